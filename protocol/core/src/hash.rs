@@ -1,0 +1,148 @@
+//! Tagged, framed hashing: the only place a hasher is made.
+//!
+//! `H(domain, a, b, …)` is BLAKE3 in derive-key mode with the context `"muster 1 <domain>"` over
+//! `len(a) ‖ a ‖ len(b) ‖ b …`, each length a little-endian `u64`.
+
+use borsh::BorshSerialize;
+
+use crate::codec::encode;
+use crate::ids::Digest;
+
+/// What a hash is for. Two domains never give one hash.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Domain(&'static str);
+
+macro_rules! domains {
+    ($($(#[$doc:meta])* $name:ident = $context:literal),* $(,)?) => {
+        impl Domain {
+            $($(#[$doc])* pub const $name: Self = Self(concat!("muster 1 ", $context));)*
+
+            /// All domains, for the test that no two agree and for the vectors.
+            pub const ALL: &'static [Self] = &[$(Self::$name),*];
+        }
+    };
+}
+
+domains! {
+    /// Run id of a canonical manifest.
+    RUN = "run",
+    /// What a signature covers.
+    SIGN = "sign",
+    /// Head of the ledger after a record.
+    LEDGER = "ledger",
+    /// Seed of a round's leaves and dither.
+    ROUND_SEED = "round-seed",
+    /// Windows of a leaf.
+    WINDOWS = "windows",
+    /// Dither of a leaf.
+    DITHER = "dither",
+    /// Aggregators of a round.
+    AGGREGATORS = "aggregators",
+    /// Initial parameters.
+    INITIAL = "initial",
+    /// Root of a state.
+    STATE = "state",
+    /// Grid exponents within a state root.
+    EXPONENTS = "exponents",
+    /// Merkle leaves.
+    MERKLE_LEAF = "merkle-leaf",
+    /// Merkle nodes.
+    MERKLE_NODE = "merkle-node",
+    /// Count and root of a Merkle tree.
+    MERKLE_ROOT = "merkle-root",
+    /// Fingerprint points.
+    SKETCH = "sketch",
+    /// A verifier's coin.
+    COIN = "coin",
+    /// Choice of the audited nodes.
+    SELECT = "select",
+    /// Choice of the audited leaves.
+    DRAW = "draw",
+    /// Hiding commitment to an audit table.
+    TABLE = "table",
+    /// Hiding commitment to a verifier's results.
+    RESULTS = "results",
+    /// Name of a piece of evidence.
+    EVIDENCE = "evidence",
+    /// Name of an invitation.
+    INVITATION = "invitation",
+    /// Certificate of a channel key.
+    CHANNEL = "channel",
+    /// Digest of an aggregated part.
+    PART = "part",
+}
+
+impl Domain {
+    /// The BLAKE3 derive-key context.
+    pub fn context(self) -> &'static str {
+        self.0
+    }
+}
+
+/// A hash in the making.
+#[derive(Clone)]
+pub struct Hasher(blake3::Hasher);
+
+impl Hasher {
+    /// Starts a hash of one domain.
+    pub fn new(domain: Domain) -> Self {
+        Self(blake3::Hasher::new_derive_key(domain.0))
+    }
+
+    /// Adds one framed part.
+    #[must_use]
+    pub fn part(mut self, bytes: &[u8]) -> Self {
+        self.0.update(&(bytes.len() as u64).to_le_bytes());
+        self.0.update(bytes);
+        self
+    }
+
+    /// Adds the canonical encoding of a value as one framed part.
+    #[must_use]
+    pub fn value<T: BorshSerialize + ?Sized>(self, value: &T) -> Self {
+        self.part(&encode(value))
+    }
+
+    /// The hash.
+    pub fn finish(&self) -> Digest {
+        Digest(*self.0.finalize().as_bytes())
+    }
+
+    /// The first eight bytes of the hash as a little-endian number: uniform in `u64`.
+    pub fn number(&self) -> u64 {
+        u64::from_le_bytes(self.finish().0.first_chunk().copied().unwrap_or_default())
+    }
+}
+
+/// `H(domain, encode(value))`.
+pub fn hash_of<T: BorshSerialize + ?Sized>(domain: Domain, value: &T) -> Digest {
+    Hasher::new(domain).value(value).finish()
+}
+
+/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴. `n` = 0 gives 0.
+pub fn below(uniform: u64, n: u64) -> u64 {
+    ((u128::from(uniform) * u128::from(n)) >> 64) as u64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn framing_separates() {
+        let one = Hasher::new(Domain::RUN).part(b"ab").part(b"c").finish();
+        let two = Hasher::new(Domain::RUN).part(b"a").part(b"bc").finish();
+        assert_ne!(one, two);
+        let mut contexts: Vec<_> = Domain::ALL.iter().map(|d| d.context()).collect();
+        contexts.sort_unstable();
+        contexts.dedup();
+        assert_eq!(contexts.len(), Domain::ALL.len());
+    }
+
+    #[test]
+    fn below_covers_its_range() {
+        assert_eq!(below(0, 10), 0);
+        assert_eq!(below(u64::MAX, 10), 9);
+        assert_eq!(below(u64::MAX, 0), 0);
+    }
+}

@@ -1,0 +1,130 @@
+//! Where each parameter lives: one canonical order of tensors, blocks and chunks for all backends.
+//!
+//! Tensors follow each other in one flat vector of `d` coefficients. A **block** is a range of at most
+//! [`limits::BLOCK_COEFFICIENTS`] within one tensor: the unit of robust aggregation. A **chunk** is a range of at
+//! most [`limits::CHUNK_COEFFICIENTS`] within one block: a leaf of the Merkle tree of a contribution.
+
+use std::ops::Range;
+
+use crate::ids::Block;
+use crate::limits;
+use crate::manifest::Model;
+
+/// One tensor of the model, row-major.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Tensor {
+    /// Hugging Face name.
+    pub name: String,
+    /// Rows and columns; a vector has one row.
+    pub shape: [usize; 2],
+    /// Place of its first coefficient.
+    pub offset: usize,
+}
+
+impl Tensor {
+    /// Coefficients.
+    pub fn len(&self) -> usize {
+        self.shape[0] * self.shape[1]
+    }
+
+    /// Never, in a checked model.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Its coefficients in the flat vector.
+    pub fn range(&self) -> Range<usize> {
+        self.offset..self.offset + self.len()
+    }
+}
+
+/// The layout of a model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Layout {
+    tensors: Vec<Tensor>,
+    blocks: Vec<BlockRange>,
+    chunks: Vec<Range<usize>>,
+}
+
+/// Where one block lives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BlockRange {
+    /// Index of its tensor.
+    pub tensor: usize,
+    /// Its coefficients in the flat vector.
+    pub range: Range<usize>,
+    /// Its chunks, as indices into [`Layout::chunks`].
+    pub chunks: Range<usize>,
+}
+
+impl Layout {
+    /// The layout of a checked model: embedding, layers in order, final norm, head when untied.
+    pub fn of(model: &Model) -> Self {
+        let mut layout = Self { tensors: Vec::new(), blocks: Vec::new(), chunks: Vec::new() };
+        let width = model.width as usize;
+        let head_width = width / model.heads as usize;
+        let key_value = head_width * model.key_value_heads as usize;
+        let hidden = model.hidden as usize;
+        let vocabulary = model.vocabulary as usize;
+        layout.push("model.embed_tokens.weight".into(), [vocabulary, width]);
+        for layer in 0..model.layers {
+            let mut push = |name: &str, shape| layout.push(format!("model.layers.{layer}.{name}.weight"), shape);
+            push("input_layernorm", [1, width]);
+            push("self_attn.q_proj", [width, width]);
+            push("self_attn.k_proj", [key_value, width]);
+            push("self_attn.v_proj", [key_value, width]);
+            push("self_attn.o_proj", [width, width]);
+            push("post_attention_layernorm", [1, width]);
+            push("mlp.gate_proj", [hidden, width]);
+            push("mlp.up_proj", [hidden, width]);
+            push("mlp.down_proj", [width, hidden]);
+        }
+        layout.push("model.norm.weight".into(), [1, width]);
+        if !model.tied {
+            layout.push("lm_head.weight".into(), [vocabulary, width]);
+        }
+        layout
+    }
+
+    fn push(&mut self, name: String, shape: [usize; 2]) {
+        let offset = self.parameters();
+        let tensor = Tensor { name, shape, offset };
+        for range in split(tensor.range(), limits::BLOCK_COEFFICIENTS) {
+            let first = self.chunks.len();
+            self.chunks.extend(split(range.clone(), limits::CHUNK_COEFFICIENTS));
+            self.blocks.push(BlockRange { tensor: self.tensors.len(), range, chunks: first..self.chunks.len() });
+        }
+        self.tensors.push(tensor);
+    }
+
+    /// Coefficients in all: `d`.
+    pub fn parameters(&self) -> usize {
+        self.tensors.last().map_or(0, |last| last.range().end)
+    }
+
+    /// Tensors in order.
+    pub fn tensors(&self) -> &[Tensor] {
+        &self.tensors
+    }
+
+    /// Blocks in order.
+    pub fn blocks(&self) -> &[BlockRange] {
+        &self.blocks
+    }
+
+    /// One block, if it exists.
+    pub fn block(&self, block: Block) -> Option<&BlockRange> {
+        self.blocks.get(block.index())
+    }
+
+    /// Chunks in order, as ranges of the flat vector.
+    pub fn chunks(&self) -> &[Range<usize>] {
+        &self.chunks
+    }
+}
+
+/// Cuts a range into pieces of `most`, the last one shorter.
+pub fn split(range: Range<usize>, most: usize) -> impl Iterator<Item = Range<usize>> {
+    let end = range.end;
+    range.step_by(most.max(1)).map(move |start| start..end.min(start + most))
+}

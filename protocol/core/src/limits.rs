@@ -1,0 +1,54 @@
+//! Every bound of the protocol, one constant per row of `spec/limits.md`.
+
+/// Longest message on a channel, in bytes, before it is split into frames.
+pub const MESSAGE_BYTES: usize = 4 << 20;
+/// Longest Noise frame, in bytes, tag included.
+pub const FRAME_BYTES: usize = 65_535;
+/// Largest gossiped message, in bytes; larger things travel by hash.
+pub const GOSSIP_BYTES: usize = 32 << 10;
+/// Members seated in one round.
+pub const SEATS: usize = 256;
+/// Members ever admitted to one run.
+pub const MEMBERS: usize = 4096;
+/// Parts of one round.
+pub const PARTS: usize = 256;
+/// Tensors of a model.
+pub const TENSORS: usize = 4096;
+/// Coefficients of a block.
+pub const BLOCK_COEFFICIENTS: usize = 65_536;
+/// Coefficients of a Merkle chunk: 64 KiB of `i32`.
+pub const CHUNK_COEFFICIENTS: usize = 16_384;
+/// Coefficients of a model.
+pub const PARAMETERS: u64 = 1 << 33;
+/// Leaves that one member sums in one round.
+pub const QUOTA: u32 = 256;
+/// Windows of one leaf.
+pub const LEAF_WINDOWS: u32 = 1024;
+/// Tokens of one window, without the target that follows the last one.
+pub const SEQUENCE: u32 = 1 << 16;
+/// Saturation of a grid coefficient of one leaf, symmetric.
+pub const GRID_LIMIT: i32 = 1 << 22;
+/// Bytes of one chunk of a dataset.
+pub const DATA_CHUNK_BYTES: usize = 4096;
+/// Bytes of a dataset.
+pub const DATA_BYTES: u64 = 1 << 40;
+/// Characters of a name or an address, in bytes of UTF-8.
+pub const TEXT_BYTES: usize = 256;
+/// Addresses of one member.
+pub const ADDRESSES: usize = 8;
+/// Siblings in a Merkle proof.
+pub const PROOF_SIBLINGS: usize = 48;
+/// Coins a verifier may register at once.
+pub const COINS: u64 = 1 << 22;
+/// Leaves drawn in one audit.
+pub const AUDIT_LEAVES: usize = 32;
+/// Records in one answer to a pull.
+pub const PULL_RECORDS: usize = 256;
+/// Notices kept on the steward's board.
+pub const BOARD_NOTICES: usize = 8192;
+/// Notices in one answer.
+pub const PULL_NOTICES: usize = 256;
+/// Rounds of one run.
+pub const ROUNDS: u32 = 1 << 24;
+/// Bytes of one signed record, body included.
+pub const RECORD_BYTES: usize = 1 << 20;

@@ -1,0 +1,138 @@
+//! The replicated state, its root, and the arithmetic that computes on it.
+
+use crate::hash::{Domain, Hasher, hash_of};
+use crate::ids::{Digest, Leaf};
+use crate::limits::CHUNK_COEFFICIENTS;
+use crate::manifest::Manifest;
+use crate::merkle::{self, Tree};
+
+/// What every honest member holds, bit for bit, before round t.
+#[derive(Clone, Debug, PartialEq)]
+pub struct State {
+    /// Updates applied so far.
+    pub step: u32,
+    /// β₁^step and β₂^step, by iterated product.
+    pub beta_powers: [f64; 2],
+    /// Grid exponent of each tensor.
+    pub exponents: Vec<i16>,
+    /// Parameters, `d` in the canonical layout.
+    pub parameters: Vec<f32>,
+    /// First moments.
+    pub first: Vec<f32>,
+    /// Second moments.
+    pub second: Vec<f32>,
+}
+
+/// The pieces of a state root, so that a part of a state can be proved alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct StateRoots {
+    /// Updates applied.
+    pub step: u32,
+    /// Bits of β₁^step and β₂^step.
+    pub beta_powers: [u64; 2],
+    /// Hash of the exponents.
+    pub exponents: Digest,
+    /// Merkle root of the parameters.
+    pub parameters: Digest,
+    /// Merkle root of the first moments.
+    pub first: Digest,
+    /// Merkle root of the second moments.
+    pub second: Digest,
+}
+
+impl StateRoots {
+    /// The state root X.
+    pub fn root(&self) -> Digest {
+        hash_of(Domain::STATE, self)
+    }
+}
+
+impl State {
+    /// The roots of the pieces.
+    pub fn roots(&self) -> StateRoots {
+        StateRoots {
+            step: self.step,
+            beta_powers: self.beta_powers.map(f64::to_bits),
+            exponents: exponents_hash(&self.exponents),
+            parameters: vector_root(&self.parameters),
+            first: vector_root(&self.first),
+            second: vector_root(&self.second),
+        }
+    }
+
+    /// The state root X.
+    pub fn root(&self) -> Digest {
+        self.roots().root()
+    }
+}
+
+/// Hash of the exponents of all tensors.
+pub fn exponents_hash(exponents: &[i16]) -> Digest {
+    let bytes: Vec<u8> = exponents.iter().flat_map(|e| e.to_le_bytes()).collect();
+    Hasher::new(Domain::EXPONENTS).part(&bytes).finish()
+}
+
+/// Merkle root over chunks of 16,384 values, each value its four little-endian bytes.
+pub fn vector_root(values: &[f32]) -> Digest {
+    let leaves = values
+        .chunks(CHUNK_COEFFICIENTS)
+        .enumerate()
+        .map(|(index, chunk)| merkle::leaf(index as u64, &real_bytes(chunk)));
+    Tree::new(leaves).root()
+}
+
+/// Little-endian bytes of reals.
+pub fn real_bytes(values: &[f32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Reals of little-endian bytes; a tail shorter than a value is dropped.
+pub fn reals(bytes: &[u8]) -> Vec<f32> {
+    bytes.as_chunks().0.iter().map(|four| f32::from_le_bytes(*four)).collect()
+}
+
+/// Little-endian bytes of grid integers.
+pub fn integer_bytes(values: &[i32]) -> Vec<u8> {
+    values.iter().flat_map(|value| value.to_le_bytes()).collect()
+}
+
+/// Grid integers of little-endian bytes; a tail shorter than a value is dropped.
+pub fn integers(bytes: &[u8]) -> Vec<i32> {
+    bytes.as_chunks().0.iter().map(|four| i32::from_le_bytes(*four)).collect()
+}
+
+/// What a leaf gradient is a function of.
+pub struct LeafJob<'a> {
+    /// The state before the round; moments are not read.
+    pub state: &'a State,
+    /// Seed of the round.
+    pub round_seed: Digest,
+    /// Which leaf.
+    pub leaf: Leaf,
+    /// Its windows: `leaf_windows` of `sequence + 1` tokens.
+    pub windows: &'a [Vec<u32>],
+}
+
+/// The aggregate of one round, in grid units per leaf.
+pub struct Update {
+    /// `d` values; meaningless in blocks that were left out.
+    pub values: Vec<f32>,
+    /// Whether each block has a value.
+    pub present: Vec<bool>,
+}
+
+/// The arithmetic of a run, in defined bits: what [`crate::manifest::Profile`] names.
+pub trait Arithmetic: Send {
+    /// Initial parameters, zero moments, and exponents from the calibration leaf.
+    fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State;
+
+    /// Adds the grid integers of one leaf to `sum` (`d` long) and returns its fixed-point mean loss.
+    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64;
+
+    /// Applies one round's aggregate.
+    fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update);
+
+    /// Mean loss in nats per token of the windows under these parameters, without gradient.
+    fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64;
+}
