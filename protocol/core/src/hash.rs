@@ -97,6 +97,14 @@ impl Hasher {
         self
     }
 
+    /// Adds bytes without a frame: bulk data that begins the hash keeps BLAKE3's full speed, which any prefix
+    /// halves. Only parts of one fixed length may follow, so that the whole stays injective.
+    #[must_use]
+    pub fn bulk(mut self, bytes: &[u8]) -> Self {
+        self.0.update(bytes);
+        self
+    }
+
     /// Adds the canonical encoding of a value as one framed part.
     #[must_use]
     pub fn value<T: BorshSerialize + ?Sized>(self, value: &T) -> Self {

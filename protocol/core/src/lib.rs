@@ -1,17 +1,26 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < messages < channel < assign
-//! sketch coins aggregate < audit < ledger < round`. A test in `tests/` enforces it.
+//! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate < messages
+//! < channel contribution < assign < ledger < audit < round`. A test in `tests/` enforces it.
 
+pub mod contribution;
+pub mod audit;
+pub mod assign;
+pub mod channel;
 pub mod codec;
+pub mod coins;
 pub mod error;
 pub mod grid;
 pub mod hash;
 pub mod ids;
 pub mod layout;
+pub mod ledger;
 pub mod limits;
 pub mod manifest;
 pub mod merkle;
+pub mod messages;
+pub mod round;
 pub mod sign;
+pub mod sketch;
 pub mod state;

@@ -4,6 +4,8 @@
 pub const MESSAGE_BYTES: usize = 4 << 20;
 /// Longest Noise frame, in bytes, tag included.
 pub const FRAME_BYTES: usize = 65_535;
+/// Frames that one direction of a channel carries before the channel is replaced: AES-GCM stays far below its bound.
+pub const CHANNEL_FRAMES: u64 = 1 << 24;
 /// Largest gossiped message, in bytes; larger things travel by hash.
 pub const GOSSIP_BYTES: usize = 32 << 10;
 /// Members seated in one round.

@@ -1,23 +1,171 @@
-//! Merkle trees: `merkle_light` stores and walks the nodes, the proofs are ours.
+//! Merkle trees: `merkle_light` stores and walks the nodes; leaves, commitment and proofs are ours.
+//!
+//! - leaf `i` of data `b`: BLAKE3 in derive-key mode, context [`Domain::MERKLE_LEAF`], over `b ‖ i` (`i` as eight
+//!   little-endian bytes). The data comes first: bytes ahead of it would halve BLAKE3's speed.
+//! - node: `H(MERKLE_NODE, left, right)`. A level of odd width repeats its last node.
+//! - commitment: `H(MERKLE_ROOT, n, top)`, `n` as eight little-endian bytes; the top of one leaf is that leaf, the
+//!   top of none is 32 zero bytes.
+//!
+//! `merkle_light` alone is unsound: an odd level makes `[a, b, c]` and `[a, b, c, c]` equal, its proofs bind neither
+//! count nor index, and it panics below two leaves. Here the commitment binds the count, count and index fix the
+//! shape of a proof, and the domains keep a node from passing as a leaf.
 
+use core::hash::Hasher as StdHasher;
+
+use merkle_light::hash::Algorithm;
+use merkle_light::merkle::MerkleTree;
+
+use crate::codec::List;
+use crate::error::Reject;
+use crate::hash::{Domain, Hasher};
 use crate::ids::Digest;
+use crate::{limits, wire};
 
 /// Hash of the data of leaf `index`.
 pub fn leaf(index: u64, data: &[u8]) -> Digest {
-    crate::hash::Hasher::new(crate::hash::Domain::MERKLE_LEAF).value(&index).part(data).finish()
+    Hasher::new(Domain::MERKLE_LEAF).bulk(data).bulk(&index.to_le_bytes()).finish()
 }
 
 /// A tree over leaf hashes.
-pub struct Tree(Vec<Digest>);
+#[derive(Clone, Debug)]
+pub struct Tree {
+    count: u64,
+    top: Digest,
+    /// Absent below two leaves.
+    nodes: Option<MerkleTree<[u8; 32], Nodes>>,
+}
 
 impl Tree {
-    /// A tree over the leaves in order.
+    /// A tree over the leaves in order, each made by [`leaf`] with its index.
     pub fn new(leaves: impl IntoIterator<Item = Digest>) -> Self {
-        Self(leaves.into_iter().collect())
+        let leaves: Vec<[u8; 32]> = leaves.into_iter().map(|leaf| leaf.0).collect();
+        let count = leaves.len() as u64;
+        if count < 2 {
+            return Self { count, top: Digest(leaves.first().copied().unwrap_or_default()), nodes: None };
+        }
+        let nodes = MerkleTree::new(leaves);
+        Self { count, top: Digest(nodes.root()), nodes: Some(nodes) }
     }
 
     /// Commitment to count and leaves.
     pub fn root(&self) -> Digest {
-        crate::hash::hash_of(crate::hash::Domain::MERKLE_ROOT, &self.0)
+        commitment(self.count, &self.top)
+    }
+
+    /// Number of leaves.
+    pub fn count(&self) -> u64 {
+        self.count
+    }
+
+    /// That leaf `index` is in the tree; `None` beyond the last leaf, or in a tree too deep for a proof.
+    pub fn prove(&self, index: u64) -> Option<Proof> {
+        if index >= self.count {
+            return None;
+        }
+        let Some(nodes) = &self.nodes else {
+            return Some(Proof { siblings: List::default() });
+        };
+        let path = nodes.gen_proof(usize::try_from(index).ok()?);
+        // Its lemma is the leaf, a sibling of each level, the root.
+        let looked_up = path.lemma().iter().skip(1);
+        let siblings = levels(self.count, index).zip(looked_up).filter(|(side, _)| *side != Side::Alone);
+        let siblings = List::new(siblings.map(|(_, node)| Digest(*node)).collect()).ok()?;
+        Some(Proof { siblings })
     }
 }
+
+wire! {
+    /// That one leaf is in a tree: the siblings on its way up. A node that ends a level of odd width is its own
+    /// sibling and brings none.
+    pub struct Proof {
+        /// Lowest first.
+        pub siblings: List<Digest, { limits::PROOF_SIBLINGS }>,
+    }
+}
+
+impl Proof {
+    /// Checks that `leaf` is number `index` of the `count` leaves under `root`.
+    ///
+    /// # Errors
+    /// [`Reject::BadProof`] for anything else.
+    pub fn verify(&self, root: &Digest, count: u64, index: u64, leaf: Digest) -> Result<(), Reject> {
+        let bad = Reject::BadProof("a leaf");
+        if index >= count {
+            return Err(bad);
+        }
+        let mut siblings = self.siblings.iter();
+        let mut top = leaf;
+        for side in levels(count, index) {
+            top = match side {
+                Side::Alone => node(&top, &top),
+                Side::Left => node(&top, siblings.next().ok_or_else(|| bad.clone())?),
+                Side::Right => node(siblings.next().ok_or_else(|| bad.clone())?, &top),
+            };
+        }
+        if siblings.next().is_some() || commitment(count, &top) != *root { Err(bad) } else { Ok(()) }
+    }
+}
+
+/// Where a node stands beside its sibling.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Side {
+    Left,
+    Right,
+    /// Last of a level of odd width.
+    Alone,
+}
+
+/// The places on the way from leaf `index` of `count` to the top.
+fn levels(count: u64, index: u64) -> impl Iterator<Item = Side> {
+    let mut place = (count, index);
+    core::iter::from_fn(move || {
+        let (width, index) = place;
+        if width < 2 {
+            return None;
+        }
+        place = (width.div_ceil(2), index / 2);
+        Some(match index % 2 {
+            1 => Side::Right,
+            _ if index + 1 == width => Side::Alone,
+            _ => Side::Left,
+        })
+    })
+}
+
+fn node(left: &Digest, right: &Digest) -> Digest {
+    Hasher::new(Domain::MERKLE_NODE).part(&left.0).part(&right.0).finish()
+}
+
+fn commitment(count: u64, top: &Digest) -> Digest {
+    Hasher::new(Domain::MERKLE_ROOT).value(&count).value(top).finish()
+}
+
+/// The node hash, as `merkle_light` wants it: leaves come hashed.
+#[derive(Clone, Debug, Default)]
+struct Nodes;
+
+impl Algorithm<[u8; 32]> for Nodes {
+    /// Not called: [`Self::leaf`] and [`Self::node`] need no stream.
+    fn hash(&mut self) -> [u8; 32] {
+        [0; 32]
+    }
+
+    fn leaf(&mut self, leaf: [u8; 32]) -> [u8; 32] {
+        leaf
+    }
+
+    fn node(&mut self, left: [u8; 32], right: [u8; 32]) -> [u8; 32] {
+        node(&Digest(left), &Digest(right)).0
+    }
+}
+
+impl StdHasher for Nodes {
+    fn finish(&self) -> u64 {
+        0
+    }
+
+    fn write(&mut self, _: &[u8]) {}
+}
+
+#[cfg(test)]
+mod tests;

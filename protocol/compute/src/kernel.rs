@@ -1,0 +1,160 @@
+//! Kernels: each is written once, as a generic body, and compiled once per [`Path`](crate::path::Path).
+//!
+//! Bits are defined because nothing is left to the compiler: IEEE 754 binary32 and binary64 operations, rounded to
+//! nearest even, subnormals kept, in the written order. Rust neither contracts nor reassociates, so that vector
+//! and scalar code of one body agree. A fused multiply-add occurs only where [`Fma::fma`] is written.
+//!
+//! Sums over a row have one tree: element `i` goes to lane `i mod 16`, each lane adds in order of `i` from +0, and
+//! the lanes are added in pairs (0+8, 1+9, …), then (0+4, …), (0+2, …), (0+1).
+
+pub(crate) mod matrix;
+pub(crate) mod rows;
+pub(crate) mod update;
+
+use std::hint::black_box;
+
+/// A way to compute `a·b + c` with one rounding.
+pub(crate) trait Fma: Copy {
+    fn fma(a: f32, b: f32, c: f32) -> f32;
+}
+
+/// The processor's own instruction; only inside functions compiled for a target that has it.
+#[derive(Clone, Copy)]
+pub(crate) struct Hardware;
+
+impl Fma for Hardware {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// Correctly rounded in integer arithmetic.
+#[derive(Clone, Copy)]
+#[cfg_attr(target_arch = "aarch64", allow(dead_code))]
+pub(crate) struct Software;
+
+impl Fma for Software {
+    #[inline(always)]
+    fn fma(a: f32, b: f32, c: f32) -> f32 {
+        libm::fmaf(a, b, c)
+    }
+}
+
+/// What [`crate::path::Path::Portable`] uses.
+#[cfg(target_arch = "aarch64")]
+pub(crate) type Anywhere = Hardware;
+#[cfg(not(target_arch = "aarch64"))]
+pub(crate) type Anywhere = Software;
+
+/// Compiles function bodies for every path. Inside a body, `F` is the [`Fma`] of the path.
+macro_rules! kernels {
+    ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
+        $(#[$meta])*
+        $vis fn $name(kernels: $crate::path::Kernels, $($arg: $type),*) $(-> $ret)? {
+            #[inline(always)]
+            fn body<F: $crate::kernel::Fma>($($arg: $type),*) $(-> $ret)? $body
+
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+            fn avx512($($arg: $type),*) $(-> $ret)? {
+                body::<$crate::kernel::Hardware>($($arg),*)
+            }
+            #[cfg(target_arch = "x86_64")]
+            #[target_feature(enable = "avx2,fma")]
+            fn avx2($($arg: $type),*) $(-> $ret)? {
+                body::<$crate::kernel::Hardware>($($arg),*)
+            }
+            match kernels.path() {
+                // SAFETY: a `Kernels` exists only for a path that this processor has.
+                #[cfg(target_arch = "x86_64")]
+                $crate::path::Path::Avx512 => unsafe { avx512($($arg),*) },
+                // SAFETY: as above.
+                #[cfg(target_arch = "x86_64")]
+                $crate::path::Path::Avx2 => unsafe { avx2($($arg),*) },
+                _ => body::<$crate::kernel::Anywhere>($($arg),*),
+            }
+        }
+    )*};
+}
+pub(crate) use kernels;
+
+/// Lanes of a sum.
+pub(crate) const LANES: usize = 16;
+
+/// Adds the lanes in pairs.
+#[inline(always)]
+pub(crate) fn tree(mut lanes: [f32; LANES]) -> f32 {
+    let mut half = LANES / 2;
+    while half > 0 {
+        for lane in 0..half {
+            lanes[lane] += lanes[lane + half];
+        }
+        half /= 2;
+    }
+    lanes[0]
+}
+
+/// `Σ a[i]·b[i]`, fused, by lanes.
+#[inline(always)]
+pub(crate) fn dot<F: Fma>(a: &[f32], b: &[f32]) -> f32 {
+    let mut lanes = [0.0; LANES];
+    let ((a, a_rest), (b, b_rest)) = (a.as_chunks::<LANES>(), b.as_chunks::<LANES>());
+    for (a, b) in a.iter().zip(b) {
+        for lane in 0..LANES {
+            lanes[lane] = F::fma(a[lane], b[lane], lanes[lane]);
+        }
+    }
+    for (lane, (a, b)) in a_rest.iter().zip(b_rest).enumerate() {
+        lanes[lane] = F::fma(*a, *b, lanes[lane]);
+    }
+    tree(lanes)
+}
+
+/// e^x: `x = n·ln 2 + r`, then Cephes' polynomial of degree 7 in r. 0 below −87, e^88 above 88, NaN of NaN.
+#[inline(always)]
+pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
+    /// 1.5·2²³: adding it rounds to an integer, which then stands in the low bits.
+    const ROUND: f32 = 12_582_912.0;
+    const LN_2_HIGH: f32 = 0.693_359_4;
+    const LN_2_LOW: f32 = -2.121_944_4e-4;
+    const POLYNOMIAL: [f32; 6] =
+        [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    let bounded = if x > 88.0 { 88.0 } else { x };
+    let shifted = F::fma(bounded, std::f32::consts::LOG2_E, ROUND);
+    let n = shifted - ROUND;
+    let r = F::fma(n, -LN_2_LOW, F::fma(n, -LN_2_HIGH, bounded));
+    let mut p = POLYNOMIAL[0];
+    for coefficient in &POLYNOMIAL[1..] {
+        p = F::fma(p, r, *coefficient);
+    }
+    let mantissa = F::fma(p, r * r, r) + 1.0;
+    let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
+    if x < -87.0 { 0.0 } else { mantissa * scale }
+}
+
+/// Whether this thread keeps subnormals and rounds to nearest even.
+///
+/// Another library of the process may have set flush-to-zero or denormals-are-zero.
+pub(crate) fn environment_is_ieee() -> bool {
+    let smallest = f32::from_bits(1);
+    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) == f32::from_bits(0x0040_0000);
+    let read = (black_box(smallest) * black_box(16_777_216.0)).to_bits() == (smallest.to_bits() + 24 - 1) << 23;
+    let wide = black_box(f64::MIN_POSITIVE) * black_box(0.5) != 0.0;
+    let half_ulp = f32::EPSILON / 2.0;
+    let up = black_box(1.0f32) + black_box(half_ulp) == 1.0;
+    let down = black_box(-1.0f32) - black_box(half_ulp * 1.5) == -1.0 - f32::EPSILON;
+    kept && read && wide && up && down
+}
+
+/// Stops a thread whose results would not have the defined bits.
+///
+/// # Panics
+/// When the processor's floating-point mode is not the IEEE default.
+pub(crate) fn require_ieee() {
+    assert!(
+        environment_is_ieee(),
+        "this thread flushes subnormals or does not round to nearest: something in this process has changed the \
+         processor's floating-point mode, and results would differ from every other member's"
+    );
+}

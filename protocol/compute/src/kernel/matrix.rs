@@ -1,0 +1,256 @@
+//! Matrix products: every output element is one chain `acc = fma(a[i][k], b[k][j], acc)` in order of k.
+//!
+//! The right factor is packed into panels of a few columns; the depth is cut into blocks that are joined by storing
+//! and loading the output, which loses nothing; vectors run over output columns. None of this changes the chain.
+#![allow(unsafe_code)]
+
+use std::mem::MaybeUninit;
+use std::ops::Range;
+
+use super::{Anywhere, Fma, Hardware};
+use crate::path::{Kernels, Path};
+
+/// Depth of a block: a panel of it stays in the first-level cache.
+const DEPTH: usize = 256;
+/// Columns of a block: its panels stay in the second-level cache.
+const COLUMNS: usize = 256;
+/// Most rows of a tile, over all paths.
+const ROWS_MAX: usize = 8;
+
+/// A matrix within a slice: element (i, j) at `i·row + j·column`.
+#[derive(Clone, Copy)]
+pub(crate) struct Strided<'a> {
+    pub data: &'a [f32],
+    pub row: usize,
+    pub column: usize,
+}
+
+impl<'a> Strided<'a> {
+    /// Row-major with this many values from row to row.
+    pub(crate) fn rows(data: &'a [f32], row: usize) -> Self {
+        Self { data, row, column: 1 }
+    }
+
+    /// The transpose of a row-major matrix.
+    pub(crate) fn transposed(data: &'a [f32], row: usize) -> Self {
+        Self { data, row: 1, column: row }
+    }
+}
+
+/// One cache line.
+#[derive(Clone, Copy)]
+#[repr(C, align(64))]
+struct Line([f32; 16]);
+
+/// A packed right factor: panels of columns, each with its depth in order, the last one filled up with zeros.
+#[derive(Default)]
+pub(crate) struct Panels {
+    lines: Vec<Line>,
+    depth: usize,
+    columns: usize,
+}
+
+/// Lines in one row of a panel.
+fn lines_across(kernels: Kernels) -> usize {
+    if kernels.path() == Path::Avx512 { 2 } else { 1 }
+}
+
+impl Panels {
+    /// Packs a `depth` × `columns` matrix.
+    pub(crate) fn pack(&mut self, kernels: Kernels, right: Strided<'_>, depth: usize, columns: usize) {
+        let across = lines_across(kernels);
+        (self.depth, self.columns) = (depth, columns);
+        self.lines.resize(columns.div_ceil(16 * across) * across * depth, Line([0.0; 16]));
+        for (index, start) in (0..columns.next_multiple_of(16 * across)).step_by(16).enumerate() {
+            let first = index / across * depth * across + index % across;
+            let lines = self.lines[first..].iter_mut().step_by(across).take(depth);
+            let width = columns.saturating_sub(start).min(16);
+            if right.column == 1 && width == 16 {
+                for (k, line) in lines.enumerate() {
+                    let from = k * right.row + start;
+                    line.0.copy_from_slice(&right.data[from..from + 16]);
+                }
+            } else if width == 16 && right.row == 1 {
+                let rows: [&[f32]; 16] =
+                    std::array::from_fn(|c| &right.data[(start + c) * right.column..][..depth]);
+                for (k, line) in lines.enumerate() {
+                    line.0 = std::array::from_fn(|c| rows[c][k]);
+                }
+            } else {
+                for (k, line) in lines.enumerate() {
+                    let value = |c: usize| right.data[k * right.row + (start + c) * right.column];
+                    line.0 = std::array::from_fn(|c| if c < width { value(c) } else { 0.0 });
+                }
+            }
+        }
+    }
+}
+
+/// A product: `rows` of `left` by the first `columns` of `right`, over a range of the depth.
+pub(crate) struct Product<'a> {
+    /// Its columns are counted as the depth of `right` is.
+    pub left: Strided<'a>,
+    pub right: &'a Panels,
+    pub rows: usize,
+    pub depth: Range<usize>,
+    pub columns: usize,
+    /// Whether the chains start from the old output instead of +0.
+    pub add: bool,
+}
+
+impl<'a> Product<'a> {
+    /// All of `left`, which has `rows` rows, by all of `right`.
+    pub(crate) fn full(left: Strided<'a>, right: &'a Panels, rows: usize) -> Self {
+        Self { left, right, rows, depth: 0..right.depth, columns: right.columns, add: false }
+    }
+
+    /// Starts from the old output.
+    pub(crate) fn adding(self) -> Self {
+        Self { add: true, ..self }
+    }
+}
+
+/// Computes a product into row-major `out` with `stride` values from row to row.
+///
+/// # Panics
+/// When a slice is too short for the product.
+pub(crate) fn multiply(kernels: Kernels, product: &Product<'_>, out: &mut [f32], stride: usize) {
+    let Product { left, right, rows, depth, columns, .. } = product;
+    if *rows == 0 || *columns == 0 {
+        return;
+    }
+    assert!(depth.start < depth.end && depth.end <= right.depth && *columns <= right.columns);
+    assert!((rows - 1) * left.row + (depth.end - 1) * left.column < left.data.len());
+    assert!((rows - 1) * stride + columns <= out.len() && (*rows == 1 || *columns <= stride));
+    match kernels.path() {
+        // SAFETY: a `Kernels` exists only for a path that this processor has; the extents were checked above.
+        #[cfg(target_arch = "x86_64")]
+        Path::Avx512 => unsafe { avx512(product, out, stride) },
+        // SAFETY: as above.
+        #[cfg(target_arch = "x86_64")]
+        Path::Avx2 => unsafe { avx2(product, out, stride) },
+        // SAFETY: the extents were checked above.
+        _ => unsafe { blocks::<Anywhere, 4, 16>(product, out, stride) },
+    }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
+unsafe fn avx512(product: &Product<'_>, out: &mut [f32], stride: usize) {
+    // SAFETY: passed on.
+    unsafe { blocks::<Hardware, 8, 32>(product, out, stride) }
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+unsafe fn avx2(product: &Product<'_>, out: &mut [f32], stride: usize) {
+    // SAFETY: passed on.
+    unsafe { blocks::<Hardware, 6, 16>(product, out, stride) }
+}
+
+/// Walks the blocks and tiles of a product.
+///
+/// # Safety
+/// The extents of `product` must lie within its factors and `out`, and `right` must be packed for width `N`.
+#[inline(always)]
+unsafe fn blocks<F: Fma, const M: usize, const N: usize>(product: &Product<'_>, out: &mut [f32], stride: usize) {
+    let Product { left, right, rows, columns, .. } = product;
+    let pack = left.column != 1 && *columns > N;
+    let panels = right.lines.as_ptr().cast::<f32>();
+    for first_column in (0..*columns).step_by(COLUMNS) {
+        let last_column = columns.min(&(first_column + COLUMNS)).to_owned();
+        for start in product.depth.clone().step_by(DEPTH) {
+            let depth = DEPTH.min(product.depth.end - start);
+            let add = product.add || start > product.depth.start;
+            let mut packed = [const { MaybeUninit::<[f32; ROWS_MAX]>::uninit() }; DEPTH];
+            for row in (0..*rows).step_by(M) {
+                let height = M.min(rows - row);
+                let mut a = [left.data.as_ptr(); M];
+                for (r, pointer) in a.iter_mut().enumerate() {
+                    // SAFETY: row + min(r, height − 1) < rows and start < depth.end: inside `left.data`.
+                    *pointer = unsafe { pointer.add((row + r.min(height - 1)) * left.row + start * left.column) };
+                }
+                let mut step = left.column;
+                if pack {
+                    for (k, line) in packed.iter_mut().take(depth).enumerate() {
+                        let line = line.write([0.0; ROWS_MAX]);
+                        for (value, pointer) in line.iter_mut().zip(&a) {
+                            // SAFETY: start + k < depth.end: inside `left.data`.
+                            *value = unsafe { *pointer.add(k * step) };
+                        }
+                    }
+                    a = std::array::from_fn(|r| packed.as_ptr().cast::<f32>().wrapping_add(r));
+                    step = ROWS_MAX;
+                }
+                for column in (first_column..last_column).step_by(N) {
+                    let width = N.min(last_column - column);
+                    // SAFETY: panel column/N starts at column·depth; its rows start … start + depth exist. The tile
+                    // of `height` × `width` at (row, column) lies within `out`.
+                    unsafe {
+                        let b = panels.add(column * right.depth + start * N);
+                        let c = out.as_mut_ptr().add(row * stride + column);
+                        tile::<F, M, N>(&Tile { a, step, b, depth, stride, height, width, add }, c);
+                    }
+                }
+            }
+        }
+    }
+}
+
+/// One tile of one block.
+struct Tile<const M: usize> {
+    /// Where each row of the left factor starts; rows beyond `height` repeat the last one.
+    a: [*const f32; M],
+    step: usize,
+    b: *const f32,
+    depth: usize,
+    stride: usize,
+    height: usize,
+    width: usize,
+    add: bool,
+}
+
+/// Computes a tile in registers.
+///
+/// # Safety
+/// `a[r]` must be readable at `k·step`, `b` at `k·N .. k·N + N` for k < depth, `c` writable at `height` rows of
+/// `width` with `stride`.
+#[inline(always)]
+unsafe fn tile<F: Fma, const M: usize, const N: usize>(tile: &Tile<M>, c: *mut f32) {
+    let whole = tile.height == M && tile.width == N;
+    let mut sums = [[0.0f32; N]; M];
+    // SAFETY: by contract.
+    unsafe {
+        if tile.add && whole {
+            for (r, row) in sums.iter_mut().enumerate() {
+                *row = c.add(r * tile.stride).cast::<[f32; N]>().read_unaligned();
+            }
+        } else if tile.add {
+            for (r, row) in sums.iter_mut().enumerate().take(tile.height) {
+                for (j, value) in row.iter_mut().enumerate().take(tile.width) {
+                    *value = *c.add(r * tile.stride + j);
+                }
+            }
+        }
+        for k in 0..tile.depth {
+            let b = &*tile.b.add(k * N).cast::<[f32; N]>();
+            for r in 0..M {
+                let a = *tile.a[r].add(k * tile.step);
+                for j in 0..N {
+                    sums[r][j] = F::fma(a, b[j], sums[r][j]);
+                }
+            }
+        }
+        if whole {
+            for (r, row) in sums.iter().enumerate() {
+                c.add(r * tile.stride).cast::<[f32; N]>().write_unaligned(*row);
+            }
+        } else {
+            for (r, row) in sums.iter().enumerate().take(tile.height) {
+                for (j, value) in row.iter().enumerate().take(tile.width) {
+                    *c.add(r * tile.stride + j) = *value;
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,124 @@
+//! One round's update: clipping, AdamW with bias correction, learning-rate schedule, next grid exponents.
+//!
+//! Scalars are computed in f64 and rounded to f32 once; coefficients in f32. A block that was left out keeps
+//! parameters and moments, and its tensor keeps its exponent.
+
+use muster_core::grid::{exponent_of, power_of_two, step_exponent};
+use muster_core::layout::Layout;
+use muster_core::manifest::{Manifest, Optimiser, Schedule};
+use muster_core::state::{State, Update};
+
+use crate::function;
+use crate::kernel::update::{Step, adamw, sum_of_squares};
+use crate::parallel::{each, parts};
+use crate::path::Kernels;
+
+/// Learning rate of the update that follows `step` earlier ones.
+///
+/// Warm-up: `rate·(step + 1)/warmup`. Then from `rate` to `minimum_rate`, which the last round has.
+pub(crate) fn learning_rate(optimiser: &Optimiser, rounds: u32, step: u32) -> f64 {
+    let [rate, minimum] = [optimiser.rate, optimiser.minimum_rate].map(|real| f64::from(real.value()));
+    if step < optimiser.warmup {
+        return rate * (f64::from(step) + 1.0) / f64::from(optimiser.warmup);
+    }
+    let length = rounds.saturating_sub(1).saturating_sub(optimiser.warmup).max(1);
+    let progress = f64::from((step - optimiser.warmup).min(length)) / f64::from(length);
+    match optimiser.schedule {
+        Schedule::Constant => rate,
+        Schedule::Linear => rate + (minimum - rate) * progress,
+        Schedule::Cosine => {
+            let (_, cosine) = function::sine_cosine(std::f64::consts::PI * progress);
+            minimum + (rate - minimum) * 0.5 * (1.0 + cosine)
+        }
+    }
+}
+
+/// Applies an aggregate; `workers` only says over how many threads.
+pub(crate) fn apply<W: Send>(kernels: Kernels, workers: &mut [W], manifest: &Manifest, state: &mut State, update: &Update) {
+    let layout = Layout::of(&manifest.model);
+    let squares = block_squares(kernels, workers, &layout, update);
+    let optimiser = &manifest.optimiser;
+    for (power, beta) in state.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
+        *power *= f64::from(beta.value());
+    }
+    let clip = clip_factor(f64::from(optimiser.clip_norm.value()), global_norm(&layout, &state.exponents, &squares));
+    let rate = learning_rate(optimiser, manifest.training.rounds, state.step);
+    let steps: Vec<Step> = layout
+        .tensors()
+        .iter()
+        .zip(&state.exponents)
+        .map(|(tensor, exponent)| {
+            let decay = if tensor.shape[0] > 1 { f64::from(optimiser.weight_decay.value()) } else { 0.0 };
+            let unit = power_of_two(i32::from(*exponent)) * clip;
+            step_of(optimiser, state.beta_powers, [unit, rate, decay])
+        })
+        .collect();
+    let lengths = || layout.blocks().iter().map(|block| block.range.len());
+    let tasks = layout.blocks().iter().zip(&update.present);
+    let tasks = tasks.zip(parts(&mut state.parameters, lengths()));
+    let tasks = tasks.zip(parts(&mut state.first, lengths())).zip(parts(&mut state.second, lengths()));
+    each(workers, tasks, |_, ((((block, present), parameters), first), second)| {
+        if *present {
+            let values = &update.values[block.range.clone()];
+            adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
+        }
+    });
+    next_exponents(&layout, manifest.training.grid_bits, &squares, &mut state.exponents);
+    state.step += 1;
+}
+
+fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3]) -> Step {
+    let [beta1, beta2] = [optimiser.beta1.value(), optimiser.beta2.value()];
+    Step {
+        unit: unit as f32,
+        beta1,
+        beta2,
+        first_share: (1.0 - f64::from(beta1)) as f32,
+        second_share: (1.0 - f64::from(beta2)) as f32,
+        rate: (rate / (1.0 - powers[0])) as f32,
+        second_scale: (1.0 / (1.0 - powers[1]).sqrt()) as f32,
+        epsilon: optimiser.epsilon.value(),
+        keep: (1.0 - rate * decay) as f32,
+    }
+}
+
+/// Sum of squares of each block in grid units; `None` where it was left out.
+fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], layout: &Layout, update: &Update) -> Vec<Option<f64>> {
+    let mut squares = vec![None; layout.blocks().len()];
+    let tasks = layout.blocks().iter().zip(&update.present).zip(&mut squares);
+    each(workers, tasks, |_, ((block, present), square)| {
+        if *present {
+            *square = Some(sum_of_squares(kernels, &update.values[block.range.clone()]));
+        }
+    });
+    squares
+}
+
+/// Norm of the present blocks in real units, added in order of block.
+fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
+    let blocks = layout.blocks().iter().zip(squares);
+    let units = blocks.filter_map(|(block, square)| {
+        let unit = power_of_two(2 * i32::from(exponents[block.tensor]));
+        square.map(|square| square * unit)
+    });
+    units.fold(0.0, |sum, square| sum + square).sqrt()
+}
+
+fn clip_factor(most: f64, norm: f64) -> f64 {
+    if most > 0.0 && norm > most { most / norm } else { 1.0 }
+}
+
+/// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms.
+fn next_exponents(layout: &Layout, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
+    let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
+    for (block, square) in layout.blocks().iter().zip(squares) {
+        let sum = &mut sums[block.tensor];
+        *sum = sum.zip(*square).map(|(sum, square)| sum + square);
+    }
+    for ((tensor, exponent), sum) in layout.tensors().iter().zip(exponents).zip(sums) {
+        if let Some(sum) = sum {
+            let rms = (sum / tensor.len() as f64).sqrt() * power_of_two(i32::from(*exponent));
+            *exponent = step_exponent(*exponent, exponent_of(rms, grid_bits, *exponent));
+        }
+    }
+}

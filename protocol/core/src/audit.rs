@@ -1,0 +1,271 @@
+//! What evidence proves: one function that anyone can run, [`judge`].
+
+pub mod docket;
+
+use crate::assign;
+use crate::contribution::Commitment;
+use crate::error::Reject;
+use crate::ids::{Digest, MemberId, Round, Slot};
+use crate::layout::Layout;
+use crate::manifest::Manifest;
+use crate::messages::audit::{Equivocation, Evidence, FindingKind, Row, Rows, Total, Transcript, results_seal, table_seal};
+use crate::messages::record::{Body, Record};
+use crate::messages::round::Commit;
+use crate::sign::Signed;
+use crate::sketch::{self, Fingerprint};
+use crate::state::{Arithmetic, LeafJob, State};
+
+/// What re-executing evidence gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Proved.
+    Guilty {
+        /// Who.
+        culprit: MemberId,
+        /// When.
+        round: Round,
+        /// Of what.
+        finding: FindingKind,
+        /// The figures, for people.
+        detail: String,
+    },
+    /// Re-executed: the accused was right.
+    NotGuilty(String),
+    /// Something needed is not at hand; the text names it. Never a ban.
+    Undecided(String),
+    /// Not evidence of anything.
+    Malformed(String),
+}
+
+/// Where a judge finds what evidence refers to. Implementations give only what they have checked.
+pub trait Witness {
+    /// Parameters and exponents of the state with this root; moments may be empty.
+    fn state(&mut self, root: &Digest) -> Option<State>;
+    /// Windows of the training text.
+    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
+    /// All of a committed contribution. The judge checks it against the commitment.
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+}
+
+/// A frozen contribution, proved by the steward's seal.
+#[derive(Clone, Debug)]
+pub struct FrozenCommit {
+    /// R_t.
+    pub freeze: Digest,
+    /// The commitment.
+    pub commit: Commit,
+    /// Its author.
+    pub author: MemberId,
+}
+
+/// Finds a member's commitment in a sealed freeze.
+///
+/// # Errors
+/// [`Reject`] when the record is not the steward's, is no freeze, or has no commitment of the member.
+pub fn frozen_commit(manifest: &Manifest, record: &Signed<Record>, member: &MemberId) -> Result<FrozenCommit, Reject> {
+    let run = manifest.run();
+    let record = record.verify(run)?;
+    if record.author() != manifest.steward {
+        return Err(Reject::NotEntitled("seal records"));
+    }
+    let Body::Freeze(freeze) = &record.body else {
+        return Err(Reject::Rule("evidence holds the freeze of its round"));
+    };
+    let signed = freeze.commits.iter().find(|signed| signed.claimed_signer() == *member);
+    let commit = signed.ok_or(Reject::Rule("the accused has a commitment in the freeze"))?.verify(run)?;
+    Ok(FrozenCommit { freeze: record.head(), author: commit.author(), commit: commit.into_inner() })
+}
+
+/// Recomputes one leaf of a contribution. `None` when its windows are not at hand.
+pub fn recompute(
+    manifest: &Manifest,
+    commit: &Commit,
+    position: u32,
+    state: &State,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Option<(Vec<i32>, i64)> {
+    let seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
+    let leaf = assign::leaf(commit.slot, commit.seats, position);
+    let indices = assign::windows(&seed, leaf, manifest.training.leaf_windows, manifest.windows());
+    let windows = witness.windows(&indices)?;
+    let mut q = vec![0; state.parameters.len()];
+    let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
+    let loss = arithmetic.leaf(manifest, &job, &mut q);
+    Some((q, loss))
+}
+
+/// Sum of a table: fingerprint and loss.
+pub fn table_sum(rows: &Rows) -> (Fingerprint, i64) {
+    let zero: (Fingerprint, i64) = ([0; 2], 0);
+    rows.iter().fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
+}
+
+/// Decides evidence by re-executing it.
+pub fn judge(
+    manifest: &Manifest,
+    evidence: &Evidence,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Judgement {
+    let decided = match evidence {
+        Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
+        Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
+        Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+    };
+    decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
+}
+
+fn judge_equivocation(manifest: &Manifest, pair: &Equivocation) -> Result<Judgement, Reject> {
+    let first = pair.first.verify(manifest.run())?;
+    let second = pair.second.verify(manifest.run())?;
+    if first.author() != second.author() || first.round != second.round {
+        return Err(Reject::Rule("equivocation is two commitments of one member in one round"));
+    }
+    if *first == *second {
+        return Ok(Judgement::NotGuilty("the two commitments are equal".into()));
+    }
+    let detail = format!("committed to {} and to {}", first.root, second.root);
+    Ok(Judgement::Guilty { culprit: first.author(), round: first.round, finding: FindingKind::Equivocation, detail })
+}
+
+fn judge_audit(
+    manifest: &Manifest,
+    transcript: &Transcript,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Result<Judgement, Reject> {
+    let (frozen, rows, positions) = check_transcript(manifest, transcript)?;
+    let commit = &frozen.commit;
+    let guilty = |finding, detail| {
+        Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding, detail })
+    };
+    let (sketch, loss) = table_sum(&rows);
+    if loss != commit.loss {
+        return guilty(FindingKind::SumMismatch, format!("the table's losses add up to {loss}, committed is {}", commit.loss));
+    }
+    let mut lacking = Vec::new();
+    let points = sketch::points(&frozen.freeze);
+    match committed_total(manifest, &frozen, witness) {
+        Some(q) => {
+            let total = sketch::fingerprint(points, &q);
+            if total != sketch {
+                let detail = format!("the table adds up to {sketch:x?}, the committed total is {total:x?}");
+                return guilty(FindingKind::SumMismatch, detail);
+            }
+        }
+        None => lacking.push("the committed total"),
+    }
+    let Some(state) = witness.state(&commit.state) else {
+        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+    };
+    for position in positions {
+        let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
+            return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        };
+        let row = Row { sketch: sketch::fingerprint(points, &q), loss };
+        let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
+        if *said != row {
+            let leaf = assign::leaf(commit.slot, commit.seats, position);
+            let detail = format!("leaf {leaf} is {:x?}, the table says {:x?}", row.sketch, said.sketch);
+            return guilty(FindingKind::LeafMismatch, detail);
+        }
+    }
+    if lacking.is_empty() {
+        return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
+    }
+    Ok(Judgement::Undecided(format!("the drawn leaves agree, but {} is not at hand", lacking.join(", "))))
+}
+
+/// Checks signatures and order of a transcript; gives the contribution, the opened table and the drawn positions.
+fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<(FrozenCommit, Rows, Vec<u32>), Reject> {
+    let run = manifest.run();
+    let request = transcript.request.verify(run)?;
+    let frozen = frozen_commit(manifest, &transcript.freeze, &request.target)?;
+    let name = transcript.request.digest();
+    let table = transcript.table.verify(run)?;
+    let opening = transcript.opening.verify(run)?;
+    let results = transcript.results.verify(run)?;
+    let verdict = transcript.verdict.verify(run)?;
+    let parties = table.author() == request.target && opening.author() == request.target;
+    let parties = parties && results.author() == request.author() && verdict.author() == request.author();
+    require(parties, "each step of an audit is signed by its party")?;
+    require(request.freeze == frozen.freeze && request.round == frozen.commit.round, "the request is of this freeze")?;
+    let chained = [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
+    require(chained, "each step names the request")?;
+    require(table.freeze == frozen.freeze && table.root == frozen.commit.root, "the table is of this contribution")?;
+    require(results.table == transcript.table.digest(), "the results name the sealed table")?;
+    require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
+    require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
+    require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
+    require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
+    require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
+    let positions = verdict.results.iter().map(|result| result.position).collect();
+    Ok((frozen, opening.into_inner().rows, positions))
+}
+
+fn judge_total(
+    manifest: &Manifest,
+    total: &Total,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Result<Judgement, Reject> {
+    let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
+    let commit = &frozen.commit;
+    let Some(state) = witness.state(&commit.state) else {
+        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+    };
+    let Some((root, loss)) = recompute_total(manifest, commit, &state, witness, arithmetic) else {
+        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+    };
+    if root == commit.root && loss == commit.loss {
+        return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));
+    }
+    let detail = format!("the leaves give {root} with loss {loss}, committed is {} with {}", commit.root, commit.loss);
+    Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding: FindingKind::TotalMismatch, detail })
+}
+
+/// Root and loss of a contribution, all leaves recomputed. `None` when windows are not at hand.
+pub fn recompute_total(
+    manifest: &Manifest,
+    commit: &Commit,
+    state: &State,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Option<(Digest, i64)> {
+    let (q, loss) = recompute_sum(manifest, commit, state, witness, arithmetic)?;
+    Some((Commitment::new(&Layout::of(&manifest.model), &q).root(), loss))
+}
+
+/// Q and loss of a contribution, all leaves recomputed. `None` when windows are not at hand.
+pub fn recompute_sum(
+    manifest: &Manifest,
+    commit: &Commit,
+    state: &State,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Option<(Vec<i32>, i64)> {
+    let mut total = vec![0i32; state.parameters.len()];
+    let mut losses = 0i64;
+    for position in 0..commit.leaves {
+        let (q, loss) = recompute(manifest, commit, position, state, witness, arithmetic)?;
+        total.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
+        losses = losses.wrapping_add(loss);
+    }
+    Some((total, losses))
+}
+
+fn committed_total(manifest: &Manifest, frozen: &FrozenCommit, witness: &mut dyn Witness) -> Option<Vec<i32>> {
+    let q = witness.contribution(frozen.commit.round, &frozen.author)?;
+    let layout = Layout::of(&manifest.model);
+    (q.len() == layout.parameters() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
+}
+
+fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
+    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+}
+
+/// Number of the leaf coin that a verifier uses for a slot.
+pub fn leaf_coin(slot: Slot) -> u16 {
+    slot.0
+}

@@ -1,0 +1,196 @@
+//! The steward's docket: which audits are open, whose turn it is, and who has not answered.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use super::leaf_coin;
+use crate::coins::{CoinKind, draw};
+use crate::error::Reject;
+use crate::ids::{Digest, MemberId, Round};
+use crate::ledger::{Ledger, Standing};
+use crate::messages::audit::{
+    AuditRequest, Finding, ResultsSeal, TableOpening, TableSeal, Verdict, results_seal, table_seal,
+};
+use crate::messages::record::Body;
+use crate::messages::wire::Notice;
+use crate::sign::{Signed, Verified};
+
+/// Open audits kept at most; the oldest settled ones go first.
+const CASES: usize = 65_536;
+
+/// The audits that the steward has seen, in order of their steps.
+#[derive(Default)]
+pub struct Docket {
+    cases: BTreeMap<Digest, Case>,
+    asked: BTreeSet<(MemberId, Round, MemberId)>,
+    settled: BTreeSet<(Round, MemberId)>,
+}
+
+struct Case {
+    signed: Signed<AuditRequest>,
+    request: Verified<AuditRequest>,
+    table: Option<(Signed<TableSeal>, Digest)>,
+    results: Option<(Signed<ResultsSeal>, Digest)>,
+    opening: Option<Signed<TableOpening>>,
+    settled: bool,
+    /// When the audited member's turn began, if it is its turn.
+    turn: Option<u64>,
+}
+
+impl Docket {
+    /// Takes the next step of an audit. Gives what is to be sealed because of it.
+    ///
+    /// # Errors
+    /// [`Reject`] when the step is out of order, not by its party, or does not fit what was sealed.
+    pub fn post(&mut self, now: u64, ledger: &Ledger, notice: &Notice) -> Result<Option<Body>, Reject> {
+        match notice {
+            Notice::Request(signed) => self.request(now, ledger, signed),
+            Notice::Table(signed) => self.table(ledger, signed),
+            Notice::Results(signed) => self.results(now, ledger, signed),
+            Notice::Opening(signed) => self.opening(ledger, signed),
+            Notice::Verdict(signed) => self.verdict(ledger, signed),
+            _ => Err(Reject::Rule("the docket takes audits")),
+        }
+    }
+
+    /// Silences that are due: audited members whose turn has lasted longer than the run's patience.
+    pub fn silences(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
+        let patience = u64::from(ledger.manifest().timers.audit);
+        let mut silences = Vec::new();
+        for case in self.cases.values_mut() {
+            if case.turn.is_some_and(|turn| now >= turn.saturating_add(patience)) {
+                case.turn = None;
+                let standing = ledger.member(&case.request.target).map(|member| member.standing);
+                if matches!(standing, Some(Standing::Active | Standing::Away)) {
+                    silences.push(Body::Silence(case.signed.clone()));
+                }
+            }
+        }
+        silences
+    }
+
+    /// When [`Docket::silences`] may next have something.
+    pub fn timeout(&self, ledger: &Ledger) -> Option<u64> {
+        let patience = u64::from(ledger.manifest().timers.audit);
+        self.cases.values().filter_map(|case| case.turn).min().map(|turn| turn.saturating_add(patience))
+    }
+
+    /// Whether some verifier has judged a contribution.
+    pub fn is_settled(&self, round: Round, member: &MemberId) -> bool {
+        self.settled.contains(&(round, *member))
+    }
+
+    /// Audits without a verdict.
+    pub fn open(&self) -> usize {
+        self.cases.values().filter(|case| !case.settled).count()
+    }
+
+    fn request(&mut self, now: u64, ledger: &Ledger, signed: &Signed<AuditRequest>) -> Result<Option<Body>, Reject> {
+        let request = ledger.check_request(signed)?;
+        let key = (request.author(), request.round, request.target);
+        if self.asked.contains(&key) {
+            return Err(Reject::Rule("a verifier audits a contribution once"));
+        }
+        if self.cases.len() >= CASES {
+            let oldest = self.cases.iter().filter(|(_, case)| case.settled).min_by_key(|(_, case)| case.request.round);
+            let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
+            self.cases.remove(&oldest);
+        }
+        self.asked.insert(key);
+        let name = signed.digest();
+        let case =
+            Case { signed: signed.clone(), request, table: None, results: None, opening: None, settled: false, turn: Some(now) };
+        self.cases.insert(name, case);
+        Ok(None)
+    }
+
+    fn table(&mut self, ledger: &Ledger, signed: &Signed<TableSeal>) -> Result<Option<Body>, Reject> {
+        let table = signed.verify(ledger.run())?;
+        let case = self.case(&table.request)?;
+        require(table.author() == case.request.target, "the audited member seals its table")?;
+        require(case.table.is_none(), "a table is sealed once")?;
+        require(table.freeze == case.request.freeze && table.round == case.request.round, "the table is of the asked round")?;
+        let view = ledger.round(table.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        let slot = view.slot_of(&table.author()).and_then(|slot| view.commitment(slot));
+        require(slot.is_some_and(|c| c.commit.root == table.root), "the table is of the frozen commitment")?;
+        case.table = Some((signed.clone(), table.seal));
+        case.turn = None;
+        Ok(None)
+    }
+
+    fn results(&mut self, now: u64, ledger: &Ledger, signed: &Signed<ResultsSeal>) -> Result<Option<Body>, Reject> {
+        let results = signed.verify(ledger.run())?;
+        let case = self.case(&results.request)?;
+        require(results.author() == case.request.author(), "the verifier seals its results")?;
+        let (table, _) = case.table.as_ref().ok_or(Reject::Rule("results follow a sealed table"))?;
+        require(results.table == table.digest(), "the results name the sealed table")?;
+        require(case.results.is_none(), "results are sealed once")?;
+        case.results = Some((signed.clone(), results.seal));
+        case.turn = Some(now);
+        Ok(None)
+    }
+
+    fn opening(&mut self, ledger: &Ledger, signed: &Signed<TableOpening>) -> Result<Option<Body>, Reject> {
+        let opening = signed.verify(ledger.run())?;
+        let name = opening.request;
+        let case = self.case(&name)?;
+        require(opening.author() == case.request.target, "the audited member opens its table")?;
+        let (results, _) = case.results.as_ref().ok_or(Reject::Rule("a table is opened after the results are sealed"))?;
+        require(opening.results == results.digest(), "the opening names the sealed results")?;
+        require(case.opening.is_none(), "a table is opened once")?;
+        let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("an opened table was sealed"))?;
+        require(table_seal(&opening.salt, &opening.rows) == *seal, "the opening fits its seal")?;
+        let leaves = leaves_of(ledger, &case.request)?;
+        require(opening.rows.len() == leaves as usize, "the table has a row for each leaf")?;
+        case.opening = Some(signed.clone());
+        case.turn = None;
+        let owed = ledger.member(&opening.author()).map(|member| member.standing);
+        Ok((owed == Some(Standing::Silent(name))).then_some(Body::Answered(name)))
+    }
+
+    fn verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>) -> Result<Option<Body>, Reject> {
+        let verdict = signed.verify(ledger.run())?;
+        let case = self.case(&verdict.request)?;
+        require(verdict.author() == case.request.author(), "the verifier that asked gives the verdict")?;
+        let opening = case.opening.as_ref().ok_or(Reject::Rule("a verdict follows an opened table"))?;
+        require(verdict.opening == opening.digest(), "the verdict names the opening")?;
+        let (_, sealed) = case.results.as_ref().ok_or(Reject::Rule("a verdict's results were sealed"))?;
+        require(results_seal(&verdict.salt, &verdict.results) == *sealed, "the results fit their seal")?;
+        check_draw(ledger, case, &verdict)?;
+        case.settled = true;
+        let settled = (case.request.round, case.request.target);
+        if verdict.finding == Finding::Pass {
+            self.settled.insert(settled);
+        }
+        Ok(None)
+    }
+
+    fn case(&mut self, request: &Digest) -> Result<&mut Case, Reject> {
+        let case = self.cases.get_mut(request).ok_or(Reject::Stale("no such audit is open"))?;
+        if case.settled { Err(Reject::Stale("the audit is over")) } else { Ok(case) }
+    }
+}
+
+fn leaves_of(ledger: &Ledger, request: &AuditRequest) -> Result<u32, Reject> {
+    let view = ledger.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+    let commitment = view.slot_of(&request.target).and_then(|slot| view.commitment(slot));
+    commitment.map(|c| c.commit.leaves).ok_or(Reject::Rule("only a frozen contribution is audited"))
+}
+
+/// The leaves of a verdict are those that the registered coin draws from the sealed table.
+fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Result<(), Reject> {
+    let terms = ledger.member(&verdict.author()).and_then(|member| member.coins.as_ref());
+    let coin = verdict.coin.verify(terms.ok_or(Reject::NotEntitled("audit: it has no coins"))?)?;
+    let view = ledger.round(case.request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+    let slot = view.slot_of(&case.request.target).ok_or(Reject::Rule("an audited member had a seat"))?;
+    let own = coin.kind() == CoinKind::Leaf && coin.round() == case.request.round && coin.k() == leaf_coin(slot);
+    require(own, "a verdict shows the leaf coin of the audited slot")?;
+    let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("a table was sealed"))?;
+    let leaves = leaves_of(ledger, &case.request)?;
+    let drawn = draw(&coin, &case.request.freeze, seal, leaves, ledger.manifest().audit.leaves);
+    let shown: Vec<u32> = verdict.results.iter().map(|result| result.position).collect();
+    require(shown == drawn, "a verdict is about the leaves that its coin draws")
+}
+
+fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
+    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+}

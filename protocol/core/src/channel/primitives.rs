@@ -1,0 +1,202 @@
+//! The cryptography behind snow: X25519 of x25519-dalek, AEADs and SHA-256 of ring, ephemeral keys from a seed.
+
+use rand_chacha::ChaCha20Rng;
+use rand_core::{Rng, SeedableRng};
+use ring::aead::{self, Aad, LessSafeKey, Nonce, UnboundKey};
+use ring::digest;
+use snow::Error;
+use snow::params::{CipherChoice, DHChoice, HashChoice};
+use snow::resolvers::CryptoResolver;
+use snow::types;
+use x25519_dalek::{PublicKey, StaticSecret};
+use zeroize::Zeroizing;
+
+/// Bytes that a frame is longer than its text.
+pub(super) const TAG_BYTES: usize = 16;
+
+/// Resolves the names of the two suites. Each seed serves one handshake.
+pub(super) struct Primitives {
+    pub(super) seed: Zeroizing<[u8; 32]>,
+}
+
+impl CryptoResolver for Primitives {
+    fn resolve_rng(&self) -> Option<Box<dyn types::Random>> {
+        Some(Box::new(Random(ChaCha20Rng::from_seed(*self.seed))))
+    }
+
+    fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn types::Dh>> {
+        matches!(choice, DHChoice::Curve25519).then(|| Box::new(X25519::of([0; 32])) as Box<dyn types::Dh>)
+    }
+
+    fn resolve_hash(&self, choice: &HashChoice) -> Option<Box<dyn types::Hash>> {
+        matches!(choice, HashChoice::SHA256)
+            .then(|| Box::new(Sha256(digest::Context::new(&digest::SHA256))) as Box<dyn types::Hash>)
+    }
+
+    fn resolve_cipher(&self, choice: &CipherChoice) -> Option<Box<dyn types::Cipher>> {
+        let kind = match choice {
+            CipherChoice::AESGCM => Aead::AesGcm,
+            CipherChoice::ChaChaPoly => Aead::ChaChaPoly,
+        };
+        Some(Box::new(Cipher { kind, key: kind.key(&[0; 32]) }))
+    }
+}
+
+struct Random(ChaCha20Rng);
+
+impl types::Random for Random {
+    fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), Error> {
+        self.0.fill_bytes(into);
+        Ok(())
+    }
+}
+
+struct X25519 {
+    secret: StaticSecret,
+    public: PublicKey,
+}
+
+impl X25519 {
+    fn of(secret: [u8; 32]) -> Self {
+        let secret = StaticSecret::from(secret);
+        Self { public: PublicKey::from(&secret), secret }
+    }
+}
+
+impl types::Dh for X25519 {
+    fn name(&self) -> &'static str {
+        "25519"
+    }
+
+    fn pub_len(&self) -> usize {
+        32
+    }
+
+    fn priv_len(&self) -> usize {
+        32
+    }
+
+    fn set(&mut self, secret: &[u8]) {
+        *self = Self::of(secret.try_into().expect("a channel secret has 32 bytes"));
+    }
+
+    fn generate(&mut self, random: &mut dyn types::Random) -> Result<(), Error> {
+        let mut secret = Zeroizing::new([0; 32]);
+        random.try_fill_bytes(&mut *secret)?;
+        *self = Self::of(*secret);
+        Ok(())
+    }
+
+    fn pubkey(&self) -> &[u8] {
+        self.public.as_bytes()
+    }
+
+    fn privkey(&self) -> &[u8] {
+        self.secret.as_bytes()
+    }
+
+    /// Fails on points of small order, which would make the shared secret a constant.
+    fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
+        let public = public.first_chunk::<32>().ok_or(Error::Dh)?;
+        let shared = self.secret.diffie_hellman(&PublicKey::from(*public));
+        if !shared.was_contributory() {
+            return Err(Error::Dh);
+        }
+        out.first_chunk_mut::<32>().ok_or(Error::Dh)?.copy_from_slice(shared.as_bytes());
+        Ok(())
+    }
+}
+
+#[derive(Clone, Copy)]
+enum Aead {
+    AesGcm,
+    ChaChaPoly,
+}
+
+impl Aead {
+    fn key(self, key: &[u8; 32]) -> LessSafeKey {
+        let algorithm = match self {
+            Self::AesGcm => &aead::AES_256_GCM,
+            Self::ChaChaPoly => &aead::CHACHA20_POLY1305,
+        };
+        LessSafeKey::new(UnboundKey::new(algorithm, key).expect("both AEADs take 32 bytes of key"))
+    }
+
+    /// Four zero bytes and the number, in the byte order that Noise gives each AEAD.
+    fn nonce(self, number: u64) -> Nonce {
+        let mut nonce = [0; 12];
+        let number = match self {
+            Self::AesGcm => number.to_be_bytes(),
+            Self::ChaChaPoly => number.to_le_bytes(),
+        };
+        nonce[4..].copy_from_slice(&number);
+        Nonce::assume_unique_for_key(nonce)
+    }
+}
+
+struct Cipher {
+    kind: Aead,
+    key: LessSafeKey,
+}
+
+impl types::Cipher for Cipher {
+    fn name(&self) -> &'static str {
+        match self.kind {
+            Aead::AesGcm => "AESGCM",
+            Aead::ChaChaPoly => "ChaChaPoly",
+        }
+    }
+
+    fn set(&mut self, key: &[u8; 32]) {
+        self.key = self.kind.key(key);
+    }
+
+    fn encrypt(&self, nonce: u64, bound: &[u8], text: &[u8], out: &mut [u8]) -> usize {
+        let (body, rest) = out.split_at_mut(text.len());
+        body.copy_from_slice(text);
+        let tag = self
+            .key
+            .seal_in_place_separate_tag(self.kind.nonce(nonce), Aad::from(bound), body)
+            .expect("a frame is far shorter than an AEAD can seal");
+        rest[..TAG_BYTES].copy_from_slice(tag.as_ref());
+        text.len() + TAG_BYTES
+    }
+
+    fn decrypt(&self, nonce: u64, bound: &[u8], sealed: &[u8], out: &mut [u8]) -> Result<usize, Error> {
+        let (body, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(Error::Decrypt)?;
+        let text = out.get_mut(..body.len()).ok_or(Error::Decrypt)?;
+        text.copy_from_slice(body);
+        self.key
+            .open_in_place_separate_tag(self.kind.nonce(nonce), Aad::from(bound), (*tag).into(), text, 0..)
+            .map_err(|_| Error::Decrypt)?;
+        Ok(body.len())
+    }
+}
+
+struct Sha256(digest::Context);
+
+impl types::Hash for Sha256 {
+    fn name(&self) -> &'static str {
+        "SHA256"
+    }
+
+    fn block_len(&self) -> usize {
+        64
+    }
+
+    fn hash_len(&self) -> usize {
+        32
+    }
+
+    fn reset(&mut self) {
+        self.0 = digest::Context::new(&digest::SHA256);
+    }
+
+    fn input(&mut self, data: &[u8]) {
+        self.0.update(data);
+    }
+
+    fn result(&mut self, out: &mut [u8]) {
+        out[..32].copy_from_slice(self.0.clone().finish().as_ref());
+    }
+}

@@ -1,0 +1,220 @@
+//! A verifier's coins: secret until shown, fixed long before, so that nobody foresees or steers an audit.
+//!
+//! A verifier registers the Merkle root of its coins before the rounds that they serve. Each round has one node coin,
+//! which selects the members that it audits, and several leaf coins, one an audit, which draw the leaves. Selection
+//! also hashes R_t, which nobody knows at registration; an opened coin proves it afterwards.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use zeroize::Zeroizing;
+
+use crate::error::{Misuse, Reject};
+use crate::hash::{Domain, Hasher, below};
+use crate::ids::{Digest, MemberId, Round};
+use crate::merkle::{self, Proof, Tree};
+use crate::{limits, wire};
+
+/// What a coin decides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum CoinKind {
+    /// Which members are audited; one a round, `k` = 0.
+    Node,
+    /// Which leaves of one audit are recomputed; `k` counts from 0.
+    Leaf,
+}
+
+wire! {
+    /// What a verifier registers: coins for `rounds` rounds from `first_round`.
+    pub struct CoinTerms {
+        /// Merkle root. Leaf `(round − first_round)·(1 + leaf_coins) + j` is a round's node coin for `j` = 0 and its
+        /// leaf coin `k` for `j` = 1 + k.
+        pub root: Digest,
+        /// First round served.
+        pub first_round: Round,
+        /// Rounds served.
+        pub rounds: u32,
+        /// Leaf coins of a round.
+        pub leaf_coins: u16,
+    }
+}
+
+impl CoinTerms {
+    /// Checks the size.
+    ///
+    /// # Errors
+    /// [`Reject::Rule`] for no round, a round past the largest number, or more than [`limits::COINS`] coins.
+    pub fn check(&self) -> Result<(), Reject> {
+        if self.rounds == 0 || self.first_round.0.checked_add(self.rounds - 1).is_none() {
+            return Err(Reject::Rule("coins serve at least one round, within the numbers of rounds"));
+        }
+        if self.count() > limits::COINS {
+            return Err(Reject::Rule("a verifier registers at most 2^22 coins"));
+        }
+        Ok(())
+    }
+
+    fn count(&self) -> u64 {
+        u64::from(self.rounds) * (1 + u64::from(self.leaf_coins))
+    }
+
+    /// The place of a coin in the tree; `None` where there is none.
+    fn place(&self, kind: CoinKind, round: Round, k: u16) -> Option<u64> {
+        let past = round.0.checked_sub(self.first_round.0).filter(|past| *past < self.rounds)?;
+        let within = match kind {
+            CoinKind::Node if k == 0 => 0,
+            CoinKind::Leaf if k < self.leaf_coins => 1 + u64::from(k),
+            CoinKind::Node | CoinKind::Leaf => return None,
+        };
+        Some(u64::from(past) * (1 + u64::from(self.leaf_coins)) + within)
+    }
+}
+
+/// The coins of one verifier and their tree.
+pub struct CoinTree {
+    secret: Zeroizing<[u8; 32]>,
+    terms: CoinTerms,
+    tree: Tree,
+}
+
+impl CoinTree {
+    /// Makes all coins of a secret: `H(COIN, secret, kind, round, k)`, numbers in their canonical encoding.
+    ///
+    /// # Errors
+    /// [`Misuse`] where [`CoinTerms::check`] fails.
+    pub fn new(secret: [u8; 32], first_round: Round, rounds: u32, leaf_coins: u16) -> Result<Self, Misuse> {
+        let secret = Zeroizing::new(secret);
+        let mut terms = CoinTerms { root: Digest::default(), first_round, rounds, leaf_coins };
+        terms.check().map_err(|reject| Misuse(reject.to_string()))?;
+        let coins = (0..rounds).flat_map(|past| {
+            let round = Round(first_round.0 + past);
+            let leaves = (0..leaf_coins).map(move |k| (CoinKind::Leaf, round, k));
+            core::iter::once((CoinKind::Node, round, 0)).chain(leaves)
+        });
+        let leaves = coins.zip(0..).map(|((kind, round, k), place)| merkle::leaf(place, &toss(&secret, kind, round, k).0));
+        let tree = Tree::new(leaves);
+        terms.root = tree.root();
+        Ok(Self { secret, terms, tree })
+    }
+
+    /// The Merkle root.
+    pub fn root(&self) -> Digest {
+        self.terms.root
+    }
+
+    /// What is registered.
+    pub fn terms(&self) -> CoinTerms {
+        self.terms.clone()
+    }
+
+    /// Shows one coin; `None` where there is none. A coin that was shown is no secret any more.
+    pub fn open(&self, kind: CoinKind, round: Round, k: u16) -> Option<CoinOpening> {
+        let proof = self.tree.prove(self.terms.place(kind, round, k)?)?;
+        Some(CoinOpening { kind, round, k, coin: toss(&self.secret, kind, round, k), proof })
+    }
+}
+
+fn toss(secret: &[u8; 32], kind: CoinKind, round: Round, k: u16) -> Digest {
+    Hasher::new(Domain::COIN).part(secret).value(&kind).value(&round).value(&k).finish()
+}
+
+wire! {
+    /// One coin, shown.
+    pub struct CoinOpening {
+        /// What it decides.
+        pub kind: CoinKind,
+        /// Its round.
+        pub round: Round,
+        /// Its number within kind and round.
+        pub k: u16,
+        /// The coin.
+        pub coin: Digest,
+        /// That it was registered.
+        pub proof: Proof,
+    }
+}
+
+impl CoinOpening {
+    /// Checks that this coin was registered under `terms`, for this kind, round and `k`.
+    ///
+    /// # Errors
+    /// [`Reject`] for terms that break their bounds, a coin outside them, or a false proof.
+    pub fn verify(&self, terms: &CoinTerms) -> Result<Coin, Reject> {
+        terms.check()?;
+        let place = terms.place(self.kind, self.round, self.k);
+        let place = place.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
+        let leaf = merkle::leaf(place, &self.coin.0);
+        let proved = self.proof.verify(&terms.root, terms.count(), place, leaf);
+        proved.map_err(|_| Reject::BadProof("a coin"))?;
+        Ok(Coin { kind: self.kind, round: self.round, k: self.k, value: self.coin })
+    }
+}
+
+/// A coin that was proved to be registered.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Coin {
+    kind: CoinKind,
+    round: Round,
+    k: u16,
+    value: Digest,
+}
+
+impl Coin {
+    /// What it decides.
+    pub fn kind(&self) -> CoinKind {
+        self.kind
+    }
+
+    /// Its round.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Its number within kind and round.
+    pub fn k(&self) -> u16 {
+        self.k
+    }
+
+    /// Its bytes.
+    pub fn value(&self) -> Digest {
+        self.value
+    }
+}
+
+/// Whether a node coin selects a member for an audit, `node_ppm` millionths of the time.
+///
+/// True when the first eight bytes of `H(SELECT, coin, R_t, member)`, little-endian, are below
+/// `⌊node_ppm·2⁶⁴ / 10⁶⌋`. A leaf coin selects nobody.
+pub fn selects(coin: &Coin, freeze: &Digest, member: &MemberId, node_ppm: u32) -> bool {
+    let number = Hasher::new(Domain::SELECT).value(&coin.value).value(freeze).value(member).number();
+    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(node_ppm) << 64) / 1_000_000
+}
+
+/// The positions that a leaf coin draws among `m` leaves, ascending: `a` different ones, or all where `a ≥ m`.
+///
+/// A partial shuffle of `0 .. m` (Fisher–Yates): for `i = 0 .. a`, position `i` trades places with position
+/// `i + ⌊u_i·(m − i) / 2⁶⁴⌋`; the first `a` are drawn. `u_i` is the first eight bytes, little-endian, of
+/// `H(DRAW, coin, R_t, table, i)`, `i` as four little-endian bytes; `table` is what the audited member fixed before
+/// the coin was shown. A node coin draws all.
+pub fn draw(coin: &Coin, freeze: &Digest, table: &Digest, m: u32, a: u8) -> Vec<u32> {
+    let a = u32::from(a);
+    if a >= m || coin.kind != CoinKind::Leaf {
+        return (0..m).collect();
+    }
+    let hasher = Hasher::new(Domain::DRAW).value(&coin.value).value(freeze).value(table);
+    // Only the positions that moved: `m` may be anything.
+    let mut moved = std::collections::BTreeMap::new();
+    let mut drawn: Vec<u32> = (0..a)
+        .map(|i| {
+            let offset = below(hasher.clone().value(&i).number(), u64::from(m - i));
+            let other = i + u32::try_from(offset).unwrap_or(0);
+            let here = moved.get(&i).copied().unwrap_or(i);
+            moved.insert(other, here).unwrap_or(other)
+        })
+        .collect();
+    drawn.sort_unstable();
+    drawn
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,255 @@
+//! The ledger: a hash chain of sealed records, and what follows from them.
+//!
+//! [`Ledger::apply`] is the only way forward. It checks everything that can be decided from the records alone, so a
+//! steward that seals something else is caught by every member. What needs arithmetic (state roots, evidence) is
+//! checked by the replica.
+
+mod members;
+mod rounds;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+pub use members::{Member, Standing};
+pub use rounds::{Commitment, RoundView};
+
+use crate::error::Reject;
+use crate::ids::{Digest, Height, MemberId, Round, RunId};
+use crate::layout::Layout;
+use crate::manifest::Manifest;
+use crate::messages::record::{Body, Rewind, Seats};
+use crate::messages::record::Record;
+use crate::sign::{Signed, Verified};
+use crate::state::StateRoots;
+
+/// What the run is doing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Nothing is sealed yet.
+    Empty,
+    /// Waiting for members.
+    Gathering,
+    /// Members compute leaves.
+    Computing,
+    /// Members deliver parts.
+    Exchanging,
+    /// Aggregators reduce.
+    Reducing,
+    /// The last round is over, the last audits run.
+    Auditing,
+    /// Over.
+    Closed,
+}
+
+/// The chain so far.
+#[derive(Clone)]
+pub struct Ledger {
+    manifest: Arc<Manifest>,
+    layout: Arc<Layout>,
+    run: RunId,
+    head: Digest,
+    height: Height,
+    stage: Stage,
+    state: StateRoots,
+    next_round: Round,
+    members: Vec<Member>,
+    places: BTreeMap<MemberId, usize>,
+    invitations: BTreeMap<Digest, u32>,
+    rounds: VecDeque<RoundView>,
+}
+
+impl Ledger {
+    /// The empty ledger of a run.
+    pub fn new(manifest: Arc<Manifest>) -> Self {
+        let run = manifest.run();
+        let zero = StateRoots {
+            step: 0,
+            beta_powers: [0; 2],
+            exponents: Digest::default(),
+            parameters: Digest::default(),
+            first: Digest::default(),
+            second: Digest::default(),
+        };
+        Self {
+            layout: Arc::new(Layout::of(&manifest.model)),
+            run,
+            head: run.0,
+            height: Height(0),
+            stage: Stage::Empty,
+            state: zero,
+            next_round: Round(0),
+            members: Vec::new(),
+            places: BTreeMap::new(),
+            invitations: BTreeMap::new(),
+            rounds: VecDeque::new(),
+            manifest,
+        }
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
+    /// The layout of the model.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The run id.
+    pub fn run(&self) -> RunId {
+        self.run
+    }
+
+    /// Hash of the last record.
+    pub fn head(&self) -> Digest {
+        self.head
+    }
+
+    /// Height of the next record.
+    pub fn height(&self) -> Height {
+        self.height
+    }
+
+    /// What the run is doing.
+    pub fn stage(&self) -> Stage {
+        self.stage
+    }
+
+    /// Roots of the newest sealed state.
+    pub fn state(&self) -> &StateRoots {
+        &self.state
+    }
+
+    /// The round that comes next, or is being computed.
+    pub fn next_round(&self) -> Round {
+        self.next_round
+    }
+
+    /// Members in order of admission.
+    pub fn members(&self) -> &[Member] {
+        &self.members
+    }
+
+    /// One member.
+    pub fn member(&self, id: &MemberId) -> Option<&Member> {
+        self.members.get(*self.places.get(id)?)
+    }
+
+    /// How often an invitation was used, by the digest of its signed form.
+    pub fn invitation_uses(&self, invitation: &Digest) -> u32 {
+        self.invitations.get(invitation).copied().unwrap_or(0)
+    }
+
+    /// The round in progress, or the last one.
+    pub fn current(&self) -> Option<&RoundView> {
+        self.rounds.back()
+    }
+
+    /// A round that is still remembered.
+    pub fn round(&self, round: Round) -> Option<&RoundView> {
+        self.rounds.iter().rev().find(|view| view.round() == round)
+    }
+
+    /// Rounds still remembered, oldest first.
+    pub fn rounds(&self) -> impl Iterator<Item = &RoundView> {
+        self.rounds.iter()
+    }
+
+    /// The next record with this body, to be signed by the steward.
+    pub fn record(&self, body: Body) -> Record {
+        Record { height: self.height, previous: self.head, body }
+    }
+
+    /// Checks a record and moves past it. On an error nothing has changed.
+    ///
+    /// # Errors
+    /// [`Reject`]: not the steward's signature, not the next height or head, or against a rule of its body.
+    pub fn apply(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, Reject> {
+        let record = signed.verify(self.run)?;
+        if record.author() != self.manifest.steward {
+            return Err(Reject::NotEntitled("seal records"));
+        }
+        if record.height != self.height {
+            return Err(Reject::Stale("the record has another height"));
+        }
+        if record.previous != self.head {
+            return Err(Reject::Rule("a record names the head before it"));
+        }
+        self.apply_body(&record.body, signed)?;
+        self.head = record.head();
+        if let (Body::Freeze(_), Some(round)) = (&record.body, self.rounds.back_mut()) {
+            round.frozen_as(self.head);
+        }
+        if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
+            self.open_round(&record.body);
+        }
+        self.height = self.height.next();
+        Ok(record)
+    }
+
+    fn apply_body(&mut self, body: &Body, signed: &Signed<Record>) -> Result<(), Reject> {
+        match body {
+            Body::Open(state) => self.open(*state),
+            Body::Admit(enrol) => self.admit(enrol),
+            Body::Begin(seats) => self.begin(seats),
+            Body::Freeze(freeze) => self.freeze(freeze, signed),
+            Body::Inputs(inputs) => self.inputs(inputs),
+            Body::Reassign(reassign) => self.reassign(reassign),
+            Body::Outcome(outcome) => self.outcome(outcome),
+            Body::Silence(request) => self.silence(request),
+            Body::Answered(request) => self.answered(request),
+            Body::Ban(ban) => self.ban(ban),
+            Body::Return(back) => self.welcome_back(back),
+            Body::Leave(leave) => self.leave(leave),
+            Body::Rewind(Rewind { .. }) => Err(Reject::Rule("this version does not rewind")),
+            Body::Close(root) => self.close(root),
+        }
+    }
+
+    fn open(&mut self, state: StateRoots) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Empty, "a run opens once")?;
+        self.require(state.step == 0, "the initial state has applied nothing")?;
+        self.state = state;
+        self.stage = Stage::Gathering;
+        Ok(())
+    }
+
+    fn begin(&mut self, seats: &Seats) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
+        self.require(self.ready(), "a run begins with the members that its manifest waits for")?;
+        self.require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
+        self.stage = Stage::Computing;
+        Ok(())
+    }
+
+    /// Opens the next round on the current head with the seats that the record gives.
+    fn open_round(&mut self, body: &Body) {
+        let seats = match body {
+            Body::Begin(seats) => seats,
+            Body::Outcome(outcome) => &outcome.seats,
+            _ => return,
+        };
+        if seats.is_empty() {
+            return;
+        }
+        let aggregators = self.aggregators(seats);
+        let view = RoundView::open(self, seats, &aggregators);
+        self.rounds.push_back(view);
+        let keep = self.manifest.retention.contributions.max(1) as usize + 1;
+        while self.rounds.len() > keep {
+            self.rounds.pop_front();
+        }
+    }
+
+    fn close(&mut self, root: &Digest) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Auditing, "a run closes after its last round")?;
+        self.require(*root == self.state.root(), "the last root is that of the last state")?;
+        self.stage = Stage::Closed;
+        Ok(())
+    }
+
+    fn require(&self, holds: bool, rule: &'static str) -> Result<(), Reject> {
+        if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+    }
+}

@@ -1,0 +1,240 @@
+//! Membership as the ledger has it: who may compute, with which quota, and who may not any more.
+
+use super::{Ledger, Stage};
+use crate::coins::CoinTerms;
+use crate::error::Reject;
+use crate::ids::{Digest, Height, MemberId, Round, Slot};
+use crate::limits;
+use crate::messages::audit::AuditRequest;
+use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
+use crate::messages::record::{Ban, Seat, Seats};
+use crate::messages::round::Commit;
+use crate::sign::{Signed, Verified};
+
+/// A member and its standing.
+#[derive(Clone, Debug)]
+pub struct Member {
+    /// Who.
+    pub id: MemberId,
+    /// As what.
+    pub role: Role,
+    /// Where it can be dialled.
+    pub addresses: Addresses,
+    /// A verifier's coins.
+    pub coins: Option<CoinTerms>,
+    /// Whether it takes part.
+    pub standing: Standing,
+    /// Height of the record that last changed it.
+    pub since: Height,
+    /// Most leaves it may sum: what it managed when it last fell short, one more after each full round.
+    pub pace: u32,
+}
+
+/// Whether a member takes part.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Standing {
+    /// It does.
+    Active,
+    /// It missed a freeze; it takes part again when it returns.
+    Away,
+    /// It owes an answer to this audit request.
+    Silent(Digest),
+    /// It went.
+    Left,
+    /// It was expelled.
+    Banned,
+}
+
+impl Ledger {
+    /// Checks an enrolment against everything but the clock, which only the steward has.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
+        let enrol = signed.verify(self.run)?;
+        let invitation = enrol.invitation.verify(self.run)?;
+        if invitation.author() != self.manifest.organiser {
+            return Err(Reject::NotEntitled("invite: only the organiser does"));
+        }
+        let used = self.invitation_uses(&enrol.invitation.digest());
+        self.require(used < invitation.uses, "the invitation is used up")?;
+        self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
+        let most = usize::from(self.manifest.admission.most_members);
+        self.require(self.members.len() < most, "the run is full (admission.most_members)")?;
+        match (&invitation.role, &enrol.coins) {
+            (Role::Node, None) => {}
+            (Role::Node, Some(_)) => return Err(Reject::Rule("a node registers no coins")),
+            (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
+            (Role::Verifier, Some(terms)) => self.check_coins(terms)?,
+        }
+        let open = !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed);
+        self.require(open, "the run takes no more members")?;
+        Ok(enrol)
+    }
+
+    /// Coins must be registered before the randomness that they are used with is known.
+    fn check_coins(&self, terms: &CoinTerms) -> Result<(), Reject> {
+        terms.check()?;
+        let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
+        let first = self.next_round.0.saturating_add(lead);
+        self.require(terms.first_round.0 >= first, "coins are registered audit.coin_lead rounds before their use")
+    }
+
+    pub(super) fn admit(&mut self, signed: &Signed<Enrol>) -> Result<(), Reject> {
+        let enrol = self.check_enrol(signed)?;
+        let id = enrol.author();
+        let enrol = enrol.into_inner();
+        let role = enrol.invitation.verify(self.run)?.role;
+        *self.invitations.entry(enrol.invitation.digest()).or_insert(0) += 1;
+        self.places.insert(id, self.members.len());
+        self.members.push(Member {
+            id,
+            role,
+            addresses: enrol.addresses,
+            coins: enrol.coins,
+            standing: Standing::Active,
+            since: self.height,
+            pace: limits::QUOTA,
+        });
+        Ok(())
+    }
+
+    /// Whether enough members came to begin.
+    pub fn ready(&self) -> bool {
+        let active = |role| self.members.iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
+        let admission = &self.manifest.admission;
+        if self.rounds.is_empty() {
+            active(Role::Node) >= usize::from(admission.start_nodes)
+                && active(Role::Verifier) >= usize::from(admission.start_verifiers)
+        } else {
+            active(Role::Node) >= 1
+        }
+    }
+
+    /// The seats of the next round: active nodes in order of admission, the leaves shared equally, the first ones
+    /// taking the remainder, each within its pace, and at least one leaf each.
+    pub fn derived_seats(&self) -> Vec<Seat> {
+        let active = self.members.iter().filter(|m| m.role == Role::Node && m.standing == Standing::Active);
+        let nodes: Vec<&Member> = active.take(limits::SEATS).collect();
+        let leaves = self.manifest.training.leaves as usize;
+        let share = |slot: usize| leaves / nodes.len() + usize::from(slot < leaves % nodes.len());
+        let seat = |(slot, member): (usize, &&Member)| Seat {
+            member: member.id,
+            quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
+        };
+        nodes.iter().enumerate().map(seat).collect()
+    }
+
+    /// Slots whose members can be dialled, in order.
+    pub(super) fn aggregators(&self, seats: &Seats) -> Vec<Slot> {
+        let dialable = |seat: &Seat| self.member(&seat.member).is_some_and(|m| !m.addresses.is_empty());
+        let slots = seats.iter().enumerate().filter(|(_, seat)| dialable(seat));
+        slots.map(|(slot, _)| Slot(slot as u16)).collect()
+    }
+
+    /// Moves the pace of every seat by what it committed; one that did not is away.
+    pub(super) fn pace(&mut self, seats: &[Seat], commits: &[Verified<Commit>]) {
+        for seat in seats {
+            let leaves = commits.iter().find(|commit| commit.author() == seat.member).map(|commit| commit.leaves);
+            let height = self.height;
+            let Some(member) = self.member_mut(&seat.member) else { continue };
+            match leaves {
+                Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
+                Some(_) => member.pace = member.pace.saturating_add(1).min(limits::QUOTA),
+                None if member.standing == Standing::Active => {
+                    member.standing = Standing::Away;
+                    member.since = height;
+                }
+                None => {}
+            }
+        }
+    }
+
+    pub(super) fn silence(&mut self, signed: &Signed<AuditRequest>) -> Result<(), Reject> {
+        let request = self.check_request(signed)?;
+        let digest = signed.digest();
+        let target = request.target;
+        let standing = self.member(&target).map(|m| m.standing);
+        let present = matches!(standing, Some(Standing::Active | Standing::Away));
+        self.require(present, "only a present member can be silent")?;
+        self.stand(&target, Standing::Silent(digest));
+        Ok(())
+    }
+
+    pub(super) fn answered(&mut self, request: &Digest) -> Result<(), Reject> {
+        let owing = self.members.iter().find(|m| m.standing == Standing::Silent(*request)).map(|m| m.id);
+        let owing = owing.ok_or(Reject::Rule("an answer follows a silence"))?;
+        self.stand(&owing, Standing::Active);
+        Ok(())
+    }
+
+    pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
+        let standing = self.member(&ban.culprit).map(|m| m.standing);
+        self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
+        self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
+        self.require(ban.round < ban.effective, "an offence comes before its ban")?;
+        self.stand(&ban.culprit, Standing::Banned);
+        Ok(())
+    }
+
+    /// The first round whose seats are not sealed yet.
+    pub fn first_round_without(&self) -> Round {
+        match self.stage {
+            Stage::Computing | Stage::Exchanging | Stage::Reducing => self.next_round.next(),
+            _ => self.next_round,
+        }
+    }
+
+    /// Checks a return.
+    ///
+    /// # Errors
+    /// [`Reject`] for one that is not away, or an old statement.
+    pub fn check_return(&self, signed: &Signed<Return>) -> Result<Verified<Return>, Reject> {
+        let back = signed.verify(self.run)?;
+        let member = self.member(&back.author()).ok_or(Reject::NotEntitled("return: it is no member"))?;
+        self.require(member.standing == Standing::Away, "only a member that is away returns")?;
+        self.require(back.height > member.since && back.height <= self.height, "a return is newer than the absence")?;
+        Ok(back)
+    }
+
+    pub(super) fn welcome_back(&mut self, signed: &Signed<Return>) -> Result<(), Reject> {
+        let back = self.check_return(signed)?;
+        let id = back.author();
+        self.stand(&id, Standing::Active);
+        if let Some(member) = self.member_mut(&id) {
+            member.addresses = back.into_inner().addresses;
+        }
+        Ok(())
+    }
+
+    /// Checks a leave.
+    ///
+    /// # Errors
+    /// [`Reject`] for one that is no member any more, or an old statement.
+    pub fn check_leave(&self, signed: &Signed<Leave>) -> Result<Verified<Leave>, Reject> {
+        let leave = signed.verify(self.run)?;
+        let member = self.member(&leave.author()).ok_or(Reject::NotEntitled("leave: it is no member"))?;
+        let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
+        self.require(present, "only a present member leaves")?;
+        self.require(leave.height > member.since && leave.height <= self.height, "a leave is newer than the last change")?;
+        Ok(leave)
+    }
+
+    pub(super) fn leave(&mut self, signed: &Signed<Leave>) -> Result<(), Reject> {
+        let leave = self.check_leave(signed)?;
+        self.stand(&leave.author(), Standing::Left);
+        Ok(())
+    }
+
+    fn stand(&mut self, id: &MemberId, standing: Standing) {
+        let height = self.height;
+        if let Some(member) = self.member_mut(id) {
+            member.standing = standing;
+            member.since = height;
+        }
+    }
+
+    fn member_mut(&mut self, id: &MemberId) -> Option<&mut Member> {
+        self.members.get_mut(*self.places.get(id)?)
+    }
+}

@@ -1,0 +1,400 @@
+//! A round as the ledger has it, from its seats to its outcome.
+
+use super::{Ledger, Stage};
+use crate::assign::{self, PartPlan};
+use crate::coins::{CoinKind, selects};
+use crate::error::Reject;
+use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::messages::audit::AuditRequest;
+use crate::messages::enrol::Role;
+use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
+use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
+use crate::sign::{Signed, Verified};
+use crate::state::StateRoots;
+
+/// A frozen commitment.
+#[derive(Clone, Debug)]
+pub struct Commitment {
+    /// What was committed.
+    pub commit: Commit,
+    /// By whom.
+    pub author: MemberId,
+}
+
+/// One round.
+#[derive(Clone)]
+pub struct RoundView {
+    round: Round,
+    head: Digest,
+    state: StateRoots,
+    seed: Digest,
+    seats: Vec<Seat>,
+    aggregators: Vec<Slot>,
+    parts: Vec<PartPlan>,
+    frozen: Option<Frozen>,
+    inputs: Vec<Bitmap>,
+    reassigned: Vec<Option<Slot>>,
+    second_inputs: bool,
+    results: Option<Vec<Option<PartResult>>>,
+    echoed: bool,
+}
+
+#[derive(Clone)]
+struct Frozen {
+    record: Signed<Record>,
+    digest: Digest,
+    commits: Vec<Option<Commitment>>,
+}
+
+impl RoundView {
+    pub(super) fn open(ledger: &Ledger, seats: &Seats, aggregators: &[Slot]) -> Self {
+        let seed = assign::round_seed(ledger.run, ledger.next_round, &ledger.state.root());
+        let parts = assign::parts(&ledger.layout, &seed, aggregators);
+        Self {
+            round: ledger.next_round,
+            head: ledger.head,
+            state: ledger.state,
+            seed,
+            seats: seats.to_vec(),
+            aggregators: aggregators.to_vec(),
+            reassigned: vec![None; parts.len()],
+            parts,
+            frozen: None,
+            inputs: Vec::new(),
+            second_inputs: false,
+            results: None,
+            echoed: false,
+        }
+    }
+
+    pub(super) fn frozen_as(&mut self, digest: Digest) {
+        if let Some(frozen) = &mut self.frozen {
+            frozen.digest = digest;
+        }
+    }
+
+    /// Its number.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Head of the ledger that opened it.
+    pub fn head(&self) -> Digest {
+        self.head
+    }
+
+    /// The state that its leaves are computed on.
+    pub fn state(&self) -> &StateRoots {
+        &self.state
+    }
+
+    /// Its public seed.
+    pub fn seed(&self) -> Digest {
+        self.seed
+    }
+
+    /// Its seats in order of slots.
+    pub fn seats(&self) -> &[Seat] {
+        &self.seats
+    }
+
+    /// The slot of a member.
+    pub fn slot_of(&self, member: &MemberId) -> Option<Slot> {
+        self.seats.iter().position(|seat| seat.member == *member).map(|slot| Slot(slot as u16))
+    }
+
+    /// Who sits on a slot.
+    pub fn member_at(&self, slot: Slot) -> Option<MemberId> {
+        self.seats.get(slot.index()).map(|seat| seat.member)
+    }
+
+    /// Slots that can reduce.
+    pub fn aggregators(&self) -> &[Slot] {
+        &self.aggregators
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[PartPlan] {
+        &self.parts
+    }
+
+    /// Who reduces a part now, and by which attempt.
+    pub fn aggregator(&self, part: Part) -> Option<(Slot, u8)> {
+        match self.reassigned.get(part.index())? {
+            Some(slot) => Some((*slot, 1)),
+            None => Some((self.parts.get(part.index())?.aggregator, 0)),
+        }
+    }
+
+    /// The freeze record, once sealed.
+    pub fn freeze(&self) -> Option<&Signed<Record>> {
+        self.frozen.as_ref().map(|frozen| &frozen.record)
+    }
+
+    /// R_t, once frozen.
+    pub fn freeze_digest(&self) -> Option<Digest> {
+        self.frozen.as_ref().map(|frozen| frozen.digest)
+    }
+
+    /// The frozen commitment of a slot.
+    pub fn commitment(&self, slot: Slot) -> Option<&Commitment> {
+        self.frozen.as_ref()?.commits.get(slot.index())?.as_ref()
+    }
+
+    /// Frozen commitments with their slots, in order.
+    pub fn commitments(&self) -> impl Iterator<Item = (Slot, &Commitment)> {
+        let commits = self.frozen.iter().flat_map(|frozen| frozen.commits.iter().enumerate());
+        commits.filter_map(|(slot, commit)| Some((Slot(slot as u16), commit.as_ref()?)))
+    }
+
+    /// Sealed inputs of each part; empty before they are sealed.
+    pub fn inputs(&self) -> &[Bitmap] {
+        &self.inputs
+    }
+
+    /// Parts that were reassigned, in order.
+    pub fn reassigned(&self) -> impl Iterator<Item = Part> + '_ {
+        let parts = self.reassigned.iter().enumerate().filter(|(_, slot)| slot.is_some());
+        parts.map(|(part, _)| Part(part as u16))
+    }
+
+    /// Whether the inputs of the attempt under way are sealed.
+    pub fn inputs_sealed(&self) -> bool {
+        !self.inputs.is_empty() && (self.second_inputs || self.reassigned().next().is_none())
+            || (self.parts.is_empty() && self.frozen.is_some())
+    }
+
+    /// Sealed results, once the round is over.
+    pub fn results(&self) -> Option<&[Option<PartResult>]> {
+        self.results.as_deref()
+    }
+
+    /// Whether a slot's contribution counted in some part.
+    pub fn counted(&self, slot: Slot) -> bool {
+        let results = self.results.iter().flatten().zip(&self.inputs);
+        results.into_iter().any(|(result, inputs)| result.is_some() && inputs.contains(slot))
+    }
+
+    /// Whether two thirds of the committed leaves' authors have echoed the freeze: coins may be shown.
+    pub fn echoed(&self) -> bool {
+        self.echoed
+    }
+}
+
+impl Ledger {
+    /// Checks a commitment for the round being computed.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_commit(&self, signed: &Signed<Commit>) -> Result<Verified<Commit>, Reject> {
+        let commit = signed.verify(self.run)?;
+        let view = self.current().ok_or(Reject::Stale("no round is open"))?;
+        if commit.round != view.round || self.stage != Stage::Computing {
+            return Err(Reject::Stale("the commitment is for another round"));
+        }
+        let seat = view.seats.get(commit.slot.index());
+        let seat = seat.filter(|seat| seat.member == commit.author());
+        let seat = seat.ok_or(Reject::NotEntitled("commit for this slot"))?;
+        self.require(commit.head == view.head && commit.state == view.state.root(), "a commitment names the round's head and state")?;
+        self.require(usize::from(commit.seats) == view.seats.len(), "a commitment names the round's seats")?;
+        self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
+        self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
+        Ok(commit)
+    }
+
+    pub(super) fn freeze(&mut self, freeze: &Freeze, record: &Signed<Record>) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Computing, "a freeze follows an open round")?;
+        let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
+        self.require(freeze.round == view.round && freeze.state == view.state.root(), "a freeze names its round and state")?;
+        self.require(!freeze.commits.is_empty(), "a freeze holds at least one commitment")?;
+        let mut commits = vec![None; view.seats.len()];
+        let mut verified = Vec::new();
+        let mut last = None;
+        for signed in &freeze.commits {
+            let commit = self.check_commit(signed)?;
+            self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
+            last = Some(commit.slot);
+            if let Some(place) = commits.get_mut(commit.slot.index()) {
+                *place = Some(Commitment { commit: (*commit).clone(), author: commit.author() });
+            }
+            verified.push(commit);
+        }
+        let seats = view.seats.clone();
+        self.pace(&seats, &verified);
+        self.stage = Stage::Exchanging;
+        let frozen = Frozen { record: record.clone(), digest: Digest::default(), commits };
+        if let Some(view) = self.rounds.back_mut() {
+            view.frozen = Some(frozen);
+        }
+        Ok(())
+    }
+
+    pub(super) fn inputs(&mut self, inputs: &Inputs) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
+        let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
+        self.require(inputs.round == view.round, "inputs name their round")?;
+        let parts: Vec<Part> = match inputs.attempt {
+            0 => (0..view.parts.len() as u16).map(Part).collect(),
+            _ => view.reassigned().collect(),
+        };
+        let second = !view.inputs.is_empty();
+        self.require(inputs.attempt == u8::from(second), "inputs name their attempt")?;
+        self.require(inputs.parts.len() == parts.len(), "inputs hold one bitmap for each part of the attempt")?;
+        let counted = inputs.parts.iter().flat_map(Bitmap::slots);
+        let committed = counted.into_iter().all(|slot| view.commitment(slot).is_some());
+        self.require(committed, "only frozen contributions are counted")?;
+        self.stage = Stage::Reducing;
+        let Some(view) = self.rounds.back_mut() else { return Ok(()) };
+        view.second_inputs = second;
+        if !second {
+            view.inputs = vec![Bitmap::default(); parts.len()];
+        }
+        for (part, bitmap) in parts.iter().zip(&inputs.parts) {
+            if let Some(place) = view.inputs.get_mut(part.index()) {
+                *place = *bitmap;
+            }
+        }
+        Ok(())
+    }
+
+    pub(super) fn reassign(&mut self, reassign: &Reassign) -> Result<(), Reject> {
+        self.require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
+        let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;
+        self.require(reassign.round == view.round, "a reassignment names its round")?;
+        self.require(view.reassigned().next().is_none(), "parts are reassigned once")?;
+        self.require(!reassign.parts.is_empty(), "a reassignment holds a part")?;
+        let mut last = None;
+        for moved in &reassign.parts {
+            self.require(last < Some(moved.part), "reassigned parts are in order, one each")?;
+            last = Some(moved.part);
+            let plan = view.parts.get(moved.part.index()).ok_or(Reject::Rule("a reassigned part exists"))?;
+            let able = view.aggregators.contains(&moved.aggregator) && moved.aggregator != plan.aggregator;
+            self.require(able, "a part goes to another aggregator")?;
+        }
+        self.stage = Stage::Exchanging;
+        let Some(view) = self.rounds.back_mut() else { return Ok(()) };
+        for moved in &reassign.parts {
+            if let Some(place) = view.reassigned.get_mut(moved.part.index()) {
+                *place = Some(moved.aggregator);
+            }
+        }
+        Ok(())
+    }
+
+    /// Checks a result for the round being reduced: by its aggregator, over the sealed inputs.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_result(&self, signed: &Signed<PartResult>) -> Result<Verified<PartResult>, Reject> {
+        let result = signed.verify(self.run)?;
+        let view = self.current().ok_or(Reject::Stale("no round is open"))?;
+        if result.round != view.round || self.stage != Stage::Reducing {
+            return Err(Reject::Stale("the result is for another round"));
+        }
+        let (slot, attempt) = view.aggregator(result.part).ok_or(Reject::Rule("a result names a part"))?;
+        if view.member_at(slot) != Some(result.author()) {
+            return Err(Reject::NotEntitled("reduce this part"));
+        }
+        self.require(result.attempt == attempt, "a result names its attempt")?;
+        let sealed = view.inputs.get(result.part.index());
+        let sealed = sealed.is_some_and(|inputs| *inputs == result.inputs && !inputs.is_empty());
+        self.require(sealed, "a result is over exactly the sealed inputs")?;
+        Ok(result)
+    }
+
+    /// Checks an echo of the current round's freeze.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_echo(&self, signed: &Signed<Echo>) -> Result<Verified<Echo>, Reject> {
+        let echo = signed.verify(self.run)?;
+        let view = self.current().ok_or(Reject::Stale("no round is open"))?;
+        if echo.round != view.round || Some(echo.freeze) != view.freeze_digest() {
+            return Err(Reject::Stale("the echo is of another freeze"));
+        }
+        if view.slot_of(&echo.author()).is_none() {
+            return Err(Reject::NotEntitled("echo: it has no seat"));
+        }
+        Ok(echo)
+    }
+
+    pub(super) fn outcome(&mut self, outcome: &Outcome) -> Result<(), Reject> {
+        let view = self.current().ok_or(Reject::Rule("an outcome ends a round"))?;
+        let reduced = self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts.is_empty());
+        self.require(reduced, "an outcome follows sealed inputs")?;
+        self.require(outcome.round == view.round, "an outcome names its round")?;
+        self.require(outcome.results.len() == view.parts.len(), "an outcome holds one result for each part")?;
+        let mut results = Vec::new();
+        for (part, signed) in outcome.results.iter().enumerate() {
+            let result = signed.as_ref().map(|signed| self.check_result(signed)).transpose()?;
+            let fits = result.as_ref().is_none_or(|result| result.part.index() == part);
+            self.require(fits, "results are in order of parts")?;
+            results.push(result.map(Verified::into_inner));
+        }
+        let echoed = self.echoed_weight(view, outcome)?;
+        let step = self.state.step.saturating_add(1);
+        self.require(outcome.state.step == step, "an outcome applies one update")?;
+        let next_round = view.round.next();
+        let last = next_round.0 >= self.manifest.training.rounds;
+        let seats = if last { Vec::new() } else { self.derived_seats() };
+        self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
+        self.state = outcome.state;
+        self.next_round = next_round;
+        self.stage = match (last, seats.is_empty()) {
+            (true, _) => Stage::Auditing,
+            (false, true) => Stage::Gathering,
+            (false, false) => Stage::Computing,
+        };
+        if let Some(view) = self.rounds.back_mut() {
+            view.results = Some(results);
+            view.echoed = echoed;
+        }
+        Ok(())
+    }
+
+    /// Whether the echoes carry two thirds of the committed leaves.
+    fn echoed_weight(&self, view: &RoundView, outcome: &Outcome) -> Result<bool, Reject> {
+        let mut authors = Vec::new();
+        for signed in &outcome.echoes {
+            authors.push(self.check_echo(signed)?.author());
+        }
+        self.require(authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)), "echoes are in order of slots, one each")?;
+        let weight = |counts: &dyn Fn(&Commitment) -> bool| -> u64 {
+            let counted = view.commitments().filter(|(_, c)| counts(c));
+            counted.map(|(_, c)| u64::from(c.commit.leaves)).sum()
+        };
+        Ok(3 * weight(&|c| authors.contains(&c.author)) >= 2 * weight(&|_| true))
+    }
+
+    /// Checks that an audit request is due: by a verifier with a coin that selects the target, or in the final audit.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
+        let request = signed.verify(self.run)?;
+        let verifier = self.member(&request.author()).filter(|m| m.role == Role::Verifier);
+        let terms = verifier.and_then(|m| m.coins.as_ref()).ok_or(Reject::NotEntitled("audit: it is no verifier"))?;
+        let view = self.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        self.require(view.results.is_some() && view.echoed, "audits begin when the round is over and its freeze was echoed")?;
+        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
+        let slot = view.slot_of(&request.target);
+        let committed = slot.is_some_and(|slot| view.commitment(slot).is_some());
+        self.require(committed, "only a frozen contribution is audited")?;
+        match &request.coin {
+            Some(opening) => {
+                let coin = opening.verify(terms)?;
+                self.require(coin.kind() == CoinKind::Node && coin.round() == request.round, "a request shows the round's node coin")?;
+                let ppm = self.manifest.audit.node_ppm;
+                self.require(selects(&coin, &request.freeze, &request.target, ppm), "the coin does not select this member")?;
+            }
+            None => self.require(self.in_final_audit(request.round), "only the last rounds are audited without a coin")?,
+        }
+        Ok(request)
+    }
+
+    /// Whether every contribution of a round is audited.
+    pub fn in_final_audit(&self, round: Round) -> bool {
+        let rounds = self.manifest.training.rounds;
+        self.stage == Stage::Auditing && round.0 >= rounds.saturating_sub(self.manifest.audit.final_rounds)
+    }
+}

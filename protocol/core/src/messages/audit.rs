@@ -1,0 +1,243 @@
+//! The audit of one contribution, in the order in which it is said, and the evidence that comes of it.
+//!
+//! Everything here is public. A request opens with a coin; the node seals its table; the verifier draws leaves,
+//! recomputes them and seals its results; the node opens the table; the verifier opens coin and results.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+
+use crate::codec::{List, encode};
+use crate::coins::CoinOpening;
+use crate::hash::{Domain, Hasher, hash_of};
+use crate::ids::{Digest, MemberId, Round};
+use crate::messages::record::Record;
+use crate::messages::round::Commit;
+use crate::sign::{Message, Signed};
+use crate::sketch::Fingerprint;
+use crate::{limits, wire};
+
+wire! {
+    /// A verifier asks a member about its contribution of a round.
+    pub struct AuditRequest {
+        /// The round.
+        pub round: Round,
+        /// R_t.
+        pub freeze: Digest,
+        /// Who is asked.
+        pub target: MemberId,
+        /// The verifier's node coin of the round; none in the final audit, where everyone is asked.
+        pub coin: Option<CoinOpening>,
+    }
+}
+
+impl Message for AuditRequest {
+    const TAG: &'static str = "audit-request";
+}
+
+wire! {
+    /// The member fixes its table before it knows which leaves are drawn.
+    pub struct TableSeal {
+        /// Digest of the signed request.
+        pub request: Digest,
+        /// The round.
+        pub round: Round,
+        /// R_t; the fingerprint points follow from it.
+        pub freeze: Digest,
+        /// Root of the audited commitment.
+        pub root: Digest,
+        /// `H(TABLE, salt, rows)`.
+        pub seal: Digest,
+    }
+}
+
+impl Message for TableSeal {
+    const TAG: &'static str = "table-seal";
+}
+
+wire! {
+    /// The verifier fixes its results before it sees the table.
+    pub struct ResultsSeal {
+        /// Digest of the signed request.
+        pub request: Digest,
+        /// Digest of the signed table seal.
+        pub table: Digest,
+        /// `H(RESULTS, salt, results)`.
+        pub seal: Digest,
+    }
+}
+
+impl Message for ResultsSeal {
+    const TAG: &'static str = "results-seal";
+}
+
+wire! {
+    /// What a member says of one leaf.
+    pub struct Row {
+        /// `F_r(q)` at both points.
+        pub sketch: Fingerprint,
+        /// Fixed-point loss.
+        pub loss: i64,
+    }
+}
+
+/// The rows of a contribution, in order of its leaves.
+pub type Rows = List<Row, { limits::QUOTA as usize }>;
+
+wire! {
+    /// The member opens its table.
+    pub struct TableOpening {
+        /// Digest of the signed request.
+        pub request: Digest,
+        /// Digest of the signed results seal.
+        pub results: Digest,
+        /// The salt of the seal.
+        pub salt: [u8; 32],
+        /// The table.
+        pub rows: Rows,
+    }
+}
+
+impl Message for TableOpening {
+    const TAG: &'static str = "table-opening";
+}
+
+wire! {
+    /// A recomputed leaf.
+    pub struct LeafResult {
+        /// Its position in the contribution: leaf `slot + position·seats`.
+        pub position: u32,
+        /// What it should be.
+        pub row: Row,
+    }
+}
+
+/// Recomputed leaves in order.
+pub type Results = List<LeafResult, { limits::AUDIT_LEAVES }>;
+
+wire! {
+    /// The verifier's word, with everything that was hidden.
+    pub struct Verdict {
+        /// Digest of the signed request.
+        pub request: Digest,
+        /// Digest of the signed opening.
+        pub opening: Digest,
+        /// The leaf coin of the audited slot.
+        pub coin: CoinOpening,
+        /// The salt of the results.
+        pub salt: [u8; 32],
+        /// The results.
+        pub results: Results,
+        /// `F_r(Q)`, from chunks proved against the commitment.
+        pub total: Fingerprint,
+        /// What follows.
+        pub finding: Finding,
+    }
+}
+
+impl Message for Verdict {
+    const TAG: &'static str = "verdict";
+}
+
+/// What an audit found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum Finding {
+    /// All equal.
+    Pass,
+    /// This is wrong.
+    Guilty(FindingKind),
+}
+
+/// The closed list of what a member can be expelled for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum FindingKind {
+    /// Two commitments in one round.
+    Equivocation,
+    /// The table does not add up to the committed total or loss.
+    SumMismatch,
+    /// A drawn leaf is not what the state and the data give.
+    LeafMismatch,
+    /// The committed total is not the sum of the recomputed leaves.
+    TotalMismatch,
+}
+
+impl FindingKind {
+    /// The words for people.
+    pub fn words(self) -> &'static str {
+        match self {
+            Self::Equivocation => "equivocation",
+            Self::SumMismatch => "sum mismatch",
+            Self::LeafMismatch => "leaf mismatch",
+            Self::TotalMismatch => "total mismatch",
+        }
+    }
+}
+
+wire! {
+    /// The signed steps of one audit.
+    pub struct Transcript {
+        /// The frozen round.
+        pub freeze: Signed<Record>,
+        /// The request.
+        pub request: Signed<AuditRequest>,
+        /// The member's seal.
+        pub table: Signed<TableSeal>,
+        /// The verifier's seal.
+        pub results: Signed<ResultsSeal>,
+        /// The member's opening.
+        pub opening: Signed<TableOpening>,
+        /// The verifier's opening.
+        pub verdict: Signed<Verdict>,
+    }
+}
+
+wire! {
+    /// Two commitments of one member in one round.
+    pub struct Equivocation {
+        /// One.
+        pub first: Signed<Commit>,
+        /// The other.
+        pub second: Signed<Commit>,
+    }
+}
+
+wire! {
+    /// A frozen contribution whose leaves, all recomputed, do not give the committed root.
+    pub struct Total {
+        /// The frozen round.
+        pub freeze: Signed<Record>,
+        /// Whose contribution.
+        pub culprit: MemberId,
+    }
+}
+
+wire! {
+    /// What convicts, decidable from messages or by re-execution.
+    pub enum Evidence {
+        /// Decidable from messages.
+        Equivocation(Equivocation),
+        /// Decidable by recomputing a leaf, or by adding the table up.
+        Audit(Transcript),
+        /// Decidable by recomputing every leaf.
+        Total(Total),
+    }
+}
+
+impl Evidence {
+    /// Its name.
+    pub fn digest(&self) -> Digest {
+        hash_of(Domain::EVIDENCE, self)
+    }
+}
+
+/// `H(TABLE, salt, rows)`: binds the rows, hides them until the salt is known.
+pub fn table_seal(salt: &[u8; 32], rows: &Rows) -> Digest {
+    Hasher::new(Domain::TABLE).part(salt).part(&encode(rows)).finish()
+}
+
+/// `H(RESULTS, salt, results)`.
+pub fn results_seal(salt: &[u8; 32], results: &Results) -> Digest {
+    Hasher::new(Domain::RESULTS).part(salt).part(&encode(results)).finish()
+}

@@ -1,0 +1,171 @@
+//! The ledger's records: what the steward seals, each bound to the one before.
+
+use crate::codec::List;
+use crate::hash::{Domain, hash_of};
+use crate::ids::{Digest, Height, MemberId, Part, Round, Slot};
+use crate::messages::audit::{AuditRequest, FindingKind};
+use crate::messages::enrol::{Enrol, Leave, Return};
+use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
+use crate::sign::{Message, Signed};
+use crate::state::StateRoots;
+use crate::{limits, wire};
+
+wire! {
+    /// One sealed record.
+    pub struct Record {
+        /// Its place.
+        pub height: Height,
+        /// Head of the ledger before it: the hash of the record before, or the run id's digest at height 0.
+        pub previous: Digest,
+        /// What it says.
+        pub body: Body,
+    }
+}
+
+impl Message for Record {
+    const TAG: &'static str = "record";
+}
+
+impl Record {
+    /// Head of the ledger after it. R_t is the head after the freeze of round t.
+    pub fn head(&self) -> Digest {
+        hash_of(Domain::LEDGER, self)
+    }
+}
+
+wire! {
+    /// What a record says.
+    pub enum Body {
+        /// The run opens with this initial state.
+        Open(StateRoots),
+        /// A member is admitted.
+        Admit(Signed<Enrol>),
+        /// Enough members came: the seats of round 0.
+        Begin(Seats),
+        /// The commitments of a round are final.
+        Freeze(Freeze),
+        /// Which contributions each part counts.
+        Inputs(Inputs),
+        /// Parts whose aggregator failed go to another one.
+        Reassign(Reassign),
+        /// A round is over.
+        Outcome(Outcome),
+        /// An audited member did not answer in time.
+        Silence(Signed<AuditRequest>),
+        /// It answered at last; the digest names the request.
+        Answered(Digest),
+        /// A member is expelled.
+        Ban(Ban),
+        /// A member is back.
+        Return(Signed<Return>),
+        /// A member went.
+        Leave(Signed<Leave>),
+        /// The state goes back to that before an earlier round; round numbers go on.
+        Rewind(Rewind),
+        /// The run is over.
+        Close(Digest),
+    }
+}
+
+wire! {
+    /// A place in a round.
+    pub struct Seat {
+        /// Who.
+        pub member: MemberId,
+        /// Leaves it may sum.
+        pub quota: u32,
+    }
+}
+
+/// The seats of a round, in order of slots.
+pub type Seats = List<Seat, { limits::SEATS }>;
+
+wire! {
+    /// The commitments of a round, in order of slots.
+    pub struct Freeze {
+        /// The round.
+        pub round: Round,
+        /// Root of the state of the round.
+        pub state: Digest,
+        /// Commitments.
+        pub commits: List<Signed<Commit>, { limits::SEATS }>,
+    }
+}
+
+wire! {
+    /// Counted contributions.
+    pub struct Inputs {
+        /// The round.
+        pub round: Round,
+        /// 0: of every part in order. 1: of the reassigned parts in order.
+        pub attempt: u8,
+        /// Bitmaps; an empty one leaves the part out.
+        pub parts: List<Bitmap, { limits::PARTS }>,
+    }
+}
+
+wire! {
+    /// New aggregators.
+    pub struct Reassign {
+        /// The round.
+        pub round: Round,
+        /// Which parts go to which slots.
+        pub parts: List<Reassigned, { limits::PARTS }>,
+    }
+}
+
+wire! {
+    /// A part that goes to another aggregator.
+    pub struct Reassigned {
+        /// The part.
+        pub part: Part,
+        /// The new aggregator.
+        pub aggregator: Slot,
+    }
+}
+
+wire! {
+    /// The end of a round and the seats of the next.
+    pub struct Outcome {
+        /// The round.
+        pub round: Round,
+        /// The result of each part; none for a part that was left out.
+        pub results: List<Option<Signed<PartResult>>, { limits::PARTS }>,
+        /// Who has seen the freeze.
+        pub echoes: List<Signed<Echo>, { limits::SEATS }>,
+        /// The next state.
+        pub state: StateRoots,
+        /// The seats of the next round; none after the last.
+        pub seats: Seats,
+    }
+}
+
+wire! {
+    /// An expulsion.
+    pub struct Ban {
+        /// Who.
+        pub culprit: MemberId,
+        /// First round without it.
+        pub effective: Round,
+        /// Round of the offence.
+        pub round: Round,
+        /// What was found.
+        pub finding: FindingKind,
+        /// Name of the evidence.
+        pub evidence: Digest,
+        /// Who found it.
+        pub accuser: MemberId,
+    }
+}
+
+wire! {
+    /// A rollback.
+    pub struct Rewind {
+        /// The round before which the state was good.
+        pub to: Round,
+        /// That state.
+        pub state: StateRoots,
+        /// Name of the evidence that moved the aggregate beyond the limit.
+        pub evidence: Digest,
+    }
+}

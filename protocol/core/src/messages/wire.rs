@@ -1,0 +1,209 @@
+//! Requests and responses on one channel. Who asks is known from the handshake.
+
+use crate::codec::{Bytes, List, Text};
+use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::merkle::Proof;
+use crate::messages::audit::{AuditRequest, Evidence, ResultsSeal, TableOpening, TableSeal, Verdict};
+use crate::messages::enrol::{Enrol, Leave, Return};
+use crate::messages::record::Record;
+use crate::messages::round::{Commit, CommitReceipt, Delivered, Echo, PartResult, Receipt};
+use crate::sign::Signed;
+use crate::state::StateRoots;
+use crate::{limits, wire};
+
+/// Bulk bytes of one answer: at most this, so that a message stays below [`limits::MESSAGE_BYTES`].
+pub const BULK_BYTES: usize = 2 << 20;
+
+wire! {
+    /// What one side asks.
+    pub enum Request {
+        /// The manifest. From the steward.
+        Manifest,
+        /// Sealed records and public notices, waiting a while for the first new one. From the steward.
+        Follow(Follow),
+        /// Admission. From the steward.
+        Enrol(Signed<Enrol>),
+        /// Takes a commitment. From the steward.
+        Commit(Signed<Commit>),
+        /// Takes a statement of delivery. From the steward.
+        Delivered(Signed<Delivered>),
+        /// Takes a public notice. From the steward.
+        Notice(Notice),
+        /// Takes an accusation that is no verdict. From the steward.
+        Accuse(Evidence),
+        /// Takes blocks of the asker's own contribution. From an aggregator.
+        PutBlocks(PutBlocks),
+        /// Values of reduced blocks. From whoever holds them.
+        ResultBlocks(BlockQuery),
+        /// Blocks of a member's contribution, with proofs. From its aggregators or its author.
+        InputBlocks(InputQuery),
+        /// The newest state that can be fetched whole. From the steward.
+        StateOffer,
+        /// Bytes of the offered state. From the steward.
+        StateBytes(StateQuery),
+        /// Bytes of the text. From the steward.
+        Data(DataQuery),
+    }
+}
+
+wire! {
+    /// What the other side answers.
+    pub enum Response {
+        /// Taken.
+        Done,
+        /// Not taken; why, in words.
+        Refused(Text<{ limits::TEXT_BYTES }>),
+        /// The canonical manifest.
+        Manifest(Bytes<65_536>),
+        /// New records and notices.
+        News(News),
+        /// The commitment is in time.
+        Committed(Signed<CommitReceipt>),
+        /// The whole part is there.
+        Receipt(Signed<Receipt>),
+        /// Bulk bytes.
+        Bytes(Bytes<BULK_BYTES>),
+        /// Blocks with proofs.
+        Blocks(List<BlockData, 1024>),
+        /// Which state can be fetched.
+        State(StateOffer),
+    }
+}
+
+wire! {
+    /// Where the asker is.
+    pub struct Follow {
+        /// First height it lacks.
+        pub height: Height,
+        /// Which board it has read, and how far; 0 and 0 at first.
+        pub board: u64,
+        /// First notice it lacks.
+        pub notice: u64,
+    }
+}
+
+wire! {
+    /// What is new.
+    pub struct News {
+        /// Records from the asked height on.
+        pub records: List<Signed<Record>, { limits::PULL_RECORDS }>,
+        /// Height of the newest sealed record.
+        pub newest: Height,
+        /// The board that `notices` come from; another one than asked for starts anew at 0.
+        pub board: u64,
+        /// Number of the first of `notices`.
+        pub first_notice: u64,
+        /// Notices.
+        pub notices: List<Notice, { limits::PULL_NOTICES }>,
+    }
+}
+
+wire! {
+    /// A public statement on the steward's board.
+    pub enum Notice {
+        /// Has seen the freeze.
+        Echo(Signed<Echo>),
+        /// Has reduced a part.
+        Result(Signed<PartResult>),
+        /// Audits.
+        Request(Signed<AuditRequest>),
+        /// Answers an audit.
+        Table(Signed<TableSeal>),
+        /// Has recomputed.
+        Results(Signed<ResultsSeal>),
+        /// Opens the table.
+        Opening(Signed<TableOpening>),
+        /// Judges.
+        Verdict(Signed<Verdict>),
+        /// Is back.
+        Return(Signed<Return>),
+        /// Goes.
+        Leave(Signed<Leave>),
+    }
+}
+
+wire! {
+    /// One block of a contribution: its chunks with proofs against the commitment.
+    pub struct BlockData {
+        /// The block.
+        pub block: Block,
+        /// Its chunks in order, `i32` little-endian.
+        pub chunks: List<Bytes<{ limits::CHUNK_COEFFICIENTS * 4 }>, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
+        /// A proof for each.
+        pub proofs: List<Proof, { limits::BLOCK_COEFFICIENTS / limits::CHUNK_COEFFICIENTS }>,
+    }
+}
+
+wire! {
+    /// Blocks for an aggregator.
+    pub struct PutBlocks {
+        /// The round.
+        pub round: Round,
+        /// 0, or 1 after a reassignment.
+        pub attempt: u8,
+        /// Blocks of one part.
+        pub blocks: List<BlockData, 1024>,
+    }
+}
+
+wire! {
+    /// Blocks of a round's result.
+    pub struct BlockQuery {
+        /// The round.
+        pub round: Round,
+        /// Blocks, at most [`BULK_BYTES`] of values.
+        pub blocks: List<Block, 1024>,
+    }
+}
+
+wire! {
+    /// Blocks of a contribution.
+    pub struct InputQuery {
+        /// The round.
+        pub round: Round,
+        /// Whose.
+        pub member: MemberId,
+        /// Blocks, at most [`BULK_BYTES`] of values.
+        pub blocks: List<Block, 1024>,
+    }
+}
+
+wire! {
+    /// A state that can be fetched.
+    pub struct StateOffer {
+        /// The state before this round.
+        pub round: Round,
+        /// Its roots, sealed in the ledger.
+        pub roots: StateRoots,
+        /// Exponents of all tensors.
+        pub exponents: List<i16, { limits::TENSORS }>,
+    }
+}
+
+wire! {
+    /// A piece of a state.
+    pub struct StateQuery {
+        /// Which state: that before this round.
+        pub round: Round,
+        /// Its root.
+        pub root: Digest,
+        /// 0 parameters, 1 first moments, 2 second moments.
+        pub vector: u8,
+        /// First value.
+        pub first: u64,
+        /// Values, at most [`BULK_BYTES`] / 4.
+        pub count: u32,
+    }
+}
+
+wire! {
+    /// A piece of the text.
+    pub struct DataQuery {
+        /// Training or held-out text.
+        pub held_out: bool,
+        /// First chunk of [`limits::DATA_CHUNK_BYTES`].
+        pub first: u64,
+        /// Chunks, at most [`BULK_BYTES`] in bytes.
+        pub count: u32,
+    }
+}

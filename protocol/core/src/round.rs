@@ -1,0 +1,10 @@
+//! The round as two machines without input or output: the steward's [`Conductor`] and a member's [`Duties`].
+//!
+//! Both are driven by levels, not edges: whatever has happened, and in whatever order, what to do next follows from
+//! the ledger and from what was done already. That is what makes a restart at any point safe.
+
+mod conductor;
+mod duties;
+
+pub use conductor::{Conductor, Output};
+pub use duties::{Duties, Duty};

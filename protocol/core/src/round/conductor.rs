@@ -1,0 +1,339 @@
+//! The steward's half of a round: when to seal what.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use crate::assign::reassignment;
+use crate::codec::List;
+use crate::error::Reject;
+use crate::ids::{MemberId, Part, Slot};
+use crate::ledger::{Ledger, RoundView, Stage};
+use crate::messages::record::{Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
+use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
+use crate::sign::{Signed, Verified};
+use crate::state::StateRoots;
+
+/// What the driver must do.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Output {
+    /// Sign this as the next record and hand it back with [`Conductor::sealed`]; once the ledger has taken it, make
+    /// it durable, and only then show it.
+    Seal(Body),
+    /// Fetch the results of the round, apply them, answer with [`Conductor::applied`].
+    Apply(Vec<Option<Signed<PartResult>>>),
+}
+
+/// Collects what members say and decides when a phase is over.
+///
+/// Call a `handle`-like method, then drain [`Conductor::poll_output`]; call [`Conductor::tick`] no later than
+/// [`Conductor::poll_timeout`]. Time is milliseconds of any monotonic clock.
+pub struct Conductor {
+    ledger: Ledger,
+    live: BTreeSet<MemberId>,
+    phase_began: u64,
+    now: u64,
+    gathered: Gathered,
+    outputs: VecDeque<Output>,
+    sealing: bool,
+    applying: bool,
+}
+
+/// What the phase in progress has gathered, by slot or part.
+#[derive(Default)]
+struct Gathered {
+    commits: BTreeMap<Slot, Signed<Commit>>,
+    echoes: BTreeMap<Slot, Signed<Echo>>,
+    delivered: BTreeSet<Slot>,
+    receipts: BTreeMap<Part, Bitmap>,
+    results: BTreeMap<Part, Signed<PartResult>>,
+    next: Option<StateRoots>,
+}
+
+impl Conductor {
+    /// Takes over a ledger, new or read from disk.
+    pub fn new(ledger: Ledger, now: u64) -> Self {
+        Self {
+            ledger,
+            live: BTreeSet::new(),
+            phase_began: now,
+            now,
+            gathered: Gathered::default(),
+            outputs: VecDeque::new(),
+            sealing: false,
+            applying: false,
+        }
+    }
+
+    /// The ledger so far.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Whether a member has an open channel.
+    pub fn is_live(&self, member: &MemberId) -> bool {
+        self.live.contains(member)
+    }
+
+    /// Next thing to do; nothing more while a record is being sealed.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        if self.sealing {
+            return None;
+        }
+        let output = self.outputs.pop_front()?;
+        match output {
+            Output::Seal(_) => self.sealing = true,
+            Output::Apply(_) => self.applying = true,
+        }
+        Some(output)
+    }
+
+    /// When to call [`Conductor::tick`] at the latest.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        Some(self.phase_began + u64::from(self.patience()?))
+    }
+
+    /// Time goes on.
+    pub fn tick(&mut self, now: u64) {
+        self.now = self.now.max(now);
+        self.advance();
+    }
+
+    /// A member's channel opened or closed.
+    pub fn live(&mut self, now: u64, member: MemberId, live: bool) {
+        if live {
+            self.live.insert(member);
+        } else {
+            self.live.remove(&member);
+        }
+        self.tick(now);
+    }
+
+    /// Something outside the round is to be sealed: an admission, a ban, a return.
+    pub fn propose(&mut self, body: Body) {
+        self.outputs.push_back(Output::Seal(body));
+    }
+
+    /// A commitment. The first one of a slot counts; the caller looks for a second one.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_commit`].
+    pub fn commit(&mut self, now: u64, signed: Signed<Commit>) -> Result<Verified<Commit>, Reject> {
+        let commit = self.ledger.check_commit(&signed)?;
+        self.gathered.commits.entry(commit.slot).or_insert(signed);
+        self.tick(now);
+        Ok(commit)
+    }
+
+    /// The commitment held for a slot of the open round.
+    pub fn held_commit(&self, slot: Slot) -> Option<&Signed<Commit>> {
+        self.gathered.commits.get(&slot)
+    }
+
+    /// An echo of the freeze.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_echo`].
+    pub fn echo(&mut self, now: u64, signed: Signed<Echo>) -> Result<(), Reject> {
+        let echo = self.ledger.check_echo(&signed)?;
+        let slot = self.ledger.current().and_then(|view| view.slot_of(&echo.author()));
+        if let Some(slot) = slot {
+            self.gathered.echoes.entry(slot).or_insert(signed);
+        }
+        self.tick(now);
+        Ok(())
+    }
+
+    /// A member has delivered what it could; the aggregators' receipts say what.
+    ///
+    /// # Errors
+    /// [`Reject`] for another round or attempt, or a receipt that its aggregator did not sign for this sender.
+    pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
+        let run = self.ledger.run();
+        let delivered = signed.verify(run)?;
+        let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
+        let attempt = u8::from(view.reassigned().next().is_some());
+        if delivered.round != view.round() || delivered.attempt != attempt || self.ledger.stage() != Stage::Exchanging {
+            return Err(Reject::Stale("the delivery is of another phase"));
+        }
+        let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
+        let root = view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?.commit.root;
+        let mut parts = Vec::new();
+        for signed in &delivered.receipts {
+            let receipt = signed.verify(run)?;
+            let (aggregator, turn) = view.aggregator(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
+            let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
+            let about = receipt.sender == delivered.author() && receipt.root == root;
+            if !fits || !about || view.member_at(aggregator) != Some(receipt.author()) {
+                return Err(Reject::Rule("a receipt is signed by the part's aggregator for this sender"));
+            }
+            parts.push(receipt.part);
+        }
+        for part in parts {
+            self.gathered.receipts.entry(part).or_default().insert(slot);
+        }
+        self.gathered.delivered.insert(slot);
+        self.tick(now);
+        Ok(())
+    }
+
+    /// An aggregator has reduced a part.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_result`].
+    pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<(), Reject> {
+        let result = self.ledger.check_result(&signed)?;
+        self.gathered.results.entry(result.part).or_insert(signed);
+        self.tick(now);
+        Ok(())
+    }
+
+    /// The results are applied and give this state; `None` lists the parts whose values could not be had.
+    pub fn applied(&mut self, now: u64, next: Result<StateRoots, Vec<Part>>) {
+        self.applying = false;
+        match next {
+            Ok(roots) => self.gathered.next = Some(roots),
+            Err(missing) => missing.iter().for_each(|part| {
+                self.gathered.results.remove(part);
+            }),
+        }
+        self.tick(now);
+    }
+
+    /// The record that was asked for, signed.
+    ///
+    /// # Errors
+    /// [`Reject`] when the ledger refuses it, because something else was sealed since it was proposed: it is dropped.
+    pub fn sealed(&mut self, now: u64, signed: &Signed<Record>) -> Result<Verified<Record>, Reject> {
+        let before = (self.ledger.stage(), self.ledger.next_round());
+        self.sealing = false;
+        let record = self.ledger.apply(signed)?;
+        if before != (self.ledger.stage(), self.ledger.next_round()) {
+            self.phase_began = now;
+            let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_));
+            let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
+            let results = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
+            self.gathered = Gathered { echoes, results, ..Gathered::default() };
+        }
+        self.tick(now);
+        Ok(record)
+    }
+
+    fn patience(&self) -> Option<u32> {
+        let timers = &self.ledger.manifest().timers;
+        match self.ledger.stage() {
+            Stage::Computing => Some(timers.commit),
+            Stage::Exchanging => Some(timers.part),
+            Stage::Reducing => Some(timers.result),
+            Stage::Auditing => Some(timers.final_audit),
+            Stage::Empty | Stage::Gathering | Stage::Closed => None,
+        }
+    }
+
+    /// Whether the phase has lasted as long as it may.
+    pub fn overdue(&self) -> bool {
+        self.poll_timeout().is_some_and(|deadline| self.now >= deadline)
+    }
+
+    fn advance(&mut self) {
+        if self.sealing || self.applying || !self.outputs.is_empty() {
+            return;
+        }
+        let next = match self.ledger.stage() {
+            Stage::Gathering => self.begin(),
+            Stage::Computing => self.freeze(),
+            Stage::Exchanging => self.inputs(),
+            Stage::Reducing => self.reduce(),
+            Stage::Empty | Stage::Auditing | Stage::Closed => None,
+        };
+        self.outputs.extend(next);
+    }
+
+    fn begin(&self) -> Option<Output> {
+        let seats = self.ledger.derived_seats();
+        let present = seats.iter().all(|seat| self.is_live(&seat.member)) && !seats.is_empty();
+        (self.ledger.ready() && present).then(|| Output::Seal(Body::Begin(bounded(seats))))
+    }
+
+    fn freeze(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
+        if self.gathered.commits.is_empty() || (waiting && !self.overdue()) {
+            return None;
+        }
+        let commits = bounded(self.gathered.commits.values().cloned().collect());
+        Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
+    }
+
+    /// Whether a live member has yet to do something.
+    fn waits_for(&self, view: &RoundView, done: impl Fn(Slot) -> bool) -> bool {
+        let mut seats = view.seats().iter().enumerate();
+        seats.any(|(slot, seat)| self.is_live(&seat.member) && !done(Slot(slot as u16)))
+    }
+
+    fn inputs(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        let done = |slot| view.commitment(slot).is_none() || self.gathered.delivered.contains(&slot);
+        if self.waits_for(view, done) && !self.overdue() {
+            return None;
+        }
+        let second: Vec<Part> = view.reassigned().collect();
+        let attempt = u8::from(!second.is_empty());
+        let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+        let bitmap = |part| self.gathered.receipts.get(part).copied().unwrap_or_default();
+        let parts = bounded(parts.iter().map(bitmap).collect());
+        Some(Output::Seal(Body::Inputs(Inputs { round: view.round(), attempt, parts })))
+    }
+
+    fn reduce(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        if let Some(next) = self.gathered.next {
+            return Some(Output::Seal(self.outcome(view, next)));
+        }
+        let missing: Vec<Part> = (0..view.parts().len() as u16)
+            .map(Part)
+            .filter(|part| !self.gathered.results.contains_key(part))
+            .collect();
+        let expected = |part: &Part| {
+            let aggregator = view.aggregator(*part).and_then(|(slot, _)| view.member_at(slot));
+            let has_inputs = view.inputs().get(part.index()).is_some_and(|inputs| !inputs.is_empty());
+            has_inputs && aggregator.is_some_and(|member| self.is_live(&member))
+        };
+        if missing.iter().any(expected) && !self.overdue() {
+            return None;
+        }
+        let unmoved = view.reassigned().next().is_none();
+        let moves = if unmoved { self.moves(view, &missing) } else { Vec::new() };
+        if !moves.is_empty() {
+            return Some(Output::Seal(Body::Reassign(Reassign { round: view.round(), parts: bounded(moves) })));
+        }
+        Some(Output::Apply(self.results(view)))
+    }
+
+    fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
+        let to = |part: &Part| {
+            let (failed, _) = view.aggregator(*part)?;
+            let others = reassignment(&view.seed(), *part, failed, view.aggregators());
+            let live = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_live(&member));
+            Some(Reassigned { part: *part, aggregator: others.into_iter().find(live)? })
+        };
+        missing.iter().filter_map(to).collect()
+    }
+
+    fn results(&self, view: &RoundView) -> Vec<Option<Signed<PartResult>>> {
+        (0..view.parts().len() as u16).map(|part| self.gathered.results.get(&Part(part)).cloned()).collect()
+    }
+
+    fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {
+        let last = view.round().next().0 >= self.ledger.manifest().training.rounds;
+        Body::Outcome(Outcome {
+            round: view.round(),
+            results: bounded(self.results(view)),
+            echoes: bounded(self.gathered.echoes.values().cloned().collect()),
+            state,
+            seats: bounded(if last { Vec::new() } else { self.ledger.derived_seats() }),
+        })
+    }
+}
+
+fn bounded<T, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
+    List::new(items).expect("slots and parts are bounded by the ledger")
+}

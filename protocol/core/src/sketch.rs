@@ -1,0 +1,220 @@
+//! Fingerprints of integer vectors: linear, so that those of leaves add up to that of their sum.
+//!
+//! `F_r(q) = Σ q[c]·r^c mod p` over the Goldilocks field, p = 2⁶⁴ − 2³² + 1, a negative coefficient being p − |q|.
+//! Two different vectors of length d agree at a random point with probability at most d/p, at both points with
+//! (d/p)²: below 2⁻⁶² for d = 2³³, and 2⁻⁷⁵ for d = 10⁸ (Schwartz–Zippel).
+
+use crate::hash::{Domain, Hasher, below};
+use crate::ids::Digest;
+
+/// The Goldilocks prime.
+pub const PRIME: u64 = 0xffff_ffff_0000_0001;
+
+/// Values at both points, each below [`PRIME`]. A stranger's may not be: compare it as it is, add it with [`add`].
+pub type Fingerprint = [u64; 2];
+
+/// Coefficients between two reductions modulo p: two tables of powers fit a first-level cache.
+const STRIDE: usize = 1024;
+
+/// The two points of a round.
+///
+/// With `h = H(SKETCH, R_t)` and `u_j` its bytes `8j .. 8j+8` as a little-endian number, point `j` is
+/// `2 + ⌊u_j·(p − 2) / 2⁶⁴⌋`.
+pub fn points(freeze: &Digest) -> [u64; 2] {
+    let hash = Hasher::new(Domain::SKETCH).value(freeze).finish();
+    let (words, _) = hash.0.as_chunks::<8>();
+    let point = |j: usize| 2 + below(words.get(j).map_or(0, |word| u64::from_le_bytes(*word)), PRIME - 2);
+    [point(0), point(1)]
+}
+
+/// The fingerprint of a whole vector.
+pub fn fingerprint(points: [u64; 2], q: &[i32]) -> Fingerprint {
+    let mut sketcher = Sketcher::new(points);
+    sketcher.absorb(0, q);
+    sketcher.finish()
+}
+
+/// The sum of two fingerprints: that of the sum of two vectors.
+#[must_use]
+pub fn add(a: Fingerprint, b: Fingerprint) -> Fingerprint {
+    [0, 1].map(|j| reduce(u128::from(a[j]) + u128::from(b[j])))
+}
+
+/// A fingerprint in the making, over pieces of a vector in any order.
+#[derive(Clone)]
+pub struct Sketcher {
+    points: [u64; 2],
+    /// r^0 … r^(STRIDE−1) at both points, as the residue nearest to zero: products with an `i32` stay below 2⁹⁴, and
+    /// `STRIDE` of them fit an `i128`.
+    powers: Vec<[i64; 2]>,
+    /// r^STRIDE.
+    stride: [u64; 2],
+    sum: Fingerprint,
+}
+
+impl Sketcher {
+    /// The fingerprint of nothing.
+    pub fn new(points: [u64; 2]) -> Self {
+        let mut power = [1, 1];
+        let powers = (0..STRIDE).map(|_| {
+            let centred = power.map(centre);
+            power = product(power, points);
+            centred
+        });
+        Self { points, powers: powers.collect(), stride: power, sum: [0, 0] }
+    }
+
+    /// Adds the coefficients `offset`, `offset + 1`, … of the vector. Each coefficient is absorbed once.
+    pub fn absorb(&mut self, offset: u64, q: &[i32]) {
+        let mut shift = self.points.map(|point| power(point, offset));
+        for stretch in q.chunks(STRIDE) {
+            let mut sums = [0i128; 2];
+            for (q, powers) in stretch.iter().zip(&self.powers) {
+                sums[0] += i128::from(*q) * i128::from(powers[0]);
+                sums[1] += i128::from(*q) * i128::from(powers[1]);
+            }
+            self.sum = add(self.sum, product(shift, sums.map(residue)));
+            shift = product(shift, self.stride);
+        }
+    }
+
+    /// The fingerprint of what was absorbed.
+    pub fn finish(self) -> Fingerprint {
+        self.sum
+    }
+}
+
+/// `x` mod p. From 2⁶⁴ ≡ 2³² − 1 and 2⁹⁶ ≡ −1: `lo + 2⁶⁴·mid + 2⁹⁶·hi ≡ lo + (2³² − 1)·mid − hi`.
+fn reduce(x: u128) -> u64 {
+    let (low, mid, high) = (x as u64, (x >> 64) as u64 & 0xffff_ffff, (x >> 96) as u64);
+    let (difference, borrow) = low.overflowing_sub(high);
+    // 2⁶⁴ ≡ 2³² − 1; after a borrow the difference is at least 2⁶⁴ − 2³².
+    let difference = if borrow { difference.wrapping_sub(0xffff_ffff) } else { difference };
+    let (sum, carry) = difference.overflowing_add((mid << 32) - mid);
+    let sum = if carry { sum.wrapping_add(0xffff_ffff) } else { sum };
+    if sum >= PRIME { sum - PRIME } else { sum }
+}
+
+fn multiply(a: u64, b: u64) -> u64 {
+    reduce(u128::from(a) * u128::from(b))
+}
+
+fn product(a: [u64; 2], b: [u64; 2]) -> [u64; 2] {
+    [multiply(a[0], b[0]), multiply(a[1], b[1])]
+}
+
+fn power(base: u64, mut exponent: u64) -> u64 {
+    let (mut square, mut result) = (base, 1);
+    while exponent > 0 {
+        if exponent & 1 == 1 {
+            result = multiply(result, square);
+        }
+        square = multiply(square, square);
+        exponent >>= 1;
+    }
+    result
+}
+
+/// The residue nearest to zero.
+fn centre(residue: u64) -> i64 {
+    if residue > PRIME / 2 { -((PRIME - residue) as i64) } else { residue as i64 }
+}
+
+fn residue(x: i128) -> u64 {
+    let size = reduce(x.unsigned_abs());
+    if x < 0 && size != 0 { PRIME - size } else { size }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn naive(points: [u64; 2], offset: u64, q: &[i32]) -> Fingerprint {
+        let p = i128::from(PRIME);
+        points.map(|r| {
+            let mut power = 1i128;
+            let mut sum = 0i128;
+            for _ in 0..offset {
+                power = (power as u128 * u128::from(r) % u128::from(PRIME)) as i128;
+            }
+            for q in q {
+                sum = (sum + i128::from(*q).rem_euclid(p) * power % p) % p;
+                power = (power as u128 * u128::from(r) % u128::from(PRIME)) as i128;
+            }
+            sum as u64
+        })
+    }
+
+    #[test]
+    fn reduction_at_its_edges() {
+        let edges = [0, 1, 2, 0xffff_fffe, 0xffff_ffff, 1 << 32, PRIME - 1, PRIME, PRIME + 1, u64::MAX];
+        for high in edges {
+            for low in edges {
+                let x = u128::from(high) << 64 | u128::from(low);
+                assert_eq!(reduce(x), (x % u128::from(PRIME)) as u64, "{x:#x}");
+            }
+        }
+        for edge in [i128::MIN, i128::MIN + 1, -1, 0, 1, i128::MAX, -i128::from(PRIME)] {
+            assert_eq!(i128::from(residue(edge)), edge.rem_euclid(i128::from(PRIME)));
+        }
+        assert_eq!(add([u64::MAX; 2], [PRIME - 1, 1]), [u64::MAX - PRIME - 1, u64::MAX - PRIME + 1]);
+    }
+
+    #[test]
+    fn extreme_coefficients() {
+        for point in [2, PRIME / 2, PRIME / 2 + 1, PRIME - 1] {
+            let points = [point, PRIME - 2];
+            for q in [i32::MIN, i32::MAX, -1] {
+                let q = vec![q; 2 * STRIDE + 3];
+                assert_eq!(fingerprint(points, &q), naive(points, 0, &q));
+            }
+        }
+    }
+
+    #[test]
+    fn points_are_in_range_and_known() {
+        let at = |byte| points(&Digest([byte; 32]));
+        for byte in 0..=255 {
+            assert!(at(byte).iter().all(|point| (2..PRIME).contains(point)));
+            assert_ne!(at(byte)[0], at(byte)[1]);
+        }
+        assert_eq!(at(7), [0, 0]);
+        assert_eq!(fingerprint(at(7), &[1, -2, 3, -4_000_000]), [0, 0]);
+    }
+
+    #[test]
+    fn a_moved_coefficient_shows() {
+        let points = points(&Digest([1; 32]));
+        assert_ne!(fingerprint(points, &[0, 5]), fingerprint(points, &[5, 0]));
+        assert_eq!(fingerprint(points, &[5]), [5, 5]);
+        assert_eq!(fingerprint(points, &[]), [0, 0]);
+    }
+
+    proptest! {
+        #[test]
+        fn equals_the_definition(
+            points in [2..PRIME, 2..PRIME], offset in 0u64..3000, q in prop::collection::vec(any::<i32>(), 0..2500),
+        ) {
+            let mut sketcher = Sketcher::new(points);
+            sketcher.absorb(offset, &q);
+            prop_assert_eq!(sketcher.finish(), naive(points, offset, &q));
+        }
+
+        #[test]
+        fn pieces_and_sums(
+            freeze in any::<[u8; 32]>(), pairs in prop::collection::vec(any::<[i16; 2]>(), 1..3000), cut in 0usize..3000,
+        ) {
+            let points = points(&Digest(freeze));
+            let [a, b]: [Vec<i32>; 2] = [0, 1].map(|j| pairs.iter().map(|pair| i32::from(pair[j])).collect());
+            let sum: Vec<i32> = a.iter().zip(&b).map(|(a, b)| a + b).collect();
+            prop_assert_eq!(add(fingerprint(points, &a), fingerprint(points, &b)), fingerprint(points, &sum));
+            let cut = cut.min(sum.len());
+            let mut sketcher = Sketcher::new(points);
+            sketcher.absorb(cut as u64, &sum[cut..]);
+            sketcher.absorb(0, &sum[..cut]);
+            prop_assert_eq!(sketcher.finish(), fingerprint(points, &sum));
+        }
+    }
+}
