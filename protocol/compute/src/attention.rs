@@ -57,7 +57,14 @@ impl Attention {
     }
 
     /// From rotated queries, keys, values to the heads' outputs; keeps the probabilities.
-    pub(crate) fn forward(&mut self, kernels: Kernels, plan: &Plan, layer: usize, joint: &[f32], mixed: &mut [f32]) {
+    pub(crate) fn forward(
+        &mut self,
+        kernels: Kernels,
+        plan: &Plan,
+        layer: usize,
+        joint: &[f32],
+        mixed: &mut [f32],
+    ) {
         let (stride, width) = (plan.joint_width(), plan.head_width);
         for head in 0..plan.heads {
             if head % plan.group == 0 {
@@ -155,7 +162,8 @@ impl Attention {
             {
                 let left = Strided::transposed(&left[first..], across);
                 let depth = first..plan.tokens;
-                let product = Product { depth, add: head % plan.group > 0, ..Product::full(left, right, rows) };
+                let product =
+                    Product { depth, add: head % plan.group > 0, ..Product::full(left, right, rows) };
                 multiply(kernels, &product, &mut d_joint[first * stride + column..], stride);
             }
         }

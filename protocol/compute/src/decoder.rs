@@ -19,7 +19,7 @@ impl Packed {
     /// Sizes the tables and lists every panel set with its matrix.
     pub(crate) fn entries(&mut self, plan: &Plan) -> impl Iterator<Item = (&mut Panels, Matrix)> {
         self.layers.resize_with(plan.layers.len(), Default::default);
-        let layers = self.layers.iter_mut().enumerate().flat_map(|(layer, panels)| {
+        let layers = self.layers.iter_mut().enumerate().flat_map(move |(layer, panels)| {
             panels.iter_mut().zip(MATRICES).map(move |(panels, weight)| (panels, plan.matrix(layer, weight)))
         });
         layers.chain(std::iter::once((&mut self.head, plan.head)))
@@ -136,7 +136,14 @@ impl Decoder<'_> {
         let at = &mut tape.layers[layer];
         let gradient = &tape.d_residual[layer + 1];
         self.product(gradient, backward.panels(layer, Weight::Down), &mut buffers.d_product, false);
-        swiglu_backward(kernels, &at.gate_up, plan.hidden, &at.sigmoid, &buffers.d_product, &mut at.d_gate_up);
+        swiglu_backward(
+            kernels,
+            &at.gate_up,
+            plan.hidden,
+            &at.sigmoid,
+            &buffers.d_product,
+            &mut at.d_gate_up,
+        );
         self.product(&at.d_gate_up, backward.panels(layer, Weight::GateUp), &mut at.d_feed_gain, false);
         at.d_middle.copy_from_slice(gradient);
         let gain = &self.parameters[plan.layers[layer].gains[1].clone()];

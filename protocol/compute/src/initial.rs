@@ -2,8 +2,9 @@
 
 use muster_core::grid::exponent_of;
 use muster_core::hash::{Domain, Hasher};
-use muster_core::layout::Layout;
-use muster_core::manifest::Manifest;
+use muster_core::ids::Digest;
+use muster_core::layout::{Layout, Tensor};
+use muster_core::manifest::{Manifest, Model};
 use muster_core::state::State;
 use rand_chacha::ChaCha20Rng;
 use rand_core::{Rng, SeedableRng};
@@ -15,16 +16,24 @@ use crate::path::Kernels;
 const FALLBACK_EXPONENT: i16 = -20;
 
 /// Parameters drawn from the manifest, zero moments, exponents still 0.
-///
-/// Coefficient `c` of the flat vector has word `c` of ChaCha20 keyed by `H("initial", manifest)`. Its upper 24 bits
-/// `u` give `(2u + 1)/2²⁴ − 1`, times √3·`initial_scale` (and 1/√(2·layers) in `o_proj` and `down_proj`, whose
-/// outputs add up in the residual stream), in f64, rounded to f32 once. Norm gains are 1 and use up their words.
 pub(crate) fn state(manifest: &Manifest) -> State {
-    let layout = Layout::of(&manifest.model);
     let key = Hasher::new(Domain::INITIAL).value(manifest).finish();
+    let parameters = draw(&manifest.model, key);
+    let zeros = vec![0.0; parameters.len()];
+    let exponents = vec![0; Layout::of(&manifest.model).tensors().len()];
+    State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }
+}
+
+/// Initial parameters of a model.
+///
+/// Coefficient `c` of the flat vector has word `c` of ChaCha20 keyed by `key`. Its upper 24 bits `u` give
+/// `(2u + 1)/2²⁴ − 1`, times √3·`initial_scale` (and 1/√(2·layers) in `o_proj` and `down_proj`, whose outputs add up
+/// in the residual stream), in f64, rounded to f32 once. Norm gains are 1 and use up their words.
+pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
+    let layout = Layout::of(model);
     let mut words = ChaCha20Rng::from_seed(key.0);
-    let bound = 3f64.sqrt() * f64::from(manifest.model.initial_scale.value());
-    let residual = 1.0 / (2.0 * f64::from(manifest.model.layers)).sqrt();
+    let bound = 3f64.sqrt() * f64::from(model.initial_scale.value());
+    let residual = 1.0 / (2.0 * f64::from(model.layers)).sqrt();
     let mut parameters = vec![0.0; layout.parameters()];
     for tensor in layout.tensors() {
         let adds_up = tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
@@ -36,15 +45,13 @@ pub(crate) fn state(manifest: &Manifest) -> State {
             *parameter = if gain { 1.0 } else { (unit * bound) as f32 };
         }
     }
-    let zeros = vec![0.0; parameters.len()];
-    let exponents = vec![0; layout.tensors().len()];
-    State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }
+    parameters
 }
 
 /// Grid exponents of a calibration gradient, from each tensor's rms.
 pub(crate) fn exponents(kernels: Kernels, manifest: &Manifest, gradient: &[f32]) -> Vec<i16> {
     let layout = Layout::of(&manifest.model);
-    let exponent = |tensor: &muster_core::layout::Tensor| {
+    let exponent = |tensor: &Tensor| {
         let mean = sum_of_squares(kernels, &gradient[tensor.range()]) / tensor.len() as f64;
         exponent_of(mean.sqrt(), manifest.training.grid_bits, FALLBACK_EXPONENT)
     };

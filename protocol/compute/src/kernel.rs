@@ -137,14 +137,13 @@ pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
 ///
 /// Another library of the process may have set flush-to-zero or denormals-are-zero.
 pub(crate) fn environment_is_ieee() -> bool {
-    let smallest = f32::from_bits(1);
-    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) == f32::from_bits(0x0040_0000);
-    let read = (black_box(smallest) * black_box(16_777_216.0)).to_bits() == (smallest.to_bits() + 24 - 1) << 23;
+    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) == f32::from_bits(1 << 22);
+    let read = (black_box(f32::from_bits(1)) * black_box(16_777_216.0)).to_bits() == 2 << 23;
     let wide = black_box(f64::MIN_POSITIVE) * black_box(0.5) != 0.0;
-    let half_ulp = f32::EPSILON / 2.0;
-    let up = black_box(1.0f32) + black_box(half_ulp) == 1.0;
-    let down = black_box(-1.0f32) - black_box(half_ulp * 1.5) == -1.0 - f32::EPSILON;
-    kept && read && wide && up && down
+    let (one, half) = (black_box(1.0f32), black_box(f32::EPSILON / 2.0));
+    let to_even = one + half == 1.0 && -one - half == -1.0;
+    let to_nearest = one + half * 1.5 == 1.0 + f32::EPSILON;
+    kept && read && wide && to_even && to_nearest
 }
 
 /// Stops a thread whose results would not have the defined bits.
@@ -157,4 +156,47 @@ pub(crate) fn require_ieee() {
         "this thread flushes subnormals or does not round to nearest: something in this process has changed the \
          processor's floating-point mode, and results would differ from every other member's"
     );
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exp_is_close_and_the_same_for_both_fma() {
+        let edges =
+            [0.0, -0.0, 1e-40, -1e-40, -86.9, -87.1, -200.0, 88.0, 200.0, f32::NEG_INFINITY, f32::INFINITY];
+        let many = (0..200_000).map(|step| step as f32 * 0.000_9 - 88.0);
+        for x in many.chain(edges) {
+            let y = exp::<Software>(x);
+            assert_eq!(y.to_bits(), exp::<Hardware>(x).to_bits(), "e^{x}");
+            let expected = if x < -87.0 { 0.0 } else { f64::from(x.min(88.0)).exp() };
+            assert!((f64::from(y) - expected).abs() <= 1.5e-7 * expected, "e^{x} = {y}, not {expected}");
+        }
+        assert!(exp::<Software>(f32::NAN).is_nan());
+    }
+
+    /// Another library of the process may have changed the mode of this thread.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    #[allow(unsafe_code)]
+    fn other_modes_are_noticed() {
+        const DEFAULT: u32 = 0x1f80;
+        let in_mode = |mode: u32| {
+            // SAFETY: the default mode is restored before the function returns.
+            unsafe {
+                std::arch::asm!("ldmxcsr [{}]", in(reg) &mode);
+                let found = environment_is_ieee();
+                std::arch::asm!("ldmxcsr [{}]", in(reg) &DEFAULT);
+                found
+            }
+        };
+        assert!(in_mode(DEFAULT));
+        let denormals_are_zero = 1 << 6;
+        let flush_to_zero = 1 << 15;
+        let [down, up, truncate] = [1 << 13, 2 << 13, 3 << 13];
+        for bits in [denormals_are_zero, flush_to_zero, down, up, truncate] {
+            assert!(!in_mode(DEFAULT | bits), "{bits:#x}");
+        }
+    }
 }

@@ -5,7 +5,7 @@
 
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
 use muster_core::manifest::Model;
-use muster_core::state::{LeafJob, State};
+use muster_core::state::LeafJob;
 
 use crate::decoder::{Buffers, Decoder, Packed, pack_backward, pack_forward};
 use crate::kernel::matrix::{Panels, Product, Strided, multiply};
@@ -145,6 +145,9 @@ impl Engine {
 
 /// One part of the gradient, over all windows in order.
 fn weigh(kernels: Kernels, plan: &Plan, piece: &Piece, tapes: &[Tape], panels: &mut Panels, out: &mut [f32]) {
+    if tapes.is_empty() {
+        return out.fill(0.0);
+    }
     match piece.source {
         Source::Matrix(layer, weight) => {
             let factors = tapes.iter().map(|tape| tape.factors(layer, weight));

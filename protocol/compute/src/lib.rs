@@ -19,6 +19,7 @@ mod optimiser;
 mod parallel;
 mod path;
 mod plan;
+mod self_test;
 mod tape;
 
 use muster_core::error::Misuse;
@@ -28,6 +29,7 @@ use muster_core::state::{Arithmetic, LeafJob, State, Update};
 pub use path::{Path, paths};
 
 use kernel::require_ieee;
+use optimiser::Rules;
 use path::Kernels;
 
 /// The arithmetic of profile `exact`. One value serves one caller at a time and keeps its buffers.
@@ -48,6 +50,15 @@ impl Exact {
     pub fn new(threads: usize, path: Option<Path>) -> Result<Self, Misuse> {
         let kernels = Kernels::new(path.unwrap_or_else(Path::detect))?;
         Ok(Self { kernels, engine: leaf::Engine::new(kernels, threads), threads: vec![(); threads.max(1)] })
+    }
+
+    /// Computes two rounds of a small model and compares with the bits that they have.
+    ///
+    /// # Errors
+    /// [`Misuse`] when a bit differs: this processor or build must not take part in a run.
+    pub fn self_test(&mut self) -> Result<(), Misuse> {
+        require_ieee();
+        self_test::run(&mut self.engine, self.kernels)
     }
 
     /// The path in use.
@@ -72,7 +83,9 @@ impl Arithmetic for Exact {
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
         require_ieee();
-        optimiser::apply(self.kernels, &mut self.threads, manifest, state, update);
+        let Manifest { model, optimiser, training, .. } = manifest;
+        let rules = Rules { model, optimiser, rounds: training.rounds, grid_bits: training.grid_bits };
+        optimiser::apply(self.kernels, &mut self.threads, &rules, state, update);
     }
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {

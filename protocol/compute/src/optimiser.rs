@@ -5,7 +5,7 @@
 
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Optimiser, Schedule};
+use muster_core::manifest::{Model, Optimiser, Schedule};
 use muster_core::state::{State, Update};
 
 use crate::function;
@@ -33,16 +33,32 @@ pub(crate) fn learning_rate(optimiser: &Optimiser, rounds: u32, step: u32) -> f6
     }
 }
 
+/// What an update follows of a manifest.
+#[derive(Clone, Copy)]
+pub(crate) struct Rules<'a> {
+    pub model: &'a Model,
+    pub optimiser: &'a Optimiser,
+    pub rounds: u32,
+    pub grid_bits: u8,
+}
+
 /// Applies an aggregate; `workers` only says over how many threads.
-pub(crate) fn apply<W: Send>(kernels: Kernels, workers: &mut [W], manifest: &Manifest, state: &mut State, update: &Update) {
-    let layout = Layout::of(&manifest.model);
+pub(crate) fn apply<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    state: &mut State,
+    update: &Update,
+) {
+    let Rules { model, optimiser, rounds, grid_bits } = *rules;
+    let layout = Layout::of(model);
     let squares = block_squares(kernels, workers, &layout, update);
-    let optimiser = &manifest.optimiser;
     for (power, beta) in state.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
         *power *= f64::from(beta.value());
     }
-    let clip = clip_factor(f64::from(optimiser.clip_norm.value()), global_norm(&layout, &state.exponents, &squares));
-    let rate = learning_rate(optimiser, manifest.training.rounds, state.step);
+    let clip =
+        clip_factor(f64::from(optimiser.clip_norm.value()), global_norm(&layout, &state.exponents, &squares));
+    let rate = learning_rate(optimiser, rounds, state.step);
     let steps: Vec<Step> = layout
         .tensors()
         .iter()
@@ -63,7 +79,7 @@ pub(crate) fn apply<W: Send>(kernels: Kernels, workers: &mut [W], manifest: &Man
             adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
         }
     });
-    next_exponents(&layout, manifest.training.grid_bits, &squares, &mut state.exponents);
+    next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
     state.step += 1;
 }
 
@@ -83,7 +99,12 @@ fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3
 }
 
 /// Sum of squares of each block in grid units; `None` where it was left out.
-fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], layout: &Layout, update: &Update) -> Vec<Option<f64>> {
+fn block_squares<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    layout: &Layout,
+    update: &Update,
+) -> Vec<Option<f64>> {
     let mut squares = vec![None; layout.blocks().len()];
     let tasks = layout.blocks().iter().zip(&update.present).zip(&mut squares);
     each(workers, tasks, |_, ((block, present), square)| {

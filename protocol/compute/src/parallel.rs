@@ -11,7 +11,11 @@ use crate::kernel::require_ieee;
 ///
 /// # Panics
 /// When a task does, or when a thread's floating-point mode is not the IEEE default.
-pub(crate) fn each<W: Send, T: Send>(workers: &mut [W], tasks: impl Iterator<Item = T> + Send, run: impl Fn(&mut W, T) + Sync) {
+pub(crate) fn each<W: Send, T: Send>(
+    workers: &mut [W],
+    tasks: impl Iterator<Item = T> + Send,
+    run: impl Fn(&mut W, T) + Sync,
+) {
     let Some((mine, others)) = workers.split_first_mut() else { return };
     if others.is_empty() {
         return tasks.for_each(|task| run(mine, task));
@@ -34,7 +38,10 @@ pub(crate) fn each<W: Send, T: Send>(workers: &mut [W], tasks: impl Iterator<Ite
 }
 
 /// Cuts a slice into consecutive parts of these lengths.
-pub(crate) fn parts<'a, T>(mut rest: &'a mut [T], lengths: impl Iterator<Item = usize>) -> impl Iterator<Item = &'a mut [T]> {
+pub(crate) fn parts<T>(
+    mut rest: &mut [T],
+    lengths: impl Iterator<Item = usize>,
+) -> impl Iterator<Item = &mut [T]> {
     lengths.map(move |length| {
         let (part, tail) = std::mem::take(&mut rest).split_at_mut(length);
         rest = tail;

@@ -32,7 +32,8 @@ impl Path {
     /// [`Misuse`] listing the names.
     pub fn parse(name: &str) -> Result<Self, Misuse> {
         let known = Self::ALL.into_iter().find(|path| path.name() == name);
-        known.ok_or_else(|| Misuse(format!("no kernel path is called {name:?}: use avx512, avx2 or portable")))
+        known
+            .ok_or_else(|| Misuse(format!("no kernel path is called {name:?}: use avx512, avx2 or portable")))
     }
 
     /// The fastest path of this processor.

@@ -31,7 +31,8 @@ impl Matrix {
 }
 
 /// The weight matrices of a layer, in the order of the flat vector.
-pub(crate) const MATRICES: [Weight; 4] = [Weight::QueryKeyValue, Weight::Output, Weight::GateUp, Weight::Down];
+pub(crate) const MATRICES: [Weight; 4] =
+    [Weight::QueryKeyValue, Weight::Output, Weight::GateUp, Weight::Down];
 
 /// A weight matrix of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -158,7 +159,8 @@ impl Plan {
         let mut pieces = Vec::new();
         let mut matrix = |source, matrix: Matrix| {
             for rows in split(0..matrix.outputs, PIECE_ROWS) {
-                let range = matrix.offset + rows.start * matrix.inputs..matrix.offset + rows.end * matrix.inputs;
+                let range =
+                    matrix.offset + rows.start * matrix.inputs..matrix.offset + rows.end * matrix.inputs;
                 pieces.push(Piece { source, row: rows.start, rows: rows.len(), range });
             }
         };

@@ -91,7 +91,9 @@ impl CoinTree {
             let leaves = (0..leaf_coins).map(move |k| (CoinKind::Leaf, round, k));
             core::iter::once((CoinKind::Node, round, 0)).chain(leaves)
         });
-        let leaves = coins.zip(0..).map(|((kind, round, k), place)| merkle::leaf(place, &toss(&secret, kind, round, k).0));
+        let leaves = coins
+            .zip(0..)
+            .map(|((kind, round, k), place)| merkle::leaf(place, &toss(&secret, kind, round, k).0));
         let tree = Tree::new(leaves);
         terms.root = tree.root();
         Ok(Self { secret, terms, tree })
@@ -142,7 +144,8 @@ impl CoinOpening {
     pub fn verify(&self, terms: &CoinTerms) -> Result<Coin, Reject> {
         terms.check()?;
         let place = terms.place(self.kind, self.round, self.k);
-        let place = place.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
+        let place =
+            place.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
         let leaf = merkle::leaf(place, &self.coin.0);
         let proved = self.proof.verify(&terms.root, terms.count(), place, leaf);
         proved.map_err(|_| Reject::BadProof("a coin"))?;

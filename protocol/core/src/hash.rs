@@ -70,6 +70,8 @@ domains! {
     CHANNEL = "channel",
     /// Digest of an aggregated part.
     PART = "part",
+    /// Checksum of what one machine keeps on its disk.
+    FILE = "file",
 }
 
 impl Domain {

@@ -6,6 +6,7 @@
 
 pub mod contribution;
 pub mod audit;
+pub mod aggregate;
 pub mod assign;
 pub mod channel;
 pub mod codec;

@@ -132,16 +132,14 @@ mod tests {
     use super::*;
 
     fn naive(points: [u64; 2], offset: u64, q: &[i32]) -> Fingerprint {
-        let p = i128::from(PRIME);
+        let p = u128::from(PRIME);
         points.map(|r| {
-            let mut power = 1i128;
-            let mut sum = 0i128;
-            for _ in 0..offset {
-                power = (power as u128 * u128::from(r) % u128::from(PRIME)) as i128;
-            }
+            let step = |power: u128| power * u128::from(r) % p;
+            let mut power = (0..offset).fold(1, |power, _| step(power));
+            let mut sum = 0;
             for q in q {
-                sum = (sum + i128::from(*q).rem_euclid(p) * power % p) % p;
-                power = (power as u128 * u128::from(r) % u128::from(PRIME)) as i128;
+                sum = (sum + i128::from(*q).rem_euclid(i128::from(PRIME)) as u128 * power) % p;
+                power = step(power);
             }
             sum as u64
         })
@@ -180,8 +178,9 @@ mod tests {
             assert!(at(byte).iter().all(|point| (2..PRIME).contains(point)));
             assert_ne!(at(byte)[0], at(byte)[1]);
         }
-        assert_eq!(at(7), [0, 0]);
-        assert_eq!(fingerprint(at(7), &[1, -2, 3, -4_000_000]), [0, 0]);
+        assert_eq!(at(7), [16_544_992_548_282_718_512, 14_065_718_242_972_338_580]);
+        let known = [2_509_136_914_180_483_025, 5_034_723_340_884_467_622];
+        assert_eq!(fingerprint(at(7), &[1, -2, 3, -4_000_000]), known);
     }
 
     #[test]
@@ -195,7 +194,9 @@ mod tests {
     proptest! {
         #[test]
         fn equals_the_definition(
-            points in [2..PRIME, 2..PRIME], offset in 0u64..3000, q in prop::collection::vec(any::<i32>(), 0..2500),
+            points in [2..PRIME, 2..PRIME],
+            offset in 0u64..3000,
+            q in prop::collection::vec(any::<i32>(), 0..2500),
         ) {
             let mut sketcher = Sketcher::new(points);
             sketcher.absorb(offset, &q);

@@ -1,1 +1,22 @@
-//! Placeholder.
+//! Following a run: what steward, node, verifier and observer share.
+//!
+//! [`Peers`] asks other members and believes nothing that is not proved. [`Replica`] holds the state and the
+//! arithmetic, and re-executes evidence. [`Follower`] keeps ledger and state in step with the steward.
+//! [`archive`] writes a finished run down and replays it to the last bit.
+
+pub mod archive;
+mod bootstrap;
+mod follower;
+mod peers;
+mod reduce;
+mod replica;
+mod results;
+mod witness;
+
+pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
+pub use follower::{Event, FollowError, Follower};
+pub use peers::{Contact, PeerError, Peers, contact, groups};
+pub use reduce::{Reduced, reduce};
+pub use replica::{HELD_OUT_WINDOWS, Replica};
+pub use results::Results;
+pub use witness::Exhibited;

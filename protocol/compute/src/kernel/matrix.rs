@@ -103,11 +103,6 @@ impl<'a> Product<'a> {
     pub(crate) fn full(left: Strided<'a>, right: &'a Panels, rows: usize) -> Self {
         Self { left, right, rows, depth: 0..right.depth, columns: right.columns, add: false }
     }
-
-    /// Starts from the old output.
-    pub(crate) fn adding(self) -> Self {
-        Self { add: true, ..self }
-    }
 }
 
 /// Computes a product into row-major `out` with `stride` values from row to row.
@@ -153,7 +148,11 @@ unsafe fn avx2(product: &Product<'_>, out: &mut [f32], stride: usize) {
 /// # Safety
 /// The extents of `product` must lie within its factors and `out`, and `right` must be packed for width `N`.
 #[inline(always)]
-unsafe fn blocks<F: Fma, const M: usize, const N: usize>(product: &Product<'_>, out: &mut [f32], stride: usize) {
+unsafe fn blocks<F: Fma, const M: usize, const N: usize>(
+    product: &Product<'_>,
+    out: &mut [f32],
+    stride: usize,
+) {
     let Product { left, right, rows, columns, .. } = product;
     let pack = left.column != 1 && *columns > N;
     let panels = right.lines.as_ptr().cast::<f32>();
@@ -168,7 +167,8 @@ unsafe fn blocks<F: Fma, const M: usize, const N: usize>(product: &Product<'_>, 
                 let mut a = [left.data.as_ptr(); M];
                 for (r, pointer) in a.iter_mut().enumerate() {
                     // SAFETY: row + min(r, height − 1) < rows and start < depth.end: inside `left.data`.
-                    *pointer = unsafe { pointer.add((row + r.min(height - 1)) * left.row + start * left.column) };
+                    *pointer =
+                        unsafe { pointer.add((row + r.min(height - 1)) * left.row + start * left.column) };
                 }
                 let mut step = left.column;
                 if pack {
@@ -189,7 +189,12 @@ unsafe fn blocks<F: Fma, const M: usize, const N: usize>(product: &Product<'_>, 
                     unsafe {
                         let b = panels.add(column * right.depth + start * N);
                         let c = out.as_mut_ptr().add(row * stride + column);
-                        tile::<F, M, N>(&Tile { a, step, b, depth, stride, height, width, add }, c);
+                        let tile = Tile { a, step, b, depth, add };
+                        if height == M && width == N {
+                            tile.run::<F, N>(c, stride);
+                        } else {
+                            tile.run_part::<F, N>(c, stride, [height, width]);
+                        }
                     }
                 }
             }
@@ -197,60 +202,153 @@ unsafe fn blocks<F: Fma, const M: usize, const N: usize>(product: &Product<'_>, 
     }
 }
 
-/// One tile of one block.
+/// The factors of one tile of one block.
 struct Tile<const M: usize> {
-    /// Where each row of the left factor starts; rows beyond `height` repeat the last one.
+    /// Where each row of the left factor starts; rows beyond the output's height repeat the last one.
     a: [*const f32; M],
     step: usize,
     b: *const f32,
     depth: usize,
-    stride: usize,
-    height: usize,
-    width: usize,
     add: bool,
 }
 
-/// Computes a tile in registers.
-///
-/// # Safety
-/// `a[r]` must be readable at `k·step`, `b` at `k·N .. k·N + N` for k < depth, `c` writable at `height` rows of
-/// `width` with `stride`.
-#[inline(always)]
-unsafe fn tile<F: Fma, const M: usize, const N: usize>(tile: &Tile<M>, c: *mut f32) {
-    let whole = tile.height == M && tile.width == N;
-    let mut sums = [[0.0f32; N]; M];
-    // SAFETY: by contract.
-    unsafe {
-        if tile.add && whole {
-            for (r, row) in sums.iter_mut().enumerate() {
-                *row = c.add(r * tile.stride).cast::<[f32; N]>().read_unaligned();
-            }
-        } else if tile.add {
-            for (r, row) in sums.iter_mut().enumerate().take(tile.height) {
-                for (j, value) in row.iter_mut().enumerate().take(tile.width) {
-                    *value = *c.add(r * tile.stride + j);
+impl<const M: usize> Tile<M> {
+    /// Computes a whole tile in registers.
+    ///
+    /// # Safety
+    /// `a[r]` must be readable at `k·step` and `b` at `k·N .. k·N + N` for k < depth; `c` must be readable and
+    /// writable at M rows of N with `stride`.
+    #[inline(always)]
+    unsafe fn run<F: Fma, const N: usize>(&self, c: *mut f32, stride: usize) {
+        let mut sums = [[0.0f32; N]; M];
+        // SAFETY: by contract.
+        unsafe {
+            if self.add {
+                for (r, row) in sums.iter_mut().enumerate() {
+                    *row = c.add(r * stride).cast::<[f32; N]>().read_unaligned();
                 }
             }
-        }
-        for k in 0..tile.depth {
-            let b = &*tile.b.add(k * N).cast::<[f32; N]>();
-            for r in 0..M {
-                let a = *tile.a[r].add(k * tile.step);
-                for j in 0..N {
-                    sums[r][j] = F::fma(a, b[j], sums[r][j]);
+            for k in 0..self.depth {
+                let b = self.b.add(k * N).cast::<[f32; N]>().read();
+                for (row, pointer) in sums.iter_mut().zip(&self.a) {
+                    let a = *pointer.add(k * self.step);
+                    for (sum, b) in row.iter_mut().zip(&b) {
+                        *sum = F::fma(a, *b, *sum);
+                    }
                 }
             }
-        }
-        if whole {
             for (r, row) in sums.iter().enumerate() {
-                c.add(r * tile.stride).cast::<[f32; N]>().write_unaligned(*row);
+                c.add(r * stride).cast::<[f32; N]>().write_unaligned(*row);
             }
-        } else {
-            for (r, row) in sums.iter().enumerate().take(tile.height) {
-                for (j, value) in row.iter().enumerate().take(tile.width) {
-                    *c.add(r * tile.stride + j) = *value;
+        }
+    }
+
+    /// Computes a tile at an edge of the output, through a whole one beside it.
+    ///
+    /// # Safety
+    /// As [`Tile::run`], with `c` readable and writable at `height` rows of `width`.
+    #[inline(always)]
+    unsafe fn run_part<F: Fma, const N: usize>(
+        &self,
+        c: *mut f32,
+        stride: usize,
+        [height, width]: [usize; 2],
+    ) {
+        let mut whole = [[0.0f32; N]; M];
+        // SAFETY: by contract; `whole` is M rows of N.
+        unsafe {
+            for (r, row) in whole.iter_mut().enumerate().take(height) {
+                c.add(r * stride).copy_to_nonoverlapping(row.as_mut_ptr(), width);
+            }
+            self.run::<F, N>(whole.as_mut_ptr().cast(), N);
+            for (r, row) in whole.iter().enumerate().take(height) {
+                c.add(r * stride).copy_from_nonoverlapping(row.as_ptr(), width);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::paths;
+
+    /// Values of all magnitudes, subnormals and −0 among them.
+    fn values(count: usize, seed: u32) -> Vec<f32> {
+        let mut word = seed.wrapping_mul(2_654_435_761) | 1;
+        let mut next = || {
+            word ^= word << 13;
+            word ^= word >> 17;
+            word ^= word << 5;
+            word
+        };
+        let value = |bits: u32| match bits % 23 {
+            0 => f32::from_bits(bits & 0x807f_ffff),
+            1 => -0.0,
+            _ => f32::from_bits((bits & 0x807f_ffff) | (110 + (bits >> 8) % 24) << 23),
+        };
+        (0..count).map(|_| value(next())).collect()
+    }
+
+    /// A product as it is defined.
+    fn plain(product: &Product<'_>, right: Strided<'_>, out: &mut [f32], stride: usize) {
+        for i in 0..product.rows {
+            for j in 0..product.columns {
+                let sum = &mut out[i * stride + j];
+                *sum = if product.add { *sum } else { 0.0 };
+                for k in product.depth.clone() {
+                    let a = product.left.data[i * product.left.row + k * product.left.column];
+                    *sum = libm::fmaf(a, right.data[k * right.row + j * right.column], *sum);
                 }
             }
         }
+    }
+
+    fn bits(values: &[f32]) -> Vec<u32> {
+        values.iter().map(|value| value.to_bits()).collect()
+    }
+
+    #[test]
+    fn every_path_computes_the_defined_chains() {
+        let shapes =
+            [[1, 1, 1], [6, 16, 16], [7, 17, 5], [8, 32, 300], [25, 40, 64], [13, 259, 3], [50, 33, 513]];
+        for (seed, [rows, columns, depth]) in shapes.into_iter().enumerate() {
+            let a = values(rows * depth + 64, seed as u32 + 1);
+            let b = values(columns * depth + 64, seed as u32 + 100);
+            let old = values(rows * (columns + 3), seed as u32 + 200);
+            for case in 0..16 {
+                let left =
+                    if case & 1 == 0 { Strided::rows(&a, depth) } else { Strided::transposed(&a, rows) };
+                let right =
+                    if case & 2 == 0 { Strided::rows(&b, columns) } else { Strided::transposed(&b, depth) };
+                for path in paths() {
+                    let kernels = Kernels::new(path).unwrap();
+                    let mut panels = Panels::default();
+                    panels.pack(kernels, Strided::rows(&[9.0; 4000], 50), 80, 50);
+                    panels.pack(kernels, right, depth, columns);
+                    let mut product = Product { add: case & 4 != 0, ..Product::full(left, &panels, rows) };
+                    if case & 8 != 0 {
+                        (product.depth, product.columns) = (depth / 3..depth, columns.div_ceil(2));
+                    }
+                    let (mut expected, mut found) = (old.clone(), old.clone());
+                    plain(&product, right, &mut expected, columns + 3);
+                    multiply(kernels, &product, &mut found, columns + 3);
+                    assert_eq!(
+                        bits(&found),
+                        bits(&expected),
+                        "{path:?} {rows}×{columns}×{depth} case {case}"
+                    );
+                }
+            }
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "assertion")]
+    fn a_short_output_is_refused() {
+        let kernels = Kernels::new(Path::Portable).unwrap();
+        let mut panels = Panels::default();
+        panels.pack(kernels, Strided::rows(&[1.0; 6], 3), 2, 3);
+        multiply(kernels, &Product::full(Strided::rows(&[1.0; 4], 2), &panels, 2), &mut [0.0; 5], 3);
     }
 }

@@ -1,7 +1,7 @@
 //! Messages as sealed frames: one half seals, the other opens, each counts its own frames.
 //!
-//! A message is its length as `u32` followed by its bytes, cut into texts of [`TEXT_BYTES`] of which only the last may
-//! be shorter; each text is sealed under the number of its frame. On the stream a frame follows its length as `u16`.
+//! A message is its length as `u32` followed by its bytes, cut into texts of 65,519 bytes of which only the last may be
+//! shorter; each text is sealed under the number of its frame. On the stream a frame follows its length as `u16`.
 //! All numbers are little-endian. A frame that is changed, dropped, repeated or moved does not open.
 
 use std::sync::Arc;
@@ -60,10 +60,14 @@ impl Sealer {
 
     pub(super) fn seal_frame(&mut self, text: &[u8], out: &mut Vec<u8>) {
         let length = text.len() + TAG_BYTES;
-        out.extend_from_slice(&u16::try_from(length).expect("a frame has at most 65,535 bytes").to_le_bytes());
+        out.extend_from_slice(
+            &u16::try_from(length).expect("a frame has at most 65,535 bytes").to_le_bytes(),
+        );
         let start = out.len();
         out.resize(start + length, 0);
-        self.keys.write_message(self.next, text, &mut out[start..]).expect("the frame has room for text and tag");
+        self.keys
+            .write_message(self.next, text, &mut out[start..])
+            .expect("the frame has room for text and tag");
         self.next += 1;
     }
 }
@@ -80,11 +84,6 @@ pub struct Opener {
 impl Opener {
     pub(super) fn new(keys: Arc<StatelessTransportState>) -> Self {
         Self { keys, next: 0, partial: None }
-    }
-
-    /// Whether no message is half received: the only place where a stream may end.
-    pub fn is_between_messages(&self) -> bool {
-        self.partial.is_none()
     }
 
     /// Takes the next frame, without its header, and returns the message that it completes.

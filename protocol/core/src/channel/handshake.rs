@@ -26,7 +26,9 @@ pub struct HandshakeError;
 
 impl fmt::Display for HandshakeError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("the handshake failed: not this run, not the member expected, or a certificate that has expired")
+        f.write_str(
+            "the handshake failed: not this run, not the member expected, or a certificate that has expired",
+        )
     }
 }
 
@@ -70,7 +72,9 @@ impl Dialler {
         let mut first = [0; FIRST_BYTES];
         let (preamble, ephemeral) = first.split_at_mut(PREAMBLE_BYTES);
         preamble.copy_from_slice(&suite.preamble());
-        ephemeral.copy_from_slice(&write::<KEY_BYTES>(&mut noise, &[]).expect("an ephemeral key is always written"));
+        ephemeral.copy_from_slice(
+            &write::<KEY_BYTES>(&mut noise, &[]).expect("an ephemeral key is always written"),
+        );
         let certificate = credentials.certificate.clone();
         (Self { noise, run: credentials.run, certificate, expected }, first)
     }
@@ -80,7 +84,11 @@ impl Dialler {
     ///
     /// # Errors
     /// [`HandshakeError`]; the connection is to be closed.
-    pub fn receive(mut self, second: &[u8], now: u64) -> Result<(Established, [u8; THIRD_BYTES]), HandshakeError> {
+    pub fn receive(
+        mut self,
+        second: &[u8],
+        now: u64,
+    ) -> Result<(Established, [u8; THIRD_BYTES]), HandshakeError> {
         let peer = read::<SECOND_BYTES>(&mut self.noise, second, self.run, now)?;
         if self.expected.is_some_and(|expected| expected != peer) {
             return Err(HandshakeError);
@@ -140,7 +148,10 @@ fn builder<'a>(
 }
 
 /// Fails when the peer's key is of small order.
-fn write<const LENGTH: usize>(noise: &mut HandshakeState, payload: &[u8]) -> Result<[u8; LENGTH], HandshakeError> {
+fn write<const LENGTH: usize>(
+    noise: &mut HandshakeState,
+    payload: &[u8],
+) -> Result<[u8; LENGTH], HandshakeError> {
     // snow wants room for a tag even where none is written.
     let mut message = [0; SECOND_BYTES + TAG_BYTES];
     let length = noise.write_message(payload, &mut message)?;

@@ -200,3 +200,67 @@ impl types::Hash for Sha256 {
         out[..32].copy_from_slice(self.0.clone().finish().as_ref());
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use snow::Builder;
+
+    use super::*;
+    use crate::channel::Suite;
+    use crate::ids::{hex, unhex};
+
+    /// Handshake hash and first frame each way of the public vectors of cacophony, a Noise in Haskell.
+    const VECTORS: [(Suite, &str, &str, &str); 2] = [
+        (
+            Suite::AesGcm,
+            "1b7aefb1125762aa21a252890d00af54519638b76437444538f9a52f21e2e0dc",
+            "bc3fa77f6aca3e8466d7dc6bea10013e88a6a29add5132b461806c",
+            "250b01074cdfe0df2ecf8ccbf1737b15a2ddb5b52fd9a396604e9c793cee3b3bb9",
+        ),
+        (
+            Suite::ChaChaPoly,
+            "c8e5f64e846193be2a834104c2a009868d6c9f3bd3c186299888b488b2f1f58e",
+            "96763ed773f8e47bb3712f0e29b3060ffc956ffc146cee53d5e1df",
+            "3e40f15f6f3a46ae446b253bf8b1d9ffb6ed9b174d272328ff91a7e2e5c79c07f5",
+        ),
+    ];
+
+    #[test]
+    fn agrees_with_other_implementations_of_noise() {
+        let key = |text: &str| unhex::<32>(text).unwrap();
+        let (static_1, ephemeral_1, static_2, ephemeral_2) = (
+            key("e61ef9919cde45dd5f82166404bd08e38bceb5dfdfded0a34c8df7ed542214d1"),
+            key("893e28b9dc6ca8d611ab664754b8ceb7bac5117349a4439a6b0569da977c464a"),
+            key("4a3acbfdb163dec651dfa3194dece676d437029c62a408b4c5ea9114246e4893"),
+            key("bbdb4cdbd309f1a1f2e1456967fe288cadd6f712d65dc7b7793d5e63da6b375b"),
+        );
+        for (suite, hash, back, there) in VECTORS {
+            let build = |secret, ephemeral| {
+                let seed = Zeroizing::new([0; 32]);
+                Builder::with_resolver(suite.noise_name().parse().unwrap(), Box::new(Primitives { seed }))
+                    .prologue(b"John Galt")
+                    .and_then(|builder| builder.local_private_key(secret))
+                    .unwrap()
+                    .fixed_ephemeral_key_for_testing_only(ephemeral)
+            };
+            let mut one = build(&static_1, &ephemeral_1).build_initiator().unwrap();
+            let mut two = build(&static_2, &ephemeral_2).build_responder().unwrap();
+            let (mut message, mut text) = ([0; 200], [0; 200]);
+            let length = one.write_message(b"Ludwig von Mises", &mut message).unwrap();
+            two.read_message(&message[..length], &mut text).unwrap();
+            let length = two.write_message(b"Murray Rothbard", &mut message).unwrap();
+            one.read_message(&message[..length], &mut text).unwrap();
+            let length = one.write_message(b"F. A. Hayek", &mut message).unwrap();
+            two.read_message(&message[..length], &mut text).unwrap();
+            assert_eq!(hex(two.get_handshake_hash()), hash);
+            let one = one.into_stateless_transport_mode().unwrap();
+            let two = two.into_stateless_transport_mode().unwrap();
+            // The fourth message of the vectors is the answerer's: the handshake has three.
+            let length = two.write_message(0, b"Carl Menger", &mut message).unwrap();
+            assert_eq!(hex(&message[..length]), back);
+            let length = one.write_message(0, b"Jean-Baptiste Say", &mut message).unwrap();
+            assert_eq!(hex(&message[..length]), there);
+            assert_eq!(two.read_message(0, &message[..length], &mut text).unwrap(), 17);
+        }
+    }
+}

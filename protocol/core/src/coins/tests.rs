@@ -60,7 +60,12 @@ fn a_coin_serves_only_its_place_and_tree() {
 
 #[test]
 fn terms_are_bounded() {
-    let terms = |first, rounds, leaf_coins| CoinTerms { root: Digest::default(), first_round: Round(first), rounds, leaf_coins };
+    let terms = |first, rounds, leaf_coins| CoinTerms {
+        root: Digest::default(),
+        first_round: Round(first),
+        rounds,
+        leaf_coins,
+    };
     assert!(terms(0, 1 << 20, 3).check().is_ok());
     assert!(terms(0, (1 << 20) + 1, 3).check().is_err());
     assert!(terms(0, u32::MAX, u16::MAX).check().is_err());
@@ -76,7 +81,8 @@ fn terms_are_bounded() {
 fn selection_keeps_its_rate() {
     let freeze = Digest([3; 32]);
     let node = coin(CoinKind::Node, 4);
-    let members: Vec<MemberId> = (0..2000u32).map(|n| MemberId(Hasher::new(Domain::RUN).value(&n).finish().0)).collect();
+    let members: Vec<MemberId> =
+        (0..2000u32).map(|n| MemberId(Hasher::new(Domain::RUN).value(&n).finish().0)).collect();
     let hits = |coin: &Coin, ppm| members.iter().filter(|member| selects(coin, &freeze, member, ppm)).count();
     assert_eq!(hits(&node, 1_000_000), 2000);
     assert_eq!(hits(&node, u32::MAX), 2000);
@@ -107,11 +113,21 @@ fn draws_are_even_and_depend_on_everything() {
 #[test]
 fn known_answers() {
     let tree = tree();
-    assert_eq!(format!("{:#}", tree.root()), "");
+    assert_eq!(
+        format!("{:#}", tree.root()),
+        "ef55e845d87838253eb0d079c6d958f77f177b62c8d7fff3108c3799cde258ad"
+    );
     let opening = tree.open(CoinKind::Leaf, Round(6), 1).unwrap();
-    assert_eq!(format!("{:#}", opening.coin), "");
+    assert_eq!(
+        format!("{:#}", opening.coin),
+        "7aeddfd2d0c34568d44e99a1d934b52430093fca5de397a05951273cd53e9476"
+    );
     let drawn = draw(&opening.verify(&tree.terms()).unwrap(), &Digest([3; 32]), &Digest([4; 32]), 100, 8);
-    assert_eq!(drawn, [0; 8]);
+    assert_eq!(drawn, [17, 34, 59, 68, 72, 77, 80, 92]);
+    let node = tree.open(CoinKind::Node, Round(6), 0).unwrap().verify(&tree.terms()).unwrap();
+    let selected: Vec<u8> =
+        (0..16).filter(|byte| selects(&node, &Digest([3; 32]), &MemberId([*byte; 32]), 500_000)).collect();
+    assert_eq!(selected, [1, 2, 4, 5, 6, 9, 10, 12, 14, 15]);
 }
 
 proptest! {

@@ -185,14 +185,15 @@ impl Ledger {
         }
     }
 
-    /// Checks a return.
+    /// Checks a return, which also tells where a member has moved to.
     ///
     /// # Errors
     /// [`Reject`] for one that is not away, or an old statement.
     pub fn check_return(&self, signed: &Signed<Return>) -> Result<Verified<Return>, Reject> {
         let back = signed.verify(self.run)?;
         let member = self.member(&back.author()).ok_or(Reject::NotEntitled("return: it is no member"))?;
-        self.require(member.standing == Standing::Away, "only a member that is away returns")?;
+        let present = matches!(member.standing, Standing::Away | Standing::Active);
+        self.require(present, "only a member that is away returns, or one that moved")?;
         self.require(back.height > member.since && back.height <= self.height, "a return is newer than the absence")?;
         Ok(back)
     }

@@ -39,8 +39,8 @@ wire! {
         InputBlocks(InputQuery),
         /// The newest state that can be fetched whole. From the steward.
         StateOffer,
-        /// Bytes of the offered state. From the steward.
-        StateBytes(StateQuery),
+        /// A piece of the offered state. From the steward.
+        State(StateQuery),
         /// Bytes of the text. From the steward.
         Data(DataQuery),
     }

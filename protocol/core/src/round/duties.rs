@@ -1,13 +1,11 @@
-//! A member's half of a round: what it owes, given the ledger and what it has done.
-
-use std::collections::BTreeSet;
+//! A member's half of a round: what it owes, given the ledger and what it has taken on.
 
 use crate::ids::{Digest, MemberId, Part, Round, Slot};
 use crate::ledger::{Ledger, RoundView, Stage};
 use crate::messages::round::Bitmap;
 
 /// Something that a member owes now.
-#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Duty {
     /// Sum the leaves of this slot and commit.
     Compute {
@@ -25,23 +23,15 @@ pub enum Duty {
         /// R_t.
         freeze: Digest,
     },
-    /// Bring a part of the contribution to its aggregator.
+    /// Bring these parts of the contribution to their aggregators, then say which receipts came back. A part of the
+    /// member's own is in the list too.
     Deliver {
         /// The round.
         round: Round,
-        /// The part.
-        part: Part,
         /// 0, or 1 after a reassignment.
         attempt: u8,
-        /// Who takes it; the member itself for its own part.
-        aggregator: MemberId,
-    },
-    /// Say what was delivered.
-    Report {
-        /// The round.
-        round: Round,
-        /// 0, or 1 after a reassignment.
-        attempt: u8,
+        /// Parts and who takes them.
+        parts: Vec<(Part, MemberId)>,
     },
     /// Reduce a part over its sealed inputs.
     Reduce {
@@ -52,45 +42,21 @@ pub enum Duty {
         /// 0, or 1 after a reassignment.
         attempt: u8,
         /// The sealed inputs.
-        inputs: BitmapKey,
+        inputs: Bitmap,
     },
-}
-
-/// A bitmap in an ordered duty.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct BitmapKey(pub Bitmap);
-
-impl PartialOrd for BitmapKey {
-    fn partial_cmp(&self, other: &Self) -> Option<std::cmp::Ordering> {
-        Some(self.cmp(other))
-    }
-}
-
-impl Ord for BitmapKey {
-    fn cmp(&self, other: &Self) -> std::cmp::Ordering {
-        self.0.slots().cmp(other.0.slots())
-    }
 }
 
 /// What a member has taken on in the current round, so that nothing is started twice.
 pub struct Duties {
     me: MemberId,
     round: Option<Round>,
-    taken: BTreeSet<Duty>,
-    finished: BTreeSet<(Part, u8)>,
+    taken: Vec<Duty>,
 }
 
 impl Duties {
     /// Of this member.
     pub fn new(me: MemberId) -> Self {
-        Self { me, round: None, taken: BTreeSet::new(), finished: BTreeSet::new() }
-    }
-
-    /// A delivery has ended, with a receipt or without.
-    pub fn delivered(&mut self, round: Round, part: Part, attempt: u8) {
-        if self.round == Some(round) {
-            self.finished.insert((part, attempt));
-        }
+        Self { me, round: None, taken: Vec::new() }
     }
 
     /// What is owed now and was not taken before; each is given out once.
@@ -100,50 +66,49 @@ impl Duties {
             *self = Self { round: Some(view.round()), ..Self::new(self.me) };
         }
         let Some(slot) = view.slot_of(&self.me) else { return Vec::new() };
-        let owed = match ledger.stage() {
-            Stage::Computing => self.compute(view, slot),
-            Stage::Exchanging => self.exchange(view, slot),
-            Stage::Reducing => self.reduce(view, slot),
+        let mut owed = match ledger.stage() {
+            Stage::Computing => compute(view, slot),
+            Stage::Exchanging => exchange(view, slot),
+            Stage::Reducing => reduce(view, slot),
             _ => Vec::new(),
         };
-        owed.into_iter().filter(|duty| self.taken.insert(duty.clone())).collect()
-    }
-
-    fn compute(&self, view: &RoundView, slot: Slot) -> Vec<Duty> {
-        let quota = view.seats().get(slot.index()).map_or(0, |seat| seat.quota);
-        vec![Duty::Compute { round: view.round(), slot, quota }]
-    }
-
-    fn exchange(&self, view: &RoundView, slot: Slot) -> Vec<Duty> {
-        let round = view.round();
-        let mut owed: Vec<Duty> = Self::echo(view).into_iter().collect();
-        if view.commitment(slot).is_none() {
-            return owed;
-        }
-        let second: Vec<Part> = view.reassigned().collect();
-        let attempt = u8::from(!second.is_empty());
-        let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
-        for part in &parts {
-            let aggregator = view.aggregator(*part).and_then(|(slot, _)| view.member_at(slot));
-            owed.extend(aggregator.map(|aggregator| Duty::Deliver { round, part: *part, attempt, aggregator }));
-        }
-        if parts.iter().all(|part| self.finished.contains(&(*part, attempt))) {
-            owed.push(Duty::Report { round, attempt });
-        }
+        owed.retain(|duty| !self.taken.contains(duty));
+        self.taken.extend(owed.iter().cloned());
         owed
     }
+}
 
-    fn reduce(&self, view: &RoundView, slot: Slot) -> Vec<Duty> {
-        let mine = view.inputs().iter().enumerate().filter_map(|(part, inputs)| {
-            let part = Part(part as u16);
-            let (aggregator, attempt) = view.aggregator(part)?;
-            let due = aggregator == slot && !inputs.is_empty();
-            due.then_some(Duty::Reduce { round: view.round(), part, attempt, inputs: BitmapKey(*inputs) })
-        });
-        mine.chain(Self::echo(view)).collect()
-    }
+fn compute(view: &RoundView, slot: Slot) -> Vec<Duty> {
+    let quota = view.seats().get(slot.index()).map_or(0, |seat| seat.quota);
+    vec![Duty::Compute { round: view.round(), slot, quota }]
+}
 
-    fn echo(view: &RoundView) -> Option<Duty> {
-        view.freeze_digest().map(|freeze| Duty::Echo { round: view.round(), freeze })
+fn echo(view: &RoundView) -> Option<Duty> {
+    view.freeze_digest().map(|freeze| Duty::Echo { round: view.round(), freeze })
+}
+
+fn exchange(view: &RoundView, slot: Slot) -> Vec<Duty> {
+    let mut owed: Vec<Duty> = echo(view).into_iter().collect();
+    if view.commitment(slot).is_none() {
+        return owed;
     }
+    let second: Vec<Part> = view.reassigned().collect();
+    let attempt = u8::from(!second.is_empty());
+    let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+    let takers = parts.into_iter().filter_map(|part| {
+        let (aggregator, _) = view.aggregator(part)?;
+        Some((part, view.member_at(aggregator)?))
+    });
+    owed.push(Duty::Deliver { round: view.round(), attempt, parts: takers.collect() });
+    owed
+}
+
+fn reduce(view: &RoundView, slot: Slot) -> Vec<Duty> {
+    let mine = view.inputs().iter().enumerate().filter_map(|(part, inputs)| {
+        let part = Part(part as u16);
+        let (aggregator, attempt) = view.aggregator(part)?;
+        let due = aggregator == slot && !inputs.is_empty();
+        due.then_some(Duty::Reduce { round: view.round(), part, attempt, inputs: *inputs })
+    });
+    mine.chain(echo(view)).collect()
 }

@@ -1,0 +1,446 @@
+//! `run.toml`: the settings of a run for people, and the manifest made of them.
+
+use std::path::Path;
+
+use muster_core::codec::{Real, Text};
+use muster_core::error::Misuse;
+use muster_core::ids::MemberId;
+use muster_core::manifest::{self, Data, Manifest, Profile, VERSION};
+use serde::Deserialize;
+
+use crate::exit::{Failure, Outcome};
+
+/// The commented file with every setting at its default.
+pub const TEMPLATE: &str = include_str!("config/run.toml");
+
+/// What a run is made by, beside its settings.
+#[derive(Clone, Debug)]
+pub struct Makers {
+    /// Who signs invitations.
+    pub organiser: MemberId,
+    /// Who seals records.
+    pub steward: MemberId,
+    /// Makes two runs of equal settings differ.
+    pub nonce: [u8; 16],
+}
+
+macro_rules! section {
+    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),* $(,)? }) => {
+        $(#[$doc])*
+        #[derive(Clone, Debug, PartialEq, Deserialize)]
+        #[serde(default, deny_unknown_fields)]
+        pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
+
+        impl Default for $name {
+            fn default() -> Self {
+                Self { $($field: $default,)* }
+            }
+        }
+    };
+}
+
+section! {
+    /// The settings of a run. The file's comments say what each is; a test keeps them equal to these defaults.
+    Settings {
+        /// A name for people.
+        name: String = "muster".into(),
+        /// What is trained.
+        model: Model = Model::default(),
+        /// How much, in what pieces.
+        training: Training = Training::default(),
+        /// How an aggregate changes the state.
+        optimiser: Optimiser = Optimiser::default(),
+        /// How contributions are combined.
+        aggregation: Aggregation = Aggregation::default(),
+        /// How they are inspected.
+        audit: Audit = Audit::default(),
+        /// Who may come.
+        admission: Admission = Admission::default(),
+        /// The steward's patience.
+        timers: Timers = Timers::default(),
+        /// How long things are kept.
+        retention: Retention = Retention::default(),
+    }
+}
+
+section! {
+    /// As [`manifest::Model`].
+    Model {
+        /// Token kinds.
+        vocabulary: u32 = 256,
+        /// Width of the residual stream.
+        width: u32 = 64,
+        /// Layers.
+        layers: u32 = 2,
+        /// Query heads.
+        heads: u32 = 4,
+        /// Key and value heads.
+        key_value_heads: u32 = 4,
+        /// Width inside the feed-forward.
+        hidden: u32 = 172,
+        /// Tokens of a window.
+        sequence: u32 = 128,
+        /// Whether the head shares the embedding.
+        tied: bool = true,
+        /// Base of the rotary frequencies.
+        rope_base: f32 = 10_000.0,
+        /// ε of RMSNorm.
+        norm_epsilon: f32 = 1e-5,
+        /// Standard deviation of the initial matrices.
+        initial_scale: f32 = 0.02,
+    }
+}
+
+section! {
+    /// As [`manifest::Training`].
+    Training {
+        /// Rounds.
+        rounds: u32 = 150,
+        /// Leaves of a round.
+        leaves: u32 = 16,
+        /// Windows of a leaf.
+        leaf_windows: u32 = 2,
+        /// Negative log₂ of κ.
+        grid_bits: u8 = 8,
+    }
+}
+
+/// As [`manifest::Schedule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Schedule {
+    /// Stays.
+    Constant,
+    /// Falls linearly.
+    Linear,
+    /// Falls along half a cosine.
+    Cosine,
+}
+
+section! {
+    /// As [`manifest::Optimiser`].
+    Optimiser {
+        /// Peak learning rate.
+        rate: f32 = 0.01,
+        /// Last learning rate.
+        minimum_rate: f32 = 5e-4,
+        /// Rounds of warm-up.
+        warmup: u32 = 10,
+        /// Shape after the warm-up.
+        schedule: Schedule = Schedule::Cosine,
+        /// Decay of the first moment.
+        beta1: f32 = 0.9,
+        /// Decay of the second moment.
+        beta2: f32 = 0.95,
+        /// Added to the root of the second moment.
+        epsilon: f32 = 1e-8,
+        /// Weight decay.
+        weight_decay: f32 = 0.1,
+        /// Largest global norm.
+        clip_norm: f32 = 1.0,
+    }
+}
+
+/// As [`manifest::Rule`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Rule {
+    /// The robust rule.
+    CenteredClip,
+    /// Weighted mean.
+    Mean,
+    /// Weighted coordinate median.
+    Median,
+}
+
+section! {
+    /// As [`manifest::Aggregation`].
+    Aggregation {
+        /// The rule.
+        rule: Rule = Rule::CenteredClip,
+        /// Clipping radius.
+        radius: f32 = 1.25,
+        /// Fixed-point iterations.
+        iterations: u8 = 5,
+        /// Largest share of one member.
+        cap: f64 = 0.2,
+    }
+}
+
+section! {
+    /// As [`manifest::Audit`].
+    Audit {
+        /// Probability of an audit.
+        share: f64 = 0.5,
+        /// Leaves of an audit.
+        leaves: u8 = 1,
+        /// Rounds from registration to use.
+        coin_lead: u32 = 1,
+        /// Rounds audited in full at the end.
+        final_rounds: u32 = 4,
+    }
+}
+
+section! {
+    /// As [`manifest::Admission`].
+    Admission {
+        /// Nodes to wait for.
+        start_nodes: u16 = 4,
+        /// Verifiers to wait for.
+        start_verifiers: u16 = 1,
+        /// Most members ever.
+        most_members: u16 = 256,
+    }
+}
+
+section! {
+    /// As [`manifest::Timers`], in seconds.
+    Timers {
+        /// For commitments.
+        commit: f64 = 30.0,
+        /// For delivered parts.
+        part: f64 = 30.0,
+        /// For aggregated parts.
+        result: f64 = 30.0,
+        /// For an audited node's answers.
+        audit: f64 = 30.0,
+        /// For verdicts after the last round.
+        final_audit: f64 = 60.0,
+    }
+}
+
+section! {
+    /// As [`manifest::Retention`].
+    Retention {
+        /// Contributions.
+        contributions: u32 = 16,
+        /// States.
+        states: u32 = 16,
+    }
+}
+
+impl Settings {
+    /// Reads a file's text; `path` is only for the errors.
+    ///
+    /// # Errors
+    /// [`Failure`] naming file, line, field and rule.
+    pub fn parse(path: &Path, text: &str) -> Outcome<Self> {
+        toml::from_str(text).map_err(|error| {
+            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+            let number = before.matches('\n').count();
+            let line = text.lines().nth(number).unwrap_or_default();
+            let field = line.split_once('=').map_or(line, |(field, _)| field).trim();
+            Failure::usage(format!("{} line {}, {field}: {}", path.display(), number + 1, error.message()))
+        })
+    }
+
+    /// The manifest of a run with these settings.
+    ///
+    /// # Errors
+    /// [`Misuse`] naming field and rule.
+    pub fn manifest(&self, makers: &Makers, data: Data) -> Result<Manifest, Misuse> {
+        let manifest = Manifest {
+            version: VERSION,
+            name: Text::new(self.name.clone()).map_err(|misuse| Misuse(format!("name: {misuse}")))?,
+            organiser: makers.organiser,
+            steward: makers.steward,
+            nonce: makers.nonce,
+            model: self.model.checked()?,
+            profile: Profile::Exact,
+            data,
+            training: self.training.plain(),
+            optimiser: self.optimiser.checked()?,
+            aggregation: self.aggregation.checked()?,
+            audit: self.audit.checked()?,
+            admission: self.admission.plain(),
+            timers: self.timers.checked()?,
+            retention: self.retention.plain(),
+            delay: 0,
+            exchange: 0,
+            groups: 0,
+        };
+        if manifest.model.vocabulary < 256 {
+            return Err(Misuse("model.vocabulary must be at least 256, because the tokens are bytes".into()));
+        }
+        manifest.check()?;
+        Ok(manifest)
+    }
+}
+
+impl Model {
+    fn checked(&self) -> Result<manifest::Model, Misuse> {
+        Ok(manifest::Model {
+            vocabulary: self.vocabulary,
+            width: self.width,
+            layers: self.layers,
+            heads: self.heads,
+            key_value_heads: self.key_value_heads,
+            hidden: self.hidden,
+            sequence: self.sequence,
+            tied: self.tied,
+            rope_base: real("model.rope_base", self.rope_base)?,
+            norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
+            initial_scale: real("model.initial_scale", self.initial_scale)?,
+        })
+    }
+}
+
+impl Training {
+    fn plain(&self) -> manifest::Training {
+        let Self { rounds, leaves, leaf_windows, grid_bits } = *self;
+        manifest::Training { rounds, leaves, leaf_windows, grid_bits }
+    }
+}
+
+impl Optimiser {
+    fn checked(&self) -> Result<manifest::Optimiser, Misuse> {
+        Ok(manifest::Optimiser {
+            rate: real("optimiser.rate", self.rate)?,
+            minimum_rate: real("optimiser.minimum_rate", self.minimum_rate)?,
+            warmup: self.warmup,
+            schedule: match self.schedule {
+                Schedule::Constant => manifest::Schedule::Constant,
+                Schedule::Linear => manifest::Schedule::Linear,
+                Schedule::Cosine => manifest::Schedule::Cosine,
+            },
+            beta1: real("optimiser.beta1", self.beta1)?,
+            beta2: real("optimiser.beta2", self.beta2)?,
+            epsilon: real("optimiser.epsilon", self.epsilon)?,
+            weight_decay: real("optimiser.weight_decay", self.weight_decay)?,
+            clip_norm: real("optimiser.clip_norm", self.clip_norm)?,
+        })
+    }
+}
+
+impl Aggregation {
+    fn checked(&self) -> Result<manifest::Aggregation, Misuse> {
+        Ok(manifest::Aggregation {
+            rule: match self.rule {
+                Rule::CenteredClip => manifest::Rule::CenteredClip,
+                Rule::Mean => manifest::Rule::Mean,
+                Rule::Median => manifest::Rule::Median,
+            },
+            radius: real("aggregation.radius", self.radius)?,
+            iterations: self.iterations,
+            cap_ppm: millionths("aggregation.cap", self.cap)?,
+        })
+    }
+}
+
+impl Audit {
+    fn checked(&self) -> Result<manifest::Audit, Misuse> {
+        let Self { leaves, coin_lead, final_rounds, .. } = *self;
+        Ok(manifest::Audit { node_ppm: millionths("audit.share", self.share)?, leaves, coin_lead, final_rounds })
+    }
+}
+
+impl Admission {
+    fn plain(&self) -> manifest::Admission {
+        let Self { start_nodes, start_verifiers, most_members } = *self;
+        manifest::Admission { start_nodes, start_verifiers, most_members }
+    }
+}
+
+impl Timers {
+    fn checked(&self) -> Result<manifest::Timers, Misuse> {
+        Ok(manifest::Timers {
+            commit: milliseconds("timers.commit", self.commit)?,
+            part: milliseconds("timers.part", self.part)?,
+            result: milliseconds("timers.result", self.result)?,
+            audit: milliseconds("timers.audit", self.audit)?,
+            final_audit: milliseconds("timers.final_audit", self.final_audit)?,
+        })
+    }
+}
+
+impl Retention {
+    fn plain(&self) -> manifest::Retention {
+        let Self { contributions, states } = *self;
+        manifest::Retention { contributions, states }
+    }
+}
+
+fn real(field: &str, value: f32) -> Result<Real, Misuse> {
+    Real::new(value).map_err(|misuse| Misuse(format!("{field}: {misuse}")))
+}
+
+fn millionths(field: &str, share: f64) -> Result<u32, Misuse> {
+    if !(0.0..=1.0).contains(&share) {
+        return Err(Misuse(format!("{field} must lie between 0 and 1")));
+    }
+    Ok((share * 1e6).round() as u32)
+}
+
+fn milliseconds(field: &str, seconds: f64) -> Result<u32, Misuse> {
+    if !(0.001..=1e6).contains(&seconds) {
+        return Err(Misuse(format!("{field} must lie between 0.001 and 1000000 seconds")));
+    }
+    Ok((seconds * 1e3).round() as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Digest;
+
+    use super::*;
+
+    fn data() -> Data {
+        Data { root: Digest([1; 32]), bytes: 1 << 20, held_out_root: Digest([2; 32]), held_out_bytes: 1 << 16 }
+    }
+
+    fn makers() -> Makers {
+        Makers { organiser: MemberId([1; 32]), steward: MemberId([2; 32]), nonce: [3; 16] }
+    }
+
+    fn refused(text: &str) -> String {
+        let parsed = Settings::parse(Path::new("run.toml"), text);
+        let manifest = parsed.and_then(|settings| Ok(settings.manifest(&makers(), data())?));
+        let failure = manifest.unwrap_err();
+        assert_eq!(failure.exit, crate::exit::Exit::Usage);
+        failure.message
+    }
+
+    #[test]
+    fn the_template_shows_every_setting_at_its_default() {
+        let settings = Settings::parse(Path::new("run.toml"), TEMPLATE).unwrap();
+        assert_eq!(settings, Settings::default());
+        let table: toml::Table = TEMPLATE.parse().unwrap();
+        for section in table.values().filter_map(toml::Value::as_table) {
+            for key in section.keys() {
+                let lines = TEMPLATE.lines().filter(|line| line.starts_with(&format!("{key} = ")));
+                assert!(lines.count() > 0, "{key}");
+            }
+        }
+        // Every field that exists is in the template: without it, the file's text would not name it.
+        let shown = format!("{settings:?}");
+        let fields = shown.split([' ', '{', '}', ',']).filter_map(|word| word.strip_suffix(':'));
+        for field in fields {
+            let lines = TEMPLATE.lines();
+            let named = lines.into_iter().any(|line| line.starts_with(&format!("{field} =")) || line.starts_with(&format!("[{field}]")));
+            assert!(named, "run.toml does not show {field}");
+        }
+    }
+
+    #[test]
+    fn an_empty_file_is_a_run() {
+        let manifest = Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
+        assert_eq!(manifest.timers.commit, 30_000);
+        assert_eq!(manifest.audit.node_ppm, 500_000);
+        assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);
+    }
+
+    #[test]
+    fn errors_name_file_field_and_rule() {
+        let unknown = refused("[model]\nwidht = 3\n");
+        assert!(unknown.contains("run.toml line 2, widht: unknown field"), "{unknown}");
+        let mistyped = refused("[training]\n\nrounds = \"many\"\n");
+        assert!(mistyped.contains("run.toml line 3, rounds: invalid type"), "{mistyped}");
+        assert!(refused("[model]\nheads = 3\n").contains("model.heads must divide model.width"));
+        assert!(refused("[audit]\nshare = 1.5\n").contains("audit.share must lie between 0 and 1"));
+        assert!(refused("[timers]\naudit = 0\n").contains("timers.audit must lie"));
+        assert!(refused("[optimiser]\nrate = nan\n").contains("optimiser.rate"));
+        assert!(refused("name = \"a\\u0007b\"\n").contains("name: a control character"));
+        assert!(refused("[model]\nvocabulary = 100\n").contains("model.vocabulary must be at least 256"));
+        assert!(refused("[model\n").contains("run.toml line 1"));
+    }
+}

@@ -1,0 +1,126 @@
+//! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
+
+mod answers;
+mod compute;
+mod exchange;
+mod intake;
+mod own;
+mod server;
+mod session;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use muster_core::ids::{MemberId, Round};
+use muster_core::messages::enrol::Ticket;
+use muster_replica::{BootstrapError, FollowError, PeerError};
+use muster_store::error::StoreError;
+
+pub use compute::{Honest, Labour, Summed, Work};
+pub use session::{join, join_as};
+
+/// How to take part.
+pub struct Options {
+    /// The invitation.
+    pub ticket: Ticket,
+    /// Where identity, text and journal live.
+    pub data_dir: PathBuf,
+    /// Where to listen; none to only dial out.
+    pub listen: Option<String>,
+    /// What to tell others to dial, instead of the address listened on.
+    pub advertise: Option<String>,
+    /// Compute threads.
+    pub threads: usize,
+    /// Kernel path, instead of the fastest.
+    pub path: Option<muster_compute::Path>,
+    /// Largest disk use, in GiB.
+    pub max_disk: Option<u64>,
+    /// Whether to draw progress; else plain lines are logged.
+    pub progress: bool,
+}
+
+/// How it ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The run is over.
+    Closed {
+        /// Leaves of this member that counted.
+        leaves: u64,
+    },
+    /// The member left for good.
+    Left,
+    /// Interrupted; it may join again.
+    Interrupted,
+}
+
+/// Why it ended badly.
+#[derive(Debug)]
+pub enum JoinError {
+    /// Expelled from the run.
+    Banned {
+        /// For an offence in this round.
+        round: Round,
+        /// In words.
+        finding: &'static str,
+        /// By whom.
+        accuser: MemberId,
+    },
+    /// The steward refused something, in its words.
+    Refused(String),
+    /// This machine: what, and what to do.
+    Environment(String),
+    /// Disk.
+    Store(StoreError),
+    /// Following failed.
+    Follow(FollowError),
+}
+
+impl JoinError {
+    /// The exit code: 1 a negative verdict, 3 environment, 4 network.
+    pub fn exit_code(&self) -> u8 {
+        match self {
+            Self::Banned { .. } | Self::Refused(_) => 1,
+            Self::Follow(FollowError::Misconduct(_) | FollowError::Diverged { .. } | FollowError::Genesis) => 1,
+            Self::Environment(_) | Self::Store(_) | Self::Follow(FollowError::Store(_)) => 3,
+            Self::Follow(FollowError::Steward(PeerError::Refused(_))) => 1,
+            Self::Follow(FollowError::Steward(_)) => 4,
+        }
+    }
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Banned { round, finding, accuser } => {
+                write!(f, "this member was banned for a {finding} in round {round}, found by {accuser}")
+            }
+            Self::Refused(why) => write!(f, "the steward refused: {why}"),
+            Self::Environment(what) => f.write_str(what),
+            Self::Store(error) => error.fmt(f),
+            Self::Follow(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<StoreError> for JoinError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<FollowError> for JoinError {
+    fn from(error: FollowError) -> Self {
+        Self::Follow(error)
+    }
+}
+
+impl From<BootstrapError> for JoinError {
+    fn from(error: BootstrapError) -> Self {
+        match error {
+            BootstrapError::Follow(error) => Self::Follow(error),
+            BootstrapError::Manifest(misuse) => Self::Environment(misuse.to_string()),
+        }
+    }
+}

@@ -1,0 +1,128 @@
+//! Delivering parts and reducing them.
+
+use std::sync::Arc;
+
+use muster_core::codec::List;
+use muster_core::contribution::open_block;
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::ledger::Ledger;
+use muster_core::messages::round::{Bitmap, Delivered, PartResult, Receipt};
+use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
+use muster_core::sign::Signed;
+use muster_replica::{Contact, Peers, contact, groups, reduce};
+use tokio::task::JoinSet;
+
+use super::own::Contribution;
+use super::server::Shared;
+
+/// Brings each part to its aggregator, all at once, and tells the steward which receipts came back.
+pub(super) async fn deliver(
+    shared: Arc<Shared>,
+    (peers, steward): (Peers, Contact),
+    ledger: Arc<Ledger>,
+    contribution: Arc<Contribution>,
+    (round, attempt, parts): (Round, u8, Vec<(Part, MemberId)>),
+) {
+    let mut tasks = JoinSet::new();
+    for (part, aggregator) in parts {
+        let (shared, peers, ledger, contribution) = (shared.clone(), peers.clone(), ledger.clone(), contribution.clone());
+        tasks.spawn(async move {
+            let given = deliver_part(&shared, &peers, &ledger, &contribution, (round, attempt, part, aggregator)).await;
+            given.inspect_err(|why| tracing::warn!("part {part} of round {round} was not delivered to {aggregator}: {why}")).ok()
+        });
+    }
+    let mut receipts: Vec<Signed<Receipt>> = Vec::new();
+    while let Some(done) = tasks.join_next().await {
+        receipts.extend(done.ok().flatten());
+    }
+    let Ok(receipts) = List::new(receipts) else { return };
+    let delivered = shared.identity.sign(ledger.run(), &Delivered { round, attempt, receipts });
+    if let Err(error) = peers.ask(&steward, &Request::Delivered(delivered)).await {
+        tracing::debug!("the delivery of round {round} was not taken: {error}");
+    }
+}
+
+async fn deliver_part(
+    shared: &Shared,
+    peers: &Peers,
+    ledger: &Ledger,
+    contribution: &Contribution,
+    (round, attempt, part, aggregator): (Round, u8, Part, MemberId),
+) -> Result<Signed<Receipt>, String> {
+    let layout = ledger.layout();
+    let view = ledger.round(round).ok_or("the round is over")?;
+    let blocks = &view.parts().get(part.index()).ok_or("no such part")?.blocks;
+    let me = shared.identity.id();
+    let to = contact(ledger, &aggregator).ok_or("the aggregator is no member")?;
+    for group in groups(layout, blocks) {
+        let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
+        let blocks = List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
+        let put = PutBlocks { round, attempt, blocks };
+        let answer = if aggregator == me {
+            shared.take(ledger, me, put).map_err(|refuse| refuse.0)?.map_or(Response::Done, Response::Receipt)
+        } else {
+            peers.ask(&to, &Request::PutBlocks(put)).await.map_err(|error| error.to_string())?
+        };
+        match answer {
+            Response::Done => {}
+            Response::Receipt(receipt) => return Ok(receipt),
+            _ => return Err("the aggregator answered something else".into()),
+        }
+    }
+    Err("the aggregator gave no receipt".into())
+}
+
+/// Reduces a part over its sealed inputs, serves the values and announces their digest.
+pub(super) async fn reduce_part(
+    shared: Arc<Shared>,
+    (peers, steward): (Peers, Contact),
+    ledger: Arc<Ledger>,
+    (round, part, attempt, inputs): (Round, Part, u8, Bitmap),
+) {
+    let run = ledger.run();
+    let worker = shared.clone();
+    let reduced = tokio::task::spawn_blocking(move || reduce_here(&worker, &ledger, round, part, &inputs)).await;
+    let digest = match reduced {
+        Ok(Some(digest)) => digest,
+        _ => {
+            tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
+            return;
+        }
+    };
+    let result = shared.identity.sign(run, &PartResult { round, part, attempt, inputs, digest });
+    if let Err(error) = peers.ask(&steward, &Request::Notice(Notice::Result(result))).await {
+        tracing::debug!("the result of part {part} of round {round} was not taken: {error}");
+    }
+}
+
+fn reduce_here(shared: &Shared, ledger: &Ledger, round: Round, part: Part, inputs: &Bitmap) -> Option<muster_core::ids::Digest> {
+    let view = ledger.round(round)?;
+    let layout = ledger.layout();
+    let blocks = &view.parts().get(part.index())?.blocks;
+    let mut held = std::collections::BTreeMap::new();
+    for slot in inputs.slots() {
+        let commitment = view.commitment(slot)?;
+        for block in blocks {
+            let entry = shared.intake.block(round, &commitment.author, &commitment.commit.root, *block)?;
+            held.insert((slot, *block), entry);
+        }
+    }
+    let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+    let input = |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice());
+    let reduced = reduce(ledger.manifest(), layout, blocks, inputs, leaves, input)?;
+    shared.results.put(round, blocks, reduced.values);
+    Some(reduced.digest)
+}
+
+/// Puts a contribution together from its blocks on disk, after a restart.
+pub(super) fn reassemble(ledger: &Ledger, root: &muster_core::ids::Digest, kept: &[muster_core::messages::wire::BlockData]) -> Option<Vec<i32>> {
+    let layout = ledger.layout();
+    let mut q = vec![0; layout.parameters()];
+    let mut seen = std::collections::BTreeSet::new();
+    for data in kept {
+        let integers = open_block(layout, root, data).ok()?;
+        q.get_mut(layout.block(data.block)?.range.clone())?.copy_from_slice(&integers);
+        seen.insert(data.block);
+    }
+    (0..layout.blocks().len() as u32).all(|block| seen.contains(&Block(block))).then_some(q)
+}

@@ -1,0 +1,105 @@
+//! What an aggregator takes in: blocks proved against frozen commitments, until its parts are whole.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use muster_core::contribution::open_block;
+use muster_core::error::Reject;
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::RoundView;
+use muster_core::messages::round::Receipt;
+use muster_core::messages::wire::{BlockData, PutBlocks};
+use muster_store::home::Home;
+
+/// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
+const ROUNDS: usize = 3;
+
+type Held = BTreeMap<(Round, MemberId), BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>>;
+
+/// Received blocks.
+pub struct Intake {
+    layout: Arc<Layout>,
+    home: Arc<Home>,
+    held: Mutex<Held>,
+}
+
+impl Intake {
+    /// Empty, with a disk for what is older.
+    pub fn new(layout: Arc<Layout>, home: Arc<Home>) -> Self {
+        Self { layout, home, held: Mutex::default() }
+    }
+
+    /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
+    ///
+    /// # Errors
+    /// [`Reject`] when they are not of the frozen contribution, or not for this aggregator.
+    pub fn take(&self, view: &RoundView, me: &MemberId, sender: &MemberId, put: PutBlocks) -> Result<Option<Receipt>, Reject> {
+        let slot = view.slot_of(sender).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
+        let commitment = view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
+        let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
+        let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
+        let part = Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16);
+        let mine = view.aggregator(part).filter(|(slot, attempt)| view.member_at(*slot) == Some(*me) && *attempt == put.attempt);
+        mine.ok_or(Reject::NotEntitled("deliver this part here"))?;
+        let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
+        let mut opened = Vec::with_capacity(put.blocks.len());
+        for data in put.blocks.into_inner() {
+            if plan.blocks.binary_search(&data.block).is_err() {
+                return Err(Reject::Rule("a delivery holds blocks of one part"));
+            }
+            let integers = open_block(&self.layout, &commitment.commit.root, &data)?;
+            opened.push((data.block, Arc::new((data, integers))));
+        }
+        let mut held = self.lock();
+        let blocks = held.entry((view.round(), *sender)).or_default();
+        blocks.extend(opened);
+        let whole = plan.blocks.iter().all(|block| blocks.contains_key(block));
+        if !whole {
+            return Ok(None);
+        }
+        let data: Vec<_> = plan.blocks.iter().filter_map(|block| blocks.get(block).cloned()).collect();
+        let horizon = Round(view.round().0.saturating_sub(ROUNDS as u32));
+        held.retain(|(round, _), _| *round >= horizon);
+        drop(held);
+        self.keep(view.round(), sender, part, &data);
+        let root = commitment.commit.root;
+        Ok(Some(Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root }))
+    }
+
+    /// Writes a whole part down for audits, exhibits and restarts.
+    fn keep(&self, round: Round, member: &MemberId, part: Part, data: &[Arc<(BlockData, Vec<i32>)>]) {
+        let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
+        if let Err(error) = self.home.save_contribution(round, *member, part.0, &blocks) {
+            tracing::warn!("a part of round {round} could not be kept: {error}");
+        }
+    }
+
+    /// One block with its integers, from memory or disk.
+    pub fn block(&self, round: Round, member: &MemberId, root: &muster_core::ids::Digest, block: Block) -> Option<Arc<(BlockData, Vec<i32>)>> {
+        if let Some(found) = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned()) {
+            return Some(found);
+        }
+        let kept = self.home.load_contribution(round, *member).ok()?;
+        let mut wanted = None;
+        let mut opened = BTreeMap::new();
+        for data in kept {
+            let number = data.block;
+            let Ok(integers) = open_block(&self.layout, root, &data) else { continue };
+            let entry = Arc::new((data, integers));
+            if number == block {
+                wanted = Some(entry.clone());
+            }
+            opened.insert(number, entry);
+        }
+        let mut held = self.lock();
+        if held.len() < 4096 {
+            held.entry((round, *member)).or_default().extend(opened);
+        }
+        wanted
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Held> {
+        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,70 @@
+//! The member's own contributions: kept to deliver, to serve, and to answer audits.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Block, Round};
+use muster_core::layout::Layout;
+use muster_core::messages::round::Commit;
+use muster_core::messages::wire::BlockData;
+use muster_core::state::State;
+
+/// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
+const LEAF_BYTES: usize = 256 << 20;
+
+/// A contribution.
+pub struct Contribution {
+    /// What was committed.
+    pub commit: Commit,
+    /// The sum.
+    pub q: Vec<i32>,
+    /// Its chunks' tree.
+    pub tree: Commitment,
+    /// The state that it was computed on, unless that is not at hand any more.
+    pub state: Option<Arc<State>>,
+    /// Each leaf with its loss, while there is room.
+    pub leaves: Mutex<Option<Vec<(Vec<i32>, i64)>>>,
+}
+
+impl Contribution {
+    /// A block with its proofs.
+    pub fn block(&self, layout: &Layout, block: Block) -> Option<BlockData> {
+        self.tree.block(layout, &self.q, block)
+    }
+}
+
+/// Contributions by round.
+pub struct Own {
+    rounds: Mutex<BTreeMap<Round, Arc<Contribution>>>,
+    keep: usize,
+}
+
+impl Own {
+    /// Keeps this many rounds.
+    pub fn new(keep: usize) -> Self {
+        Self { rounds: Mutex::default(), keep: keep.max(2) }
+    }
+
+    /// One round's contribution.
+    pub fn round(&self, round: Round) -> Option<Arc<Contribution>> {
+        self.rounds.lock().unwrap_or_else(PoisonError::into_inner).get(&round).cloned()
+    }
+
+    /// Keeps a contribution, and drops what is too old or too much.
+    pub fn put(&self, contribution: Contribution) {
+        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        rounds.insert(contribution.commit.round, Arc::new(contribution));
+        while rounds.len() > self.keep {
+            rounds.pop_first();
+        }
+        let mut room = LEAF_BYTES;
+        for held in rounds.values().rev() {
+            let bytes = held.q.len() * 4 * held.commit.leaves as usize;
+            match room.checked_sub(bytes) {
+                Some(left) => room = left,
+                None => *held.leaves.lock().unwrap_or_else(PoisonError::into_inner) = None,
+            }
+        }
+    }
+}

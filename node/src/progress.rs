@@ -1,0 +1,69 @@
+//! What a person sees while it works: bars on a terminal, plain lines elsewhere.
+
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+
+/// Bars or lines on standard error.
+pub struct Progress {
+    rounds: ProgressBar,
+    drawn: bool,
+}
+
+impl Progress {
+    /// Bars if `drawn`, else lines through the log.
+    pub fn new(drawn: bool) -> Self {
+        let rounds = if drawn { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let style = ProgressStyle::with_template("{bar:24} round {pos}/{len} [{elapsed} < {eta}] {msg}");
+        rounds.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        if drawn {
+            rounds.enable_steady_tick(Duration::from_millis(500));
+        }
+        Self { rounds, drawn }
+    }
+
+    /// A round is over.
+    pub fn round(&self, done: u64, total: u64, text: &str) {
+        self.rounds.set_length(total);
+        self.rounds.set_position(done);
+        self.rounds.set_message(text.to_owned());
+        if !self.drawn {
+            tracing::info!("round {done}/{total}: {text}");
+        }
+    }
+
+    /// A line that stays.
+    pub fn line(&self, text: &str) {
+        if self.drawn {
+            self.rounds.suspend(|| tracing::info!("{text}"));
+        } else {
+            tracing::info!("{text}");
+        }
+    }
+
+    /// A bar for bytes.
+    pub fn bytes(&self, what: &'static str, total: u64) -> ProgressBar {
+        let bar = ProgressBar::new(total);
+        if !self.drawn {
+            bar.set_draw_target(ProgressDrawTarget::hidden());
+        }
+        let style = ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes} of {msg} [{eta}]");
+        bar.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
+        bar.set_message(what);
+        bar
+    }
+
+    /// Removes the bar.
+    pub fn finish(&self) {
+        self.rounds.finish_and_clear();
+    }
+}
+
+/// From now on Ctrl-C ends the process at once, with exit code 130.
+pub fn abort_on_second_interrupt() {
+    tokio::spawn(async {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            std::process::exit(130);
+        }
+    });
+}

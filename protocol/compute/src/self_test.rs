@@ -1,0 +1,116 @@
+//! Known answer: two rounds of a small model, whose every bit is fixed.
+//!
+//! The model has odd sizes, shared key heads and an untied head, so that every kernel meets whole and partial tiles.
+
+use muster_core::codec::Real;
+use muster_core::error::Misuse;
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::{Digest, Leaf, hex};
+use muster_core::manifest::{Model, Optimiser, Schedule};
+use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
+
+use crate::initial;
+use crate::leaf::Engine;
+use crate::optimiser::{Rules, apply};
+use crate::path::Kernels;
+
+/// Hash of what [`digest`] computes.
+const ANSWER: &str = "10b6d0d6e1987c0abf83a97e4701f57f9163c20a42826fbaaaf0dd4ddf5730c1";
+
+/// Compares [`digest`] with the known answer.
+pub(crate) fn run(engine: &mut Engine, kernels: Kernels) -> Result<(), Misuse> {
+    let found = hex(&digest(engine, kernels)?.0);
+    if found == ANSWER {
+        return Ok(());
+    }
+    Err(Misuse(format!(
+        "the self-test of the {} kernels gave {found} instead of {ANSWER}: results of this machine or build would \
+         differ from every other member's",
+        kernels.path().name()
+    )))
+}
+
+/// Losses, sums and states of two rounds of two leaves.
+fn digest(engine: &mut Engine, kernels: Kernels) -> Result<Digest, Misuse> {
+    let (model, optimiser) = (model()?, optimiser()?);
+    let rules = Rules { model: &model, optimiser: &optimiser, rounds: 3, grid_bits: 8 };
+    let parameters = initial::draw(&model, Digest([7; 32]));
+    let length = parameters.len();
+    let tensors = muster_core::layout::Layout::of(&model);
+    let exponents = vec![-18; tensors.tensors().len()];
+    let zeros = vec![0.0; length];
+    let mut state =
+        State { step: 0, beta_powers: [1.0; 2], exponents, parameters, first: zeros.clone(), second: zeros };
+    let mut hasher = Hasher::new(Domain::STATE);
+    for round in 0..2 {
+        let mut sum = vec![0; length];
+        for leaf in 0..2 {
+            let windows: Vec<Vec<u32>> =
+                (0..2).map(|window| tokens(&model, round * 4 + leaf * 2 + window)).collect();
+            let round_seed = Digest([round as u8; 32]);
+            let job = LeafJob { state: &state, round_seed, leaf: Leaf(leaf.into()), windows: &windows };
+            hasher = hasher.value(&engine.leaf(&model, &job, &mut sum));
+        }
+        hasher = hasher.part(&integer_bytes(&sum));
+        let values = sum.iter().map(|value| *value as f32 * 0.5).collect();
+        let update = Update { values, present: vec![true; tensors.blocks().len()] };
+        apply(kernels, &mut [()], &rules, &mut state, &update);
+        for vector in [&state.parameters, &state.first, &state.second] {
+            hasher = hasher.part(&real_bytes(vector));
+        }
+        hasher = hasher.value(&state.exponents);
+    }
+    let loss = engine.evaluate(&model, &state.parameters, &[tokens(&model, 99)]);
+    Ok(hasher.value(&loss.to_bits()).finish())
+}
+
+fn model() -> Result<Model, Misuse> {
+    Ok(Model {
+        vocabulary: 37,
+        width: 24,
+        layers: 2,
+        heads: 3,
+        key_value_heads: 1,
+        hidden: 42,
+        sequence: 29,
+        tied: false,
+        rope_base: Real::new(10_000.0)?,
+        norm_epsilon: Real::new(1e-5)?,
+        initial_scale: Real::new(0.2)?,
+    })
+}
+
+fn optimiser() -> Result<Optimiser, Misuse> {
+    Ok(Optimiser {
+        rate: Real::new(0.01)?,
+        minimum_rate: Real::new(0.001)?,
+        warmup: 1,
+        schedule: Schedule::Cosine,
+        beta1: Real::new(0.9)?,
+        beta2: Real::new(0.95)?,
+        epsilon: Real::new(1e-8)?,
+        weight_decay: Real::new(0.1)?,
+        clip_norm: Real::new(1.0)?,
+    })
+}
+
+/// A window of a short cycle.
+fn tokens(model: &Model, seed: u32) -> Vec<u32> {
+    (0..=model.sequence).map(|place| (place * place * 3 + place * 5 + seed * 11) % model.vocabulary).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::path::paths;
+
+    #[test]
+    fn every_path_and_thread_count_gives_the_known_answer() {
+        for path in paths() {
+            for threads in 1..4 {
+                let kernels = Kernels::new(path).unwrap();
+                run(&mut Engine::new(kernels, threads), kernels).unwrap();
+            }
+        }
+    }
+}

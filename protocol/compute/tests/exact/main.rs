@@ -1,0 +1,10 @@
+//! The arithmetic as a whole, through the interface that a run uses.
+
+#![allow(clippy::unwrap_used)]
+
+mod agreement;
+mod gradient;
+mod learning;
+mod optimiser;
+mod reference;
+mod setting;

@@ -1,0 +1,154 @@
+//! The update against AdamW in plain f64, its schedule, its exponents, and blocks that were left out.
+
+use muster_compute::Exact;
+use muster_core::codec::Real;
+use muster_core::layout::Layout;
+use muster_core::manifest::{Manifest, Schedule};
+use muster_core::state::{Arithmetic, State, Update};
+
+use crate::setting::{manifest, model, real, windows};
+
+/// AdamW as Loshchilov and Hutter write it.
+struct Plain {
+    parameters: Vec<f64>,
+    first: Vec<f64>,
+    second: Vec<f64>,
+}
+
+fn rate(manifest: &Manifest, step: u32) -> f64 {
+    let optimiser = &manifest.optimiser;
+    let [peak, least] = [optimiser.rate, optimiser.minimum_rate].map(|r| f64::from(r.value()));
+    if step < optimiser.warmup {
+        return peak * f64::from(step + 1) / f64::from(optimiser.warmup);
+    }
+    let progress =
+        f64::from(step - optimiser.warmup) / f64::from(manifest.training.rounds - 1 - optimiser.warmup);
+    match optimiser.schedule {
+        Schedule::Constant => peak,
+        Schedule::Linear => peak + (least - peak) * progress,
+        Schedule::Cosine => least + (peak - least) * (1.0 + (progress * std::f64::consts::PI).cos()) / 2.0,
+    }
+}
+
+impl Plain {
+    fn apply(&mut self, manifest: &Manifest, exponents: &[i16], step: u32, values: &[f32]) {
+        let optimiser = &manifest.optimiser;
+        let value = |real: Real| f64::from(real.value());
+        let layout = Layout::of(&manifest.model);
+        let mut gradient = vec![0.0; values.len()];
+        for (tensor, exponent) in layout.tensors().iter().zip(exponents) {
+            for c in tensor.range() {
+                gradient[c] = f64::from(values[c]) * 2f64.powi(i32::from(*exponent));
+            }
+        }
+        let norm = gradient.iter().map(|g| g * g).sum::<f64>().sqrt();
+        let clip = value(optimiser.clip_norm);
+        if clip > 0.0 && norm > clip {
+            gradient.iter_mut().for_each(|g| *g *= clip / norm);
+        }
+        let [beta1, beta2] = [optimiser.beta1, optimiser.beta2].map(value);
+        let rate = rate(manifest, step);
+        let t = step as i32 + 1;
+        for tensor in layout.tensors() {
+            let decay = if tensor.shape[0] > 1 { value(optimiser.weight_decay) } else { 0.0 };
+            for c in tensor.range() {
+                let g = gradient[c];
+                self.first[c] = beta1 * self.first[c] + (1.0 - beta1) * g;
+                self.second[c] = beta2 * self.second[c] + (1.0 - beta2) * g * g;
+                let m = self.first[c] / (1.0 - beta1.powi(t));
+                let v = self.second[c] / (1.0 - beta2.powi(t));
+                self.parameters[c] -=
+                    rate * (m / (v.sqrt() + value(optimiser.epsilon)) + decay * self.parameters[c]);
+            }
+        }
+    }
+}
+
+/// Aggregates about 2⁸ grid units large.
+fn values(count: usize, round: u32) -> Vec<f32> {
+    (0..count as u32)
+        .map(|c| ((c.wrapping_mul(2_654_435_761) ^ (round * 77)) % 1021) as f32 - 510.0)
+        .collect()
+}
+
+fn initial(manifest: &Manifest) -> (Exact, State) {
+    let mut exact = Exact::new(1, None).unwrap();
+    let state = exact.initial(manifest, &windows(&manifest.model, 2, 1));
+    (exact, state)
+}
+
+#[test]
+fn equals_plain_adamw() {
+    for (schedule, clip) in [(Schedule::Constant, 0.0), (Schedule::Linear, 1e-4), (Schedule::Cosine, 1e3)] {
+        let mut manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+        manifest.training.rounds = 8;
+        manifest.optimiser.schedule = schedule;
+        manifest.optimiser.clip_norm = real(clip);
+        let (mut exact, mut state) = initial(&manifest);
+        let parameters: Vec<f64> = state.parameters.iter().map(|p| f64::from(*p)).collect();
+        let zeros = vec![0.0; parameters.len()];
+        let mut plain = Plain { parameters, first: zeros.clone(), second: zeros };
+        for step in 0..manifest.training.rounds {
+            let values = values(state.parameters.len(), step);
+            plain.apply(&manifest, &state.exponents, step, &values);
+            let present = vec![true; Layout::of(&manifest.model).blocks().len()];
+            exact.apply(&manifest, &mut state, &Update { values, present });
+            for (found, expected) in state.parameters.iter().zip(&plain.parameters) {
+                assert!(
+                    (f64::from(*found) - expected).abs() < 1e-6 * (1.0 + expected.abs()),
+                    "step {step}: {found} {expected}"
+                );
+            }
+        }
+        assert_eq!(state.step, 8);
+        assert!((state.beta_powers[0] - f64::from(0.9f32).powi(8)).abs() < 1e-12);
+    }
+}
+
+#[test]
+fn exponents_follow_the_aggregate_by_one() {
+    let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+    let (mut exact, mut state) = initial(&manifest);
+    let layout = Layout::of(&manifest.model);
+    let before = state.exponents.clone();
+    let mut values = vec![0.0; state.parameters.len()];
+    let [grows, keeps, falls] = [0, 2, 3];
+    values[layout.tensors()[grows].range()].fill((1 << 20) as f32);
+    values[layout.tensors()[keeps].range()].fill((1 << 14) as f32);
+    values[layout.tensors()[falls].range()].fill(3.0);
+    exact.apply(&manifest, &mut state, &Update { values, present: vec![true; layout.blocks().len()] });
+    assert_eq!(state.exponents[grows], before[grows] + 1);
+    assert_eq!(state.exponents[keeps], before[keeps]);
+    assert_eq!(state.exponents[falls], before[falls] - 1);
+    assert_eq!(state.exponents[4], before[4], "a zero aggregate says nothing");
+}
+
+#[test]
+fn absent_blocks_stay_untouched() {
+    let manifest = manifest(model([3000, 24, 1, 2, 1, 17, 5], true));
+    let (mut exact, mut state) = initial(&manifest);
+    let layout = Layout::of(&manifest.model);
+    assert_eq!(layout.blocks()[1].tensor, 0, "the embedding has two blocks");
+    let all = vec![true; layout.blocks().len()];
+    let update = Update { values: values(state.parameters.len(), 0), present: all.clone() };
+    exact.apply(&manifest, &mut state, &update);
+    let before = state.clone();
+    let mut present = all;
+    present[1] = false;
+    let mut values = vec![(1 << 20) as f32; state.parameters.len()];
+    values[layout.blocks()[1].range.clone()].fill(f32::NAN);
+    exact.apply(&manifest, &mut state, &Update { values, present });
+    let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
+    for (index, block) in layout.blocks().iter().enumerate() {
+        for (old, new) in [
+            (&before.parameters, &state.parameters),
+            (&before.first, &state.first),
+            (&before.second, &state.second),
+        ] {
+            let same = bits(&old[block.range.clone()]) == bits(&new[block.range.clone()]);
+            assert_eq!(same, index == 1, "block {index}");
+        }
+    }
+    assert_eq!(state.exponents[0], before.exponents[0]);
+    assert_eq!(state.exponents[1], before.exponents[1] + 1);
+}

@@ -1,0 +1,108 @@
+//! The decoder's loss in plain f64, written from the formulas alone.
+
+use muster_core::layout::Layout;
+use muster_core::manifest::Model;
+
+/// Parameters in f64, found by name.
+pub struct Reference<'a> {
+    pub model: &'a Model,
+    pub layout: Layout,
+    pub parameters: Vec<f64>,
+}
+
+type Rows = Vec<Vec<f64>>;
+
+impl Reference<'_> {
+    fn tensor(&self, name: &str) -> Rows {
+        let tensor = self.layout.tensors().iter().find(|tensor| tensor.name == name).expect(name);
+        self.parameters[tensor.range()].chunks(tensor.shape[1]).map(<[f64]>::to_vec).collect()
+    }
+
+    /// Mean loss of the windows.
+    pub fn loss(&self, windows: &[Vec<u32>]) -> f64 {
+        windows.iter().map(|window| self.window(window)).sum::<f64>() / windows.len() as f64
+    }
+
+    fn window(&self, tokens: &[u32]) -> f64 {
+        let embedding = self.tensor("model.embed_tokens.weight");
+        let sequence = tokens.len() - 1;
+        let mut x: Rows = tokens[..sequence].iter().map(|token| embedding[*token as usize].clone()).collect();
+        for layer in 0..self.model.layers {
+            let weight = |name: &str| self.tensor(&format!("model.layers.{layer}.{name}.weight"));
+            let normed = self.norm(&x, &weight("input_layernorm")[0]);
+            let [q, k, v] =
+                ["q", "k", "v"].map(|name| linear(&normed, &weight(&format!("self_attn.{name}_proj"))));
+            let mixed = self.attention(&q, &k, &v);
+            add(&mut x, &linear(&mixed, &weight("self_attn.o_proj")));
+            let normed = self.norm(&x, &weight("post_attention_layernorm")[0]);
+            let gate = linear(&normed, &weight("mlp.gate_proj"));
+            let up = linear(&normed, &weight("mlp.up_proj"));
+            let silu = |(g, u): (&f64, &f64)| g / (1.0 + (-g).exp()) * u;
+            let product: Rows =
+                gate.iter().zip(&up).map(|(g, u)| g.iter().zip(u).map(silu).collect()).collect();
+            add(&mut x, &linear(&product, &weight("mlp.down_proj")));
+        }
+        let normed = self.norm(&x, &self.tensor("model.norm.weight")[0]);
+        let logits =
+            linear(&normed, &if self.model.tied { embedding } else { self.tensor("lm_head.weight") });
+        let losses = logits.iter().zip(&tokens[1..]).map(|(row, target)| {
+            row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[*target as usize]
+        });
+        losses.sum::<f64>() / sequence as f64
+    }
+
+    fn norm(&self, x: &Rows, gain: &[f64]) -> Rows {
+        let epsilon = f64::from(self.model.norm_epsilon.value());
+        let scaled = |row: &Vec<f64>| {
+            let mean = row.iter().map(|v| v * v).sum::<f64>() / row.len() as f64;
+            row.iter().zip(gain).map(|(v, g)| v / (mean + epsilon).sqrt() * g).collect()
+        };
+        x.iter().map(scaled).collect()
+    }
+
+    fn rotated(&self, row: &[f64], position: usize) -> Vec<f64> {
+        let half = row.len() / 2;
+        let base = f64::from(self.model.rope_base.value());
+        let angle = |i: usize| position as f64 * base.powf(-((2 * i) as f64) / row.len() as f64);
+        let low = (0..half).map(|i| row[i] * angle(i).cos() - row[i + half] * angle(i).sin());
+        low.chain((0..half).map(|i| row[i + half] * angle(i).cos() + row[i] * angle(i).sin())).collect()
+    }
+
+    fn attention(&self, q: &Rows, k: &Rows, v: &Rows) -> Rows {
+        let heads = self.model.heads as usize;
+        let width = self.model.width as usize / heads;
+        let group = heads / self.model.key_value_heads as usize;
+        let mut mixed = vec![Vec::new(); q.len()];
+        for head in 0..heads {
+            let own = head * width..(head + 1) * width;
+            let shared = head / group * width..(head / group + 1) * width;
+            for (token, out) in mixed.iter_mut().enumerate() {
+                let query = self.rotated(&q[token][own.clone()], token);
+                let score = |other: usize| {
+                    let key = self.rotated(&k[other][shared.clone()], other);
+                    (dot(&query, &key) / (width as f64).sqrt()).exp()
+                };
+                let scores: Vec<f64> = (0..=token).map(score).collect();
+                let sum: f64 = scores.iter().sum();
+                out.extend(
+                    shared
+                        .clone()
+                        .map(|c| (0..=token).map(|other| scores[other] * v[other][c]).sum::<f64>() / sum),
+                );
+            }
+        }
+        mixed
+    }
+}
+
+fn dot(a: &[f64], b: &[f64]) -> f64 {
+    a.iter().zip(b).map(|(a, b)| a * b).sum()
+}
+
+fn linear(x: &Rows, weights: &Rows) -> Rows {
+    x.iter().map(|row| weights.iter().map(|weight| dot(row, weight)).collect()).collect()
+}
+
+fn add(x: &mut Rows, y: &Rows) {
+    x.iter_mut().zip(y).for_each(|(x, y)| x.iter_mut().zip(y).for_each(|(x, y)| *x += y));
+}

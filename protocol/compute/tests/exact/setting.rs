@@ -1,0 +1,94 @@
+//! Small runs to compute on.
+
+use muster_core::codec::{Real, Text};
+use muster_core::ids::{Digest, Leaf, MemberId};
+use muster_core::manifest::{
+    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
+    Timers, Training,
+};
+use muster_core::state::{Arithmetic, LeafJob, State};
+
+pub fn real(value: f32) -> Real {
+    Real::new(value).unwrap()
+}
+
+/// A model of `[vocabulary, width, layers, heads, key-value heads, hidden, sequence]`.
+pub fn model(
+    [vocabulary, width, layers, heads, key_value_heads, hidden, sequence]: [u32; 7],
+    tied: bool,
+) -> Model {
+    Model {
+        vocabulary,
+        width,
+        layers,
+        heads,
+        key_value_heads,
+        hidden,
+        sequence,
+        tied,
+        rope_base: real(10_000.0),
+        norm_epsilon: real(1e-5),
+        initial_scale: real(0.3),
+    }
+}
+
+pub fn manifest(model: Model) -> Manifest {
+    let nobody = MemberId([0; 32]);
+    let manifest = Manifest {
+        version: 1,
+        name: Text::new("test").unwrap(),
+        organiser: nobody,
+        steward: nobody,
+        nonce: [1; 16],
+        model,
+        profile: Profile::Exact,
+        data: Data {
+            root: Digest::default(),
+            bytes: 1 << 20,
+            held_out_root: Digest::default(),
+            held_out_bytes: 0,
+        },
+        training: Training { rounds: 40, leaves: 4, leaf_windows: 2, grid_bits: 14 },
+        optimiser: Optimiser {
+            rate: real(0.01),
+            minimum_rate: real(0.001),
+            warmup: 3,
+            schedule: Schedule::Cosine,
+            beta1: real(0.9),
+            beta2: real(0.95),
+            epsilon: real(1e-8),
+            weight_decay: real(0.1),
+            clip_norm: real(1.0),
+        },
+        aggregation: Aggregation { rule: Rule::Mean, radius: real(1.0), iterations: 5, cap_ppm: 200_000 },
+        audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1 },
+        admission: Admission { start_nodes: 1, start_verifiers: 0, most_members: 1 },
+        timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
+        retention: Retention { contributions: 2, states: 2 },
+        delay: 0,
+        exchange: 0,
+        groups: 0,
+    };
+    manifest.check().unwrap();
+    manifest
+}
+
+/// Windows of a text that repeats after a while.
+pub fn windows(model: &Model, count: u32, seed: u32) -> Vec<Vec<u32>> {
+    let token = |place: u32| (place * place * 7 + place / 3 + seed * 13) % model.vocabulary;
+    (0..count).map(|window| (0..=model.sequence).map(|place| token(place + window * 31)).collect()).collect()
+}
+
+/// One leaf from an empty sum.
+pub fn leaf(
+    exact: &mut impl Arithmetic,
+    manifest: &Manifest,
+    state: &State,
+    leaf: u64,
+    windows: &[Vec<u32>],
+) -> (i64, Vec<i32>) {
+    let mut sum = vec![0; state.parameters.len()];
+    let job = LeafJob { state, round_seed: Digest([9; 32]), leaf: Leaf(leaf), windows };
+    let loss = exact.leaf(manifest, &job, &mut sum);
+    (loss, sum)
+}

@@ -1,0 +1,367 @@
+//! A channel over TCP: whole messages to and from one known member.
+
+use std::future::Future;
+use std::time::Duration;
+
+use muster_core::channel::frames::{HEADER_BYTES, Opener, Sealer};
+use muster_core::channel::handshake::{
+    Answerer, Dialler, Established, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES,
+};
+use muster_core::ids::MemberId;
+use muster_core::limits;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, BufReader};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
+use tokio::time;
+
+use crate::endpoint::{Endpoint, Timeouts, fastest_suite, now, random};
+use crate::error::{Cause, NetError};
+use crate::listener::Seat;
+
+/// Capacity that an idle connection keeps for sealing.
+const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
+
+/// A channel to a known member. After an error it is of no further use: drop it.
+pub struct Connection {
+    peer: MemberId,
+    // Dropped first: the seat is free before the peer sees the end.
+    receiver: ReceiveHalf,
+    sender: SendHalf,
+}
+
+impl Connection {
+    /// Connects to `host:port` and shakes hands, with `expected` or with whoever answers.
+    ///
+    /// # Errors
+    /// [`Cause::Refused`], [`Cause::Timeout`], [`Cause::Handshake`], [`Cause::Closed`], [`Cause::System`].
+    pub async fn dial(
+        address: &str,
+        endpoint: &Endpoint,
+        expected: Option<MemberId>,
+    ) -> Result<Self, NetError> {
+        let established = async {
+            let mut stream = TcpStream::connect(address).await?;
+            stream.set_nodelay(true)?;
+            let channel = dial_handshake(&mut stream, endpoint, expected).await?;
+            Ok((stream, channel))
+        };
+        let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
+            .await
+            .map_err(|cause| NetError::new(address, cause))?;
+        Ok(Self::new(stream, channel, address, endpoint.timeouts, None))
+    }
+
+    /// Shakes hands with whoever dialled.
+    pub(crate) async fn answer(
+        mut stream: TcpStream,
+        endpoint: &Endpoint,
+        seat: Seat,
+    ) -> Result<Self, NetError> {
+        let address = seat.address().to_string();
+        let established = answer_handshake(&mut stream, endpoint);
+        let channel = within(endpoint.timeouts.handshake, "the handshake", established)
+            .await
+            .map_err(|cause| NetError::new(&address, cause))?;
+        Ok(Self::new(stream, channel, &address, endpoint.timeouts, Some(seat)))
+    }
+
+    fn new(
+        stream: TcpStream,
+        channel: Established,
+        address: &str,
+        timeouts: Timeouts,
+        seat: Option<Seat>,
+    ) -> Self {
+        let (read, write) = stream.into_split();
+        let address = address.to_owned();
+        Self {
+            peer: channel.peer,
+            sender: SendHalf {
+                stream: write,
+                sealer: channel.sealer,
+                sealed: Vec::new(),
+                address: address.clone(),
+                timeouts,
+            },
+            receiver: ReceiveHalf {
+                stream: BufReader::with_capacity(limits::FRAME_BYTES + HEADER_BYTES, read),
+                opener: channel.opener,
+                frame: Vec::new(),
+                address,
+                timeouts,
+                _seat: seat,
+            },
+        }
+    }
+
+    /// Who is at the other end.
+    pub fn peer(&self) -> MemberId {
+        self.peer
+    }
+
+    /// See [`SendHalf::send`].
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn send(&mut self, message: &[u8]) -> Result<(), NetError> {
+        self.sender.send(message).await
+    }
+
+    /// See [`ReceiveHalf::receive`].
+    ///
+    /// # Errors
+    /// The same.
+    pub async fn receive(&mut self) -> Result<Vec<u8>, NetError> {
+        self.receiver.receive().await
+    }
+
+    /// Receives a message that may take `patience` to begin.
+    pub(crate) async fn receive_within(&mut self, patience: Duration) -> Result<Vec<u8>, NetError> {
+        self.receiver.receive_within(patience).await
+    }
+
+    /// The halves, to send and receive at the same time. The seat at the listener is freed with the receiving half.
+    pub fn split(self) -> (SendHalf, ReceiveHalf) {
+        (self.sender, self.receiver)
+    }
+}
+
+/// The half of a connection that sends.
+pub struct SendHalf {
+    stream: OwnedWriteHalf,
+    sealer: Sealer,
+    sealed: Vec<u8>,
+    address: String,
+    timeouts: Timeouts,
+}
+
+impl SendHalf {
+    /// Sends one message of at most [`limits::MESSAGE_BYTES`].
+    ///
+    /// # Errors
+    /// [`Cause::Own`] when it is longer, [`Cause::Timeout`] when the peer does not take it, [`Cause::Closed`] also when
+    /// the channel has carried all it may.
+    pub async fn send(&mut self, message: &[u8]) -> Result<(), NetError> {
+        self.try_send(message).await.map_err(|cause| NetError::new(&self.address, cause))
+    }
+
+    async fn try_send(&mut self, message: &[u8]) -> Result<(), Cause> {
+        if self.sealer.is_spent() {
+            return Err(Cause::Closed);
+        }
+        self.sealed.clear();
+        self.sealer.seal(message, &mut self.sealed)?;
+        let written = async { Ok(self.stream.write_all(&self.sealed).await?) };
+        within(self.timeouts.message, "sending a message", written).await?;
+        self.sealed.clear();
+        self.sealed.shrink_to(KEPT_BYTES);
+        Ok(())
+    }
+}
+
+/// The half of a connection that receives.
+pub struct ReceiveHalf {
+    // Kept for its drop, which frees the place at the listener.
+    _seat: Option<Seat>,
+    stream: BufReader<OwnedReadHalf>,
+    opener: Opener,
+    frame: Vec<u8>,
+    address: String,
+    timeouts: Timeouts,
+}
+
+impl ReceiveHalf {
+    /// Receives the next message. Not to be cancelled and called again: half a frame would be lost.
+    ///
+    /// # Errors
+    /// [`Cause::Timeout`] when the peer is silent or slow, [`Cause::Closed`], [`Cause::Peer`] when it breaks the rules.
+    pub async fn receive(&mut self) -> Result<Vec<u8>, NetError> {
+        self.receive_within(self.timeouts.idle).await
+    }
+
+    async fn receive_within(&mut self, patience: Duration) -> Result<Vec<u8>, NetError> {
+        self.try_receive(patience).await.map_err(|cause| NetError::new(&self.address, cause))
+    }
+
+    async fn try_receive(&mut self, patience: Duration) -> Result<Vec<u8>, Cause> {
+        let header = within(patience, "waiting for a message", self.header()).await?;
+        within(self.timeouts.message, "receiving a message", self.message(header)).await
+    }
+
+    async fn header(&mut self) -> Result<usize, Cause> {
+        let mut header = [0; HEADER_BYTES];
+        self.stream.read_exact(&mut header).await?;
+        Ok(usize::from(u16::from_le_bytes(header)))
+    }
+
+    async fn message(&mut self, mut length: usize) -> Result<Vec<u8>, Cause> {
+        loop {
+            self.frame.resize(length, 0);
+            self.stream.read_exact(&mut self.frame).await?;
+            if let Some(message) = self.opener.open(&self.frame)? {
+                return Ok(message);
+            }
+            length = self.header().await?;
+        }
+    }
+}
+
+async fn dial_handshake(
+    stream: &mut TcpStream,
+    endpoint: &Endpoint,
+    expected: Option<MemberId>,
+) -> Result<Established, Cause> {
+    let (dialler, first) = Dialler::start(&endpoint.credentials()?, fastest_suite(), expected, random()?);
+    stream.write_all(&first).await?;
+    let mut second = [0; SECOND_BYTES];
+    stream.read_exact(&mut second).await?;
+    let (channel, third) = dialler.receive(&second, now())?;
+    stream.write_all(&third).await?;
+    Ok(channel)
+}
+
+async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<Established, Cause> {
+    stream.set_nodelay(true)?;
+    let mut first = [0; FIRST_BYTES];
+    stream.read_exact(&mut first).await?;
+    let (answerer, second) = Answerer::start(&endpoint.credentials()?, &first, random()?)?;
+    stream.write_all(&second).await?;
+    let mut third = [0; THIRD_BYTES];
+    stream.read_exact(&mut third).await?;
+    Ok(answerer.receive(&third, now())?)
+}
+
+async fn within<T>(
+    limit: Duration,
+    what: &'static str,
+    work: impl Future<Output = Result<T, Cause>>,
+) -> Result<T, Cause> {
+    time::timeout(limit, work).await.unwrap_or(Err(Cause::Timeout(what)))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::ids::{Digest, RunId};
+    use muster_core::sign::Identity;
+
+    use super::*;
+    use crate::listener::{Admission, Listener};
+
+    const LONG: Duration = Duration::from_secs(60);
+    const SHORT: Duration = Duration::from_millis(150);
+    const PATIENT: Timeouts = Timeouts { handshake: LONG, idle: LONG, message: LONG };
+
+    fn endpoint(name: u8, timeouts: Timeouts) -> Endpoint {
+        Endpoint::new(RunId(Digest([1; 32])), Arc::new(Identity::from_secret(&[name; 32])))
+            .with_timeouts(timeouts)
+    }
+
+    /// A patient peer, and a side with these timeouts.
+    async fn pair(timeouts: Timeouts) -> (Connection, Connection) {
+        let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.unwrap();
+        let address = listener.local_addr().to_string();
+        let (one, two) = (endpoint(1, PATIENT), endpoint(2, timeouts));
+        let dialling = Connection::dial(&address, &one, Some(two.id()));
+        let answering = async { listener.accept().await.establish(&two).await };
+        let (peer, side) = tokio::join!(dialling, answering);
+        (peer.unwrap(), side.unwrap())
+    }
+
+    fn cause<T>(result: Result<T, NetError>) -> Cause {
+        result.err().expect("a failure").cause
+    }
+
+    #[tokio::test]
+    async fn silent_peers_are_timed_out() {
+        let (_peer, mut side) = pair(Timeouts { idle: SHORT, ..PATIENT }).await;
+        assert!(matches!(cause(side.receive().await), Cause::Timeout("waiting for a message")));
+    }
+
+    #[tokio::test]
+    async fn peers_that_stop_amid_a_message_are_timed_out() {
+        let (mut peer, mut side) = pair(Timeouts { message: SHORT, ..PATIENT }).await;
+        peer.sender.stream.write_all(&[255, 255, 1, 2, 3]).await.unwrap();
+        assert!(matches!(cause(side.receive().await), Cause::Timeout("receiving a message")));
+    }
+
+    #[tokio::test]
+    async fn peers_that_drip_are_timed_out() {
+        let (mut peer, mut side) = pair(Timeouts { message: SHORT, ..PATIENT }).await;
+        let drip = async {
+            peer.sender.stream.write_all(&[255, 255]).await.unwrap();
+            while peer.sender.stream.write_all(&[0]).await.is_ok() {
+                time::sleep(SHORT / 10).await;
+            }
+        };
+        let dripped = tokio::select! {
+            result = side.receive() => result,
+            () = drip => panic!("the side closed without an error"),
+        };
+        assert!(matches!(cause(dripped), Cause::Timeout("receiving a message")));
+    }
+
+    #[tokio::test]
+    async fn peers_that_do_not_read_are_timed_out() {
+        let (_peer, mut side) = pair(Timeouts { message: SHORT, ..PATIENT }).await;
+        let message = vec![0; limits::MESSAGE_BYTES];
+        let stuck = async {
+            loop {
+                side.send(&message).await?;
+            }
+        };
+        assert!(matches!(cause::<()>(stuck.await), Cause::Timeout("sending a message")));
+    }
+
+    #[tokio::test]
+    async fn frames_that_do_not_open_end_the_channel() {
+        let (mut peer, mut side) = pair(PATIENT).await;
+        peer.sender.stream.write_all(&[20, 0]).await.unwrap();
+        peer.sender.stream.write_all(&[7; 20]).await.unwrap();
+        assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
+        peer.send(b"later").await.unwrap();
+        assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
+    }
+
+    #[tokio::test]
+    async fn a_stream_cut_amid_a_message_gives_none() {
+        let (mut peer, mut side) = pair(PATIENT).await;
+        peer.send(b"whole").await.unwrap();
+        peer.sender.sealer.seal(&[1; 100_000], &mut peer.sender.sealed).unwrap();
+        peer.sender.stream.write_all(&peer.sender.sealed[..90_000]).await.unwrap();
+        drop(peer);
+        assert_eq!(side.receive().await.unwrap(), b"whole");
+        assert!(matches!(cause(side.receive().await), Cause::Closed));
+    }
+
+    #[tokio::test]
+    async fn messages_over_the_limit_are_not_sent() {
+        let (mut peer, mut side) = pair(PATIENT).await;
+        assert!(matches!(cause(peer.send(&vec![0; limits::MESSAGE_BYTES + 1]).await), Cause::Own(_)));
+        peer.send(b"after").await.unwrap();
+        assert_eq!(side.receive().await.unwrap(), b"after");
+    }
+
+    #[tokio::test]
+    async fn both_ways_at_once() {
+        let (peer, side) = pair(PATIENT).await;
+        let pump = |connection: Connection, byte: u8| async move {
+            let (mut sender, mut receiver) = connection.split();
+            let message = vec![byte; limits::MESSAGE_BYTES];
+            let sending = async {
+                for _ in 0..8 {
+                    sender.send(&message).await.unwrap();
+                }
+            };
+            let receiving = async {
+                for _ in 0..8 {
+                    let message = receiver.receive().await.unwrap();
+                    assert!(message.len() == limits::MESSAGE_BYTES && message.iter().all(|b| *b == 3 - byte));
+                }
+            };
+            tokio::join!(sending, receiving);
+        };
+        tokio::join!(pump(peer, 1), pump(side, 2));
+    }
+}

@@ -1,0 +1,92 @@
+//! Who we are on the network: one identity in one run.
+
+use std::io;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use muster_core::channel::Suite;
+use muster_core::channel::certificate::Credentials;
+use muster_core::ids::{MemberId, RunId};
+use muster_core::sign::Identity;
+use zeroize::Zeroizing;
+
+/// How long the certificate of a channel key is valid: generous towards clocks that are wrong.
+const CERTIFICATE_SECONDS: u64 = 24 * 3600;
+
+/// How long a peer may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Timeouts {
+    /// From dialling, or from being dialled, to the end of the handshake.
+    pub handshake: Duration,
+    /// From one message of the peer to the beginning of the next.
+    pub idle: Duration,
+    /// From the first to the last byte of one message, either way.
+    pub message: Duration,
+}
+
+impl Default for Timeouts {
+    /// 10 s, 120 s, and 120 s: the longest message at 35 KB/s.
+    fn default() -> Self {
+        Self {
+            handshake: Duration::from_secs(10),
+            idle: Duration::from_secs(120),
+            message: Duration::from_secs(120),
+        }
+    }
+}
+
+/// An identity in a run, with its patience.
+#[derive(Clone)]
+pub struct Endpoint {
+    run: RunId,
+    identity: Arc<Identity>,
+    pub(crate) timeouts: Timeouts,
+}
+
+impl Endpoint {
+    /// An endpoint with the default timeouts.
+    pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
+        Self { run, identity, timeouts: Timeouts::default() }
+    }
+
+    /// The same endpoint with other timeouts.
+    #[must_use]
+    pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
+        Self { timeouts, ..self }
+    }
+
+    /// The member that peers see.
+    pub fn id(&self) -> MemberId {
+        self.identity.id()
+    }
+
+    /// A new channel key and its certificate: each connection has its own.
+    pub(crate) fn credentials(&self) -> io::Result<Credentials> {
+        let expiry = now().saturating_add(CERTIFICATE_SECONDS);
+        Ok(Credentials::new(self.run, &self.identity, random()?, expiry))
+    }
+}
+
+/// Seconds since 1970.
+pub(crate) fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+pub(crate) fn random() -> io::Result<Zeroizing<[u8; 32]>> {
+    let mut bytes = Zeroizing::new([0; 32]);
+    getrandom::fill(&mut *bytes).map_err(|error| io::Error::other(error.to_string()))?;
+    Ok(bytes)
+}
+
+/// The suite that this processor runs fastest.
+pub(crate) fn fastest_suite() -> Suite {
+    #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
+    let has_aes =
+        std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");
+    #[cfg(target_arch = "aarch64")]
+    let has_aes =
+        std::arch::is_aarch64_feature_detected!("aes") && std::arch::is_aarch64_feature_detected!("pmull");
+    #[cfg(not(any(target_arch = "x86", target_arch = "x86_64", target_arch = "aarch64")))]
+    let has_aes = false;
+    if has_aes { Suite::AesGcm } else { Suite::ChaChaPoly }
+}

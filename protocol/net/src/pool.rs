@@ -1,0 +1,114 @@
+//! Clients kept for the next request: different peers in parallel, one request at a time to each.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::ids::MemberId;
+use tokio::sync::{Mutex as AsyncMutex, Semaphore};
+use tokio::time;
+
+use crate::client::Client;
+use crate::endpoint::Endpoint;
+use crate::error::{Cause, NetError};
+
+type Key = (String, MemberId);
+type Shared = Arc<AsyncMutex<Option<Client>>>;
+
+/// Clients by address and member, dialled on demand.
+///
+/// At most `keep` requests are under way and at most `keep` idle clients stay; the least recently used go first. A request
+/// that waits long at the peer holds up the others to the same peer: long polls belong on a [`Client`] of their own.
+pub struct Pool {
+    endpoint: Endpoint,
+    keep: usize,
+    active: Semaphore,
+    slots: Mutex<Slots>,
+}
+
+#[derive(Default)]
+struct Slots {
+    slots: BTreeMap<Key, Slot>,
+    clock: u64,
+}
+
+struct Slot {
+    client: Shared,
+    used: u64,
+}
+
+impl Pool {
+    /// An empty pool that keeps at most `keep` clients, at least one.
+    pub fn new(endpoint: Endpoint, keep: usize) -> Self {
+        let keep = keep.max(1);
+        Self { endpoint, keep, active: Semaphore::new(keep), slots: Mutex::default() }
+    }
+
+    /// Asks `expected` at `host:port`, for `patience` in all: turn, connection and answer.
+    ///
+    /// A client that broke since its last use is replaced and the request sent once more, so that a request may reach the
+    /// peer twice: it must not matter.
+    ///
+    /// # Errors
+    /// As [`Client::dial`] and [`Client::call`].
+    pub async fn call(
+        &self,
+        address: &str,
+        expected: MemberId,
+        request: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<u8>, NetError> {
+        let client = self.slots().take((address.to_owned(), expected));
+        let asked = time::timeout(patience, self.ask(&client, (address, expected), request, patience)).await;
+        drop(client);
+        self.slots().trim(self.keep);
+        asked.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))
+    }
+
+    async fn ask(
+        &self,
+        client: &Shared,
+        (address, expected): (&str, MemberId),
+        request: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<u8>, NetError> {
+        let mut client = client.lock().await;
+        let _turn = self.active.acquire().await.expect("the semaphore is never closed");
+        if let Some(kept) = client.as_mut() {
+            let answer = kept.call(request, patience).await;
+            if !answer.as_ref().is_err_and(NetError::is_closed) {
+                client.take_if(|kept| !kept.is_usable());
+                return answer;
+            }
+        }
+        *client = None;
+        let mut fresh = Client::dial(address, &self.endpoint, Some(expected)).await?;
+        let answer = fresh.call(request, patience).await;
+        *client = Some(fresh).filter(Client::is_usable);
+        answer
+    }
+
+    fn slots(&self) -> MutexGuard<'_, Slots> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Slots {
+    fn take(&mut self, key: Key) -> Shared {
+        self.clock += 1;
+        let slot = self.slots.entry(key).or_insert_with(|| Slot { client: Shared::default(), used: 0 });
+        slot.used = self.clock;
+        slot.client.clone()
+    }
+
+    /// Drops idle slots, the least recently used first, until `keep` are left or none is idle.
+    fn trim(&mut self, keep: usize) {
+        while self.slots.len() > keep {
+            let idle = self.slots.iter().filter(|(_, slot)| Arc::strong_count(&slot.client) == 1);
+            let Some(oldest) = idle.min_by_key(|(_, slot)| slot.used).map(|(key, _)| key.clone()) else {
+                return;
+            };
+            self.slots.remove(&oldest);
+        }
+    }
+}

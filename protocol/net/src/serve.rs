@@ -1,0 +1,125 @@
+//! Answering requests: each connection in a task of its own, one request at a time.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::ids::MemberId;
+use muster_core::limits;
+use tokio::sync::watch;
+use tokio::task::JoinSet;
+use tokio::time;
+use tracing::{debug, error};
+
+use crate::client::{ANSWER_BYTES, DECLINED, GIVEN};
+use crate::endpoint::Endpoint;
+use crate::error::NetError;
+use crate::listener::{Incoming, Listener};
+
+/// How long requests under way may still take after the shutdown.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// A request declined, with the reason that the peer is told; cut to [`limits::TEXT_BYTES`].
+#[derive(Clone, PartialEq, Eq, Debug)]
+pub struct Refuse(pub String);
+
+/// Answers the requests of known members.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request of `peer`, with at most [`ANSWER_BYTES`]. May wait, as for a long poll; is cancelled when the
+    /// server stops. Called concurrently, but only once at a time for one connection.
+    fn handle(
+        &self,
+        peer: MemberId,
+        request: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, Refuse>> + Send;
+}
+
+impl<F, A> Handler for F
+where
+    F: Fn(MemberId, Vec<u8>) -> A + Send + Sync + 'static,
+    A: Future<Output = Result<Vec<u8>, Refuse>> + Send,
+{
+    fn handle(
+        &self,
+        peer: MemberId,
+        request: Vec<u8>,
+    ) -> impl Future<Output = Result<Vec<u8>, Refuse>> + Send {
+        self(peer, request)
+    }
+}
+
+/// Serves until `shutdown` is ready; then lets the requests under way finish for two seconds and closes everything.
+pub async fn serve<H: Handler>(
+    listener: Listener,
+    endpoint: Endpoint,
+    handler: Arc<H>,
+    shutdown: impl Future<Output = ()>,
+) {
+    let (running, stop) = watch::channel(());
+    let mut connections = JoinSet::new();
+    tokio::pin!(shutdown);
+    loop {
+        tokio::select! {
+            incoming = listener.accept() => {
+                let (endpoint, handler, stop) = (endpoint.clone(), handler.clone(), stop.clone());
+                connections.spawn(async move {
+                    if let Err(error) = answer(incoming, &endpoint, &*handler, stop).await {
+                        debug!(%error, "connection ended");
+                    }
+                });
+            }
+            Some(ended) = connections.join_next() => {
+                if let Err(error) = ended {
+                    error!(%error, "a handler panicked");
+                }
+            }
+            () = &mut shutdown => break,
+        }
+    }
+    drop((listener, running));
+    let finished = async { while connections.join_next().await.is_some() {} };
+    if time::timeout(GRACE, finished).await.is_err() {
+        connections.shutdown().await;
+    }
+}
+
+/// Answers one connection until it ends, or until `stop` loses its sender between two requests.
+async fn answer<H: Handler>(
+    incoming: Incoming,
+    endpoint: &Endpoint,
+    handler: &H,
+    mut stop: watch::Receiver<()>,
+) -> Result<(), NetError> {
+    let mut connection = tokio::select! {
+        connection = incoming.establish(endpoint) => connection?,
+        _ = stop.changed() => return Ok(()),
+    };
+    let peer = connection.peer();
+    loop {
+        let request = tokio::select! {
+            request = connection.receive() => request?,
+            _ = stop.changed() => return Ok(()),
+        };
+        let answer = handler.handle(peer, request).await;
+        connection.send(&response(answer)).await?;
+    }
+}
+
+fn response(answer: Result<Vec<u8>, Refuse>) -> Vec<u8> {
+    match answer {
+        Ok(mut answer) if answer.len() <= ANSWER_BYTES => {
+            answer.push(GIVEN);
+            answer
+        }
+        Ok(answer) => {
+            error!(bytes = answer.len(), "an answer over the limit");
+            response(Err(Refuse("the answer is too long".into())))
+        }
+        Err(Refuse(mut reason)) => {
+            reason.truncate(reason.floor_char_boundary(limits::TEXT_BYTES));
+            let mut reason = reason.into_bytes();
+            reason.push(DECLINED);
+            reason
+        }
+    }
+}

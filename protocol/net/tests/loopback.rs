@@ -1,0 +1,434 @@
+//! Clients, servers and pools over real sockets of this machine, with peers that misbehave.
+#![allow(clippy::unwrap_used)] // the helpers, too, are tests
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use muster_core::ids::{Digest, MemberId, RunId};
+use muster_core::limits;
+use muster_core::sign::Identity;
+use muster_net::client::{ANSWER_BYTES, Client};
+use muster_net::connection::Connection;
+use muster_net::endpoint::{Endpoint, Timeouts};
+use muster_net::error::{Cause, NetError};
+use muster_net::listener::{Admission, Listener};
+use muster_net::pool::Pool;
+use muster_net::serve::{Handler, Refuse, serve};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::{TcpListener, TcpStream};
+use tokio::sync::{Notify, oneshot};
+use tokio::task::JoinHandle;
+
+const LONG: Duration = Duration::from_secs(60);
+const SHORT: Duration = Duration::from_millis(150);
+const PATIENT: Timeouts = Timeouts { handshake: LONG, idle: LONG, message: LONG };
+
+fn endpoint_of(run: u8, name: u8) -> Endpoint {
+    let identity = Arc::new(Identity::from_secret(&[name; 32]));
+    Endpoint::new(RunId(Digest([run; 32])), identity).with_timeouts(PATIENT)
+}
+
+fn endpoint(name: u8) -> Endpoint {
+    endpoint_of(1, name)
+}
+
+struct Server {
+    address: String,
+    id: MemberId,
+    stop: oneshot::Sender<()>,
+    task: JoinHandle<()>,
+}
+
+impl Server {
+    async fn start<H: Handler>(handler: H) -> Self {
+        Self::start_as("127.0.0.1:0", endpoint(2), Admission::default(), handler).await
+    }
+
+    async fn start_as<H: Handler>(
+        address: &str,
+        endpoint: Endpoint,
+        admission: Admission,
+        handler: H,
+    ) -> Self {
+        let listener = Listener::bind(address, admission).await.unwrap();
+        let (address, id) = (listener.local_addr().to_string(), endpoint.id());
+        let (stop, stopped) = oneshot::channel();
+        let shutdown = async {
+            let _ = stopped.await;
+        };
+        let task = tokio::spawn(serve(listener, endpoint, Arc::new(handler), shutdown));
+        Self { address, id, stop, task }
+    }
+
+    async fn client(&self, name: u8) -> Client {
+        Client::dial(&self.address, &endpoint(name), Some(self.id)).await.unwrap()
+    }
+
+    async fn stop(self) {
+        let _ = self.stop.send(());
+        self.task.await.unwrap();
+    }
+}
+
+async fn echo(_: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+    Ok(request)
+}
+
+fn cause<T>(result: Result<T, NetError>) -> Cause {
+    result.err().expect("a failure").cause
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_of_all_sizes_are_answered_in_order() {
+    let server = Server::start(echo).await;
+    let mut client = server.client(1).await;
+    assert_eq!(client.peer(), server.id);
+    for length in [0, 1, 65_515, 65_516, 1 << 20, ANSWER_BYTES, 5] {
+        let request = vec![length as u8; length];
+        assert_eq!(client.call(&request, LONG).await.unwrap(), request);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_handler_knows_who_asks() {
+    let server = Server::start(|peer: MemberId, _| async move { Ok(peer.0.to_vec()) }).await;
+    for name in [1, 7] {
+        assert_eq!(server.client(name).await.call(b"", LONG).await.unwrap(), endpoint(name).id().0);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn requests_sent_ahead_are_answered_one_after_the_other() {
+    let active = Arc::new(AtomicUsize::new(0));
+    let server = Server::start(move |_, request: Vec<u8>| {
+        let active = active.clone();
+        async move {
+            assert_eq!(active.fetch_add(1, Ordering::SeqCst), 0, "two requests of one connection at once");
+            tokio::task::yield_now().await;
+            active.fetch_sub(1, Ordering::SeqCst);
+            Ok(request)
+        }
+    })
+    .await;
+    let mut connection = Connection::dial(&server.address, &endpoint(1), Some(server.id)).await.unwrap();
+    for number in 0..20 {
+        connection.send(&[number]).await.unwrap();
+    }
+    for number in 0..20 {
+        assert_eq!(connection.receive().await.unwrap(), [number, 0]);
+    }
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn refusals_and_long_answers_keep_the_client() {
+    let server = Server::start(|_, request: Vec<u8>| async move {
+        match request.as_slice() {
+            b"long" => Ok(vec![0; ANSWER_BYTES + 1]),
+            b"wordy" => Err(Refuse("é\n".repeat(1000))),
+            _ => Err(Refuse("not yet".into())),
+        }
+    })
+    .await;
+    let mut client = server.client(1).await;
+    let mut declined = async |request: &[u8]| match cause(client.call(request, LONG).await) {
+        Cause::Declined(reason) => reason,
+        other => panic!("{other:?}"),
+    };
+    assert_eq!(declined(b"please").await, "not yet");
+    assert_eq!(declined(b"long").await, "the answer is too long");
+    let reason = declined(b"wordy").await;
+    assert!(reason.len() <= limits::TEXT_BYTES && reason.starts_with("é é "), "{reason}");
+    assert!(client.is_usable());
+    assert!(matches!(cause(client.call(&vec![0; limits::MESSAGE_BYTES + 1], LONG).await), Cause::Own(_)));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn an_answer_that_comes_too_late_meets_no_other_request() {
+    let release = Arc::new(Notify::new());
+    let held = release.clone();
+    let server = Server::start(move |_, request: Vec<u8>| {
+        let held = held.clone();
+        async move {
+            if request == b"slow" {
+                held.notified().await;
+            }
+            Ok(request)
+        }
+    })
+    .await;
+    let mut client = server.client(1).await;
+    assert!(matches!(cause(client.call(b"slow", SHORT).await), Cause::Timeout(_)));
+    release.notify_one();
+    assert!(!client.is_usable());
+    assert!(matches!(cause(client.call(b"next", LONG).await), Cause::Closed));
+    let mut client = server.client(1).await;
+    {
+        let abandoned = client.call(b"slow", LONG);
+        assert!(tokio::time::timeout(SHORT, abandoned).await.is_err());
+    }
+    assert!(matches!(cause(client.call(b"next", LONG).await), Cause::Closed));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn the_idle_timeout_counts_only_between_requests() {
+    let hasty = endpoint(2).with_timeouts(Timeouts { idle: SHORT, ..PATIENT });
+    let poll = |_, request: Vec<u8>| async move {
+        tokio::time::sleep(2 * SHORT).await;
+        Ok(request)
+    };
+    let server = Server::start_as("127.0.0.1:0", hasty, Admission::default(), poll).await;
+    let mut connection = Connection::dial(&server.address, &endpoint(1), None).await.unwrap();
+    connection.send(b"poll").await.unwrap();
+    assert_eq!(connection.receive().await.unwrap(), b"poll\0");
+    assert!(matches!(cause(connection.receive().await), Cause::Closed));
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn another_run_or_another_member_is_refused() {
+    let server = Server::start(echo).await;
+    let elsewhere = Client::dial(&server.address, &endpoint_of(9, 1), None).await;
+    assert!(matches!(cause(elsewhere), Cause::Handshake(_)));
+    let error = Client::dial(&server.address, &endpoint(1), Some(endpoint(3).id())).await.err().unwrap();
+    assert!(matches!(error.cause, Cause::Handshake(_)));
+    assert!(error.to_string().starts_with(&server.address), "{error}");
+    let anyone = Client::dial(&server.address, &endpoint(1), None).await.unwrap();
+    assert_eq!(anyone.peer(), server.id);
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn nobody_there_and_nobody_answering_are_told_apart() {
+    let socket = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = socket.local_addr().unwrap().to_string();
+    let hasty = endpoint(1).with_timeouts(Timeouts { handshake: SHORT, ..PATIENT });
+    assert!(matches!(cause(Client::dial(&address, &hasty, None).await), Cause::Timeout("connecting")));
+    drop(socket);
+    assert!(matches!(cause(Client::dial(&address, &hasty, None).await), Cause::Refused));
+    assert!(matches!(cause(Client::dial("no port", &hasty, None).await), Cause::System(_)));
+    let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let busy = Listener::bind(&taken.local_addr().unwrap().to_string(), Admission::default()).await;
+    assert!(matches!(cause(busy), Cause::System(_)));
+}
+
+#[tokio::test]
+async fn garbage_on_the_port_harms_nobody() {
+    let server = Server::start(echo).await;
+    let mut client = server.client(1).await;
+    for garbage in
+        [&b""[..], b"GET / HTTP/1.1\r\n\r\n", &[0; 39], b"muster\x01\x01", b"muster\x02\x01", &[255; 70_000]]
+    {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        let _ = stream.write_all(garbage).await;
+        let _ = stream.shutdown().await;
+        let _ = stream.read_to_end(&mut Vec::new()).await;
+    }
+    assert_eq!(client.call(b"still there", LONG).await.unwrap(), b"still there");
+    assert_eq!(server.client(3).await.call(b"for all", LONG).await.unwrap(), b"for all");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_panic_in_a_handler_costs_one_connection() {
+    let server = Server::start(|_, request: Vec<u8>| async move {
+        assert_ne!(request, b"bug");
+        Ok(request)
+    })
+    .await;
+    let mut client = server.client(1).await;
+    assert!(matches!(cause(client.call(b"bug", LONG).await), Cause::Closed));
+    assert_eq!(server.client(1).await.call(b"fine", LONG).await.unwrap(), b"fine");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_flood_of_connections_takes_only_its_seats() {
+    let admission = Admission { total: 8, per_source: 3 };
+    let server = Server::start_as("127.0.0.1:0", endpoint(2), admission, echo).await;
+    let mut client = server.client(1).await;
+    let mut seated = vec![
+        TcpStream::connect(&server.address).await.unwrap(),
+        TcpStream::connect(&server.address).await.unwrap(),
+    ];
+    for _ in 0..20 {
+        let mut refused = TcpStream::connect(&server.address).await.unwrap();
+        assert!(matches!(refused.read(&mut [0]).await, Ok(0) | Err(_)), "closed without a byte");
+    }
+    assert!(matches!(cause(Client::dial(&server.address, &endpoint(3), None).await), Cause::Closed));
+    assert_eq!(client.call(b"seated", LONG).await.unwrap(), b"seated");
+    seated.clear();
+    let mut freed = loop {
+        match Client::dial(&server.address, &endpoint(3), None).await {
+            Ok(client) => break client,
+            Err(_) => tokio::task::yield_now().await,
+        }
+    };
+    assert_eq!(freed.call(b"next", LONG).await.unwrap(), b"next");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn whoever_connects_and_says_nothing_loses_the_seat() {
+    let hasty = endpoint(2).with_timeouts(Timeouts { handshake: 10 * SHORT, ..PATIENT });
+    let admission = Admission { total: 1, per_source: 1 };
+    let server = Server::start_as("127.0.0.1:0", hasty, admission, echo).await;
+    let mut silent = TcpStream::connect(&server.address).await.unwrap();
+    silent.write_all(b"muster\x01").await.unwrap();
+    assert!(matches!(silent.read(&mut [0]).await, Ok(0) | Err(_)));
+    assert_eq!(server.client(1).await.call(b"free", LONG).await.unwrap(), b"free");
+    server.stop().await;
+}
+
+#[tokio::test]
+async fn a_stop_lets_the_request_under_way_finish() {
+    let (entered, release) = (Arc::new(Notify::new()), Arc::new(Notify::new()));
+    let (enter, held) = (entered.clone(), release.clone());
+    let server = Server::start(move |_, request: Vec<u8>| {
+        let (enter, held) = (enter.clone(), held.clone());
+        async move {
+            enter.notify_one();
+            held.notified().await;
+            Ok(request)
+        }
+    })
+    .await;
+    let mut client = server.client(1).await;
+    let mut idle = server.client(3).await;
+    let call = tokio::spawn(async move { client.call(b"last", LONG).await });
+    entered.notified().await;
+    let _ = server.stop.send(());
+    assert!(matches!(cause(idle.call(b"late", LONG).await), Cause::Closed));
+    release.notify_one();
+    assert_eq!(call.await.unwrap().unwrap(), b"last");
+    server.task.await.unwrap();
+    assert!(matches!(cause(Client::dial(&server.address, &endpoint(1), None).await), Cause::Refused));
+}
+
+#[tokio::test]
+async fn a_stop_does_not_wait_for_ever() {
+    let entered = Arc::new(Notify::new());
+    let enter = entered.clone();
+    let server = Server::start(move |_, _: Vec<u8>| {
+        enter.notify_one();
+        std::future::pending::<Result<Vec<u8>, Refuse>>()
+    })
+    .await;
+    let mut client = server.client(1).await;
+    let call = tokio::spawn(async move { client.call(b"hang", LONG).await });
+    entered.notified().await;
+    server.stop().await;
+    assert!(matches!(cause(call.await.unwrap()), Cause::Closed));
+}
+
+/// Echoes on every connection up to so many requests, and counts the connections.
+async fn counting_server(name: u8, requests: usize) -> (String, Arc<AtomicUsize>) {
+    let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.unwrap();
+    let address = listener.local_addr().to_string();
+    let accepted = Arc::new(AtomicUsize::new(0));
+    let count = accepted.clone();
+    tokio::spawn(async move {
+        loop {
+            let mut connection = listener.accept().await.establish(&endpoint(name)).await.unwrap();
+            count.fetch_add(1, Ordering::SeqCst);
+            tokio::spawn(async move {
+                for _ in 0..requests {
+                    let Ok(request) = connection.receive().await else { return };
+                    let _ = connection.send(&[request.as_slice(), &[0]].concat()).await;
+                }
+            });
+        }
+    });
+    (address, accepted)
+}
+
+#[tokio::test]
+async fn a_pool_keeps_its_clients_up_to_the_bound() {
+    let (one, accepted_one) = counting_server(11, 100).await;
+    let (two, accepted_two) = counting_server(12, 100).await;
+    let (id_one, id_two) = (endpoint(11).id(), endpoint(12).id());
+    let pool = Pool::new(endpoint(1), 2);
+    for _ in 0..5 {
+        assert_eq!(pool.call(&one, id_one, b"a", LONG).await.unwrap(), b"a");
+        assert_eq!(pool.call(&two, id_two, b"b", LONG).await.unwrap(), b"b");
+    }
+    let counts = || (accepted_one.load(Ordering::SeqCst), accepted_two.load(Ordering::SeqCst));
+    assert_eq!(counts(), (1, 1));
+    let narrow = Pool::new(endpoint(1), 1);
+    for _ in 0..3 {
+        narrow.call(&one, id_one, b"a", LONG).await.unwrap();
+        narrow.call(&two, id_two, b"b", LONG).await.unwrap();
+    }
+    assert_eq!(counts(), (4, 4));
+}
+
+#[tokio::test]
+async fn a_pool_dials_again_when_a_client_broke() {
+    let (address, accepted) = counting_server(11, 2).await;
+    let pool = Pool::new(endpoint(1), 4);
+    for number in 0..6 {
+        assert_eq!(pool.call(&address, endpoint(11).id(), &[number], LONG).await.unwrap(), [number]);
+    }
+    assert_eq!(accepted.load(Ordering::SeqCst), 3);
+    let (address, accepted) = counting_server(12, 0).await;
+    assert!(matches!(cause(pool.call(&address, endpoint(12).id(), b"x", LONG).await), Cause::Closed));
+    assert_eq!(accepted.load(Ordering::SeqCst), 1, "a fresh client is not replaced");
+}
+
+#[tokio::test]
+async fn a_pool_says_when_the_peer_is_gone_or_another() {
+    let server = Server::start(echo).await;
+    let (address, id) = (server.address.clone(), server.id);
+    let pool = Pool::new(endpoint(1), 4);
+    assert_eq!(pool.call(&address, id, b"one", LONG).await.unwrap(), b"one");
+    assert!(matches!(cause(pool.call(&address, endpoint(3).id(), b"x", LONG).await), Cause::Handshake(_)));
+    server.stop().await;
+    assert!(matches!(cause(pool.call(&address, id, b"gone", LONG).await), Cause::Refused));
+}
+
+#[tokio::test]
+async fn a_pool_asks_one_peer_in_turn_and_different_peers_at_once() {
+    let both = Arc::new(tokio::sync::Barrier::new(2));
+    let meet = |both: Arc<tokio::sync::Barrier>| {
+        let active = Arc::new(AtomicUsize::new(0));
+        move |_: MemberId, request: Vec<u8>| {
+            let (both, active) = (both.clone(), active.clone());
+            async move {
+                assert_eq!(active.fetch_add(1, Ordering::SeqCst), 0, "two requests at one peer");
+                both.wait().await;
+                active.fetch_sub(1, Ordering::SeqCst);
+                Ok(request)
+            }
+        }
+    };
+    let one = Server::start(meet(both.clone())).await;
+    let two = Server::start(meet(both)).await;
+    let pool = Arc::new(Pool::new(endpoint(1), 4));
+    let calls: Vec<_> = [&one, &two, &one, &two]
+        .map(|server| {
+            let (pool, address, id) = (pool.clone(), server.address.clone(), server.id);
+            tokio::spawn(async move { pool.call(&address, id, b"meet", LONG).await })
+        })
+        .into_iter()
+        .collect();
+    for call in calls {
+        assert_eq!(call.await.unwrap().unwrap(), b"meet");
+    }
+    one.stop().await;
+    two.stop().await;
+}
+
+#[tokio::test]
+async fn a_call_waits_no_longer_than_it_says() {
+    let server = Server::start(|_, _: Vec<u8>| std::future::pending::<Result<Vec<u8>, Refuse>>()).await;
+    let pool = Pool::new(endpoint(1), 1);
+    let call = || pool.call(&server.address, server.id, b"hang", SHORT);
+    let (one, two) = tokio::join!(call(), call());
+    assert!(matches!(cause(one), Cause::Timeout(_)) && matches!(cause(two), Cause::Timeout(_)));
+    server.stop().await;
+}

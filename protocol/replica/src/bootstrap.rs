@@ -1,0 +1,85 @@
+//! What a newcomer fetches before it follows: manifest and text, both bound by hashes.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use muster_core::codec::decode;
+use muster_core::error::Misuse;
+use muster_core::ids::RunId;
+use muster_core::manifest::{Data, Manifest};
+use muster_core::messages::wire::{Request, Response};
+use muster_store::dataset::{Assembly, Dataset};
+
+use crate::follower::FollowError;
+use crate::peers::{Contact, PeerError, Peers};
+
+/// Why a newcomer cannot begin.
+#[derive(Debug)]
+pub enum BootstrapError {
+    /// The steward.
+    Follow(FollowError),
+    /// The manifest is not that of the run, or breaks a rule.
+    Manifest(Misuse),
+}
+
+impl std::fmt::Display for BootstrapError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            Self::Follow(error) => error.fmt(f),
+            Self::Manifest(misuse) => write!(f, "the manifest: {misuse}"),
+        }
+    }
+}
+
+impl std::error::Error for BootstrapError {}
+
+impl<E: Into<FollowError>> From<E> for BootstrapError {
+    fn from(error: E) -> Self {
+        Self::Follow(error.into())
+    }
+}
+
+/// Fetches the manifest of a run and checks that it hashes to the run id and keeps every rule.
+///
+/// # Errors
+/// [`BootstrapError`].
+pub async fn fetch_manifest(peers: &Peers, steward: &Contact, run: RunId) -> Result<Arc<Manifest>, BootstrapError> {
+    let Response::Manifest(bytes) = peers.ask(steward, &Request::Manifest).await? else {
+        return Err(PeerError::Unexpected.into());
+    };
+    let manifest: Manifest = decode(&bytes).map_err(PeerError::Reject)?;
+    if manifest.run() != run || manifest.steward != steward.member {
+        return Err(BootstrapError::Manifest(Misuse("it is not the manifest of this run".into())));
+    }
+    manifest.check().map_err(BootstrapError::Manifest)?;
+    Ok(Arc::new(manifest))
+}
+
+/// The text of a run: from the folder if it is there whole, else from the steward, checked against the roots.
+/// `progress` is told the bytes done.
+///
+/// # Errors
+/// [`BootstrapError`].
+pub async fn fetch_dataset(
+    peers: &Peers,
+    steward: &Contact,
+    data: &Data,
+    folder: &Path,
+    progress: &mut (dyn FnMut(u64) + Send),
+) -> Result<Arc<Dataset>, BootstrapError> {
+    if folder.exists() {
+        if let Ok(dataset) = Dataset::open(folder, data) {
+            return Ok(Arc::new(dataset));
+        }
+    }
+    let mut assembly = Assembly::new(folder, data.clone()).map_err(FollowError::Store)?;
+    while let Some(query) = assembly.wanted() {
+        let Response::Bytes(bytes) = peers.ask(steward, &Request::Data(query)).await? else {
+            return Err(PeerError::Unexpected.into());
+        };
+        assembly.put(&bytes).map_err(PeerError::Reject)?;
+        progress(assembly.taken());
+    }
+    let dataset = assembly.finish().map_err(FollowError::Store)?;
+    Ok(Arc::new(dataset))
+}

@@ -1,0 +1,370 @@
+//! Keeping ledger and state in step with the steward, believing only what checks.
+
+use std::collections::VecDeque;
+use std::fmt;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::error::Reject;
+use muster_core::ids::{Block, Digest, Part, Round};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::record::{Body, Outcome, Record};
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::{BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery};
+use muster_core::sign::{Signed, Verified};
+use muster_core::state::{State, StateRoots, reals};
+use muster_store::error::StoreError;
+use muster_store::journal::Journal;
+
+use crate::peers::{Contact, PeerError, Peers, contact};
+use crate::replica::Replica;
+use crate::results::Results;
+
+/// Patience with a long poll: longer than the steward waits for news.
+const POLL: Duration = Duration::from_secs(30);
+/// How long an unreachable steward is tried again before the follower gives up.
+const STEWARD_AWAY: Duration = Duration::from_secs(300);
+
+/// Something that happened.
+#[derive(Debug)]
+pub enum Event {
+    /// A record was sealed; the ledger has taken it.
+    Sealed(Box<Verified<Record>>),
+    /// A public notice.
+    Notice(Box<Notice>),
+    /// The state moved on and has the sealed root.
+    Applied(Round, StateRoots),
+}
+
+/// Why following ended.
+#[derive(Debug)]
+pub enum FollowError {
+    /// The steward cannot be reached or does not answer.
+    Steward(PeerError),
+    /// The steward sealed something that breaks a rule: members halt.
+    Misconduct(Reject),
+    /// The sealed root is not the one that the sealed results give.
+    Diverged {
+        /// Of which round.
+        round: Round,
+        /// What this replica computed.
+        computed: Digest,
+        /// What was sealed.
+        sealed: Digest,
+    },
+    /// This machine's disk.
+    Store(StoreError),
+    /// The initial state differs from the sealed one: another text, or a broken machine.
+    Genesis,
+}
+
+impl fmt::Display for FollowError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steward(error) => write!(f, "the steward: {error}"),
+            Self::Misconduct(reject) => write!(f, "the steward sealed a record that breaks a rule, halting: {reject}"),
+            Self::Diverged { round, computed, sealed } => {
+                write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
+            }
+            Self::Store(error) => error.fmt(f),
+            Self::Genesis => write!(f, "the initial state computed here is not the sealed one; halting"),
+        }
+    }
+}
+
+impl std::error::Error for FollowError {}
+
+impl From<PeerError> for FollowError {
+    fn from(error: PeerError) -> Self {
+        Self::Steward(error)
+    }
+}
+
+/// A ledger and a replica that follow a steward.
+pub struct Follower {
+    peers: Peers,
+    steward: Contact,
+    ledger: Ledger,
+    replica: Arc<Mutex<Replica>>,
+    results: Results,
+    journal: Option<Arc<Journal>>,
+    board: u64,
+    notice: u64,
+    pending: VecDeque<(Round, StateRoots)>,
+}
+
+impl Follower {
+    /// From a replica at genesis and the records that the journal already holds.
+    ///
+    /// # Errors
+    /// [`FollowError::Misconduct`] when the journal breaks a rule, [`FollowError::Store`] when it cannot be read.
+    pub fn new(
+        peers: Peers,
+        steward: Contact,
+        replica: Replica,
+        journal: Option<Arc<Journal>>,
+    ) -> Result<Self, FollowError> {
+        let results = Results::new(replica.layout().clone());
+        let ledger = Ledger::new(replica.manifest().clone());
+        let replica = Arc::new(Mutex::new(replica));
+        let mut follower =
+            Self { peers, steward, ledger, replica, results, journal: None, board: 0, notice: 0, pending: VecDeque::new() };
+        if let Some(journal) = &journal {
+            loop {
+                let records = journal.records(follower.ledger.height(), 256).map_err(FollowError::Store)?;
+                if records.is_empty() {
+                    break;
+                }
+                for record in records {
+                    follower.take(&record)?;
+                }
+            }
+        }
+        follower.journal = journal;
+        Ok(follower)
+    }
+
+    /// The ledger so far.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// The channels.
+    pub fn peers(&self) -> &Peers {
+        &self.peers
+    }
+
+    /// The steward.
+    pub fn steward(&self) -> &Contact {
+        &self.steward
+    }
+
+    /// Reduced blocks, to serve.
+    pub fn results(&self) -> &Results {
+        &self.results
+    }
+
+    /// The replica.
+    pub fn replica(&self) -> &Arc<Mutex<Replica>> {
+        &self.replica
+    }
+
+    /// Whether the replica holds the newest sealed state.
+    pub fn in_step(&self) -> bool {
+        let replica = lock(&self.replica);
+        self.pending.is_empty() && replica.round() == self.ledger.next_round() && self.ledger.stage() != Stage::Empty
+    }
+
+    /// Waits for news and takes it in. While the steward is away it keeps trying for some minutes.
+    ///
+    /// # Errors
+    /// [`FollowError`]: nothing more can be followed.
+    pub async fn step(&mut self) -> Result<Vec<Event>, FollowError> {
+        let news = self.poll().await?;
+        let mut events = Vec::new();
+        for signed in &news.records {
+            let record = self.take(signed)?;
+            if let Some(journal) = &self.journal {
+                journal.append(record.height, signed).map_err(FollowError::Store)?;
+            }
+            events.push(Event::Sealed(Box::new(record)));
+        }
+        for notice in news.notices.into_inner() {
+            self.prefetch(&notice);
+            events.push(Event::Notice(Box::new(notice)));
+        }
+        if self.ledger.height() >= news.newest {
+            self.catch_up(&mut events).await?;
+        }
+        Ok(events)
+    }
+
+    async fn poll(&mut self) -> Result<News, FollowError> {
+        let mut away = Duration::ZERO;
+        loop {
+            let request = Request::Follow(Follow { height: self.ledger.height(), board: self.board, notice: self.notice });
+            let error = match self.peers.poll(&self.steward, &request, POLL).await {
+                Ok(Response::News(news)) => {
+                    self.board = news.board;
+                    self.notice = news.first_notice.saturating_add(news.notices.len() as u64);
+                    return Ok(news);
+                }
+                Ok(_) => PeerError::Unexpected,
+                Err(error) => error,
+            };
+            if away >= STEWARD_AWAY {
+                return Err(error.into());
+            }
+            tracing::warn!("the steward does not answer ({error}); trying again");
+            let pause = Duration::from_millis(300).max(away / 4).min(Duration::from_secs(5));
+            tokio::time::sleep(pause).await;
+            away += pause;
+        }
+    }
+
+    fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, FollowError> {
+        let record = self.ledger.apply(signed).map_err(FollowError::Misconduct)?;
+        match &record.body {
+            Body::Open(roots) if lock(&self.replica).round() == Round(0) => {
+                let ours = lock(&self.replica).state().roots();
+                if ours != *roots {
+                    return Err(FollowError::Genesis);
+                }
+            }
+            Body::Outcome(Outcome { round, state, .. }) => self.pending.push_back((*round, *state)),
+            _ => {}
+        }
+        Ok(record)
+    }
+
+    /// Starts fetching a part's values before the outcome is sealed.
+    fn prefetch(&self, notice: &Notice) {
+        let Notice::Result(signed) = notice else { return };
+        let Ok(result) = self.ledger.check_result(signed) else { return };
+        let wanted = self.wanted(&result);
+        let results = self.results.clone();
+        let peers = self.peers.clone();
+        let layout = self.ledger.layout().clone();
+        tokio::spawn(async move {
+            let (round, blocks) = (result.round, wanted.blocks);
+            if results.has(round, &blocks) {
+                return;
+            }
+            match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
+                Ok(values) => results.put(round, &blocks, values),
+                Err(error) => tracing::debug!("part {} of round {round} could not be fetched yet: {error}", result.part),
+            }
+        });
+    }
+
+    fn wanted(&self, result: &PartResult) -> Wanted {
+        let view = self.ledger.round(result.round);
+        let blocks = view.and_then(|view| Some(view.parts().get(result.part.index())?.blocks.clone()));
+        let holder = view.and_then(|view| view.member_at(view.aggregator(result.part)?.0));
+        let mut holders: Vec<Contact> = holder.and_then(|member| contact(&self.ledger, &member)).into_iter().collect();
+        holders.push(self.steward.clone());
+        Wanted { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
+    }
+
+    /// Applies what is pending, or fetches a state when that is not possible any more.
+    async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
+        while let Some((round, sealed)) = self.pending.front().copied() {
+            let at = lock(&self.replica).round();
+            if at > round {
+                self.pending.pop_front();
+                continue;
+            }
+            if at < round || !self.fetch_results(round).await {
+                if !self.fetch_state().await? {
+                    return Ok(());
+                }
+                continue;
+            }
+            let roots = self.apply(round).await;
+            match roots {
+                Some(roots) if roots == sealed => {
+                    self.pending.pop_front();
+                    events.push(Event::Applied(round, roots));
+                }
+                Some(roots) => {
+                    return Err(FollowError::Diverged { round, computed: roots.root(), sealed: sealed.root() });
+                }
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches what is not there of a round's sealed results; whether all of it is.
+    async fn fetch_results(&self, round: Round) -> bool {
+        let Some(view) = self.ledger.round(round) else { return false };
+        for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
+            let wanted = self.wanted(result);
+            if self.results.has(round, &wanted.blocks) {
+                continue;
+            }
+            let layout = self.ledger.layout();
+            match self.peers.values(&wanted.holders, layout, round, &wanted.blocks, &wanted.digest).await {
+                Ok(values) => self.results.put(round, &wanted.blocks, values),
+                Err(error) => {
+                    tracing::info!("part {} of round {round} is not to be had ({error})", wanted.part);
+                    return false;
+                }
+            }
+        }
+        true
+    }
+
+    async fn apply(&self, round: Round) -> Option<StateRoots> {
+        let view = self.ledger.round(round)?;
+        let plans = view.parts().iter().zip(view.results()?).enumerate();
+        let parts: Vec<(Part, Vec<Block>)> = plans
+            .filter(|(_, (_, result))| result.is_some())
+            .map(|(part, (plan, _))| (Part(part as u16), plan.blocks.clone()))
+            .collect();
+        let update = self.results.update(round, &parts).ok()?;
+        let replica = self.replica.clone();
+        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+    }
+
+    /// Fetches the state that the steward offers; `false` when the ledger must move on first.
+    async fn fetch_state(&mut self) -> Result<bool, FollowError> {
+        let Response::State(offer) = self.peers.ask(&self.steward, &Request::StateOffer).await? else {
+            return Err(PeerError::Unexpected.into());
+        };
+        let sealed = match self.ledger.round(offer.round) {
+            Some(view) => Some(*view.state()),
+            None if offer.round == self.ledger.next_round() => Some(*self.ledger.state()),
+            None => None,
+        };
+        if sealed != Some(offer.roots) || offer.round <= lock(&self.replica).round() {
+            return Ok(false);
+        }
+        tracing::info!("fetching the state before round {}", offer.round);
+        let state = self.download(&offer).await?;
+        if state.roots() != offer.roots {
+            return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
+        }
+        lock(&self.replica).replace(state, offer.round);
+        Ok(true)
+    }
+
+    async fn download(&self, offer: &StateOffer) -> Result<State, FollowError> {
+        let length = self.ledger.layout().parameters();
+        let mut vectors: [Vec<f32>; 3] = Default::default();
+        for (vector, values) in (0u8..).zip(&mut vectors) {
+            while values.len() < length {
+                let count = (length - values.len()).min(BULK_BYTES / 4) as u32;
+                let first = values.len() as u64;
+                let query = StateQuery { round: offer.round, root: offer.roots.root(), vector, first, count };
+                let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await? else {
+                    return Err(PeerError::Unexpected.into());
+                };
+                if bytes.len() != count as usize * 4 {
+                    return Err(PeerError::Unexpected.into());
+                }
+                values.extend(reals(&bytes));
+            }
+        }
+        let [parameters, first, second] = vectors;
+        Ok(State {
+            step: offer.roots.step,
+            beta_powers: offer.roots.beta_powers.map(f64::from_bits),
+            exponents: offer.exponents.to_vec(),
+            parameters,
+            first,
+            second,
+        })
+    }
+}
+
+struct Wanted {
+    part: Part,
+    blocks: Vec<Block>,
+    digest: Digest,
+    holders: Vec<Contact>,
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}

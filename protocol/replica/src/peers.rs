@@ -1,0 +1,241 @@
+//! Typed calls to other members. Every answer is checked against something sealed before it is given on.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::codec::{Bytes, List, decode, encode};
+use muster_core::contribution::{PartDigest, open_block};
+use muster_core::error::Reject;
+use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
+use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
+use muster_core::state::reals;
+use muster_net::endpoint::Endpoint;
+use muster_net::error::NetError;
+use muster_net::pool::Pool;
+
+/// Patience with one answer that needs no long computation.
+const ANSWER: Duration = Duration::from_secs(30);
+/// Connections kept open at most.
+const CONNECTIONS: usize = 512;
+
+/// A member and where it can be dialled.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Contact {
+    /// Whom to expect.
+    pub member: MemberId,
+    /// Where.
+    pub addresses: Vec<String>,
+}
+
+/// Where the ledger says that a member can be dialled.
+pub fn contact(ledger: &Ledger, member: &MemberId) -> Option<Contact> {
+    let found = ledger.member(member)?;
+    Some(Contact { member: *member, addresses: found.addresses.iter().map(|address| address.to_string()).collect() })
+}
+
+/// Why an answer could not be had.
+#[derive(Debug)]
+pub enum PeerError {
+    /// The network.
+    Net(NetError),
+    /// The peer said no, in its words.
+    Refused(String),
+    /// The peer sent something that is not true.
+    Reject(Reject),
+    /// The peer answered something that was not asked.
+    Unexpected,
+    /// It has no address, or nobody was asked.
+    Unreachable,
+}
+
+impl fmt::Display for PeerError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Net(error) => error.fmt(f),
+            Self::Refused(why) => write!(f, "refused: {why}"),
+            Self::Reject(reject) => write!(f, "sent something untrue: {reject}"),
+            Self::Unexpected => write!(f, "answered something that was not asked"),
+            Self::Unreachable => write!(f, "no address to reach it"),
+        }
+    }
+}
+
+impl std::error::Error for PeerError {}
+
+impl From<Reject> for PeerError {
+    fn from(reject: Reject) -> Self {
+        Self::Reject(reject)
+    }
+}
+
+/// Channels to other members, dialled when needed.
+#[derive(Clone)]
+pub struct Peers {
+    pool: Arc<Pool>,
+    /// Long polls hold up everything else on their channel, so they have channels of their own.
+    polls: Arc<Pool>,
+}
+
+impl Peers {
+    /// With this identity and run.
+    pub fn new(endpoint: Endpoint) -> Self {
+        Self { pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)), polls: Arc::new(Pool::new(endpoint, 1)) }
+    }
+
+    /// Asks one member, at each of its addresses in turn, with the usual patience.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last address.
+    pub async fn ask(&self, contact: &Contact, request: &Request) -> Result<Response, PeerError> {
+        call(&self.pool, contact, request, ANSWER).await
+    }
+
+    /// Asks something that the other side may answer late, on a channel of its own.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last address.
+    pub async fn poll(&self, contact: &Contact, request: &Request, patience: Duration) -> Result<Response, PeerError> {
+        call(&self.polls, contact, request, patience).await
+    }
+
+    /// Values of a part, in order of its blocks, from the first contact whose values have the digest.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last contact.
+    pub async fn values(
+        &self,
+        contacts: &[Contact],
+        layout: &Layout,
+        round: Round,
+        blocks: &[Block],
+        digest: &Digest,
+    ) -> Result<Vec<Vec<f32>>, PeerError> {
+        let mut last = PeerError::Unreachable;
+        for contact in contacts {
+            match self.values_from(contact, layout, round, blocks).await {
+                Ok(values) => {
+                    let whole = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+                    if whole.finish() == *digest {
+                        return Ok(values);
+                    }
+                    last = PeerError::Reject(Reject::BadProof("the values of a part"));
+                }
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn values_from(&self, contact: &Contact, layout: &Layout, round: Round, blocks: &[Block]) -> Result<Vec<Vec<f32>>, PeerError> {
+        let mut values = Vec::with_capacity(blocks.len());
+        for group in groups(layout, blocks) {
+            let query = BlockQuery { round, blocks: bounded(&group)? };
+            let Response::Bytes(bytes) = self.ask(contact, &Request::ResultBlocks(query)).await? else {
+                return Err(PeerError::Unexpected);
+            };
+            let mut rest: &[u8] = &bytes;
+            for block in &group {
+                let length = layout.block(*block).map_or(0, |range| range.range.len() * 4);
+                let (own, after) = rest.split_at_checked(length).ok_or(PeerError::Unexpected)?;
+                values.push(reals(own));
+                rest = after;
+            }
+        }
+        Ok(values)
+    }
+
+    /// Blocks of a member's contribution, each proved against its committed root, from the first contact that has
+    /// them all.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last contact.
+    pub async fn contribution(
+        &self,
+        contacts: &[Contact],
+        layout: &Layout,
+        (round, member, root): (Round, MemberId, Digest),
+        blocks: &[Block],
+    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+        let mut last = PeerError::Unreachable;
+        for contact in contacts {
+            match self.contribution_from(contact, layout, (round, member, root), blocks).await {
+                Ok(found) => return Ok(found),
+                Err(error) => last = error,
+            }
+        }
+        Err(last)
+    }
+
+    async fn contribution_from(
+        &self,
+        contact: &Contact,
+        layout: &Layout,
+        (round, member, root): (Round, MemberId, Digest),
+        blocks: &[Block],
+    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+        let mut found = Vec::with_capacity(blocks.len());
+        for group in groups(layout, blocks) {
+            let query = InputQuery { round, member, blocks: bounded(&group)? };
+            let Response::Blocks(answer) = self.ask(contact, &Request::InputBlocks(query)).await? else {
+                return Err(PeerError::Unexpected);
+            };
+            if !answer.iter().map(|data| data.block).eq(group.iter().copied()) {
+                return Err(PeerError::Unexpected);
+            }
+            for data in answer.into_inner() {
+                let integers = open_block(layout, &root, &data)?;
+                found.push((data, integers));
+            }
+        }
+        Ok(found)
+    }
+}
+
+async fn call(pool: &Pool, contact: &Contact, request: &Request, patience: Duration) -> Result<Response, PeerError> {
+    let bytes = encode(request);
+    let mut last = PeerError::Unreachable;
+    for address in &contact.addresses {
+        match pool.call(address, contact.member, &bytes, patience).await {
+            Ok(answer) => {
+                return match decode(&answer)? {
+                    Response::Refused(why) => Err(PeerError::Refused(why.to_string())),
+                    response => Ok(response),
+                };
+            }
+            Err(error) => last = PeerError::Net(error),
+        }
+    }
+    Err(last)
+}
+
+/// Cuts blocks into groups whose values fit one answer.
+pub fn groups(layout: &Layout, blocks: &[Block]) -> Vec<Vec<Block>> {
+    let mut groups: Vec<Vec<Block>> = Vec::new();
+    let mut room = 0;
+    for block in blocks {
+        let bytes = layout.block(*block).map_or(0, |range| range.range.len() * 4);
+        match groups.last_mut() {
+            Some(group) if bytes <= room && group.len() < 512 => {
+                group.push(*block);
+                room -= bytes;
+            }
+            _ => {
+                groups.push(vec![*block]);
+                room = (BULK_BYTES / 2).saturating_sub(bytes);
+            }
+        }
+    }
+    groups
+}
+
+fn bounded<T: Clone, const MAX: usize>(items: &[T]) -> Result<List<T, MAX>, PeerError> {
+    List::new(items.to_vec()).map_err(|_| PeerError::Unexpected)
+}
+
+/// Bulk bytes as an answer; refused when they are more than one answer holds.
+pub(crate) fn bulk(bytes: Vec<u8>) -> Option<Response> {
+    Bytes::new(bytes).ok().map(Response::Bytes)
+}

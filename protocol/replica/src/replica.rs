@@ -1,0 +1,156 @@
+//! The replicated state with its arithmetic and its text.
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use muster_compute::{Exact, Path};
+use muster_core::assign;
+use muster_core::audit::{Judgement, judge};
+use muster_core::error::Misuse;
+use muster_core::ids::{Digest, Leaf, MemberId, Round};
+use muster_core::layout::Layout;
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Evidence;
+use muster_core::state::{Arithmetic, State, StateRoots, Update};
+use muster_store::dataset::Dataset;
+
+use crate::witness::Exhibited;
+
+/// Held-out windows that a loss is measured on, at most.
+pub const HELD_OUT_WINDOWS: usize = 256;
+
+/// State before some round, the states of the rounds before it, and what computes on them.
+pub struct Replica {
+    manifest: Arc<Manifest>,
+    layout: Arc<Layout>,
+    dataset: Arc<Dataset>,
+    arithmetic: Exact,
+    state: State,
+    round: Round,
+    snapshot: (Digest, Arc<State>),
+    history: VecDeque<(Digest, Arc<State>)>,
+}
+
+impl Replica {
+    /// The initial state of a run, which follows from its manifest and text.
+    ///
+    /// # Errors
+    /// [`Misuse`] when this machine cannot compute in defined bits.
+    pub fn genesis(manifest: Arc<Manifest>, dataset: Arc<Dataset>, threads: usize, path: Option<Path>) -> Result<Self, Misuse> {
+        let mut arithmetic = Exact::new(threads, path)?;
+        let seed = assign::calibration_seed(manifest.run());
+        let training = &manifest.training;
+        let indices = assign::windows(&seed, Leaf(0), training.leaf_windows, manifest.windows());
+        let windows: Vec<Vec<u32>> = indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
+        let state = arithmetic.initial(&manifest, &windows);
+        Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
+    }
+
+    /// A state that was fetched or read, before this round. The caller has checked its root.
+    ///
+    /// # Errors
+    /// [`Misuse`] when this machine cannot compute in defined bits.
+    pub fn resume(
+        manifest: Arc<Manifest>,
+        dataset: Arc<Dataset>,
+        (threads, path): (usize, Option<Path>),
+        state: State,
+        round: Round,
+    ) -> Result<Self, Misuse> {
+        let arithmetic = Exact::new(threads, path)?;
+        Ok(Self::assemble(manifest, dataset, arithmetic, state, round))
+    }
+
+    fn assemble(manifest: Arc<Manifest>, dataset: Arc<Dataset>, arithmetic: Exact, state: State, round: Round) -> Self {
+        let layout = Arc::new(Layout::of(&manifest.model));
+        let snapshot = (state.root(), Arc::new(without_moments(&state)));
+        Self { manifest, layout, dataset, arithmetic, state, round, snapshot, history: VecDeque::new() }
+    }
+
+    /// The manifest.
+    pub fn manifest(&self) -> &Arc<Manifest> {
+        &self.manifest
+    }
+
+    /// The layout.
+    pub fn layout(&self) -> &Arc<Layout> {
+        &self.layout
+    }
+
+    /// The text.
+    pub fn dataset(&self) -> &Arc<Dataset> {
+        &self.dataset
+    }
+
+    /// The whole state.
+    pub fn state(&self) -> &State {
+        &self.state
+    }
+
+    /// The round that the state is before.
+    pub fn round(&self) -> Round {
+        self.round
+    }
+
+    /// Root, parameters and exponents of the state, to compute leaves on while the replica goes on.
+    pub fn snapshot(&self) -> (Digest, Arc<State>) {
+        self.snapshot.clone()
+    }
+
+    /// Parameters and exponents of a state that is still kept.
+    pub fn state_at(&self, root: &Digest) -> Option<Arc<State>> {
+        let kept = self.history.iter().chain([&self.snapshot]);
+        kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
+    }
+
+    /// Applies a round's update.
+    pub fn apply(&mut self, update: &Update) -> StateRoots {
+        self.arithmetic.apply(&self.manifest, &mut self.state, update);
+        self.round = self.round.next();
+        let roots = self.state.roots();
+        let fresh = (roots.root(), Arc::new(without_moments(&self.state)));
+        let before = std::mem::replace(&mut self.snapshot, fresh);
+        self.history.push_back(before);
+        while self.history.len() > self.manifest.retention.states as usize {
+            self.history.pop_front();
+        }
+        roots
+    }
+
+    /// Replaces the state by one that was fetched. The caller has checked its root.
+    pub fn replace(&mut self, state: State, round: Round) {
+        self.snapshot = (state.root(), Arc::new(without_moments(&state)));
+        self.state = state;
+        self.round = round;
+        self.history.clear();
+    }
+
+    /// Mean loss on the held-out text, in nats per token; none without held-out text.
+    pub fn held_out_loss(&mut self) -> Option<f64> {
+        let windows = self.dataset.held_out_windows(self.manifest.model.sequence, HELD_OUT_WINDOWS);
+        (!windows.is_empty()).then(|| self.arithmetic.evaluate(&self.manifest, &self.state, &windows))
+    }
+
+    /// Re-executes evidence against kept states, the text, and contributions that were brought.
+    pub fn re_execute(&mut self, evidence: &Evidence, contributions: BTreeMap<(Round, MemberId), Vec<i32>>) -> Judgement {
+        let states = self.history.iter().chain([&self.snapshot]).cloned().collect();
+        let mut witness = Exhibited::new(states, self.dataset.clone(), self.manifest.model.sequence, contributions);
+        judge(&self.manifest, evidence, &mut witness, &mut self.arithmetic)
+    }
+
+    /// The arithmetic, for callers that compute leaves themselves.
+    pub fn arithmetic(&mut self) -> &mut Exact {
+        &mut self.arithmetic
+    }
+}
+
+fn without_moments(state: &State) -> State {
+    State {
+        step: state.step,
+        beta_powers: state.beta_powers,
+        exponents: state.exponents.clone(),
+        parameters: state.parameters.clone(),
+        first: Vec::new(),
+        second: Vec::new(),
+    }
+}

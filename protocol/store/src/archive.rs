@@ -1,0 +1,163 @@
+//! What convicted members leave behind: exhibits for replay, and the evidence itself.
+
+use std::path::PathBuf;
+
+use muster_core::codec::{decode, encode};
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::{Digest, MemberId, Round, unhex};
+use muster_core::messages::audit::Evidence;
+use muster_core::state::{integer_bytes, integers};
+
+use crate::error::{Result, StoreError};
+use crate::files::{self, Care};
+use crate::home::{EVIDENCE, EXHIBITS, Home};
+
+pub(crate) const EXHIBIT_ADVICE: &str = "restore it from another copy of the archive";
+const EVIDENCE_ADVICE: &str = "delete it and ask the steward for it again";
+
+impl Home {
+    /// Keeps the whole contribution of a convicted member, which nobody can recompute.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_exhibit(&self, round: Round, member: &MemberId, q: &[i32]) -> Result<()> {
+        let name = exhibit_name(round, member);
+        files::write_sealed(&self.exhibit_path(round, member), Care::Durable, &name, &integer_bytes(q))
+    }
+
+    /// An exhibit.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
+    pub fn load_exhibit(&self, round: Round, member: &MemberId) -> Result<Vec<i32>> {
+        let (path, name) = (self.exhibit_path(round, member), exhibit_name(round, member));
+        Ok(integers(&files::read_sealed(&path, &name, EXHIBIT_ADVICE)?))
+    }
+
+    /// Which exhibits are kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn exhibits(&self) -> Result<Vec<(Round, MemberId)>> {
+        let names = files::names(&self.at(EXHIBITS))?;
+        let exhibits = names.iter().filter_map(|name| {
+            let (round, member) = name.strip_suffix(".exhibit")?.split_once('.')?;
+            Some((Round(round.parse().ok()?), MemberId(unhex(member)?)))
+        });
+        let mut exhibits: Vec<_> = exhibits.collect();
+        exhibits.sort_unstable();
+        Ok(exhibits)
+    }
+
+    /// Keeps a piece of evidence as a file of its canonical bytes, and returns its name.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_evidence(&self, evidence: &Evidence) -> Result<Digest> {
+        let (digest, bytes) = (evidence.digest(), encode(evidence));
+        files::write(&self.evidence_path(&digest), Care::Durable, |file| file.write_all(&bytes))?;
+        Ok(digest)
+    }
+
+    /// A piece of evidence, checked against its name.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
+    pub fn load_evidence(&self, digest: &Digest) -> Result<Evidence> {
+        let path = self.evidence_path(digest);
+        let bytes = files::read(&path)?;
+        let corrupt = |cause: String| StoreError::corrupt(&path, cause, EVIDENCE_ADVICE);
+        if Hasher::new(Domain::EVIDENCE).part(&bytes).finish() != *digest {
+            return Err(corrupt("its hash is not its name".into()));
+        }
+        decode(&bytes).map_err(|reject| corrupt(reject.to_string()))
+    }
+
+    /// Names of the evidence kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn evidence(&self) -> Result<Vec<Digest>> {
+        let names = files::names(&self.at(EVIDENCE))?;
+        Ok(names.iter().filter_map(|name| unhex(name.strip_suffix(".evidence")?).map(Digest)).collect())
+    }
+
+    /// Where a piece of evidence lies, to show it to people.
+    pub fn evidence_path(&self, digest: &Digest) -> PathBuf {
+        self.at(EVIDENCE).join(evidence_file(digest))
+    }
+
+    fn exhibit_path(&self, round: Round, member: &MemberId) -> PathBuf {
+        self.at(EXHIBITS).join(exhibit_file(round, member))
+    }
+}
+
+pub(crate) fn evidence_file(digest: &Digest) -> String {
+    format!("{digest:#}.evidence")
+}
+
+pub(crate) fn exhibit_file(round: Round, member: &MemberId) -> String {
+    format!("{round}.{member:#}.exhibit")
+}
+
+pub(crate) fn exhibit_name(round: Round, member: &MemberId) -> String {
+    format!("exhibit {round} {member:#}")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use muster_core::ids::{Height, RunId};
+    use muster_core::messages::audit::Total;
+    use muster_core::messages::record::{Body, Record};
+    use muster_core::sign::Identity;
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn evidence(culprit: u8) -> Evidence {
+        let body = Body::Close(Digest([1; 32]));
+        let record = Record { height: Height(0), previous: Digest([3; 32]), body };
+        let freeze = Identity::from_secret(&[7; 32]).sign(RunId(Digest([1; 32])), &record);
+        Evidence::Total(Total { freeze, culprit: MemberId([culprit; 32]) })
+    }
+
+    #[test]
+    fn exhibits_come_back_whole_or_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let (me, you) = (MemberId([5; 32]), MemberId([6; 32]));
+        assert!(home.exhibits().unwrap().is_empty());
+        home.save_exhibit(Round(10), &me, &[1, -2, i32::MIN]).unwrap();
+        home.save_exhibit(Round(9), &you, &[]).unwrap();
+        home.save_exhibit(Round(9), &me, &[4]).unwrap();
+        assert_eq!(home.exhibits().unwrap(), [(Round(9), me), (Round(9), you), (Round(10), me)]);
+        assert_eq!(home.load_exhibit(Round(10), &me).unwrap(), [1, -2, i32::MIN]);
+        assert_eq!(home.load_exhibit(Round(10), &you).unwrap_err().kind(), Kind::Missing);
+        let path = home.exhibit_path(Round(10), &me);
+        let whole = fs::read(&path).unwrap();
+        for place in 0..whole.len() {
+            let mut forged = whole.clone();
+            forged[place] ^= 1;
+            for bytes in [&forged, &whole[..place]] {
+                fs::write(&path, bytes).unwrap();
+                let error = home.load_exhibit(Round(10), &me).unwrap_err();
+                assert_eq!(error.kind(), Kind::Corrupt, "{error}");
+            }
+        }
+    }
+
+    #[test]
+    fn evidence_is_what_its_name_says() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let digest = home.save_evidence(&evidence(5)).unwrap();
+        assert_eq!(home.load_evidence(&digest).unwrap(), evidence(5));
+        assert_eq!(home.evidence().unwrap(), [digest]);
+        assert_eq!(fs::read(home.evidence_path(&digest)).unwrap(), encode(&evidence(5)));
+        fs::write(home.evidence_path(&digest), encode(&evidence(6))).unwrap();
+        assert_eq!(home.load_evidence(&digest).unwrap_err().kind(), Kind::Corrupt);
+        assert_eq!(home.load_evidence(&Digest([9; 32])).unwrap_err().kind(), Kind::Missing);
+    }
+}

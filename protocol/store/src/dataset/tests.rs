@@ -1,0 +1,190 @@
+use std::fs;
+use std::path::PathBuf;
+
+use super::*;
+use crate::error::Kind;
+use crate::files;
+
+fn text(name: &str, bytes: &[u8]) -> Result<Text> {
+    Ok(Text { name: name.into(), bytes: bytes.to_vec() })
+}
+
+/// A corpus of three chunks and a half, in a directory of its own.
+fn packed() -> (tempfile::TempDir, PathBuf, Data) {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("corpus");
+    let long: Vec<u8> = (0..14_000u32).map(|place| b'a' + (place % 23) as u8).collect();
+    let train = [text("a.rs", &long), text("b\nroot: x", b"second")];
+    let data = pack(train, [text("c.rs", b"held out text")], &out, &mut |_| ()).unwrap();
+    (directory, out, data)
+}
+
+#[test]
+fn a_pack_is_its_texts_in_order() {
+    let (_directory, out, data) = packed();
+    assert_eq!((data.bytes, data.held_out_bytes), (14_000 + 1 + 6 + 1, 14));
+    let dataset = Dataset::open(&out, &data).unwrap();
+    assert!(dataset.train().ends_with(b"\0second\0"));
+    assert_eq!(dataset.held_out(), b"held out text\0");
+    assert_eq!(dataset.data(), data);
+    assert_eq!(described(&out).unwrap(), data);
+    assert_eq!(files::names(&out).unwrap(), [ABOUT, HELD_OUT, TRAIN]);
+    let about = fs::read_to_string(out.join(ABOUT)).unwrap();
+    assert!(about.contains("     14000 a.rs\n         6 b\u{fffd}root: x\n"), "{about}");
+}
+
+#[test]
+fn progress_counts_all_bytes() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut seen = Vec::new();
+    let out = directory.path().join("corpus");
+    pack([text("a", b"12"), text("b", b"3")], [text("c", b"4")], &out, &mut |bytes| seen.push(bytes))
+        .unwrap();
+    assert_eq!(seen, [3, 5, 7]);
+}
+
+#[test]
+fn one_changed_byte_is_refused_by_name() {
+    let (_directory, out, data) = packed();
+    for name in [TRAIN, HELD_OUT] {
+        let path = out.join(name);
+        let whole = fs::read(&path).unwrap();
+        let refused = |bytes: &[u8]| {
+            fs::write(&path, bytes).unwrap();
+            let error = Dataset::open(&out, &data).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt);
+            assert_eq!(error.path(), path);
+        };
+        for place in (0..whole.len()).step_by(whole.len() / 13) {
+            let mut forged = whole.clone();
+            forged[place] ^= 1;
+            refused(&forged);
+            refused(&whole[..place]);
+        }
+        refused(&[whole.as_slice(), b"x"].concat());
+        fs::remove_file(&path).unwrap();
+        assert_eq!(Dataset::open(&out, &data).unwrap_err().kind(), Kind::Missing);
+        fs::write(&path, &whole).unwrap();
+    }
+    fs::write(out.join(ABOUT), b"Muster corpus 1\ntraining bytes: 7\n").unwrap();
+    assert_eq!(described(&out).unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(described(&out.join("nowhere")).unwrap_err().kind(), Kind::Missing);
+}
+
+#[test]
+fn a_failed_pack_leaves_nothing_and_an_old_one_stays() {
+    let (directory, out, data) = packed();
+    let again = pack([text("x", b"x")], [text("y", b"y")], &out, &mut |_| ()).unwrap_err();
+    assert_eq!(again.kind(), Kind::Refused);
+    Dataset::open(&out, &data).unwrap();
+    let other = directory.path().join("other");
+    let missing = Text::read(&directory.path().join("absent.txt"), "absent".into());
+    let error = pack([text("x", b"x"), missing], [text("y", b"y")], &other, &mut |_| ()).unwrap_err();
+    assert!(error.to_string().contains("absent.txt: does not exist"), "{error}");
+    let error = pack([text("x", b"x")], [], &other, &mut |_| ()).unwrap_err();
+    assert_eq!(error.kind(), Kind::Refused);
+    assert_eq!(files::names(directory.path()).unwrap(), ["corpus"]);
+    fs::write(directory.path().join("latin"), b"caf\xe9").unwrap();
+    let error = Text::read(&directory.path().join("latin"), String::new()).unwrap_err();
+    assert!(error.to_string().contains("is not UTF-8 text (byte 3)"), "{error}");
+}
+
+#[test]
+fn what_a_killed_packer_left_is_written_over() {
+    let directory = tempfile::tempdir().unwrap();
+    let (out, half) = (directory.path().join("corpus"), directory.path().join(".corpus.half"));
+    fs::create_dir(&half).unwrap();
+    fs::write(half.join(TRAIN), b"half of a te").unwrap();
+    fs::write(half.join("train.bin.3.tmp"), b"ha").unwrap();
+    assert_eq!(described(&out).unwrap_err().kind(), Kind::Missing);
+    fs::create_dir(&out).unwrap();
+    let lock = File::create(half.join("lock")).unwrap();
+    lock.lock().unwrap();
+    let packs = || pack([text("x", b"x")], [text("y", b"y")], &out, &mut |_| ());
+    assert_eq!(packs().unwrap_err().kind(), Kind::Locked);
+    drop(lock);
+    let data = packs().unwrap();
+    Dataset::open(&out, &data).unwrap();
+    assert_eq!(files::names(&out).unwrap(), [ABOUT, HELD_OUT, TRAIN]);
+    assert_eq!(files::names(directory.path()).unwrap(), ["corpus"]);
+}
+
+#[test]
+fn windows_overlap_by_one() {
+    let (_directory, out, data) = packed();
+    let dataset = Dataset::open(&out, &data).unwrap();
+    let bytes: Vec<u32> = dataset.train().iter().map(|byte| u32::from(*byte)).collect();
+    assert_eq!(dataset.window(0, 16), bytes[..17]);
+    assert_eq!(dataset.window(5, 16), bytes[80..97]);
+    assert_eq!(dataset.window(u64::MAX, 16), [0; 17]);
+    let held_out: Vec<u32> = dataset.held_out().iter().map(|byte| u32::from(*byte)).collect();
+    assert_eq!(dataset.held_out_windows(4, 9), [&held_out[0..5], &held_out[4..9], &held_out[8..13]]);
+    assert_eq!(dataset.held_out_windows(4, 1).len(), 1);
+    assert!(dataset.held_out_windows(14, 9).is_empty());
+}
+
+#[test]
+fn chunks_are_proved() {
+    let (_directory, out, data) = packed();
+    let dataset = Dataset::open(&out, &data).unwrap();
+    assert_eq!(dataset.chunks(false, 0, 1).len(), DATA_CHUNK_BYTES);
+    assert_eq!(dataset.chunks(false, 3, 9), &dataset.train()[3 * DATA_CHUNK_BYTES..]);
+    assert!(dataset.chunks(false, u64::MAX, u32::MAX).is_empty());
+    assert_eq!(dataset.chunks(true, 0, 1), dataset.held_out());
+    for chunk in 0..4 {
+        let leaf = merkle::leaf(chunk, dataset.chunks(false, chunk, 1));
+        dataset.proof(false, chunk).unwrap().verify(&data.root, 4, chunk, leaf).unwrap();
+    }
+    assert_eq!(dataset.proof(false, 4), None);
+}
+
+#[test]
+fn a_corpus_comes_from_a_stranger() {
+    let (directory, out, data) = packed();
+    let source = Dataset::open(&out, &data).unwrap();
+    let copy = directory.path().join("copy");
+    let assembly = || Assembly::new(&copy, data.clone()).unwrap();
+    let answer = |assembly: &Assembly| {
+        assembly.wanted().map(|query| source.chunks(query.held_out, query.first, query.count).to_vec())
+    };
+    let mut honest = assembly();
+    while let Some(bytes) = answer(&honest) {
+        assert!(honest.put(&bytes[1..]).is_err());
+        assert!(honest.put(&[bytes.as_slice(), b"x"].concat()).is_err());
+        honest.put(&bytes).unwrap();
+    }
+    assert!(honest.put(b"").is_err());
+    assert_eq!(honest.taken(), data.bytes + data.held_out_bytes);
+
+    let mut lied_to = assembly();
+    while let Some(mut bytes) = answer(&lied_to) {
+        bytes[7] ^= 1;
+        lied_to.put(&bytes).unwrap();
+    }
+    assert_eq!(lied_to.finish().unwrap_err().kind(), Kind::Corrupt);
+    assert_eq!(assembly().finish().unwrap_err().kind(), Kind::Corrupt);
+    assert!(!copy.exists());
+
+    assert_eq!(honest.finish().unwrap().data(), data);
+    assert_eq!(Dataset::open(&copy, &described(&copy).unwrap()).unwrap().train(), source.train());
+    assert_eq!(Assembly::new(&copy, data.clone()).unwrap_err().kind(), Kind::Refused);
+    let huge = Data { bytes: MOST_BYTES + 1, ..data };
+    assert_eq!(Assembly::new(&directory.path().join("huge"), huge).unwrap_err().kind(), Kind::Refused);
+}
+
+#[test]
+fn a_text_of_many_queries_is_asked_for_in_pieces() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("corpus");
+    let long = vec![b'x'; (4 << 20) + 5];
+    let data = pack([text("x", &long)], [text("y", b"y")], &out, &mut |_| ()).unwrap();
+    let source = Dataset::open(&out, &data).unwrap();
+    let mut assembly = Assembly::new(&directory.path().join("copy"), data.clone()).unwrap();
+    let mut queries = 0;
+    while let Some(query) = assembly.wanted() {
+        assembly.put(source.chunks(query.held_out, query.first, query.count)).unwrap();
+        queries += 1;
+    }
+    assert_eq!(queries, 4);
+    assert_eq!(assembly.finish().unwrap().data(), data);
+}

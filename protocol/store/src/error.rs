@@ -1,0 +1,94 @@
+//! What went wrong with a file, and what to do about it.
+
+use core::fmt;
+use std::io;
+use std::path::{Path, PathBuf};
+
+/// Outcome of work on a disk.
+pub type Result<T> = core::result::Result<T, StoreError>;
+
+/// What kind of thing went wrong.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// Another process holds the directory.
+    Locked,
+    /// No room is left.
+    Full,
+    /// The bytes are not what was written.
+    Corrupt,
+    /// It is not there.
+    Missing,
+    /// Against a rule of the store; nothing was changed.
+    Refused,
+    /// The system refuses or fails.
+    Io,
+}
+
+/// One failure: which file, why, and what to do. Shown as one sentence.
+#[derive(Clone, Debug)]
+pub struct StoreError {
+    kind: Kind,
+    path: PathBuf,
+    cause: String,
+    advice: String,
+}
+
+impl StoreError {
+    pub(crate) fn new(kind: Kind, path: &Path, cause: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self { kind, path: path.to_owned(), cause: cause.into(), advice: advice.into() }
+    }
+
+    pub(crate) fn corrupt(path: &Path, cause: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Kind::Corrupt, path, format!("is damaged ({})", cause.into()), advice)
+    }
+
+    pub(crate) fn refused(path: &Path, cause: impl Into<String>, advice: impl Into<String>) -> Self {
+        Self::new(Kind::Refused, path, cause, advice)
+    }
+
+    /// Sorts a system error by what a person can do about it.
+    pub(crate) fn io(path: &Path, error: &io::Error) -> Self {
+        use io::ErrorKind;
+        let (kind, cause, advice) = match error.kind() {
+            ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
+                (Kind::Full, "the disk is full".into(), "make room and start again, nothing is damaged")
+            }
+            ErrorKind::NotFound => (Kind::Missing, "does not exist".into(), "check the path"),
+            ErrorKind::PermissionDenied => {
+                (Kind::Io, "access is denied".into(), "give yourself access to it or use another directory")
+            }
+            ErrorKind::ReadOnlyFilesystem => {
+                (Kind::Io, "the file system is read-only".into(), "use a directory that can be written to")
+            }
+            ErrorKind::NotADirectory => (Kind::Io, "is not a directory".into(), "use another path"),
+            ErrorKind::InvalidData | ErrorKind::UnexpectedEof => {
+                (Kind::Corrupt, format!("is damaged ({error})"), "restore it from a copy")
+            }
+            _ => (Kind::Io, format!("the system reports: {error}"), "check the disk and start again"),
+        };
+        Self::new(kind, path, cause, advice)
+    }
+
+    /// The same failure with other advice.
+    pub(crate) fn advise(self, advice: impl Into<String>) -> Self {
+        Self { advice: advice.into(), ..self }
+    }
+
+    /// What kind of thing went wrong.
+    pub fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// The file or directory.
+    pub fn path(&self) -> &Path {
+        &self.path
+    }
+}
+
+impl fmt::Display for StoreError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}; {}", self.path.display(), self.cause, self.advice)
+    }
+}
+
+impl std::error::Error for StoreError {}

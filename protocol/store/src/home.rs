@@ -1,0 +1,206 @@
+//! One directory of one process: everything that a member keeps.
+
+use std::fs::{File, OpenOptions, TryLockError};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use crate::error::{Kind, Result, StoreError};
+use crate::files::{self, Care};
+
+const MARKER: &str = "format";
+const LOCK: &str = "lock";
+const FORMAT: &[u8] = b"muster home 1\n";
+
+pub(crate) const STATES: &str = "states";
+pub(crate) const UPDATES: &str = "updates";
+pub(crate) const EXHIBITS: &str = "exhibits";
+pub(crate) const EVIDENCE: &str = "evidence";
+/// Directories that survive a power failure.
+const DURABLE: [&str; 4] = [STATES, UPDATES, EXHIBITS, EVIDENCE];
+
+/// A directory that this process alone holds, until the last clone is dropped.
+#[derive(Clone, Debug)]
+pub struct Home {
+    directory: Arc<Path>,
+    /// The system frees the lock when the process ends, however it ends.
+    lock: Arc<File>,
+}
+
+impl Home {
+    /// Opens a home; makes it when there is nothing, or an empty directory.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] while another process holds it; [`Kind::Refused`] for a directory that holds something
+    /// else, in which nothing is touched; what the system reports.
+    pub fn open(directory: &Path) -> Result<Self> {
+        if directory.exists() && !directory.is_dir() {
+            let cause = "is a file where a directory is needed";
+            return Err(StoreError::refused(directory, cause, "use another path"));
+        }
+        files::make_directory(directory)?;
+        let new = is_new(directory)?;
+        let lock = take_lock(directory)?;
+        files::sweep(directory)?;
+        if new {
+            files::write(&directory.join(MARKER), Care::Durable, |file| file.write_all(FORMAT))?;
+            files::sync_directory(files::parent(directory))?;
+        }
+        for durable in DURABLE.map(|name| directory.join(name)) {
+            files::make_directory(&durable)?;
+            files::sweep(&durable)?;
+        }
+        files::sync_directory(directory)?;
+        Ok(Self { directory: directory.into(), lock: Arc::new(lock) })
+    }
+
+    /// The directory.
+    pub fn path(&self) -> &Path {
+        &self.directory
+    }
+
+    /// Writes a file of this name in the home, whole or not at all, and on the disk when this returns.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] when the name leads elsewhere; what the system reports.
+    pub fn write_file(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        files::write(&self.file(name)?, Care::Durable, |file| file.write_all(bytes))
+    }
+
+    /// Reads a file of this name in the home.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Refused`] when the name leads elsewhere; what the system reports.
+    pub fn read_file(&self, name: &str) -> Result<Vec<u8>> {
+        files::read(&self.file(name)?)
+    }
+
+    /// A path within the home.
+    pub(crate) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
+        self.directory.join(name)
+    }
+
+    /// A file of the home itself, of which its own files and other directories are none.
+    pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
+        let path = self.at(name);
+        let plain = Path::new(name).file_name() == Some(name.as_ref()) && ![MARKER, LOCK].contains(&name);
+        if plain {
+            Ok(path)
+        } else {
+            Err(StoreError::refused(&path, "is no file of this home", "use a plain name"))
+        }
+    }
+
+    /// Keeps the home held.
+    pub(crate) fn hold(&self) -> Arc<File> {
+        self.lock.clone()
+    }
+}
+
+/// Whether a directory is still to be marked. A home that was being made holds no more than its lock and rubbish.
+fn is_new(directory: &Path) -> Result<bool> {
+    let names = files::names(directory)?;
+    if names.iter().any(|name| name == MARKER) {
+        let path = directory.join(MARKER);
+        if files::read(&path)? != FORMAT {
+            let cause = "this directory was made by another version or another program";
+            return Err(StoreError::refused(&path, cause, "use another directory"));
+        }
+        return Ok(false);
+    }
+    let foreign = names.iter().find(|name| *name != LOCK && !is_marker_aside(name));
+    if let Some(name) = foreign {
+        let cause = format!("is no Muster directory and holds other things ({name:?})");
+        return Err(StoreError::refused(directory, cause, "use an empty or a new directory"));
+    }
+    Ok(true)
+}
+
+fn is_marker_aside(name: &str) -> bool {
+    name.starts_with(MARKER) && name.ends_with(files::ASIDE)
+}
+
+fn take_lock(directory: &Path) -> Result<File> {
+    let path = directory.join(LOCK);
+    let failed = |error| StoreError::io(&path, &error);
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(&path);
+    let file = file.map_err(failed)?;
+    match file.try_lock() {
+        Ok(()) => Ok(file),
+        Err(TryLockError::WouldBlock) => {
+            let cause = "another process is using this directory";
+            Err(StoreError::new(Kind::Locked, directory, cause, "stop it first or use another directory"))
+        }
+        Err(TryLockError::Error(error)) => Err(failed(error)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn one_process_at_a_time() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let second = Home::open(directory.path()).unwrap_err();
+        assert_eq!(second.kind(), Kind::Locked);
+        assert!(second.to_string().starts_with(&directory.path().display().to_string()), "{second}");
+        let clone = home.clone();
+        drop(home);
+        assert!(Home::open(directory.path()).is_err());
+        drop(clone);
+        Home::open(directory.path()).unwrap();
+    }
+
+    #[test]
+    fn a_foreign_directory_is_left_alone() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join("thesis.txt"), b"years of work").unwrap();
+        let error = Home::open(directory.path()).unwrap_err();
+        assert_eq!(error.kind(), Kind::Refused);
+        assert!(error.to_string().contains("thesis.txt"), "{error}");
+        assert_eq!(files::names(directory.path()).unwrap(), ["thesis.txt"]);
+        let file = Home::open(&directory.path().join("thesis.txt")).unwrap_err();
+        assert_eq!(file.kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn a_home_half_made_is_finished() {
+        let directory = tempfile::tempdir().unwrap();
+        fs::write(directory.path().join(LOCK), b"").unwrap();
+        fs::write(directory.path().join("format.0.tmp"), b"muster ho").unwrap();
+        drop(Home::open(directory.path()).unwrap());
+        let names = files::names(directory.path()).unwrap();
+        assert_eq!(names, [EVIDENCE, EXHIBITS, MARKER, LOCK, STATES, UPDATES]);
+        fs::write(directory.path().join(MARKER), b"muster home 9\n").unwrap();
+        assert_eq!(Home::open(directory.path()).unwrap_err().kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn names_stay_inside() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(&directory.path().join("home")).unwrap();
+        home.write_file("run.toml", b"name").unwrap();
+        assert_eq!(home.read_file("run.toml").unwrap(), b"name");
+        assert_eq!(home.read_file("other").unwrap_err().kind(), Kind::Missing);
+        for name in ["../x", "a/b", "", "..", "/etc/passwd", MARKER, LOCK] {
+            assert_eq!(home.write_file(name, b"").unwrap_err().kind(), Kind::Refused, "{name}");
+        }
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_place_that_cannot_be_written_is_named() {
+        let error = Home::open(Path::new("/sys/muster")).unwrap_err();
+        assert!(error.to_string().starts_with("/sys/muster: "), "{error}");
+        use std::os::unix::fs::PermissionsExt;
+        let directory = tempfile::tempdir().unwrap();
+        fs::set_permissions(directory.path(), PermissionsExt::from_mode(0o555)).unwrap();
+        // A superuser may write here all the same.
+        if let Err(error) = Home::open(directory.path()) {
+            assert!(error.to_string().contains("access is denied; give yourself access"), "{error}");
+        }
+    }
+}

@@ -1,0 +1,291 @@
+//! What must never be said twice in two ways: the ledger, this member's votes, and its notes.
+
+use std::fs::File;
+use std::io;
+use std::panic::catch_unwind;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use borsh::BorshDeserialize;
+use muster_core::codec::{decode, encode};
+use muster_core::ids::{Height, Round};
+use muster_core::messages::record::Record;
+use muster_core::sign::Signed;
+use redb::{
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+};
+
+use crate::error::{Kind, Result, StoreError};
+use crate::files::{self, seal, unseal};
+use crate::home::Home;
+
+const FILE: &str = "journal.redb";
+const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
+const VOTES: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("votes");
+const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
+const CACHE_BYTES: usize = 16 << 20;
+const ADVICE: &str = "restore it from a copy, or start with a new directory and a new identity";
+
+/// Outcome of one step within the database.
+type Step<T> = core::result::Result<T, redb::Error>;
+
+/// The journal of a home. Each write is on the disk before it returns, or has not happened.
+///
+/// Values lie behind checksums of their own, so that no damage passes for something that was said.
+#[derive(Debug)]
+pub struct Journal {
+    database: Database,
+    path: PathBuf,
+    _home: Option<Arc<File>>,
+}
+
+impl Journal {
+    /// Opens the journal of a home; makes an empty one the first time. Recovers by itself from a crash.
+    ///
+    /// # Errors
+    /// [`Kind::Locked`] when it is open already; [`Kind::Corrupt`] when it is damaged; what the system reports.
+    pub fn open(home: &Home) -> Result<Self> {
+        let path = home.at(FILE);
+        if !path.exists() {
+            create(&path)?;
+        }
+        // The database panics on some damage.
+        let opened = catch_unwind(|| open_whole(&path));
+        let opened =
+            opened.unwrap_or_else(|_| Err(redb::Error::Corrupted("no database can be read from it".into())));
+        let database = opened.map_err(|error| failed(&path, error))?;
+        Ok(Self { database, path, _home: Some(home.hold()) })
+    }
+
+    /// Height of the next record: how many there are.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn height(&self) -> Result<Height> {
+        self.read(|reading| next_height(&reading.open_table(RECORDS)?))
+    }
+
+    /// Adds the next record.
+    ///
+    /// # Errors
+    /// As [`Self::append_all`].
+    pub fn append(&self, height: Height, record: &Signed<Record>) -> Result<()> {
+        self.append_all(height, core::slice::from_ref(record))
+    }
+
+    /// Adds the records from `first` on, all or none.
+    ///
+    /// # Errors
+    /// [`Kind::Refused`] unless `first` is the next height; [`Kind::Full`]; what the system reports.
+    pub fn append_all(&self, first: Height, records: &[Signed<Record>]) -> Result<()> {
+        let heights = (0..).map(|place| first.0.saturating_add(place));
+        let sealed = heights
+            .zip(records)
+            .map(|(height, record)| (height, seal(&record_name(height), &encode(record))));
+        let sealed: Vec<(u64, Vec<u8>)> = sealed.collect();
+        let next = self.write(|writing| {
+            let mut table = writing.open_table(RECORDS)?;
+            let next = next_height(&table)?;
+            if next == first {
+                for (height, record) in &sealed {
+                    table.insert(height, record.as_slice())?;
+                }
+            }
+            Ok(next)
+        })?;
+        if next != first {
+            let cause = format!("the next record has height {next}, not {first}");
+            return Err(StoreError::refused(&self.path, cause, "the ledger was left as it is"));
+        }
+        Ok(())
+    }
+
+    /// At most `most` records from a height on, as they were appended.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when one is damaged; what the system reports.
+    pub fn records(&self, from: Height, most: usize) -> Result<Vec<Signed<Record>>> {
+        let sealed = self.read(|reading| {
+            let table = reading.open_table(RECORDS)?;
+            let mut sealed = Vec::new();
+            for entry in table.range(from.0..)?.take(most) {
+                let (height, record) = entry?;
+                sealed.push((height.value(), record.value().to_vec()));
+            }
+            Ok(sealed)
+        })?;
+        sealed.iter().map(|(height, record)| self.decoded(&record_name(*height), record)).collect()
+    }
+
+    /// What this member said of this kind in this round.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it is damaged; what the system reports.
+    pub fn vote(&self, kind: &str, round: Round) -> Result<Option<Vec<u8>>> {
+        let sealed = self.read(|reading| {
+            let table = reading.open_table(VOTES)?;
+            let vote = table.get((kind, round.0))?;
+            Ok(vote.map(|vote| vote.value().to_vec()))
+        })?;
+        sealed.map(|sealed| self.unsealed(&vote_name(kind, round), &sealed)).transpose()
+    }
+
+    /// Makes `bytes` what this member says, unless it has spoken already; returns what stands, which is what may
+    /// be said aloud.
+    ///
+    /// # Errors
+    /// As [`Self::vote`]; [`Kind::Full`].
+    #[must_use = "what stands may be what was said before"]
+    pub fn put_vote(&self, kind: &str, round: Round, bytes: &[u8]) -> Result<Vec<u8>> {
+        if let Some(said) = self.vote(kind, round)? {
+            return Ok(said);
+        }
+        let name = vote_name(kind, round);
+        let sealed = seal(&name, bytes);
+        let stands = self.write(|writing| {
+            let mut table = writing.open_table(VOTES)?;
+            // Another thread may have spoken since.
+            if let Some(said) = table.get((kind, round.0))? {
+                return Ok(said.value().to_vec());
+            }
+            table.insert((kind, round.0), sealed.as_slice())?;
+            Ok(sealed.clone())
+        })?;
+        self.unsealed(&name, &stands)
+    }
+
+    /// A note.
+    ///
+    /// # Errors
+    /// [`Kind::Corrupt`] when it is damaged; what the system reports.
+    pub fn note(&self, key: &str) -> Result<Option<Vec<u8>>> {
+        let sealed = self.read(|reading| {
+            let table = reading.open_table(NOTES)?;
+            let note = table.get(key)?;
+            Ok(note.map(|note| note.value().to_vec()))
+        })?;
+        sealed.map(|sealed| self.unsealed(&note_name(key), &sealed)).transpose()
+    }
+
+    /// Writes a note over the one before.
+    ///
+    /// # Errors
+    /// [`Kind::Full`]; what the system reports.
+    pub fn put_note(&self, key: &str, bytes: &[u8]) -> Result<()> {
+        let sealed = seal(&note_name(key), bytes);
+        self.write(|writing| {
+            writing.open_table(NOTES)?.insert(key, sealed.as_slice())?;
+            Ok(())
+        })
+    }
+
+    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Step<T>) -> Result<T> {
+        let reading = self.database.begin_read().map_err(redb::Error::from);
+        reading.and_then(|reading| work(&reading)).map_err(|error| failed(&self.path, error))
+    }
+
+    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Result<T> {
+        write(&self.database, work).map_err(|error| failed(&self.path, error))
+    }
+
+    fn unsealed(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>> {
+        let bytes = unseal(name, sealed).map(<[u8]>::to_vec);
+        bytes.ok_or_else(|| {
+            StoreError::corrupt(&self.path, format!("the checksum of {name} does not fit"), ADVICE)
+        })
+    }
+
+    fn decoded<T: BorshDeserialize>(&self, name: &str, sealed: &[u8]) -> Result<T> {
+        let bytes = self.unsealed(name, sealed)?;
+        decode(&bytes).map_err(|reject| StoreError::corrupt(&self.path, format!("{name}: {reject}"), ADVICE))
+    }
+}
+
+fn record_name(height: u64) -> String {
+    format!("record {height}")
+}
+
+fn vote_name(kind: &str, round: Round) -> String {
+    format!("vote {round} {kind}")
+}
+
+fn note_name(key: &str) -> String {
+    format!("note {key}")
+}
+
+fn next_height(records: &impl ReadableTable<u64, &'static [u8]>) -> Step<Height> {
+    Ok(Height(records.last()?.map_or(0, |(height, _)| height.value().saturating_add(1))))
+}
+
+fn builder() -> Builder {
+    let mut builder = Builder::new();
+    builder.set_cache_size(CACHE_BYTES);
+    builder
+}
+
+/// Opens the database and sees that its tables can be walked.
+fn open_whole(path: &Path) -> Step<Database> {
+    let database = builder().open(path)?;
+    let reading = database.begin_read()?;
+    for entry in reading.open_table(RECORDS)?.iter()? {
+        entry?;
+    }
+    for entry in reading.open_table(VOTES)?.iter()? {
+        entry?;
+    }
+    for entry in reading.open_table(NOTES)?.iter()? {
+        entry?;
+    }
+    drop(reading);
+    Ok(database)
+}
+
+/// Makes the empty journal aside, so that one under its name is always whole.
+fn create(path: &Path) -> Result<()> {
+    let aside = files::aside(path);
+    let made = builder().create(&aside).map_err(redb::Error::from).and_then(|database| prepare(&database));
+    if let Err(error) = made {
+        let _ = files::remove(&aside);
+        return Err(failed(path, error));
+    }
+    std::fs::rename(&aside, path).map_err(|error| StoreError::io(path, &error))?;
+    files::sync_directory(files::parent(path))
+}
+
+fn prepare(database: &Database) -> Step<()> {
+    write(database, |writing| {
+        writing.open_table(RECORDS)?;
+        writing.open_table(VOTES)?;
+        writing.open_table(NOTES)?;
+        Ok(())
+    })
+}
+
+fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Step<T> {
+    let mut writing = database.begin_write()?;
+    // Strangers choose much of what is written, and one phase trusts a checksum that they could aim at.
+    writing.set_two_phase_commit(true);
+    let done = work(&writing)?;
+    writing.commit()?;
+    Ok(done)
+}
+
+fn failed(path: &Path, error: redb::Error) -> StoreError {
+    use redb::Error;
+    match error {
+        Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+            StoreError::corrupt(path, error.to_string(), ADVICE)
+        }
+        Error::Io(error) => StoreError::io(path, &error),
+        Error::DatabaseAlreadyOpen => {
+            StoreError::new(Kind::Locked, path, "another process is using this file", "stop it first")
+        }
+        Error::PreviousIo => {
+            StoreError::new(Kind::Io, path, "an earlier write failed", "remove its cause and start again")
+        }
+        other => StoreError::corrupt(path, other.to_string(), ADVICE),
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,303 @@
+//! States and aggregates by round.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::{Path, PathBuf};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use muster_core::codec::{decode, encode};
+use muster_core::ids::Round;
+use muster_core::state::{State, StateRoots, Update, real_bytes, reals};
+
+use crate::error::{Result, StoreError};
+use crate::files::{self, Care};
+use crate::home::{Home, STATES, UPDATES};
+
+const FIRST_LINE: &[u8; 15] = b"muster state 1\n";
+/// Values that are converted at a time.
+const PIECE: usize = 1 << 16;
+const ADVICE: &str = "delete it, it will be computed or fetched again";
+
+/// What stands before the vectors of a state, behind the first line, a checksum and its length.
+#[derive(BorshSerialize, BorshDeserialize)]
+struct Header {
+    round: Round,
+    roots: StateRoots,
+    exponents: Vec<i16>,
+    /// Values of each vector.
+    values: u64,
+}
+
+impl Home {
+    /// Keeps the state before a round: parameters, first and second moments as little-endian `f32`.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Refused`] when its vectors differ in length; [`crate::error::Kind::Full`]; what the
+    /// system reports.
+    pub fn save_state(&self, round: Round, state: &State) -> Result<()> {
+        let path = self.state_path(round);
+        let values = state.parameters.len();
+        if state.first.len() != values || state.second.len() != values {
+            let cause = "a state needs as many moments as parameters";
+            return Err(StoreError::refused(&path, cause, "nothing was written"));
+        }
+        let (roots, exponents) = (state.roots(), state.exponents.clone());
+        let header = files::seal(STATES, &encode(&Header { round, roots, exponents, values: values as u64 }));
+        files::write(&path, Care::Durable, |file| {
+            file.write_all(FIRST_LINE)?;
+            file.write_all(&(header.len() as u64).to_le_bytes())?;
+            file.write_all(&header)?;
+            write_reals(file, &state.parameters)?;
+            write_reals(file, &state.first)?;
+            write_reals(file, &state.second)
+        })
+    }
+
+    /// The state before a round, checked against the roots it was kept with. Whether those are the sealed ones is
+    /// for the caller to see.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
+    pub fn load_state(&self, round: Round) -> Result<State> {
+        let path = self.state_path(round);
+        let file = File::open(&path).map_err(|error| StoreError::io(&path, &error))?;
+        let corrupt = |cause: &str| StoreError::corrupt(&path, cause, ADVICE);
+        let (state, header) =
+            read_state(file).map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
+        if header.round != round {
+            return Err(corrupt("it holds the state of another round"));
+        }
+        if state.roots() != header.roots {
+            return Err(corrupt("its values do not give its roots"));
+        }
+        Ok(state)
+    }
+
+    /// Rounds whose states are kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn states(&self) -> Result<Vec<Round>> {
+        rounds(&self.at(STATES), ".state")
+    }
+
+    /// Drops the states that are not to be kept.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn prune_states(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
+        let mut dropped = self.states()?.into_iter().filter(|round| !keep(*round));
+        dropped.try_for_each(|round| files::remove(&self.state_path(round)))
+    }
+
+    /// Keeps the aggregate of a round.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_update(&self, round: Round, update: &Update) -> Result<()> {
+        let bytes = encode(&(real_bytes(&update.values), &update.present));
+        files::write_sealed(&self.update_path(round), Care::Durable, &update_name(round), &bytes)
+    }
+
+    /// The aggregate of a round.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
+    pub fn load_update(&self, round: Round) -> Result<Update> {
+        let path = self.update_path(round);
+        let bytes = files::read_sealed(&path, &update_name(round), ADVICE)?;
+        let update = decode::<(Vec<u8>, Vec<bool>)>(&bytes);
+        let (values, present) =
+            update.map_err(|reject| StoreError::corrupt(&path, reject.to_string(), ADVICE))?;
+        Ok(Update { values: reals(&values), present })
+    }
+
+    /// Rounds whose aggregates are kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn updates(&self) -> Result<Vec<Round>> {
+        rounds(&self.at(UPDATES), ".update")
+    }
+
+    /// Drops the aggregates that are not to be kept.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn prune_updates(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
+        let mut dropped = self.updates()?.into_iter().filter(|round| !keep(*round));
+        dropped.try_for_each(|round| files::remove(&self.update_path(round)))
+    }
+
+    fn state_path(&self, round: Round) -> PathBuf {
+        self.at(STATES).join(format!("{round}.state"))
+    }
+
+    fn update_path(&self, round: Round) -> PathBuf {
+        self.at(UPDATES).join(format!("{round}.update"))
+    }
+}
+
+fn update_name(round: Round) -> String {
+    format!("update {round}")
+}
+
+/// Rounds in the names of a directory, in order.
+fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
+    let names = files::names(directory)?;
+    let rounds = names.iter().filter_map(|name| name.strip_suffix(ending)?.parse().ok().map(Round));
+    let mut rounds: Vec<Round> = rounds.collect();
+    rounds.sort_unstable();
+    Ok(rounds)
+}
+
+fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
+    values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))
+}
+
+/// Reads a state of exactly the file's length; the vectors are still to be checked.
+fn read_state(file: File) -> io::Result<(State, Header)> {
+    let damaged = |cause: &str| io::Error::new(io::ErrorKind::InvalidData, cause);
+    let bytes = file.metadata()?.len();
+    let mut file = BufReader::new(file);
+    let mut first_line = [0; FIRST_LINE.len()];
+    file.read_exact(&mut first_line)?;
+    let mut length = [0; 8];
+    file.read_exact(&mut length)?;
+    let length = u64::from_le_bytes(length);
+    let before = FIRST_LINE.len() as u64 + 8;
+    if first_line != *FIRST_LINE || length > bytes.saturating_sub(before) {
+        return Err(damaged("it does not begin like a state"));
+    }
+    let mut header = vec![0; length as usize];
+    file.read_exact(&mut header)?;
+    let header = files::unseal(STATES, &header).and_then(|header| decode::<Header>(header).ok());
+    let header = header.ok_or_else(|| damaged("the checksum of its header does not fit"))?;
+    if header.values.checked_mul(12).and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
+        return Err(damaged("it has another length"));
+    }
+    let mut vector = || read_reals(&mut file, header.values as usize);
+    let state = State {
+        step: header.roots.step,
+        beta_powers: header.roots.beta_powers.map(f64::from_bits),
+        parameters: vector()?,
+        first: vector()?,
+        second: vector()?,
+        exponents: header.exponents.clone(),
+    };
+    Ok((state, header))
+}
+
+fn read_reals(file: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
+    let mut values = Vec::with_capacity(count);
+    let mut bytes = vec![0; 4 * PIECE.min(count)];
+    while values.len() < count {
+        let piece = 4 * (count - values.len()).min(PIECE);
+        let piece = &mut bytes[..piece];
+        file.read_exact(piece)?;
+        values.extend(reals(piece));
+    }
+    Ok(values)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+    use crate::error::Kind;
+
+    fn state(values: usize) -> State {
+        let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
+        State {
+            step: 7,
+            beta_powers: [0.478_296_9, 0.993],
+            exponents: vec![-12, -9, 3],
+            parameters: reals(0.25),
+            first: reals(0.5),
+            second: reals(1.0),
+        }
+    }
+
+    fn home() -> (tempfile::TempDir, Home) {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        (directory, home)
+    }
+
+    #[test]
+    fn states_come_back_whole() {
+        let (_directory, home) = home();
+        assert!(home.states().unwrap().is_empty());
+        for (round, values) in [(3, 0), (10, 5), (2, PIECE + 3), (11, 1)] {
+            home.save_state(Round(round), &state(values)).unwrap();
+            assert_eq!(home.load_state(Round(round)).unwrap(), state(values));
+        }
+        assert_eq!(home.states().unwrap(), [2, 3, 10, 11].map(Round));
+        home.prune_states(&|round| round.0 >= 10).unwrap();
+        assert_eq!(home.states().unwrap(), [10, 11].map(Round));
+        assert_eq!(home.load_state(Round(2)).unwrap_err().kind(), Kind::Missing);
+        let lopsided = State { first: vec![], ..state(4) };
+        assert_eq!(home.save_state(Round(2), &lopsided).unwrap_err().kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn a_damaged_state_is_refused_by_name() {
+        let (_directory, home) = home();
+        home.save_state(Round(5), &state(9)).unwrap();
+        let path = home.at("states/5.state");
+        let whole = fs::read(&path).unwrap();
+        let refused = |bytes: &[u8], what: &str| {
+            fs::write(&path, bytes).unwrap();
+            let error = home.load_state(Round(5)).unwrap_err();
+            assert_eq!(error.kind(), Kind::Corrupt, "{what}: {error}");
+            assert!(
+                error.to_string().contains("5.state: is damaged (") && error.to_string().ends_with(ADVICE),
+                "{error}"
+            );
+        };
+        for length in 0..whole.len() {
+            refused(&whole[..length], &format!("cut to {length}"));
+        }
+        for place in 0..whole.len() {
+            let mut forged = whole.clone();
+            forged[place] ^= 1;
+            refused(&forged, &format!("byte {place}"));
+        }
+        refused(&[whole.as_slice(), b"x"].concat(), "longer");
+        refused(&b"garbage".repeat(50), "garbage");
+        fs::write(home.at("states/6.state"), &whole).unwrap();
+        assert_eq!(home.load_state(Round(6)).unwrap_err().kind(), Kind::Corrupt);
+    }
+
+    #[test]
+    fn updates_come_back_whole_or_not() {
+        let (_directory, home) = home();
+        let update = Update { values: vec![1.5, f32::NAN, -0.0], present: vec![true, false] };
+        home.save_update(Round(4), &update).unwrap();
+        let back = home.load_update(Round(4)).unwrap();
+        assert_eq!(real_bytes(&back.values), real_bytes(&update.values));
+        assert_eq!(back.present, update.present);
+        let path = home.at("updates/4.update");
+        let whole = fs::read(&path).unwrap();
+        for length in 0..whole.len() {
+            fs::write(&path, &whole[..length]).unwrap();
+            assert_eq!(home.load_update(Round(4)).err().unwrap().kind(), Kind::Corrupt);
+        }
+        assert_eq!(home.updates().unwrap(), [Round(4)]);
+        home.prune_updates(&|_| false).unwrap();
+        assert_eq!(home.load_update(Round(4)).err().unwrap().kind(), Kind::Missing);
+    }
+
+    #[test]
+    fn what_a_crash_leaves_is_no_state() {
+        let (_directory, home) = home();
+        home.save_state(Round(1), &state(3)).unwrap();
+        fs::write(home.at("states/2.state.9.tmp"), b"half").unwrap();
+        assert_eq!(home.states().unwrap(), [Round(1)]);
+        let path = home.path().to_owned();
+        drop(home);
+        let home = Home::open(&path).unwrap();
+        assert_eq!(files::names(&home.at(STATES)).unwrap(), ["1.state"]);
+    }
+}

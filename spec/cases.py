@@ -1,0 +1,777 @@
+"""The vectors of spec/vectors: what goes in. What comes out, reference.py computes.
+
+A case has a name, the rule that it is about, an operation with its inputs, what is expected, and why it is there.
+Bytes are hexadecimal, 64-bit words and bits of reals are "0x…" strings, so that no reader of JSON rounds them.
+"""
+
+import json
+import pathlib
+import random
+
+import reference as ref
+
+VECTORS = pathlib.Path(__file__).parent / "vectors"
+OPERATIONS = {}
+
+
+def operation(function):
+    OPERATIONS[function.__name__] = function
+    return function
+
+
+def case(name, rule, why, op, /, **inputs):
+    return {"name": name, "rule": rule, "why": why, "op": op, "inputs": inputs}
+
+
+def un(text):
+    return bytes.fromhex(text)
+
+
+def word(value):
+    return f"0x{value:016x}"
+
+
+def wide(text):
+    return int(text, 16)
+
+
+def fill(byte, size=32):
+    return bytes([byte] * size).hex()
+
+
+# ---------------------------------------------------------------- operations: inputs to expectation
+
+@operation
+def roundtrip(type, bytes):
+    """Decodes, encodes the same bytes; cut short at n, the error names the field: [n, path] from each n on."""
+    data, ends = un(bytes), []
+    assert ref.write(type, ref.decode(type, data)) == data
+    for n in range(len(data)):
+        try:
+            ref.decode(type, data[:n])
+        except ref.Malformed as error:
+            if not ends or ends[-1][1] != error.path:
+                ends.append([n, error.path])
+        else:
+            raise AssertionError("a prefix decodes")
+    return {"cut": ends}
+
+
+@operation
+def malformed(type, bytes):
+    try:
+        ref.decode(type, un(bytes))
+    except ref.Malformed as error:
+        return {"path": error.path}
+    raise AssertionError(f"{type} accepts {bytes}")
+
+
+@operation
+def hash(domain, parts):
+    digest = ref.tagged(domain, *map(un, parts))
+    return {"digest": digest.hex(), "number": word(ref.number(digest))}
+
+
+@operation
+def hash_bulk(domain, bytes_mod_251):
+    return {"digest": ref.bulk(domain, bytes(i % 251 for i in range(bytes_mod_251))).hex()}
+
+
+@operation
+def below(uniform, n):
+    return {"value": word(ref.below(wide(uniform), wide(n)))}
+
+
+@operation
+def stream(key, first, count):
+    words = ref.chacha8(un(key), first, count)
+    return {"words": words, "u64": [word(ref.chacha8_u64(un(key), i)) for i in range(3)]}
+
+
+@operation
+def sign(type, secret, run, body):
+    data = ref.envelope(un(secret), un(run), type, un(body))
+    digest = ref.signed_digest(ref.TAGS[type], un(run), un(body))
+    return {"tag": ref.TAGS[type], "signer": ref.public_key(un(secret)).hex(), "signed_digest": digest.hex(),
+            "envelope": data.hex(), "envelope_digest": ref.envelope_digest(data, type).hex()}
+
+
+@operation
+def verify(type, run, envelope):
+    try:
+        return {"signer": ref.verify_envelope(un(envelope), un(run), type)}
+    except ref.Malformed:
+        return {"refused": "malformed"}
+    except ref.Refused as refused:
+        return {"refused": str(refused)}
+
+
+@operation
+def key(public):
+    try:
+        ref.strong_key(un(public))
+    except ref.Refused:
+        return {"strong": False}
+    return {"strong": True}
+
+
+def numbered_leaves(count):
+    return [ref.merkle_leaf(i, bytes([i] * (i + 1))) for i in range(count)]
+
+
+@operation
+def tree(count):
+    """Leaf i holds i + 1 bytes of value i."""
+    leaves = numbered_leaves(count)
+    proofs = [[s.hex() for s in ref.merkle_prove(leaves, i)] for i in range(count)]
+    return {"leaves": [leaf.hex() for leaf in leaves], "root": ref.merkle_root(leaves).hex(), "proofs": proofs}
+
+
+@operation
+def proof(root, count, index, leaf, siblings):
+    try:
+        ref.merkle_verify(un(root), count, index, un(leaf), map(un, siblings))
+    except ref.Refused:
+        return {"accepted": False}
+    return {"accepted": True}
+
+
+@operation
+def dataset(manifest, bytes_mod_251, sequence):
+    """`manifest` with this size and sequence; its other fields do not matter."""
+    data = bytes(i % 251 for i in range(bytes_mod_251))
+    count = ref.window_count(len(data), sequence)
+    return {"root": ref.data_root(data).hex(), "windows": count, "last_window": [(count - 1) * sequence, count * sequence]}
+
+
+@operation
+def manifest(bytes):
+    ref.decode("Manifest", un(bytes))
+    return {"run": ref.tagged("run", un(bytes)).hex()}
+
+
+@operation
+def record(bytes):
+    ref.decode("Record", un(bytes))
+    return {"head": ref.tagged("ledger", un(bytes)).hex()}
+
+
+@operation
+def evidence(bytes):
+    ref.decode("Evidence", un(bytes))
+    return {"name": ref.tagged("evidence", un(bytes)).hex()}
+
+
+@operation
+def layout(model):
+    shape = ref.decode("Model", un(model))
+    blocks, chunks = ref.layout(shape)
+    return {"tensors": ref.tensors(shape), "blocks": blocks, "chunks": chunks}
+
+
+@operation
+def state(step, beta_powers, exponents, vectors):
+    """`vectors` are parameters, first and second moments: [length, f32 bits of value 0, added for each next one]."""
+    expand = lambda count, first, stride: [first + i * stride for i in range(count)]
+    hashed = [ref.vector_root(expand(*vector)).hex() for vector in vectors]
+    roots = [step, *map(wide, beta_powers), ref.exponents_hash(exponents).hex(), *hashed]
+    return {"exponents": roots[3], "vectors": hashed, "root": ref.state_root(roots).hex()}
+
+
+@operation
+def contribution(model, multiplier):
+    """Q[c] = (c·multiplier mod 8191) − 4095."""
+    shape = ref.decode("Model", un(model))
+    size = ref.layout(shape)[0][-1][1]
+    return {"root": ref.commitment_root(shape, [c * multiplier % 8191 - 4095 for c in range(size)]).hex()}
+
+
+@operation
+def seed(run, round, state):
+    return {"seed": ref.round_seed(un(run), round, un(state)).hex()}
+
+
+@operation
+def calibration(run):
+    """ASSIGN-2"""
+    return {"seed": ref.round_seed(un(run), 2**32 - 1, bytes(32)).hex()}
+
+
+@operation
+def windows(seed, slot, seats, position, count, windows):
+    leaf = slot + seats * position
+    return {"leaf": leaf, "windows": ref.windows(un(seed), leaf, count, windows)}
+
+
+@operation
+def parts(model, seed, aggregators):
+    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators)}
+
+
+@operation
+def reassign(seed, part, failed, aggregators):
+    return {"order": ref.reassignment(un(seed), part, failed, aggregators)}
+
+
+@operation
+def quantise(gradient, exponent, word):
+    return {"q": ref.quantise(wide(gradient), exponent, wide(word))}
+
+
+@operation
+def dither(seed, leaf, first, count):
+    return {"words": ref.dither(un(seed), leaf, first, count)}
+
+
+@operation
+def exponent(rms, grid_bits, fallback, last):
+    wanted = ref.exponent_of(wide(rms), grid_bits, fallback)
+    return {"wanted": wanted, "next": ref.step_exponent(last, wanted)}
+
+
+@operation
+def loss(mean):
+    return {"fixed": ref.fixed_loss(wide(mean))}
+
+
+@operation
+def points(freeze):
+    return {"points": list(map(word, ref.points(un(freeze))))}
+
+
+@operation
+def fingerprint(points, offset, q):
+    return {"fingerprint": list(map(word, ref.fingerprint(list(map(wide, points)), q, offset)))}
+
+
+@operation
+def fingerprint_rule(points, count, multiplier, shift):
+    """q[c] = (c·multiplier mod 2³²) − shift."""
+    q = [c * multiplier % 2**32 - shift for c in range(count)]
+    return {"fingerprint": list(map(word, ref.fingerprint(list(map(wide, points)), q)))}
+
+
+def terms_and_opening(secret, first_round, rounds, leaf_coins, kind, round, k):
+    leaves = ref.coin_leaves(un(secret), first_round, rounds, leaf_coins)
+    terms = {"root": ref.merkle_root(leaves).hex(), "first_round": first_round, "rounds": rounds, "leaf_coins": leaf_coins}
+    place = ref.coin_place(terms, kind, round, k)
+    opening = {"kind": kind, "round": round, "k": k, "coin": ref.coin(un(secret), kind, round, k).hex(),
+               "proof": {"siblings": [s.hex() for s in ref.merkle_prove(leaves, place)]}}
+    return terms, opening
+
+
+@operation
+def coin(secret, first_round, rounds, leaf_coins, kind, round, k):
+    terms, opening = terms_and_opening(secret, first_round, rounds, leaf_coins, kind, round, k)
+    return {"coin": opening["coin"], "terms": ref.write("CoinTerms", terms).hex(),
+            "opening": ref.write("CoinOpening", opening).hex()}
+
+
+@operation
+def open_coin(terms, opening):
+    try:
+        ref.verify_coin(ref.decode("CoinTerms", un(terms)), ref.decode("CoinOpening", un(opening)))
+    except ref.Refused:
+        return {"accepted": False}
+    return {"accepted": True}
+
+
+@operation
+def select(terms, opening, freeze, members, node_ppm):
+    value = un(ref.decode("CoinOpening", un(opening))["coin"])
+    return {"selected": [ref.selects(value, un(freeze), un(member), node_ppm) for member in members]}
+
+
+@operation
+def draw(terms, opening, freeze, table, m, a):
+    value = un(ref.decode("CoinOpening", un(opening))["coin"])
+    return {"positions": ref.draw(value, un(freeze), un(table), m, a)}
+
+
+@operation
+def table(salt, rows):
+    return {"seal": ref.tagged("table", un(salt), un(rows)).hex()}
+
+
+@operation
+def results(salt, results):
+    return {"seal": ref.tagged("results", un(salt), un(results)).hex()}
+
+
+@operation
+def weights(m, cap_ppm):
+    return {"weights": ref.weights(m, cap_ppm)}
+
+
+@operation
+def block(rule, radius, iterations, m, weights, q):
+    values, factors = ref.aggregate(rule, q, m, weights, wide(radius), iterations)
+    bits = lambda f: word(int.from_bytes(ref.struct.pack("<d", f), "little"))
+    return {"values": [f"0x{v:08x}" for v in values], "factors": list(map(bits, factors))}
+
+
+@operation
+def part(blocks):
+    return {"digest": ref.part_digest([[wide(v) for v in block] for block in blocks]).hex()}
+
+
+# ---------------------------------------------------------------- samples of every type
+
+class Sampler:
+    """Values whose bytes differ from field to field, so that two exchanged fields show."""
+
+    def __init__(self):
+        self.next = 0
+
+    def byte(self):
+        self.next = self.next % 120 + 1
+        return self.next
+
+    def value(self, kind, variant=None):
+        if isinstance(kind, str) and kind in ref.STRUCTS:
+            return {name: self.value(item) for name, item in ref.STRUCTS[kind].items()}
+        if isinstance(kind, str):
+            name = variant or list(ref.ENUMS[kind])[0]
+            payload = ref.ENUMS[kind][name]
+            return {name: None if payload is None else self.value(payload)}
+        form, *rest = kind
+        if form in ("int", "signed"):
+            return self.byte() * 256 ** (rest[0] - 1) + self.byte() if rest[0] > 1 else self.byte()
+        if form == "raw":
+            return bytes([self.byte()] * rest[0]).hex()
+        if form == "bytes":
+            return bytes([self.byte(), self.byte(), self.byte()]).hex()
+        if form == "pair":
+            return [self.value(item) for item in rest]
+        if form == "text":
+            return f"é{self.byte()}"
+        if form == "real":
+            return f"{0x3f000000 + self.byte():08x}"
+        if form == "list":
+            return [self.value(rest[0]), self.value(rest[0])]
+        if form == "bool":
+            return True
+        if form == "option":
+            return self.value(rest[0])
+        if form == "choice":
+            return rest[-1]
+        name, payload = rest[-1]
+        return name if payload is None else {name: self.value(payload)}
+
+
+def sample(kind, variant=None, **change):
+    value = Sampler().value(kind, variant)
+    value.update(change)
+    return ref.write(kind, value).hex()
+
+
+SMALL = dict(vocabulary=7, width=8, layers=2, heads=4, key_value_heads=2, hidden=12, sequence=16, tied=True,
+             rope_base="461c4000", norm_epsilon="3727c5ac", initial_scale="3ca3d70a")
+SMALL_MODEL = ref.write("Model", SMALL).hex()
+UNTIED_MODEL = ref.write("Model", {**SMALL, "tied": False, "layers": 1}).hex()
+BLOCKY = {**SMALL, "vocabulary": 1100, "width": 64, "hidden": 260, "layers": 1}
+BLOCKY_MODEL = ref.write("Model", BLOCKY).hex()
+RUN = fill(0x11)
+
+
+# ---------------------------------------------------------------- the families
+
+def family_codec():
+    for kind in ref.STRUCTS:
+        yield case(f"{kind}", "CODEC-1", "fields in another order or width", "roundtrip", type=kind, bytes=sample(kind))
+    for kind, variants in ref.ENUMS.items():
+        for variant in variants:
+            yield case(f"{kind}::{variant}", "CODEC-3", "variants counted otherwise", "roundtrip", type=kind,
+                       bytes=sample(kind, variant))
+    bad = lambda name, rule, why, kind, data: case(name, rule, why, "malformed", type=kind, bytes=data)
+    echo, commit, request = sample("Echo"), sample("Commit"), sample("AuditRequest", coin=None)
+    yield case("no coin", "CODEC-8", "an absent option takes one byte", "roundtrip", type="AuditRequest", bytes=request)
+    yield bad("trailing byte", "CODEC-10", "one value would have many encodings, and many hashes", "Echo", echo + "00")
+    yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
+    yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
+              commit[:-82] + "01" + commit[-80:])
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0e")
+    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "03")
+    yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
+    yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "DataQuery", "02" + "00" * 12)
+    yield bad("list over its bound", "CODEC-4", "a count is believed before its items", "Proof", ref.le(49, 4).hex() + fill(1, 49 * 32))
+    yield bad("list of 2³² − 1", "CODEC-4", "memory reserved on a stranger's word", "Freeze", fill(0, 36) + "ffffffff")
+    yield bad("bytes over their bound", "CODEC-5", "memory reserved on a stranger's word", "Signed", fill(2, 128) + "01004000")
+    yield bad("text over its bound", "CODEC-6", "the bound counts bytes, not characters", "Return",
+              "00" * 8 + "01000000" + ref.le(258, 4).hex() + "é".encode().hex() * 129)
+    for name, data in (("control", "0a"), ("delete", "7f"), ("C1 control", "c285"), ("cut UTF-8", "c3"),
+                       ("overlong UTF-8", "c0af"), ("surrogate", "eda080")):
+        yield bad(f"text: {name}", "CODEC-6", "a log or a terminal is steered, or one text has two encodings", "Return",
+                  "00" * 8 + "01000000" + ref.le(len(data) // 2, 4).hex() + data)
+    head = sample("Model")[:-24]
+    for name, bits in (("−0", "00000080"), ("NaN", "0000c07f"), ("signalling NaN", "010080ff"), ("infinity", "0000807f")):
+        yield bad(f"real: {name}", "CODEC-7", "equal settings with two run ids, or a poisoned computation", "Model",
+                  head + bits + "0000803f" * 2)
+    yield case("real: smallest", "CODEC-7", "subnormals are finite", "roundtrip", type="Model",
+               bytes=head + "01000000" + "0000803f" * 2)
+
+
+def family_hash():
+    for domain in ref.DOMAINS:
+        yield case(domain, "HASH-1", "a domain is spelled otherwise", "hash", domain=domain, parts=["6d7573746572"])
+    yield case("no part", "HASH-2", "the empty message", "hash", domain="run", parts=[])
+    yield case("empty part", "HASH-2", "an empty part still has a frame", "hash", domain="run", parts=[""])
+    yield case("ab, c", "HASH-2", "frames keep ab, c from a, bc", "hash", domain="run", parts=["6162", "63"])
+    yield case("a, bc", "HASH-2", "frames keep ab, c from a, bc", "hash", domain="run", parts=["61", "6263"])
+    for size in (0, 1, 64, 65, 1023, 1024, 1025, 2048, 3072, 3073, 5000, 8193):
+        yield case(f"bulk of {size}", "HASH-3", "BLAKE3's tree at the edges of blocks and chunks", "hash_bulk",
+                   domain="merkle-leaf", bytes_mod_251=size)
+    for uniform, n in ((0, 10), (2**64 - 1, 10), (2**63, 3), (2**64 - 1, 2**64 - 1), (12345678901234567890, 1), (7, 0)):
+        yield case(f"{uniform} below {n}", "HASH-5", "a remainder instead of the high half of the product", "below",
+                   uniform=word(uniform), n=word(n))
+    yield case("start", "HASH-6", "rounds, counter or word order", "stream", key=fill(0), first=0, count=20)
+    yield case("across refills", "HASH-6", "an implementation that buffers four blocks loses its place", "stream",
+               key=fill(0x5a), first=61, count=8)
+    yield case("far", "HASH-6", "a 32-bit counter wraps", "stream", key=fill(0x5a), first=2**36 - 2, count=5)
+
+
+def family_sign():
+    secret, run = fill(7), RUN
+    for kind in ("Echo", "Commit", "Leave"):
+        yield case(kind, "SIGN-1", "a tag, the run or the frame is missing from what is signed", "sign", type=kind,
+                   secret=secret, run=run, body=sample(kind))
+    good = ref.envelope(un(secret), un(run), "Echo", un(sample("Echo"))).hex()
+    forged = lambda name, why, data, kind="Echo", rule="SIGN-2", run=run: case(
+        name, rule, why, "verify", type=kind, run=run, envelope=data)
+    yield forged("good", "", good, rule="SIGN-6")
+    yield forged("another run", "a signature serves in two runs", good, run=fill(0x12), rule="SIGN-6")
+    yield forged("run replaced", "the run is claimed but not signed", fill(0x12) + good[64:], run=fill(0x12))
+    leave = ref.envelope(un(secret), un(run), "Leave", bytes(8)).hex()
+    yield forged("another kind", "a receipt passes for a commitment", good, kind="Leave")
+    yield forged("same shape, another kind", "kinds of one shape are told apart by the tag alone", leave, kind="Certificate")
+    flip = lambda place: good[:2 * place] + f"{int(good[2 * place:2 * place + 2], 16) ^ 1:02x}" + good[2 * place + 2:]
+    yield forged("signer changed", "", flip(40))
+    yield forged("R changed", "", flip(70))
+    yield forged("s changed", "", flip(100))
+    yield forged("body changed", "", flip(140))
+    data = un(good)
+    s = int.from_bytes(data[96:128], "little")
+    yield forged("s plus the order", "a second signature of the same message: its name is not unique",
+                 (data[:96] + ref.le(s + ref.ORDER, 32) + data[128:]).hex())
+    body = un(sample("Echo")) + b"\0"
+    yield forged("malformed body, well signed", "an author can sign anything; the decoder still decides",
+                 ref.envelope(un(secret), un(run), "Echo", body).hex(), rule="SIGN-6")
+    yield forged("trailing byte", "", good + "00", rule="SIGN-6")
+    weak_signer = IDENTITY_SIGNED(run)
+    yield forged("identity point as key", "under the identity point R = s·B verifies for every message", weak_signer, rule="SIGN-3")
+    yield case("a key", "SIGN-3", "", "key", public=ref.public_key(un(secret)).hex())
+    yield case("y = 2 is on no curve", "SIGN-3", "", "key", public="02" + "00" * 31)
+    for name, public in WEAK_KEYS.items():
+        yield case(f"weak: {name}", "SIGN-3", "one signature fits many messages", "key", public=public)
+
+
+def IDENTITY_SIGNED(run):
+    scalar = 12345
+    nonce = ref.compress(ref.times(scalar, ref.BASE))
+    return (un(run) + ref.IDENTITY + nonce + ref.le(scalar, 32) + ref.le(36, 4) + un(sample("Echo"))).hex()
+
+
+def small_order_points():
+    """Multiples of a point of order 8: the order of the base times a point of full order."""
+    for y in range(2, 100):
+        point = ref.decompress(ref.le(y, 32))
+        torsion = point and ref.times(ref.ORDER, point)
+        if torsion and ref.compress(ref.times(4, torsion)) != ref.IDENTITY:
+            return [ref.compress(ref.times(i, torsion)).hex() for i in range(8)]
+
+
+WEAK_KEYS = {f"{i} · a point of order 8": public for i, public in enumerate(small_order_points())}
+WEAK_KEYS["identity, y ≥ p"] = ref.le(ref.P + 1, 32).hex()
+WEAK_KEYS["order 4, y = p"] = ref.le(ref.P, 32).hex()
+WEAK_KEYS["identity, sign of zero set"] = ref.le(1 | 1 << 255, 32).hex()
+
+
+def family_merkle():
+    for count in (0, 1, 2, 3, 4, 5, 7, 8, 13, 33):
+        yield case(f"{count} leaves", "MERKLE-2", "odd levels, or the trees of none and one", "tree", count=count)
+    leaves = numbered_leaves(5)
+    root = ref.merkle_root(leaves)
+    prove = lambda name, rule, why, index=2, count=5, leaf=2, siblings=None, root=root: case(
+        name, rule, why, "proof", root=root.hex(), count=count, index=index, leaf=numbered_leaves(8)[leaf].hex(),
+        siblings=[s.hex() for s in (ref.merkle_prove(leaves, index % 5) if siblings is None else siblings)])
+    third = ref.merkle_prove(leaves, 2)
+    yield prove("good", "MERKLE-6", "")
+    yield prove("wrong index", "MERKLE-6", "a chunk is passed off as another one", index=3, siblings=third)
+    yield prove("wrong leaf", "MERKLE-6", "", leaf=3)
+    yield prove("wrong count", "MERKLE-4", "a root means two sizes", count=6, siblings=third)
+    yield prove("index past the end", "MERKLE-6", "", index=5, leaf=4)
+    yield prove("a sibling too many", "MERKLE-6", "proofs are not unique", siblings=third + [bytes(32)])
+    yield prove("a sibling too few", "MERKLE-6", "an inner node passes as a leaf", siblings=third[:-1])
+    yield prove("siblings exchanged", "MERKLE-6", "", siblings=third[::-1])
+    yield prove("last node, its twin spelled out", "MERKLE-3", "proofs are not unique", index=4, leaf=4,
+                siblings=[leaves[4]] + ref.merkle_prove(leaves, 4))
+    twice = leaves + [leaves[4]]
+    yield prove("duplicated last leaf", "MERKLE-4", "CVE-2012-2459: a list and its doubled tail share a root", index=5,
+                count=6, leaf=4, siblings=ref.merkle_prove(twice, 5))
+    node = ref.merkle_levels(leaves)[1][0]
+    yield case("inner node as leaf", "MERKLE-1", "second preimages across levels", "proof", root=root.hex(), count=3, index=0,
+               leaf=node.hex(), siblings=[s.hex() for s in ref.merkle_prove(leaves, 0)[1:]])
+    yield case("inner node as root", "MERKLE-4", "the top without its count", "proof",
+               root=ref.merkle_levels(leaves)[-1][0].hex(), count=5, index=2, leaf=leaves[2].hex(), siblings=[s.hex() for s in third])
+
+
+def family_dataset():
+    for size, sequence in ((2, 1), (4096, 128), (4097, 128), (16385, 128), (16384, 128), (10000, 4096)):
+        yield case(f"{size} bytes, windows of {sequence}", "DATA-2", "the last chunk is short; windows overlap by one byte",
+                   "dataset", manifest=sample("Manifest"), bytes_mod_251=size, sequence=sequence)
+
+
+def family_manifest():
+    changed = sample("Manifest", nonce=fill(0xff, 16))
+    yield case("sample", "CODEC-1", "two programs join two runs", "manifest", bytes=sample("Manifest"))
+    yield case("another nonce", "CODEC-1", "equal settings make one run", "manifest", bytes=changed)
+
+
+def family_ledger():
+    for variant in ref.ENUMS["Body"]:
+        body = Sampler().value("Body", variant)
+        data = ref.write("Record", {"height": 3, "previous": fill(5), "body": body}).hex()
+        yield case(f"record {variant}", "LEDGER-2", "heads differ: nobody agrees on R_t", "record", bytes=data)
+    for variant in ref.ENUMS["Evidence"]:
+        yield case(f"evidence {variant}", "AUDIT-9", "a ban names other evidence", "evidence", bytes=sample("Evidence", variant))
+
+
+def family_layout():
+    yield case("small, tied", "LAYOUT-1", "order or shape of tensors", "layout", model=SMALL_MODEL)
+    yield case("small, untied", "LAYOUT-1", "the head comes last", "layout", model=UNTIED_MODEL)
+    yield case("tensors beyond a block", "LAYOUT-2", "blocks and chunks that cross a tensor's end", "layout", model=BLOCKY_MODEL)
+
+
+def family_state():
+    one = 0x3f800000
+    yield case("small", "STATE-1", "order of the pieces", "state", step=3, beta_powers=[word(0x3fe0000000000000), word(1)],
+               exponents=[-9, -10, 100, -120], vectors=[[5, one, 1], [5, 1, 1], [5, 0, 0]])
+    yield case("two chunks", "STATE-2", "chunks of the state run across tensors, those of Q do not", "state", step=0,
+               beta_powers=[word(0)] * 2, exponents=[0], vectors=[[16385, one, 3], [1, 1 << 31, 0], [0, 0, 0]])
+
+
+def family_contribution():
+    yield case("small", "COMMIT-1", "the tree follows the layout's chunks", "contribution", model=SMALL_MODEL, multiplier=37)
+    yield case("tensors beyond a block", "COMMIT-1", "a chunk ends with its block", "contribution", model=BLOCKY_MODEL,
+               multiplier=4099)
+
+
+def family_assignment():
+    state, run = fill(0x22), RUN
+    for number in (0, 1, 2**32 - 1):
+        yield case(f"seed of round {number}", "ASSIGN-1", "everyone draws other data", "seed", run=run, round=number, state=state)
+    yield case("calibration", "ASSIGN-2", "first exponents differ", "calibration", run=run)
+    seed = ref.round_seed(un(run), 7, un(state)).hex()
+    for slot, seats, position, total in ((0, 1, 0, 1), (3, 4, 5, 1000), (255, 256, 255, 2**40), (1, 4, 0, 3)):
+        yield case(f"leaf {position} of slot {slot} of {seats}", "ASSIGN-3", "a member picks its data", "windows",
+                   seed=seed, slot=slot, seats=seats, position=position, count=6, windows=total)
+    for slots in ([], [4], [0, 1], [0, 1, 2, 5, 7], list(range(40))):
+        yield case(f"{len(slots)} aggregators", "ASSIGN-5", "values do not depend on it, addresses do", "parts",
+                   model=SMALL_MODEL, seed=seed, aggregators=slots)
+    yield case("large blocks", "ASSIGN-5", "ties go to the lowest block and part", "parts", model=BLOCKY_MODEL, seed=seed,
+               aggregators=[0, 1, 2])
+    for part, failed, slots in ((0, 2, [0, 1, 2, 5, 7]), (1, 2, [0, 1, 2, 5, 7]), (9, 4, [4]), (3, 9, [1, 2, 3])):
+        yield case(f"part {part} without {failed}", "ASSIGN-7", "the steward picks the next one", "reassign", seed=seed,
+                   part=part, failed=failed, aggregators=slots)
+
+
+def family_grid():
+    q = lambda name, why, gradient, exponent=0, dither="0x00000000": case(
+        name, "GRID-2", why, "quantise", gradient=f"0x{gradient:08x}", exponent=exponent, word=dither)
+    half, most = "0x80000000", "0xffffffff"
+    yield q("zero", "", 0)
+    yield q("−0 with most dither", "", 1 << 31, dither=most)
+    yield q("just below a half", "", 0x3f000000, dither="0x7fffffff")
+    yield q("a half", "", 0x3f000000, dither=half)
+    yield q("−¼ rounds down", "truncation instead of floor biases towards zero", 0xbe800000)
+    yield q("−¼ and most dither", "", 0xbe800000, dither=most)
+    yield q("low 8 bits of the word do not count", "a dither of 32 bits", 0x3f7fffff, dither="0x000000ff")
+    yield q("a tiny negative", "", 0x80000001, -149 + 29)
+    yield q("smallest subnormal, step 2^−120", "subnormals flushed to zero", 1, -120)
+    yield q("largest, step 2^100", "", 0x7f7fffff, 100)
+    yield q("saturates above", "", 0x7f7fffff)
+    yield q("saturates below", "", 0xff7fffff)
+    yield q("2²² is kept", "", 0x4a800000)
+    yield q("2²² with dither", "", 0x4a800000, dither=most)
+    yield q("just inside −2²²", "", 0xca7fffff, dither=half)
+    yield q("NaN", "a poisoned sum", 0x7fc00000, dither=most)
+    yield q("−infinity", "a poisoned sum", 0xff800000)
+    for i in range(12):
+        source = random.Random(i)
+        yield q(f"random {i}", "", source.getrandbits(31) % 0x43000000 + (i % 2 << 31), source.randint(-20, 4),
+                f"0x{source.getrandbits(32):08x}")
+    seed = fill(0x33)
+    yield case("dither", "GRID-1", "", "dither", seed=seed, leaf=5, first=0, count=18)
+    yield case("dither, later", "GRID-1", "position is the coefficient, not the call", "dither", seed=seed, leaf=5, first=63, count=4)
+    yield case("dither of another leaf", "GRID-1", "", "dither", seed=seed, leaf=2**33, first=0, count=2)
+    for name, rms, bits, last in (
+            ("one", 0x3ff0000000000000, 8, -8), ("just below one", 0x3fefffffffffffff, 8, -8),
+            ("zero", 0, 8, 3), ("subnormal", 1, 8, 3), ("smallest normal", 1 << 52, 8, 3),
+            ("negative", 0xbff0000000000000, 8, 3), ("NaN", 0x7ff8000000000000, 8, 3),
+            ("infinite", 0x7ff0000000000000, 8, 3), ("huge", 0x7fefffffffffffff, 1, 99), ("tiny", 0x3c00000000000000, 14, -20)):
+        yield case(f"exponent: {name}", "GRID-4", "a logarithm in the library instead of the exponent field", "exponent",
+                   rms=word(rms), grid_bits=bits, fallback=3, last=last)
+    for name, bits in (("zero", 0), ("−0", 1 << 63), ("2.5 units", 0x3e84000000000000), ("3.5 units", 0x3e8c000000000000),
+                       ("−2.5 units", 0xbe84000000000000), ("1.7 nats", 0x3ffb333333333333), ("NaN", 0x7ff8000000000000),
+                       ("infinite", 0x7ff0000000000000), ("2¹⁶ nats", 0x40f0000000000000), ("just below 2¹⁶", 0x40efffffffffffff),
+                       ("−2¹⁶", 0xc0f0000000000000), ("overflows", 0x7fefffffffffffff)):
+        yield case(f"loss: {name}", "GRID-6", "ties, or losses that are no numbers", "loss", mean=word(bits))
+
+
+def family_fingerprint():
+    freeze = fill(0x44)
+    for byte in (0, 0x44, 0xff):
+        yield case(f"points of {byte:02x}", "SKETCH-1", "0 and 1 are no points", "points", freeze=fill(byte))
+    at = list(map(word, ref.points(un(freeze))))
+    f = lambda name, why, q, offset=0, points=at: case(name, "SKETCH-2", why, "fingerprint", points=points, offset=offset, q=q)
+    yield f("of nothing", "", [])
+    yield f("of one", "r⁰ comes first", [5])
+    yield f("negatives", "a negative is p − |q|, not its 64-bit complement", [-1, -2, 3, -(2**31), 2**31 - 1])
+    yield f("a piece at 1", "", [-1, 7], 1)
+    yield f("a piece at 2³³ − 2", "offsets beyond 32 bits", [9, -9], 2**33 - 2)
+    yield f("adds to p", "results below p", [1, -1], points=[word(1), word(ref.GOLDILOCKS - 1)])
+    edge = [word(2), word(ref.GOLDILOCKS - 1)]
+    yield f("edge points", "", [-(2**31)] * 5 + [2**31 - 1] * 5, points=edge)
+    for count in (1023, 1024, 1025, 2500):
+        yield case(f"{count} large ones", "SKETCH-2", "sums that overflow before they are reduced", "fingerprint_rule",
+                   points=at, count=count, multiplier=2654435761, shift=2**31)
+
+
+def family_coins():
+    secret = fill(0x55)
+    shape = dict(secret=secret, first_round=10, rounds=3, leaf_coins=4)
+    for kind, number, k in (("Node", 10, 0), ("Leaf", 10, 0), ("Leaf", 11, 3), ("Node", 12, 0), ("Leaf", 12, 3)):
+        yield case(f"{kind} {number}/{k}", "COIN-2", "place in the tree", "coin", **shape, kind=kind, round=number, k=k)
+    yield case("the only one", "COIN-2", "a tree of one", "coin", secret=secret, first_round=0, rounds=1, leaf_coins=0,
+               kind="Node", round=0, k=0)
+    terms, opening = terms_and_opening(**shape, kind="Leaf", round=11, k=3)
+    pack = lambda terms, opening: dict(terms=ref.write("CoinTerms", terms).hex(), opening=ref.write("CoinOpening", opening).hex())
+    show = lambda name, why, terms=terms, opening=opening: case(name, "COIN-3", why, "open_coin", **pack(terms, opening))
+    yield show("good", "")
+    yield show("another coin", "a coin is chosen after the fact", opening={**opening, "coin": fill(1)})
+    yield show("of another round", "a coin serves twice", opening={**opening, "round": 12})
+    yield show("of another number", "a coin serves twice", opening={**opening, "k": 2})
+    yield show("as a node coin", "a coin serves twice", opening={**opening, "kind": "Node", "k": 0})
+    yield show("node coin 1", "another name of leaf coin 0", opening={**opening, "kind": "Node", "k": 1})
+    yield show("past the last number", "another name of the next round's node coin", opening={**opening, "k": 4})
+    yield show("before the first round", "", opening={**opening, "round": 9})
+    yield show("past the last round", "", opening={**opening, "round": 13})
+    yield show("another root", "", terms={**terms, "root": fill(1)})
+    yield show("another shape", "", terms={**terms, "leaf_coins": 5})
+    yield show("no rounds", "", terms={**terms, "rounds": 0})
+    yield show("too many coins", "", terms={**terms, "rounds": 2**22})
+    yield show("past the last round number", "", terms={**terms, "first_round": 2**32 - 2})
+    node = pack(*terms_and_opening(**shape, kind="Node", round=11, k=0))
+    members, freeze = [fill(i) for i in range(1, 13)], fill(0x66)
+    for ppm in (0, 1, 250_000, 500_000, 999_999, 1_000_000):
+        yield case(f"selects at {ppm} ppm", "COIN-4", "verifier and steward disagree on who is audited", "select", **node,
+                   freeze=freeze, members=members, node_ppm=ppm)
+    leaf = pack(terms, opening)
+    for m, a in ((1, 1), (8, 0), (8, 1), (8, 3), (8, 7), (8, 8), (8, 9), (256, 32), (2, 1)):
+        yield case(f"{a} of {m}", "COIN-5", "verifier and steward disagree on what is recomputed", "draw", **leaf,
+                   freeze=freeze, table=fill(0x77), m=m, a=a)
+
+
+def family_audit():
+    rows = [{"sketch": [5 << 40, 6], "loss": -7}, {"sketch": [2**64 - 1, 0], "loss": 2**40}]
+    kinds = {name: ref.STRUCTS["TableOpening"]["rows"] if name == "rows" else ref.STRUCTS["Verdict"]["results"] for name in ("rows", "results")}
+    results = [{"position": i, "row": row} for i, row in enumerate(rows)]
+    for count in (0, 1, 2):
+        yield case(f"table of {count}", "AUDIT-3", "the seal binds nothing", "table", salt=fill(0x88),
+                   rows=ref.write(kinds["rows"], rows[:count]).hex())
+        yield case(f"results of {count}", "AUDIT-5", "the seal binds nothing", "results", salt=fill(0x99),
+                   results=ref.write(kinds["results"], results[:count]).hex())
+
+
+def family_aggregation():
+    w = lambda name, m, cap, why="": case(name, "AGG-1", why, "weights", m=m, cap_ppm=cap)
+    yield w("equal", [3, 3, 3, 3, 3], 200_000)
+    yield w("one giant", [256, 1, 1, 1, 1, 1], 200_000, "the cap is a share of the capped total, not of the first one")
+    yield w("two giants", [200, 100, 3, 2, 1, 7, 9, 1], 200_000)
+    yield w("few members", [10, 1, 1], 200_000, "with n members nobody can stay below 1/n")
+    yield w("alone", [9], 1)
+    yield w("some absent", [5, 0, 7, 0, 90], 200_000, "who summed nothing is no member")
+    yield w("no cap", [1, 2, 3], 1_000_000)
+    yield w("none", [0, 0], 200_000)
+    yield w("nobody", [], 200_000)
+    yield w("primes", [2, 3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 256], 150_000, "flooring")
+    source = random.Random(5)
+    honest = [4, 4, 3, 8, 1]
+    q = [[source.randint(-50, 50) * m + 20 * m for _ in range(19)] for m in honest]
+    attacked = q[:4] + [[-10 * v for v in q[4]]]
+    equal, by_work = [65536] * 5, [m << 16 for m in honest]
+    b = lambda name, rule, why, values, weight, kind="CenteredClip", iterations=5, m=honest, radius="0x3fa00000": case(
+        name, rule, why, "block", rule=kind, radius=radius, iterations=iterations, m=m, weights=weight, q=values)
+    for kind in ("CenteredClip", "Mean", "Median"):
+        yield b(f"{kind}, honest", "AGG-3", "order of sums, contraction, rounding", q, by_work, kind)
+        yield b(f"{kind}, one flipped ×10", "AGG-3", "", attacked, equal, kind)
+    yield b("no iteration", "AGG-6", "", q, by_work, iterations=0)
+    yield b("one iteration", "AGG-6", "", q, by_work, iterations=1)
+    yield b("alone", "AGG-2", "s = 0 leaves v₀", q[:1], [65536], m=[4])
+    yield b("all alike", "AGG-5", "0/0", [q[0]] * 3, [65536] * 3, m=[4] * 3)
+    yield b("half alike", "AGG-5", "s = 0 leaves v₀ though others differ", [q[0]] * 3 + [q[1]], [65536] * 4, m=[4] * 4)
+    yield b("two of equal weight", "AGG-2", "the lower of two medians", q[:2], [65536] * 2, m=[4] * 2)
+    yield b("ties of weight", "AGG-2", "half is reached, not passed", q[:3], [3, 1, 2], m=honest[:3])
+    wide_q = [[source.randint(-(2**22), 2**22) for _ in range(300)] for _ in range(7)]
+    yield b("many coefficients", "AGG-4", "eight partial sums, also across strips", wide_q, [9, 8, 7, 6, 5, 4, 3], m=[1, 2, 3, 4, 5, 6, 7])
+    bits = lambda values: [f"0x{v:08x}" for v in values]
+    yield case("digest", "AGG-9", "", "part", blocks=[bits([0x3f800000, 0x80000000]), bits([1])])
+    yield case("digest, cut elsewhere", "AGG-9", "blocks are framed", "part", blocks=[bits([0x3f800000]), bits([0x80000000, 1])])
+    yield case("digest of nothing", "AGG-9", "", "part", blocks=[])
+
+
+FAMILIES = {name[len("family_"):]: family for name, family in list(globals().items()) if name.startswith("family_")}
+
+
+# ---------------------------------------------------------------- checking and writing
+
+def self_test():
+    """Known answers published with BLAKE3, RFC 8439, RFC 8032 and ChaCha8."""
+    assert ref.blake3(ref.IV, b"", 0).hex() == "af1349b9f5f9a1a6a0404dea36dcc9499bcb25c9adc112b7cc9a93cae41f3262"
+    context = "BLAKE3 2019-12-27 16:29:52 test vectors context"
+    assert ref.derive_key(context, b"").hex() == "2cc39783c223154fea8dfb7c1b1660f2ac2dcbd1c1de8277b0b0dd39b7e50d7d"
+    first = ref.struct.pack("<16I", *ref.chacha_block(bytes(32), 0, 20)).hex()
+    assert first.startswith("76b8e0ada0f13d90405d6ae55386bd28bdd219b8a08ded1aa836efcc8b770dc7")
+    first = ref.struct.pack("<16I", *ref.chacha_block(bytes(32), 0, 8)).hex()
+    assert first.startswith("3e00ef2f895f40d67f5bb8e81f09a5a12c840ec3ce9a7f3b181be188ef711a1e")
+    secret = un("9d61b19deffd5a60ba844af492ec2cc44449c5697b326919703bac031cae7f60")
+    public = un("d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a")
+    signature = ref.ed25519_sign(secret, b"")
+    assert ref.public_key(secret) == public and signature.hex().startswith("e5564300c360ac729086e2cc806e828a84877f1eb8e5d974")
+    ref.ed25519_verify(public, b"", signature)
+
+
+def answer(one):
+    return json.loads(json.dumps(OPERATIONS[one["op"]](**one["inputs"])))
+
+
+def write():
+    VECTORS.mkdir(exist_ok=True)
+    for name, family in FAMILIES.items():
+        written = [{**one, "expect": answer(one)} for one in family()]
+        lines = ",\n".join(json.dumps(one, ensure_ascii=False) for one in written)
+        (VECTORS / f"{name}.json").write_text(f'{{"family": "{name}", "cases": [\n{lines}\n]}}\n', encoding="utf-8")
+
+
+def check():
+    failures = 0
+    for path in sorted(VECTORS.glob("*.json")):
+        family = json.loads(path.read_text(encoding="utf-8"))
+        wrong = [one["name"] for one in family["cases"] if answer(one) != one["expect"]]
+        known = family["family"] == path.stem and path.stem in FAMILIES and family["cases"]
+        failures += len(wrong) + (not known)
+        print(f"{path.stem}: {len(family['cases']) - len(wrong)} of {len(family['cases'])} cases" + "".join(f"\n  wrong: {name}" for name in wrong))
+    lacking = [name for name in FAMILIES if not (VECTORS / f"{name}.json").exists()]
+    print("".join(f"{name}: no file\n" for name in lacking), end="")
+    return 1 if failures or lacking else 0
+
+
+def main(arguments):
+    if arguments not in (["--check"], ["--write"]):
+        print("python3 spec/reference.py --check | --write")
+        return 2
+    self_test()
+    print("known answers of BLAKE3, ChaCha and Ed25519: good")
+    if arguments == ["--write"]:
+        write()
+    return check()

@@ -1,0 +1,861 @@
+#!/usr/bin/env python3
+"""The rules of Muster, once more, in plain Python: slow, readable, one function a rule.
+
+    python3 spec/reference.py --check     recomputes every vector in spec/vectors
+    python3 spec/reference.py --write     writes them anew from spec/cases.py
+
+Only the standard library. Nothing here is shared with the Rust crates: where both agree, a rule was understood twice.
+A docstring starts with the id of its rule in the chapters beside this file.
+"""
+
+import hashlib
+import json
+import math
+import pathlib
+import struct
+import sys
+
+U32, U64 = 2**32 - 1, 2**64 - 1
+
+
+class Refused(Exception):
+    """What a reader must not accept; carries the reason."""
+
+
+class Malformed(Refused):
+    """Bytes that are not the one encoding of a value; carries the path of the field."""
+
+    def __init__(self, path):
+        super().__init__("malformed")
+        self.path = path
+
+
+# ---------------------------------------------------------------- BLAKE3, derive-key mode (blake3.pdf, section 2)
+
+IV = [0x6A09E667, 0xBB67AE85, 0x3C6EF372, 0xA54FF53A, 0x510E527F, 0x9B05688C, 0x1F83D9AB, 0x5BE0CD19]
+PERMUTATION = [2, 6, 3, 10, 7, 0, 4, 13, 1, 11, 12, 5, 9, 14, 15, 8]
+LANES = [(0, 4, 8, 12), (1, 5, 9, 13), (2, 6, 10, 14), (3, 7, 11, 15),
+         (0, 5, 10, 15), (1, 6, 11, 12), (2, 7, 8, 13), (3, 4, 9, 14)]
+CHUNK_START, CHUNK_END, PARENT, ROOT, DERIVE_CONTEXT, DERIVE_MATERIAL = 1, 2, 4, 8, 32, 64
+
+
+def blake3_compress(chaining, block, counter, length, flags):
+    words = list(struct.unpack("<16I", block.ljust(64, b"\0")))
+    v = chaining + IV[:4] + [counter & U32, counter >> 32, length, flags]
+    for _ in range(7):
+        for lane, (a, b, c, d) in enumerate(LANES):
+            for word, turns in ((words[2 * lane], (16, 12)), (words[2 * lane + 1], (8, 7))):
+                v[a] = (v[a] + v[b] + word) & U32
+                x = v[d] ^ v[a]
+                v[d] = (x >> turns[0] | x << 32 - turns[0]) & U32
+                v[c] = (v[c] + v[d]) & U32
+                x = v[b] ^ v[c]
+                v[b] = (x >> turns[1] | x << 32 - turns[1]) & U32
+        words = [words[place] for place in PERMUTATION]
+    return [v[i] ^ v[i + 8] for i in range(8)]
+
+
+def blake3(key, data, flags):
+    """The 32-byte hash of `data` under eight key words."""
+    def subtree(start, data, root):
+        if len(data) <= 1024:
+            blocks = [data[i:i + 64] for i in range(0, len(data), 64)] or [b""]
+            chaining = key
+            for i, block in enumerate(blocks):
+                mark = (CHUNK_START if i == 0 else 0) | (CHUNK_END | root if i == len(blocks) - 1 else 0)
+                chaining = blake3_compress(chaining, block, start, len(block), flags | mark)
+            return chaining
+        chunks = (len(data) - 1) // 1024
+        left = 1 << (chunks.bit_length() - 1)  # the largest power of two that leaves something to the right
+        cut = left * 1024
+        both = subtree(start, data[:cut], 0) + subtree(start + left, data[cut:], 0)
+        return blake3_compress(key, struct.pack("<16I", *both), 0, 64, flags | PARENT | root)
+    return struct.pack("<8I", *subtree(0, data, ROOT))
+
+
+def derive_key(context, data):
+    key = list(struct.unpack("<8I", blake3(IV, context.encode(), DERIVE_CONTEXT)))
+    return blake3(key, data, DERIVE_MATERIAL)
+
+
+# ---------------------------------------------------------------- hashing (encoding.md)
+
+DOMAINS = ("run sign ledger round-seed windows dither aggregators initial state exponents merkle-leaf merkle-node "
+           "merkle-root sketch coin select draw table results evidence invitation channel part file").split()
+
+
+def le(number, size):
+    return number.to_bytes(size, "little")
+
+
+def tagged(domain, *parts):
+    """HASH-1, HASH-2: a hash of framed parts in a domain of its own."""
+    assert domain in DOMAINS, domain
+    return derive_key("muster 1 " + domain, b"".join(le(len(part), 8) + part for part in parts))
+
+
+def bulk(domain, data):
+    """HASH-3: a hash without frames, for data whose tail has a fixed length."""
+    assert domain in DOMAINS, domain
+    return derive_key("muster 1 " + domain, data)
+
+
+def number(digest):
+    """HASH-4: the first eight bytes of a hash, little-endian."""
+    return int.from_bytes(digest[:8], "little")
+
+
+def below(uniform, n):
+    """HASH-5: a uniform 64-bit number mapped to 0..n."""
+    return uniform * n >> 64
+
+
+def chacha8(key, first, count):
+    """HASH-6: words `first` and later of the ChaCha8 stream of a key, block counter from 0, nonce 0."""
+    words = []
+    for block in range(first // 16, (first + count + 15) // 16):
+        words += chacha_block(key, block, 8)
+    start = first % 16
+    return words[start:start + count]
+
+
+def chacha_block(key, counter, rounds):
+    start = [0x61707865, 0x3320646E, 0x79622D32, 0x6B206574, *struct.unpack("<8I", key), counter & U32, counter >> 32, 0, 0]
+    v = list(start)
+    for _ in range(rounds // 2):
+        for a, b, c, d in LANES:
+            for x, y, z, turn in ((a, b, d, 16), (c, d, b, 12), (a, b, d, 8), (c, d, b, 7)):
+                v[x] = (v[x] + v[y]) & U32
+                w = v[z] ^ v[x]
+                v[z] = (w << turn | w >> 32 - turn) & U32
+    return [(a + b) & U32 for a, b in zip(v, start)]
+
+
+def chacha8_u64(key, index):
+    """HASH-7: 64-bit number `index` of a stream is words 2·index and 2·index + 1, the lower half first."""
+    low, high = chacha8(key, 2 * index, 2)
+    return high << 32 | low
+
+
+# ---------------------------------------------------------------- canonical bytes (encoding.md)
+
+def schema():
+    """The types of the wire. A name stands for an entry, a tuple for something built in."""
+    digest, member, run, text = ("raw", 32), ("raw", 32), ("raw", 32), lambda most: ("text", most)
+    u8, u16, u32, u64, i16, i64 = ("int", 1), ("int", 2), ("int", 4), ("int", 8), ("signed", 2), ("signed", 8)
+    listed = lambda item, most: ("list", item, most)
+    maybe = lambda item: ("option", item)
+    sketch = ("pair", u64, u64)
+    signed = "Signed"
+    addresses = listed(text(256), 8)
+    profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
+    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch")
+    bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
+    roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
+    block_ids = listed(u32, 1024)
+    structs = {
+        "Manifest": dict(version=u16, name=text(64), organiser=member, steward=member, nonce=nonce, model="Model",
+                         profile=profile, data="Data", training="Training", optimiser="Optimiser",
+                         aggregation="Aggregation", audit="Audit", admission="Admission", timers="Timers",
+                         retention="Retention", delay=u8, exchange=u8, groups=u8),
+        "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, key_value_heads=u32, hidden=u32, sequence=u32,
+                      tied=("bool",), rope_base=("real",), norm_epsilon=("real",), initial_scale=("real",)),
+        "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64),
+        "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8),
+        "Optimiser": dict(rate=("real",), minimum_rate=("real",), warmup=u32,
+                          schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
+                          epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
+        "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median"), radius=("real",), iterations=u8, cap_ppm=u32),
+        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32),
+        "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
+        "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
+        "Retention": dict(contributions=u32, states=u32),
+        "Signed": dict(run=run, signer=member, signature=("raw", 64), body=("bytes", 4 << 20)),
+        "Proof": dict(siblings=listed(digest, 48)),
+        "CoinTerms": dict(root=digest, first_round=u32, rounds=u32, leaf_coins=u16),
+        "CoinOpening": dict(kind=kind, round=u32, k=u16, coin=digest, proof="Proof"),
+        "Invitation": dict(role=role, uses=u32, expires=u64, nonce=nonce),
+        "Enrol": dict(invitation=signed, addresses=addresses, coins=maybe("CoinTerms")),
+        "Return": dict(height=u64, addresses=addresses),
+        "Leave": dict(height=u64),
+        "Ticket": dict(run=run, steward=member, addresses=addresses, invitation=signed),
+        "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, leaves=u32, profile=profile, loss=i64,
+                       root=digest),
+        "CommitReceipt": dict(commit=digest, round=u32),
+        "Echo": dict(round=u32, freeze=digest),
+        "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
+        "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 256)),
+        "PartResult": dict(round=u32, part=u16, attempt=u8, inputs=bitmap, digest=digest),
+        "Record": dict(height=u64, previous=digest, body="Body"),
+        "Seat": dict(member=member, quota=u32),
+        "Freeze": dict(round=u32, state=digest, commits=listed(signed, 256)),
+        "Inputs": dict(round=u32, attempt=u8, parts=listed(bitmap, 256)),
+        "Reassign": dict(round=u32, parts=listed("Reassigned", 256)),
+        "Reassigned": dict(part=u16, aggregator=u16),
+        "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state=roots,
+                        seats=listed("Seat", 256)),
+        "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
+        "Rewind": dict(to=u32, state=roots, evidence=digest),
+        "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
+        "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
+        "ResultsSeal": dict(request=digest, table=digest, seal=digest),
+        "Row": dict(sketch=sketch, loss=i64),
+        "TableOpening": dict(request=digest, results=digest, salt=salt, rows=listed("Row", 256)),
+        "LeafResult": dict(position=u32, row="Row"),
+        "Verdict": dict(request=digest, opening=digest, coin="CoinOpening", salt=salt, results=listed("LeafResult", 32),
+                        total=sketch, finding=("tagged", ("Pass", None), ("Guilty", guilt))),
+        "Transcript": dict(freeze=signed, request=signed, table=signed, results=signed, opening=signed, verdict=signed),
+        "Equivocation": dict(first=signed, second=signed),
+        "Total": dict(freeze=signed, culprit=member),
+        "Certificate": dict(key=("raw", 32), expiry=u64),
+        "Follow": dict(height=u64, board=u64, notice=u64),
+        "News": dict(records=listed(signed, 256), newest=u64, board=u64, first_notice=u64, notices=listed("Notice", 256)),
+        "BlockData": dict(block=u32, chunks=listed(("bytes", 65536), 4), proofs=listed("Proof", 4)),
+        "PutBlocks": dict(round=u32, attempt=u8, blocks=listed("BlockData", 1024)),
+        "BlockQuery": dict(round=u32, blocks=block_ids),
+        "InputQuery": dict(round=u32, member=member, blocks=block_ids),
+        "StateOffer": dict(round=u32, roots=roots, exponents=listed(i16, 4096)),
+        "StateQuery": dict(round=u32, root=digest, vector=u8, first=u64, count=u32),
+        "DataQuery": dict(held_out=("bool",), first=u64, count=u32),
+    }
+    enums = {
+        "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
+                     Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
+                     Leave=signed, Rewind="Rewind", Close=digest),
+        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total"),
+        "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
+                       Verdict=signed, Return=signed, Leave=signed),
+        "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
+                        Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
+                        StateOffer=None, State="StateQuery", Data="DataQuery"),
+        "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
+                         Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer"),
+    }
+    return structs, enums
+
+
+STRUCTS, ENUMS = schema()
+TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "Echo": "echo", "Receipt": "receipt",
+        "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
+        "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
+        "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
+        "Certificate": "channel-certificate"}
+
+
+class Reader:
+    def __init__(self, data):
+        self.data, self.at = data, 0
+
+    def take(self, count):
+        if self.at + count > len(self.data):
+            raise Malformed([])
+        self.at += count
+        return self.data[self.at - count:self.at]
+
+    def integer(self, size):
+        return int.from_bytes(self.take(size), "little")
+
+    def length(self, most):
+        """CODEC-4: a length is refused before anything after it is read."""
+        length = self.integer(4)
+        if length > most:
+            raise Malformed([])
+        return length
+
+
+def within(step, kind, reader):
+    try:
+        return read(kind, reader)
+    except Malformed as error:
+        raise Malformed([step] + error.path) from None
+
+
+def read(kind, reader):
+    """CODEC-1 to CODEC-9: one value of a type, or Malformed with the path of the field."""
+    if isinstance(kind, str) and kind in STRUCTS:
+        return {name: within(f"{kind}.{name}", item, reader) for name, item in STRUCTS[kind].items()}
+    if isinstance(kind, str):
+        tag = within(f"{kind} tag", ("int", 1), reader)
+        variants = list(ENUMS[kind].items())
+        if tag >= len(variants):
+            raise Malformed([kind])
+        name, payload = variants[tag]
+        return {name: None if payload is None else within(f"{kind}::{name}", payload, reader)}
+    form, *rest = kind
+    if form == "int":
+        return reader.integer(rest[0])
+    if form == "signed":
+        return int.from_bytes(reader.take(rest[0]), "little", signed=True)
+    if form == "raw":
+        return reader.take(rest[0]).hex()
+    if form == "bytes":
+        return reader.take(reader.length(rest[0])).hex()
+    if form == "pair":
+        return [read(item, reader) for item in rest]
+    if form == "text":
+        return read_text(reader.take(reader.length(rest[0])))
+    if form == "real":
+        return read_real(reader.integer(4))
+    if form == "list":
+        return [within(f"[{i}]", rest[0], reader) for i in range(reader.length(rest[1]))]
+    tag = reader.integer(1)
+    if tag >= (2 if form in ("bool", "option") else len(rest)):
+        raise Malformed([])
+    if form == "bool":
+        return bool(tag)
+    if form == "option":
+        return read(rest[0], reader) if tag else None
+    if form == "choice":
+        return rest[tag]
+    assert form == "tagged"
+    name, payload = rest[tag]
+    return name if payload is None else {name: read(payload, reader)}
+
+
+def read_text(data):
+    """CODEC-6: UTF-8 without control characters (Unicode category Cc)."""
+    try:
+        text = data.decode("utf-8")
+    except UnicodeDecodeError:
+        raise Malformed([]) from None
+    if any(ord(c) < 32 or 127 <= ord(c) < 160 for c in text):
+        raise Malformed([])
+    return text
+
+
+def read_real(bits):
+    """CODEC-7: a finite f32 other than −0, as its bits."""
+    if bits >> 23 & 255 == 255 or bits == 1 << 31:
+        raise Malformed([])
+    return f"{bits:08x}"
+
+
+def write(kind, value):
+    """CODEC-1 to CODEC-9, the writer's side."""
+    if isinstance(kind, str) and kind in STRUCTS:
+        return b"".join(write(item, value[name]) for name, item in STRUCTS[kind].items())
+    if isinstance(kind, str):
+        (name, payload), = value.items()
+        tag = bytes([list(ENUMS[kind]).index(name)])
+        return tag if ENUMS[kind][name] is None else tag + write(ENUMS[kind][name], payload)
+    form, *rest = kind
+    if form == "int":
+        return le(value, rest[0])
+    if form == "signed":
+        return value.to_bytes(rest[0], "little", signed=True)
+    if form in ("raw", "bytes"):
+        return (le(len(value) // 2, 4) if form == "bytes" else b"") + bytes.fromhex(value)
+    if form == "pair":
+        return b"".join(write(item, part) for item, part in zip(rest, value))
+    if form == "text":
+        return le(len(value.encode()), 4) + value.encode()
+    if form == "real":
+        return le(int(value, 16), 4)
+    if form == "list":
+        return le(len(value), 4) + b"".join(write(rest[0], item) for item in value)
+    if form == "bool":
+        return bytes([value])
+    if form == "option":
+        return b"\0" if value is None else b"\1" + write(rest[0], value)
+    if form == "choice":
+        return bytes([rest.index(value)])
+    names = [name for name, _ in rest]
+    if isinstance(value, str):
+        return bytes([names.index(value)])
+    (name, payload), = value.items()
+    return bytes([names.index(name)]) + write(rest[names.index(name)][1], payload)
+
+
+def decode(kind, data):
+    """CODEC-10: a value fills its bytes exactly."""
+    reader = Reader(data)
+    value = read(kind, reader)
+    if reader.at != len(data):
+        raise Malformed(["Not all bytes read"])
+    return value
+
+
+def hashed(domain, kind, value):
+    return tagged(domain, write(kind, value))
+
+
+# ---------------------------------------------------------------- signatures (encoding.md; RFC 8032)
+
+P = 2**255 - 19
+ORDER = 2**252 + 27742317777372353535851937790883648493
+CURVE_D = -121665 * pow(121666, -1, P) % P
+
+
+def recover_x(y, sign):
+    square = (y * y - 1) * pow(CURVE_D * y * y + 1, -1, P) % P
+    x = pow(square, (P + 3) // 8, P)
+    if (x * x - square) % P:
+        x = x * pow(2, (P - 1) // 4, P) % P
+    if (x * x - square) % P or (x == 0 and sign):
+        return None
+    return P - x if x & 1 != sign else x
+
+
+def decompress(data):
+    y = int.from_bytes(data, "little")
+    sign, y = y >> 255, y & (2**255 - 1)
+    x = recover_x(y, sign) if y < P else None
+    return None if x is None else (x, y, 1, x * y % P)
+
+
+def compress(point):
+    x, y, z, _ = point
+    inverse = pow(z, -1, P)
+    x, y = x * inverse % P, y * inverse % P
+    return le(y | (x & 1) << 255, 32)
+
+
+def point_add(p, q):
+    a, b = (p[1] - p[0]) * (q[1] - q[0]) % P, (p[1] + p[0]) * (q[1] + q[0]) % P
+    c, d = 2 * p[3] * q[3] * CURVE_D % P, 2 * p[2] * q[2] % P
+    e, f, g, h = b - a, d - c, d + c, b + a
+    return e * f % P, g * h % P, f * g % P, e * h % P
+
+
+def times(scalar, point):
+    result = (0, 1, 1, 0)
+    while scalar:
+        if scalar & 1:
+            result = point_add(result, point)
+        point = point_add(point, point)
+        scalar >>= 1
+    return result
+
+
+BASE_Y = 4 * pow(5, -1, P) % P
+BASE = (recover_x(BASE_Y, 0), BASE_Y, 1, recover_x(BASE_Y, 0) * BASE_Y % P)
+IDENTITY = compress((0, 1, 1, 0))
+
+
+def sha512(*parts):
+    return int.from_bytes(hashlib.sha512(b"".join(parts)).digest(), "little")
+
+
+def key_of(secret):
+    half = int.from_bytes(hashlib.sha512(secret).digest()[:32], "little")
+    return half & (2**254 - 8) | 2**254, hashlib.sha512(secret).digest()[32:]
+
+
+def public_key(secret):
+    return compress(times(key_of(secret)[0], BASE))
+
+
+def ed25519_sign(secret, message):
+    scalar, prefix = key_of(secret)
+    public = compress(times(scalar, BASE))
+    r = sha512(prefix, message) % ORDER
+    nonce = compress(times(r, BASE))
+    return nonce + le((r + sha512(nonce, public, message) * scalar) % ORDER, 32)
+
+
+def strong_key(public):
+    """SIGN-3: a public key is the canonical encoding of a point whose order is not small."""
+    point = decompress(public)
+    if point is None or compress(times(8, point)) == IDENTITY:
+        raise Refused("bad-signature")
+    return point
+
+
+def ed25519_verify(public, message, signature):
+    """SIGN-2: the strict, cofactorless check."""
+    key = strong_key(public)
+    nonce, scalar = signature[:32], int.from_bytes(signature[32:], "little")
+    strong_key(nonce)
+    if scalar >= ORDER:
+        raise Refused("bad-signature")
+    negative = (P - key[0], key[1], 1, P - key[3])
+    expected = point_add(times(scalar, BASE), times(sha512(nonce, public, message) % ORDER, negative))
+    if compress(expected) != nonce:
+        raise Refused("bad-signature")
+
+
+def signed_digest(tag, run, body):
+    """SIGN-1: what a signature covers."""
+    return tagged("sign", tag.encode(), run, body)
+
+
+def envelope(secret, run, kind, body):
+    """SIGN-4: a signed message as bytes."""
+    signature = ed25519_sign(secret, signed_digest(TAGS[kind], run, body))
+    return run + public_key(secret) + signature + le(len(body), 4) + body
+
+
+def verify_envelope(data, run, kind):
+    """SIGN-6: run, key, signature, encoding, in this order."""
+    signed = decode("Signed", data)
+    if bytes.fromhex(signed["run"]) != run:
+        raise Refused("wrong-run")
+    body = bytes.fromhex(signed["body"])
+    digest = signed_digest(TAGS[kind], run, body)
+    ed25519_verify(bytes.fromhex(signed["signer"]), digest, bytes.fromhex(signed["signature"]))
+    decode(kind, body)
+    return signed["signer"]
+
+
+def envelope_digest(data, kind):
+    """SIGN-5: the name of a signed message."""
+    return tagged("sign", TAGS[kind].encode(), data)
+
+
+# ---------------------------------------------------------------- Merkle trees (merkle.md)
+
+def merkle_leaf(index, data):
+    """MERKLE-1"""
+    return bulk("merkle-leaf", data + le(index, 8))
+
+
+def merkle_levels(leaves):
+    """MERKLE-2, MERKLE-3: the levels from the leaves up; an odd level pairs its last node with itself."""
+    levels = [list(leaves)]
+    while len(levels[-1]) > 1:
+        level = levels[-1] + levels[-1][-1:] * (len(levels[-1]) % 2)
+        levels.append([tagged("merkle-node", level[i], level[i + 1]) for i in range(0, len(level), 2)])
+    return levels
+
+
+def merkle_commit(count, top):
+    """MERKLE-4"""
+    return tagged("merkle-root", le(count, 8), top)
+
+
+def merkle_root(leaves):
+    top = merkle_levels(leaves)[-1][0] if leaves else bytes(32)
+    return merkle_commit(len(leaves), top)
+
+
+def merkle_prove(leaves, index):
+    """MERKLE-5: siblings, lowest first; a last node without a neighbour brings none."""
+    siblings = []
+    for level in merkle_levels(leaves)[:-1]:
+        if index ^ 1 < len(level):
+            siblings.append(level[index ^ 1])
+        index //= 2
+    return siblings
+
+
+def merkle_verify(root, count, index, leaf, siblings):
+    """MERKLE-6: count and index fix the shape; every sibling is used, none is left."""
+    if index >= count:
+        raise Refused("bad-proof")
+    siblings, top, width = list(siblings), leaf, count
+    while width > 1:
+        if index ^ 1 >= width:
+            pair = (top, top)
+        elif not siblings:
+            raise Refused("bad-proof")
+        else:
+            pair = (siblings.pop(0), top) if index & 1 else (top, siblings.pop(0))
+        top = tagged("merkle-node", *pair)
+        index, width = index // 2, (width + 1) // 2
+    if siblings or merkle_commit(count, top) != root:
+        raise Refused("bad-proof")
+
+
+# ---------------------------------------------------------------- data, layout, state (dataset.md, layout.md, state.md)
+
+def data_root(data):
+    """DATA-1"""
+    chunks = [data[i:i + 4096] for i in range(0, len(data), 4096)]
+    return merkle_root([merkle_leaf(i, chunk) for i, chunk in enumerate(chunks)])
+
+
+def window_count(size, sequence):
+    """DATA-3"""
+    return max(size - 1, 0) // sequence
+
+
+def cut(start, end, most):
+    return [(i, min(i + most, end)) for i in range(start, end, most)]
+
+
+def tensors(model):
+    """LAYOUT-1"""
+    width, hidden, vocabulary = model["width"], model["hidden"], model["vocabulary"]
+    key_value = width // model["heads"] * model["key_value_heads"]
+    shapes = [("model.embed_tokens", vocabulary, width)]
+    for layer in range(model["layers"]):
+        shapes += [(f"model.layers.{layer}.{name}", rows, columns) for name, rows, columns in (
+            ("input_layernorm", 1, width), ("self_attn.q_proj", width, width), ("self_attn.k_proj", key_value, width),
+            ("self_attn.v_proj", key_value, width), ("self_attn.o_proj", width, width),
+            ("post_attention_layernorm", 1, width), ("mlp.gate_proj", hidden, width), ("mlp.up_proj", hidden, width),
+            ("mlp.down_proj", width, hidden))]
+    shapes.append(("model.norm", 1, width))
+    if not model["tied"]:
+        shapes.append(("lm_head", vocabulary, width))
+    return [(name + ".weight", rows, columns) for name, rows, columns in shapes]
+
+
+def layout(model):
+    """LAYOUT-2, LAYOUT-3: blocks of at most 65,536 within a tensor, chunks of at most 16,384 within a block."""
+    blocks, chunks, offset = [], [], 0
+    for _, rows, columns in tensors(model):
+        blocks += cut(offset, offset + rows * columns, 65_536)
+        offset += rows * columns
+    for start, end in blocks:
+        chunks += cut(start, end, 16_384)
+    return blocks, chunks
+
+
+def vector_root(values):
+    """STATE-2: Merkle root over runs of 16,384 values of the flat vector; `values` are f32 bit patterns."""
+    runs = [values[start:end] for start, end in cut(0, len(values), 16_384)]
+    return merkle_root([merkle_leaf(i, b"".join(le(v, 4) for v in run)) for i, run in enumerate(runs)])
+
+
+def exponents_hash(exponents):
+    """STATE-3"""
+    return tagged("exponents", b"".join(e.to_bytes(2, "little", signed=True) for e in exponents))
+
+
+def state_root(roots):
+    """STATE-1: `roots` is step, β powers' bits, exponents, parameters, first and second moments."""
+    return hashed("state", STRUCTS["Rewind"]["state"], roots)
+
+
+# ---------------------------------------------------------------- assignment (assignment.md)
+
+def round_seed(run, number, state):
+    """ASSIGN-1"""
+    return tagged("round-seed", run, le(number, 4), state)
+
+
+def windows(seed, leaf, count, total):
+    """ASSIGN-3"""
+    return [below(number(tagged("windows", seed, le(leaf, 8), le(b, 4))), total) for b in range(count)]
+
+
+def parts(model, seed, aggregators):
+    """ASSIGN-5, ASSIGN-6: blocks of each part, and who reduces it."""
+    sizes = [end - start for start, end in layout(model)[0]]
+    count = min(len(aggregators), 256, len(sizes))
+    shares = [[] for _ in range(count)]
+    for block in sorted(range(len(sizes)), key=lambda b: (-sizes[b], b)) if count else []:
+        lightest = min(range(count), key=lambda p: (sum(sizes[b] for b in shares[p]), p))
+        shares[lightest].append(block)
+    drawn, key = list(aggregators), tagged("aggregators", seed)
+    for turn, last in enumerate(range(len(drawn) - 1, 0, -1)):
+        other = below(chacha8_u64(key, turn), last + 1)
+        drawn[last], drawn[other] = drawn[other], drawn[last]
+    return [{"blocks": sorted(share), "aggregator": slot} for share, slot in zip(shares, drawn)]
+
+
+def reassignment(seed, part, failed, aggregators):
+    """ASSIGN-7"""
+    others = [slot for slot in aggregators if slot != failed]
+    turn = below(number(tagged("aggregators", seed, le(part, 2))), len(others))
+    return others[turn:] + others[:turn]
+
+
+# ---------------------------------------------------------------- the grid (grid.md)
+
+def f32(bits):
+    return struct.unpack("<f", le(bits, 4))[0]
+
+
+def f64(bits):
+    return struct.unpack("<d", le(bits, 8))[0]
+
+
+def quantise(gradient, exponent, word):
+    """GRID-2: floor(g·2^−e + u), u the upper 24 bits of the word as a fraction."""
+    g = f32(gradient)
+    if not math.isfinite(g):
+        return 0
+    return min(max(math.floor(g * 2.0**-exponent + (word >> 8) / 2**24), -(2**22)), 2**22)
+
+
+def dither(seed, leaf, first, count):
+    """GRID-1: word c of the stream belongs to coefficient c."""
+    return chacha8(tagged("dither", seed, le(leaf, 8)), first, count)
+
+
+def exponent_of(rms, grid_bits, fallback):
+    """GRID-4: the exponent field of the rms, less grid_bits, clamped."""
+    field = rms >> 52
+    if not 1 <= field <= 2046:  # zero, subnormal, negative, infinite or not a number
+        return fallback
+    return min(max(field - 1023 - grid_bits, -120), 100)
+
+
+def step_exponent(last, wanted):
+    """GRID-5"""
+    return last + min(max(wanted - last, -1), 1)
+
+
+def fixed_loss(mean):
+    """GRID-6: nats as 2⁻²⁴ units, to nearest, ties to even."""
+    scaled = f64(mean) * 2**24
+    return round(scaled) if math.isfinite(scaled) and abs(scaled) < 2**40 else 2**40
+
+
+def commitment_root(model, q):
+    """COMMIT-1: Merkle root over the layout's chunks of Q."""
+    chunks = layout(model)[1]
+    data = lambda start, end: b"".join(v.to_bytes(4, "little", signed=True) for v in q[start:end])
+    return merkle_root([merkle_leaf(i, data(*chunk)) for i, chunk in enumerate(chunks)])
+
+
+def part_digest(blocks):
+    """AGG-9: what an aggregator signs; `blocks` are lists of f32 bit patterns."""
+    return tagged("part", *(b"".join(le(v, 4) for v in block) for block in blocks))
+
+
+# ---------------------------------------------------------------- fingerprints, coins (sketch.md, coins.md)
+
+GOLDILOCKS = 2**64 - 2**32 + 1
+
+
+def points(freeze):
+    """SKETCH-1"""
+    digest = tagged("sketch", freeze)
+    return [2 + below(int.from_bytes(digest[8 * j:8 * j + 8], "little"), GOLDILOCKS - 2) for j in (0, 1)]
+
+
+def fingerprint(at, q, offset=0):
+    """SKETCH-2: Σ q[c]·r^c modulo p."""
+    return [sum(v * pow(r, offset + c, GOLDILOCKS) for c, v in enumerate(q)) % GOLDILOCKS for r in at]
+
+
+COIN_KINDS = ("Node", "Leaf")
+
+
+def coin(secret, kind, round_number, k):
+    """COIN-1"""
+    return tagged("coin", secret, bytes([COIN_KINDS.index(kind)]), le(round_number, 4), le(k, 2))
+
+
+def coin_leaves(secret, first, rounds, leaf_coins):
+    """COIN-2: each round its node coin, then its leaf coins."""
+    kinds = [("Node", 0)] + [("Leaf", k) for k in range(leaf_coins)]
+    coins = [coin(secret, kind, first + past, k) for past in range(rounds) for kind, k in kinds]
+    return [merkle_leaf(place, value) for place, value in enumerate(coins)]
+
+
+def coin_place(terms, kind, round_number, k):
+    """COIN-2, COIN-3: where a coin stands; coins outside what was registered do not exist."""
+    if not 1 <= terms["rounds"] <= 2**32 - terms["first_round"] or terms["rounds"] * (1 + terms["leaf_coins"]) > 1 << 22:
+        raise Refused("rule")
+    past = round_number - terms["first_round"]
+    inside = 0 <= past < terms["rounds"] and (k == 0 if kind == "Node" else k < terms["leaf_coins"])
+    if not inside:
+        raise Refused("rule")
+    return past * (1 + terms["leaf_coins"]) + (0 if kind == "Node" else 1 + k)
+
+
+def verify_coin(terms, opening):
+    """COIN-3"""
+    place = coin_place(terms, opening["kind"], opening["round"], opening["k"])
+    count = terms["rounds"] * (1 + terms["leaf_coins"])
+    siblings = [bytes.fromhex(s) for s in opening["proof"]["siblings"]]
+    merkle_verify(bytes.fromhex(terms["root"]), count, place, merkle_leaf(place, bytes.fromhex(opening["coin"])), siblings)
+
+
+def selects(value, freeze, member, node_ppm):
+    """COIN-4"""
+    return number(tagged("select", value, freeze, member)) < node_ppm * 2**64 // 10**6
+
+
+def draw(value, freeze, table, m, a):
+    """COIN-5: a partial Fisher–Yates shuffle from the front; the first a, ascending."""
+    places = list(range(m))
+    if a >= m:
+        return places
+    for i in range(a):
+        other = i + below(number(tagged("draw", value, freeze, table, le(i, 4))), m - i)
+        places[i], places[other] = places[other], places[i]
+    return sorted(places[:a])
+
+
+def sealed(domain, salt, kind, items):
+    """AUDIT-3, AUDIT-5: a salted hash of a table or of results."""
+    return tagged(domain, salt, write(kind, items))
+
+
+# ---------------------------------------------------------------- aggregation (aggregation.md)
+
+def weights(m, cap_ppm):
+    """AGG-1: the largest cap C with C·10⁶ ≤ share·Σ min(unit, C)."""
+    units = [leaves << 16 for leaves in m]
+    share = max(cap_ppm, -(-10**6 // max(sum(1 for leaves in m if leaves), 1)))
+    fits = lambda cap: cap * 10**6 <= share * sum(min(unit, cap) for unit in units)
+    low, high = 0, max(units, default=0)
+    while low < high:
+        middle = (low + high + 1) // 2
+        low, high = (middle, high) if fits(middle) else (low, middle - 1)
+    return [min(unit, low) for unit in units]
+
+
+def weighted_median(values, weight):
+    """AGG-2: the smallest value at which the weights of it and all smaller ones reach half."""
+    reached = 0
+    for value, w in sorted(zip(values, weight), key=lambda pair: pair[0]):
+        reached += w
+        if 2 * reached >= sum(weight):
+            return value
+
+
+def ordered_sum(terms):
+    total = 0.0
+    for term in terms:
+        total += term
+    return total
+
+
+def inner(a, b):
+    """AGG-4: a product of two vectors, in eight partial sums."""
+    s = [0.0] * 8
+    for c, (x, y) in enumerate(zip(a, b)):
+        s[c % 8] += x * y
+    return ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+
+
+def combine(base, rows, k):
+    """AGG-7: base + Σ k_j (x_j − base), rounded to f32; as bit patterns."""
+    values = []
+    for c, b in enumerate(base):
+        shift = ordered_sum(kj * (row[c] - b) for kj, row in zip(k, rows))
+        values.append(int.from_bytes(struct.pack("<f", b + shift), "little"))
+    return values
+
+
+def centred_clip(rows, m, weight, c, iterations):
+    """AGG-3 to AGG-6"""
+    n = range(len(rows))
+    centre = [weighted_median(column, weight) for column in zip(*rows)]
+    y = [[x - v for x, v in zip(row, centre)] for row in rows]
+    gram = [[inner(y[max(i, j)], y[min(i, j)]) for j in n] for i in n]
+    residuals = [math.sqrt(m[i] * gram[i][i]) for i in n]
+    radius = c * weighted_median(residuals, weight)
+    k = [0.0] * len(rows)
+    factor = lambda r: radius / r if r > radius else 1.0
+    factors = [factor(r) for r in residuals]
+    for step in range(iterations if radius else 0):
+        if step:
+            h = [ordered_sum(k[j] * gram[i][j] for j in n) for i in n]
+            square = ordered_sum(k[j] * h[j] for j in n)
+            factors = [factor(math.sqrt(m[i] * max(gram[i][i] - 2.0 * h[i] + square, 0.0))) for i in n]
+        k = [w * f for w, f in zip(weight, factors)]
+        total = ordered_sum(k)
+        k = [value / total for value in k]
+    return combine(centre, rows, k), factors
+
+
+def aggregate(rule, q, m, weight, radius, iterations):
+    rows = [[v / leaves for v in row] for row, leaves in zip(q, m)]
+    if rule == "CenteredClip":
+        return centred_clip(rows, m, weight, f32(radius), iterations)
+    if rule == "Mean":
+        return combine(rows[0], rows, [w / float(sum(weight)) for w in weight]), [1.0] * len(rows)
+    medians = [weighted_median(column, weight) for column in zip(*rows)]
+    return combine(medians, [], []), [1.0] * len(rows)
+
+
+if __name__ == "__main__":
+    sys.path.insert(0, str(pathlib.Path(__file__).parent))
+    import cases
+    sys.exit(cases.main(sys.argv[1:]))

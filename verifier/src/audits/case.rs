@@ -1,0 +1,176 @@
+//! One audit: who is asked about what, and how far it has come.
+
+use std::sync::Arc;
+
+use muster_core::audit::table_sum;
+use muster_core::error::Reject;
+use muster_core::ids::{Block, Digest, MemberId, Round, RunId, Slot};
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::messages::audit::{
+    AuditRequest, Finding, FindingKind, LeafResult, Results, ResultsSeal, Rows, TableOpening, TableSeal, table_seal,
+};
+use muster_core::messages::record::Record;
+use muster_core::messages::round::Commit;
+use muster_core::messages::wire::Notice;
+use muster_core::sign::Signed;
+use muster_core::sketch::Fingerprint;
+use muster_replica::{Contact, contact};
+
+/// A frozen contribution, and where its integers can be had.
+#[derive(Debug)]
+pub struct Subject {
+    /// The freeze that holds it.
+    pub record: Signed<Record>,
+    /// R_t.
+    pub freeze: Digest,
+    /// What was committed.
+    pub commit: Commit,
+    /// By whom.
+    pub author: MemberId,
+    /// Blocks, and who may hold them: the aggregators of their part, then the author.
+    pub sources: Vec<(Vec<Block>, Vec<Contact>)>,
+}
+
+impl Subject {
+    /// The contribution of a slot; `None` when it has none, or nothing is frozen.
+    pub fn of(ledger: &Ledger, view: &RoundView, slot: Slot) -> Option<Self> {
+        let commitment = view.commitment(slot)?;
+        let author = contact(ledger, &commitment.author);
+        let sources = view.parts().iter().enumerate().map(|(part, plan)| {
+            let moved = view.aggregator(muster_core::ids::Part(part as u16)).map(|(slot, _)| slot);
+            let holders = [moved, Some(plan.aggregator)].into_iter().flatten();
+            let mut contacts: Vec<Contact> =
+                holders.filter_map(|slot| contact(ledger, &view.member_at(slot)?)).chain(author.clone()).collect();
+            contacts.dedup();
+            (plan.blocks.clone(), contacts)
+        });
+        Some(Self {
+            record: view.freeze()?.clone(),
+            freeze: view.freeze_digest()?,
+            commit: commitment.commit.clone(),
+            author: commitment.author,
+            sources: sources.collect(),
+        })
+    }
+
+    /// Round and slot: the order in which audits are worked on.
+    pub fn key(&self) -> (Round, Slot) {
+        (self.commit.round, self.commit.slot)
+    }
+}
+
+/// An audit in progress.
+pub(super) struct Case {
+    pub(super) subject: Arc<Subject>,
+    /// The request with its name. None: the member is not asked, all its leaves are recomputed.
+    pub(super) request: Option<(Signed<AuditRequest>, Digest)>,
+    pub(super) phase: Phase,
+    /// What the steward has yet to be told.
+    pub(super) owed: Option<Notice>,
+    /// An opening that came before this verifier, just restarted, had recomputed what it sealed.
+    pub(super) early: Option<Signed<TableOpening>>,
+    /// Leaves that were recomputed for a table with this seal.
+    pub(super) recomputed: Option<(Digest, Results)>,
+    /// Whether all leaves are to be recomputed, because the member was silent.
+    pub(super) distrusted: bool,
+}
+
+/// How far an audit has come.
+pub(super) enum Phase {
+    /// The member has yet to seal its table.
+    Asked,
+    /// The table is sealed; the drawn leaves are to be recomputed.
+    Drawn(Drawn),
+    /// The results are sealed; the member has yet to open its table.
+    Sealed(Sealed),
+    /// The table is open; the committed total is to be fetched.
+    Opened(Opened),
+    /// Something is wrong; a second opinion is to be had before it is said aloud.
+    Doubted(Doubt),
+    /// It was found right, or its author was expelled, or nothing more can be said.
+    Over {
+        /// Found right.
+        passed: bool,
+    },
+}
+
+#[derive(Clone)]
+pub(super) struct Drawn {
+    pub(super) table: Signed<TableSeal>,
+    pub(super) seal: Digest,
+    pub(super) positions: Vec<u32>,
+}
+
+#[derive(Clone)]
+pub(super) struct Sealed {
+    pub(super) drawn: Drawn,
+    pub(super) results: Signed<ResultsSeal>,
+    pub(super) salt: [u8; 32],
+    pub(super) computed: Results,
+}
+
+#[derive(Clone)]
+pub(super) struct Opened {
+    pub(super) sealed: Sealed,
+    pub(super) opening: Signed<TableOpening>,
+    pub(super) rows: Rows,
+}
+
+pub(super) struct Doubt {
+    pub(super) evidence: Box<muster_core::messages::audit::Evidence>,
+    pub(super) verdict: Option<Notice>,
+    pub(super) q: Option<Arc<Vec<i32>>>,
+}
+
+impl Case {
+    /// Leaves and total against the opened table, in the order in which a judge looks.
+    pub(super) fn finding(&self, opened: &Opened, total: Fingerprint) -> Finding {
+        let (sketch, loss) = table_sum(&opened.rows);
+        if loss != self.subject.commit.loss || sketch != total {
+            return Finding::Guilty(FindingKind::SumMismatch);
+        }
+        let differs = |result: &LeafResult| opened.rows.get(result.position as usize) != Some(&result.row);
+        if opened.sealed.computed.iter().any(differs) {
+            return Finding::Guilty(FindingKind::LeafMismatch);
+        }
+        Finding::Pass
+    }
+
+    /// Checks that a sealed table answers the request.
+    pub(super) fn check_table(&self, run: RunId, signed: &Signed<TableSeal>) -> Result<Digest, Reject> {
+        let table = signed.verify(run)?;
+        let subject = &self.subject;
+        require(table.author() == subject.author, "the audited member seals its table")?;
+        require(table.round == subject.commit.round && table.freeze == subject.freeze, "the table is of the asked round")?;
+        require(table.root == subject.commit.root, "the table is of the frozen commitment")?;
+        Ok(table.seal)
+    }
+
+    /// Checks that an opening opens the sealed table, after the results were sealed.
+    pub(super) fn check_opening(&self, run: RunId, sealed: &Sealed, signed: &Signed<TableOpening>) -> Result<Rows, Reject> {
+        let opening = signed.verify(run)?;
+        require(opening.author() == self.subject.author, "the audited member opens its table")?;
+        require(opening.results == sealed.results.digest(), "the opening names the sealed results")?;
+        require(table_seal(&opening.salt, &opening.rows) == sealed.drawn.seal, "the opening fits its seal")?;
+        require(opening.rows.len() == self.subject.commit.leaves as usize, "the table has a row for each leaf")?;
+        Ok(opening.into_inner().rows)
+    }
+
+    /// Whether it waits for nothing and nobody.
+    pub(super) fn is_over(&self) -> bool {
+        matches!(self.phase, Phase::Over { .. }) && !self.distrusted && self.owed.is_none()
+    }
+
+    /// Says its request once more, on a board that has never seen it; what was recomputed is kept.
+    pub(super) fn ask_again(&mut self) {
+        if let Some((request, _)) = &self.request {
+            self.owed = Some(Notice::Request(request.clone()));
+            self.phase = Phase::Asked;
+            self.early = None;
+        }
+    }
+}
+
+fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
+    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+}

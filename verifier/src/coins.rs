@@ -1,0 +1,61 @@
+//! This verifier's coins: looked at in private, shown once, and written down before they are shown.
+
+use std::sync::Arc;
+
+use muster_core::coins::{Coin, CoinKind, CoinOpening, CoinTree};
+use muster_core::ids::{Digest, Round, Slot};
+use muster_store::{Journal, StoreError};
+
+/// The coins of one run.
+pub struct Coins {
+    tree: CoinTree,
+    journal: Arc<Journal>,
+}
+
+impl Coins {
+    /// The coins of a registered tree, and where it is written down what was shown.
+    pub fn new(tree: CoinTree, journal: Arc<Journal>) -> Self {
+        Self { tree, journal }
+    }
+
+    /// A round's node coin, kept to ourselves; `None` outside the registered rounds.
+    pub fn node(&self, round: Round) -> Option<Coin> {
+        self.look(CoinKind::Node, round, 0)
+    }
+
+    /// The leaf coin of a slot, kept to ourselves; `None` outside the registered rounds and slots.
+    pub fn leaf(&self, round: Round, slot: Slot) -> Option<Coin> {
+        self.look(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot))
+    }
+
+    /// Shows the node coin together with R_t; `None` when it was shown with another one.
+    ///
+    /// # Errors
+    /// [`StoreError`] when this could not be written down: then nothing may be shown.
+    pub fn show_node(&self, round: Round, freeze: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+        self.show(CoinKind::Node, round, 0, freeze)
+    }
+
+    /// Shows the leaf coin of a slot for one sealed table; `None` when it was shown for another one, whose author
+    /// then knew the draw.
+    ///
+    /// # Errors
+    /// [`StoreError`] when this could not be written down: then nothing may be shown.
+    pub fn show_leaf(&self, round: Round, slot: Slot, table: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+        self.show(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot), table)
+    }
+
+    fn look(&self, kind: CoinKind, round: Round, k: u16) -> Option<Coin> {
+        self.tree.open(kind, round, k)?.verify(&self.tree.terms()).ok()
+    }
+
+    fn show(&self, kind: CoinKind, round: Round, k: u16, to: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+        let vote = match kind {
+            CoinKind::Node => "coin-node".to_owned(),
+            CoinKind::Leaf => format!("coin-leaf-{k}"),
+        };
+        let Some(opening) = self.tree.open(kind, round, k) else { return Ok(None) };
+        let stands = self.journal.put_vote(&vote, round, &to.0)?;
+        Ok((stands == to.0).then_some(opening))
+    }
+}
