@@ -16,7 +16,7 @@ use muster_core::messages::enrol::Ticket;
 use muster_replica::{BootstrapError, FollowError, PeerError};
 use muster_store::error::StoreError;
 
-pub use compute::{Honest, Labour, Summed, Work};
+pub use compute::{Honest, Labour, LeafSum, Summed, Work};
 pub use session::{join, join_as};
 
 /// How to take part.
@@ -80,7 +80,9 @@ impl JoinError {
     pub fn exit_code(&self) -> u8 {
         match self {
             Self::Banned { .. } | Self::Refused(_) => 1,
-            Self::Follow(FollowError::Misconduct(_) | FollowError::Diverged { .. } | FollowError::Genesis) => 1,
+            Self::Follow(
+                FollowError::Misconduct(_) | FollowError::Diverged { .. } | FollowError::Genesis,
+            ) => 1,
             Self::Environment(_) | Self::Store(_) | Self::Follow(FollowError::Store(_)) => 3,
             Self::Follow(FollowError::Steward(PeerError::Refused(_))) => 1,
             Self::Follow(FollowError::Steward(_)) => 4,

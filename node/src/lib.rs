@@ -1,1 +1,4 @@
-//! Placeholder.
+//! The Muster node and steward.
+
+pub mod join;
+pub mod progress;

@@ -5,9 +5,13 @@ use std::sync::{Mutex, PoisonError};
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, RunId};
-use muster_core::messages::audit::{AuditRequest, ResultsSeal, Row, Rows, TableOpening, TableSeal, table_seal};
+use muster_core::messages::audit::{
+    AuditRequest, ResultsSeal, Row, Rows, TableOpening, TableSeal, table_seal,
+};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::sketch::{fingerprint, points};
+
+use super::compute::LeafSum;
 
 /// Tables sealed and not yet opened, by request; the oldest goes when there are too many.
 const OPEN: usize = 1024;
@@ -33,7 +37,7 @@ impl Answers {
     }
 
     /// The rows of a contribution.
-    pub fn rows(freeze: &Digest, leaves: &[(Vec<i32>, i64)]) -> Option<Rows> {
+    pub fn rows(freeze: &Digest, leaves: &[LeafSum]) -> Option<Rows> {
         let points = points(freeze);
         let rows = leaves.iter().map(|(q, loss)| Row { sketch: fingerprint(points, q), loss: *loss });
         Rows::new(rows.collect()).ok()
@@ -51,8 +55,10 @@ impl Answers {
         let name = signed.digest();
         let salt = Hasher::new(Domain::TABLE).part(&self.secret).part(&name.0).finish().0;
         let seal = table_seal(&salt, &rows);
-        let table =
-            identity.sign(self.run, &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal });
+        let table = identity.sign(
+            self.run,
+            &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
+        );
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         sealed.insert(name, Sealed { verifier: request.author(), table: table.digest(), salt, rows });
         while sealed.len() > OPEN {
@@ -70,8 +76,12 @@ impl Answers {
             return None;
         }
         let held = sealed.remove(&results.request)?;
-        let opening =
-            TableOpening { request: results.request, results: signed.digest(), salt: held.salt, rows: held.rows };
+        let opening = TableOpening {
+            request: results.request,
+            results: signed.digest(),
+            salt: held.salt,
+            rows: held.rows,
+        };
         Some(identity.sign(self.run, &opening))
     }
 }

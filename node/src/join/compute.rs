@@ -10,6 +10,9 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
 
+/// The grid integers of a leaf, and its fixed-point loss.
+pub type LeafSum = (Vec<i32>, i64);
+
 /// What is to be computed.
 pub struct Work {
     /// The manifest.
@@ -36,12 +39,13 @@ pub struct Work {
 
 impl Work {
     /// One leaf of the slot: its grid integers and loss.
-    pub fn leaf(&self, arithmetic: &mut Exact, position: u32) -> (Vec<i32>, i64) {
+    pub fn leaf(&self, arithmetic: &mut Exact, position: u32) -> LeafSum {
         let leaf = assign::leaf(self.slot, self.seats, position);
         let training = &self.manifest.training;
         let indices = assign::windows(&self.seed, leaf, training.leaf_windows, self.manifest.windows());
         let sequence = self.manifest.model.sequence;
-        let windows: Vec<Vec<u32>> = indices.iter().map(|index| self.dataset.window(*index, sequence)).collect();
+        let windows: Vec<Vec<u32>> =
+            indices.iter().map(|index| self.dataset.window(*index, sequence)).collect();
         let job = LeafJob { state: &self.state, round_seed: self.seed, leaf, windows: &windows };
         let mut q = vec![0; self.state.parameters.len()];
         let loss = arithmetic.leaf(&self.manifest, &job, &mut q);
@@ -56,12 +60,12 @@ pub struct Summed {
     /// Sum of the losses.
     pub loss: i64,
     /// Each leaf with its loss, in order.
-    pub leaves: Vec<(Vec<i32>, i64)>,
+    pub leaves: Vec<LeafSum>,
 }
 
 impl Summed {
     /// The sum of leaves.
-    pub fn of(leaves: Vec<(Vec<i32>, i64)>) -> Self {
+    pub fn of(leaves: Vec<LeafSum>) -> Self {
         let mut q = vec![0i32; leaves.first().map_or(0, |(leaf, _)| leaf.len())];
         let mut loss = 0i64;
         for (leaf, own) in &leaves {

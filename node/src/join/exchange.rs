@@ -25,10 +25,17 @@ pub(super) async fn deliver(
 ) {
     let mut tasks = JoinSet::new();
     for (part, aggregator) in parts {
-        let (shared, peers, ledger, contribution) = (shared.clone(), peers.clone(), ledger.clone(), contribution.clone());
+        let (shared, peers, ledger, contribution) =
+            (shared.clone(), peers.clone(), ledger.clone(), contribution.clone());
         tasks.spawn(async move {
-            let given = deliver_part(&shared, &peers, &ledger, &contribution, (round, attempt, part, aggregator)).await;
-            given.inspect_err(|why| tracing::warn!("part {part} of round {round} was not delivered to {aggregator}: {why}")).ok()
+            let given =
+                deliver_part(&shared, &peers, &ledger, &contribution, (round, attempt, part, aggregator))
+                    .await;
+            given
+                .inspect_err(|why| {
+                    tracing::warn!("part {part} of round {round} was not delivered to {aggregator}: {why}")
+                })
+                .ok()
         });
     }
     let mut receipts: Vec<Signed<Receipt>> = Vec::new();
@@ -56,7 +63,8 @@ async fn deliver_part(
     let to = contact(ledger, &aggregator).ok_or("the aggregator is no member")?;
     for group in groups(layout, blocks) {
         let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
-        let blocks = List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
+        let blocks =
+            List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
         let put = PutBlocks { round, attempt, blocks };
         let answer = if aggregator == me {
             shared.take(ledger, me, put).map_err(|refuse| refuse.0)?.map_or(Response::Done, Response::Receipt)
@@ -81,7 +89,8 @@ pub(super) async fn reduce_part(
 ) {
     let run = ledger.run();
     let worker = shared.clone();
-    let reduced = tokio::task::spawn_blocking(move || reduce_here(&worker, &ledger, round, part, &inputs)).await;
+    let reduced =
+        tokio::task::spawn_blocking(move || reduce_here(&worker, &ledger, round, part, &inputs)).await;
     let digest = match reduced {
         Ok(Some(digest)) => digest,
         _ => {
@@ -95,7 +104,13 @@ pub(super) async fn reduce_part(
     }
 }
 
-fn reduce_here(shared: &Shared, ledger: &Ledger, round: Round, part: Part, inputs: &Bitmap) -> Option<muster_core::ids::Digest> {
+fn reduce_here(
+    shared: &Shared,
+    ledger: &Ledger,
+    round: Round,
+    part: Part,
+    inputs: &Bitmap,
+) -> Option<muster_core::ids::Digest> {
     let view = ledger.round(round)?;
     let layout = ledger.layout();
     let blocks = &view.parts().get(part.index())?.blocks;
@@ -115,7 +130,11 @@ fn reduce_here(shared: &Shared, ledger: &Ledger, round: Round, part: Part, input
 }
 
 /// Puts a contribution together from its blocks on disk, after a restart.
-pub(super) fn reassemble(ledger: &Ledger, root: &muster_core::ids::Digest, kept: &[muster_core::messages::wire::BlockData]) -> Option<Vec<i32>> {
+pub(super) fn reassemble(
+    ledger: &Ledger,
+    root: &muster_core::ids::Digest,
+    kept: &[muster_core::messages::wire::BlockData],
+) -> Option<Vec<i32>> {
     let layout = ledger.layout();
     let mut q = vec![0; layout.parameters()];
     let mut seen = std::collections::BTreeSet::new();

@@ -34,13 +34,22 @@ impl Intake {
     ///
     /// # Errors
     /// [`Reject`] when they are not of the frozen contribution, or not for this aggregator.
-    pub fn take(&self, view: &RoundView, me: &MemberId, sender: &MemberId, put: PutBlocks) -> Result<Option<Receipt>, Reject> {
+    pub fn take(
+        &self,
+        view: &RoundView,
+        me: &MemberId,
+        sender: &MemberId,
+        put: PutBlocks,
+    ) -> Result<Option<Receipt>, Reject> {
         let slot = view.slot_of(sender).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
-        let commitment = view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
+        let commitment =
+            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
         let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
         let part = Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16);
-        let mine = view.aggregator(part).filter(|(slot, attempt)| view.member_at(*slot) == Some(*me) && *attempt == put.attempt);
+        let mine = view
+            .aggregator(part)
+            .filter(|(slot, attempt)| view.member_at(*slot) == Some(*me) && *attempt == put.attempt);
         mine.ok_or(Reject::NotEntitled("deliver this part here"))?;
         let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
         let mut opened = Vec::with_capacity(put.blocks.len());
@@ -70,17 +79,24 @@ impl Intake {
     /// Writes a whole part down for audits, exhibits and restarts.
     fn keep(&self, round: Round, member: &MemberId, part: Part, data: &[Arc<(BlockData, Vec<i32>)>]) {
         let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
-        if let Err(error) = self.home.save_contribution(round, *member, part.0, &blocks) {
+        if let Err(error) = self.home.save_contribution(round, member, part.0, &blocks) {
             tracing::warn!("a part of round {round} could not be kept: {error}");
         }
     }
 
     /// One block with its integers, from memory or disk.
-    pub fn block(&self, round: Round, member: &MemberId, root: &muster_core::ids::Digest, block: Block) -> Option<Arc<(BlockData, Vec<i32>)>> {
-        if let Some(found) = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned()) {
+    pub fn block(
+        &self,
+        round: Round,
+        member: &MemberId,
+        root: &muster_core::ids::Digest,
+        block: Block,
+    ) -> Option<Arc<(BlockData, Vec<i32>)>> {
+        if let Some(found) = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned())
+        {
             return Some(found);
         }
-        let kept = self.home.load_contribution(round, *member).ok()?;
+        let kept = self.home.load_contribution(round, member).ok()?;
         let mut wanted = None;
         let mut opened = BTreeMap::new();
         for data in kept {

@@ -10,6 +10,8 @@ use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 
+use super::compute::LeafSum;
+
 /// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
 const LEAF_BYTES: usize = 256 << 20;
 
@@ -24,7 +26,7 @@ pub struct Contribution {
     /// The state that it was computed on, unless that is not at hand any more.
     pub state: Option<Arc<State>>,
     /// Each leaf with its loss, while there is room.
-    pub leaves: Mutex<Option<Vec<(Vec<i32>, i64)>>>,
+    pub leaves: Mutex<Option<Vec<LeafSum>>>,
 }
 
 impl Contribution {

@@ -33,7 +33,9 @@ impl Handler for Shared {
         let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
         let response = match request {
             Request::PutBlocks(put) => self.put(peer, put).await?,
-            Request::ResultBlocks(query) => self.results.answer(&query).ok_or_else(|| absent("these results"))?,
+            Request::ResultBlocks(query) => {
+                self.results.answer(&query).ok_or_else(|| absent("these results"))?
+            }
             Request::InputBlocks(query) => self.inputs(&query)?,
             _ => return Err(Refuse("a node does not answer this: ask the steward".into())),
         };
@@ -51,7 +53,12 @@ impl Shared {
     }
 
     /// Takes blocks; also the member's own for its own part.
-    pub(super) fn take(&self, ledger: &Ledger, sender: MemberId, put: PutBlocks) -> Result<Option<Signed<Receipt>>, Refuse> {
+    pub(super) fn take(
+        &self,
+        ledger: &Ledger,
+        sender: MemberId,
+        put: PutBlocks,
+    ) -> Result<Option<Signed<Receipt>>, Refuse> {
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
         let taken = self.intake.take(view, &self.identity.id(), &sender, put);
         let receipt = taken.map_err(|reject| Refuse(reject.to_string()))?;
@@ -60,9 +67,12 @@ impl Shared {
 
     /// Waits until the freeze, or the reassignment, of a round is known here too.
     async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Refuse> {
-        let known = |view: &RoundView| view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some());
+        let known = |view: &RoundView| {
+            view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
+        };
         let mut ledgers = self.ledger.clone();
-        let found = ledgers.wait_for(|ledger| ledger.round(round).is_some_and(known) || ledger.next_round() > round);
+        let found =
+            ledgers.wait_for(|ledger| ledger.round(round).is_some_and(known) || ledger.next_round() > round);
         match tokio::time::timeout(PATIENCE, found).await {
             Ok(Ok(ledger)) => Ok(ledger.clone()),
             _ => Err(absent("this round")),
@@ -80,7 +90,10 @@ impl Shared {
             let own = (query.member == self.identity.id()).then(|| self.own.round(query.round)).flatten();
             let data = match own {
                 Some(contribution) => contribution.block(ledger.layout(), *block),
-                None => self.intake.block(query.round, &query.member, &commitment.commit.root, *block).map(|entry| entry.0.clone()),
+                None => self
+                    .intake
+                    .block(query.round, &query.member, &commitment.commit.root, *block)
+                    .map(|entry| entry.0.clone()),
             };
             let data = data.ok_or_else(|| absent("this block"))?;
             bytes += data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();

@@ -19,14 +19,14 @@ use muster_core::sign::{Identity, Signed};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::serve;
-use muster_replica::{Contact, Event, Follower, Peers, Replica, Results, fetch_dataset, fetch_manifest};
+use muster_replica::{Contact, Event, Follower, Peers, Replica, fetch_dataset, fetch_manifest};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{oneshot, watch};
 
 use super::answers::Answers;
-use super::compute::{Honest, Labour, Summed, Work};
+use super::compute::{Honest, Labour, LeafSum, Summed, Work};
 use super::exchange::{deliver, reassemble, reduce_part};
 use super::intake::Intake;
 use super::own::{Contribution, Own};
@@ -93,7 +93,9 @@ impl Session {
         let bytes = manifest.data.bytes + manifest.data.held_out_bytes;
         let bar = progress.bytes("text", bytes);
         let folder = options.data_dir.join("data");
-        let dataset = fetch_dataset(&peers, &steward, &manifest.data, &folder, &mut |done| bar.set_position(done)).await?;
+        let dataset =
+            fetch_dataset(&peers, &steward, &manifest.data, &folder, &mut |done| bar.set_position(done))
+                .await?;
         bar.finish_and_clear();
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let journal = Arc::new(Journal::open(&home)?);
@@ -114,8 +116,22 @@ impl Session {
         let arithmetic = Arc::new(Mutex::new(arithmetic));
         let leaves = 0;
         Ok(Self {
-            options, labour, home, journal, shared, ledgers, follower, duties, answers, arithmetic, manifest, dataset,
-            addresses, progress, leaves, _server: server,
+            options,
+            labour,
+            home,
+            journal,
+            shared,
+            ledgers,
+            follower,
+            duties,
+            answers,
+            arithmetic,
+            manifest,
+            dataset,
+            addresses,
+            progress,
+            leaves,
+            _server: server,
         })
     }
 
@@ -226,7 +242,10 @@ impl Session {
     /// Shows the volunteer what counted.
     fn count(&mut self, round: Round) {
         let Some(view) = self.follower.ledger().round(round) else { return };
-        let mine = view.slot_of(&self.me()).filter(|slot| view.counted(*slot)).and_then(|slot| view.commitment(slot));
+        let mine = view
+            .slot_of(&self.me())
+            .filter(|slot| view.counted(*slot))
+            .and_then(|slot| view.commitment(slot));
         let counted = mine.map_or(0, |c| c.commit.leaves);
         self.leaves += u64::from(counted);
         let loss = muster_replica::archive::mean_loss(view);
@@ -240,12 +259,16 @@ impl Session {
         let ledger = self.follower.ledger();
         let Some(member) = ledger.member(&self.me()) else { return };
         let moved = member.addresses != self.addresses && member.standing == Standing::Active;
-        if !(member.standing == Standing::Away || moved) || !self.follower.in_step() || member.since >= ledger.height() {
+        if !(member.standing == Standing::Away || moved)
+            || !self.follower.in_step()
+            || member.since >= ledger.height()
+        {
             return;
         }
         let back = Return { height: ledger.height(), addresses: self.addresses.clone() };
         let notice = Notice::Return(self.identity().sign(ledger.run(), &back));
-        if let Err(error) = self.follower.peers().ask(self.follower.steward(), &Request::Notice(notice)).await {
+        if let Err(error) = self.follower.peers().ask(self.follower.steward(), &Request::Notice(notice)).await
+        {
             tracing::debug!("the return was not taken: {error}");
         }
     }
@@ -273,10 +296,21 @@ impl Session {
                         tracing::warn!("the contribution to round {round} is not here any more");
                         continue;
                     };
-                    tokio::spawn(deliver(self.shared.clone(), way.clone(), ledger.clone(), contribution, (round, attempt, parts)));
+                    tokio::spawn(deliver(
+                        self.shared.clone(),
+                        way.clone(),
+                        ledger.clone(),
+                        contribution,
+                        (round, attempt, parts),
+                    ));
                 }
                 Duty::Reduce { round, part, attempt, inputs } => {
-                    tokio::spawn(reduce_part(self.shared.clone(), way.clone(), ledger.clone(), (round, part, attempt, inputs)));
+                    tokio::spawn(reduce_part(
+                        self.shared.clone(),
+                        way.clone(),
+                        ledger.clone(),
+                        (round, part, attempt, inputs),
+                    ));
                 }
             }
         }
@@ -289,7 +323,7 @@ impl Session {
         }
         let commit: Signed<Commit> = decode(&self.journal.vote("commit", round).ok()??).ok()?;
         let commit = commit.verify(ledger.run()).ok()?.into_inner();
-        let kept = self.home.load_contribution(round, self.me()).ok()?;
+        let kept = self.home.load_contribution(round, &self.me()).ok()?;
         let q = reassemble(ledger, &commit.root, &kept)?;
         let tree = Commitment::new(ledger.layout(), &q);
         self.shared.own.put(Contribution { commit, q, tree, state: None, leaves: Mutex::new(None) });
@@ -359,7 +393,8 @@ impl Session {
             tracing::warn!("asked about round {}, which is not kept here any more", request.round);
             return;
         };
-        let (manifest, dataset, arithmetic) = (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
+        let (manifest, dataset, arithmetic) =
+            (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
         let (answers, shared) = (self.answers.clone(), self.shared.clone());
         let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
         tokio::spawn(async move {
@@ -387,7 +422,7 @@ fn recompute(
     dataset: Arc<Dataset>,
     seed: muster_core::ids::Digest,
     arithmetic: &Mutex<Exact>,
-) -> Option<Vec<(Vec<i32>, i64)>> {
+) -> Option<Vec<LeafSum>> {
     let commit = &held.commit;
     let work = Work {
         manifest,
@@ -420,7 +455,8 @@ impl Committing {
     fn commit(&self, mut work: Work) -> Result<Signed<Commit>, String> {
         let run = self.ledger.run();
         let voted = self.journal.vote("commit", work.round).map_err(|error| error.to_string())?;
-        let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(|r| r.to_string())?;
+        let voted: Option<Signed<Commit>> =
+            voted.map(|bytes| decode(&bytes)).transpose().map_err(|r| r.to_string())?;
         if let Some(signed) = &voted {
             let said = signed.verify(run).map_err(|reject| reject.to_string())?;
             work.quota = said.leaves;
@@ -445,10 +481,16 @@ impl Committing {
             root: tree.root(),
         };
         let me = &self.shared.identity;
-        let blocks = (0..layout.blocks().len() as u32).filter_map(|block| tree.block(layout, &q, Block(block)));
-        self.home.save_contribution(work.round, me.id(), OWN_PART, &blocks.collect::<Vec<_>>()).map_err(|e| e.to_string())?;
+        let blocks =
+            (0..layout.blocks().len() as u32).filter_map(|block| tree.block(layout, &q, Block(block)));
+        self.home
+            .save_contribution(work.round, &me.id(), OWN_PART, &blocks.collect::<Vec<_>>())
+            .map_err(|e| e.to_string())?;
         let signed = me.sign(run, &commit);
-        let first = self.journal.put_vote("commit", work.round, &encode(&signed)).map_err(|error| error.to_string())?;
+        let first = self
+            .journal
+            .put_vote("commit", work.round, &encode(&signed))
+            .map_err(|error| error.to_string())?;
         let signed: Signed<Commit> = decode(&first).map_err(|reject| reject.to_string())?;
         let leaves = Mutex::new(Some(leaves));
         self.shared.own.put(Contribution { commit, q, tree, state: Some(work.state), leaves });
@@ -472,27 +514,40 @@ fn check_disk(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
     let need = manifest.data.bytes + manifest.data.held_out_bytes + kept;
     if need > most << 30 {
         let need = need.div_ceil(1 << 30);
-        return Err(JoinError::Environment(format!("this run takes about {need} GiB of disk, --max-disk allows {most}")));
+        return Err(JoinError::Environment(format!(
+            "this run takes about {need} GiB of disk, --max-disk allows {most}"
+        )));
     }
     Ok(())
 }
 
 /// The arithmetic, proved by its known answers, and the initial state.
-async fn prepare(options: &Options, manifest: &Arc<Manifest>, dataset: &Arc<Dataset>) -> Result<(Exact, Replica), JoinError> {
-    let (manifest, dataset, threads, path) = (manifest.clone(), dataset.clone(), options.threads, options.path);
+async fn prepare(
+    options: &Options,
+    manifest: &Arc<Manifest>,
+    dataset: &Arc<Dataset>,
+) -> Result<(Exact, Replica), JoinError> {
+    let (manifest, dataset, threads, path) =
+        (manifest.clone(), dataset.clone(), options.threads, options.path);
     let made = tokio::task::spawn_blocking(move || {
         let mut arithmetic = Exact::new(threads, path)?;
         arithmetic.self_test()?;
         Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
     });
-    let made = made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
+    let made =
+        made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
     made.map_err(|misuse: muster_core::error::Misuse| JoinError::Environment(misuse.to_string()))
 }
 
 type Served = (Addresses, Option<oneshot::Sender<()>>);
 
 /// Listens if asked to; after a restart on the same port as before, so that others still find it.
-async fn listen(options: &Options, journal: &Journal, endpoint: Endpoint, shared: Arc<Shared>) -> Result<Served, JoinError> {
+async fn listen(
+    options: &Options,
+    journal: &Journal,
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+) -> Result<Served, JoinError> {
     let none = || List::new(Vec::new()).map_err(|misuse| JoinError::Environment(misuse.to_string()));
     let Some(wanted) = &options.listen else { return Ok((none()?, None)) };
     let before = journal.note("listened")?.and_then(|bytes| String::from_utf8(bytes).ok());
@@ -504,13 +559,16 @@ async fn listen(options: &Options, journal: &Journal, endpoint: Endpoint, shared
     let listener = match bound {
         Some(listener) => listener,
         None => Listener::bind(wanted, Admission::default()).await.map_err(|error| {
-            JoinError::Environment(format!("cannot listen on {wanted}: {error}; give another address with --listen"))
+            JoinError::Environment(format!(
+                "cannot listen on {wanted}: {error}; give another address with --listen"
+            ))
         })?,
     };
     let address = listener.local_addr();
     journal.put_note("listened", address.to_string().as_bytes())?;
     let advertised = options.advertise.clone().unwrap_or_else(|| address.to_string());
-    let text = Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
+    let text =
+        Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
     let (stop, stopped) = oneshot::channel::<()>();
     tokio::spawn(serve(listener, endpoint, shared, async move {
         let _ = stopped.await;

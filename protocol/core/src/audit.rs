@@ -8,7 +8,9 @@ use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Round, Slot};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
-use crate::messages::audit::{Equivocation, Evidence, FindingKind, Row, Rows, Total, Transcript, results_seal, table_seal};
+use crate::messages::audit::{
+    Equivocation, Evidence, FindingKind, Row, Rows, Total, Transcript, results_seal, table_seal,
+};
 use crate::messages::record::{Body, Record};
 use crate::messages::round::Commit;
 use crate::sign::Signed;
@@ -62,7 +64,11 @@ pub struct FrozenCommit {
 ///
 /// # Errors
 /// [`Reject`] when the record is not the steward's, is no freeze, or has no commitment of the member.
-pub fn frozen_commit(manifest: &Manifest, record: &Signed<Record>, member: &MemberId) -> Result<FrozenCommit, Reject> {
+pub fn frozen_commit(
+    manifest: &Manifest,
+    record: &Signed<Record>,
+    member: &MemberId,
+) -> Result<FrozenCommit, Reject> {
     let run = manifest.run();
     let record = record.verify(run)?;
     if record.author() != manifest.steward {
@@ -98,7 +104,8 @@ pub fn recompute(
 /// Sum of a table: fingerprint and loss.
 pub fn table_sum(rows: &Rows) -> (Fingerprint, i64) {
     let zero: (Fingerprint, i64) = ([0; 2], 0);
-    rows.iter().fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
+    rows.iter()
+        .fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
 }
 
 /// Decides evidence by re-executing it.
@@ -126,7 +133,12 @@ fn judge_equivocation(manifest: &Manifest, pair: &Equivocation) -> Result<Judgem
         return Ok(Judgement::NotGuilty("the two commitments are equal".into()));
     }
     let detail = format!("committed to {} and to {}", first.root, second.root);
-    Ok(Judgement::Guilty { culprit: first.author(), round: first.round, finding: FindingKind::Equivocation, detail })
+    Ok(Judgement::Guilty {
+        culprit: first.author(),
+        round: first.round,
+        finding: FindingKind::Equivocation,
+        detail,
+    })
 }
 
 fn judge_audit(
@@ -142,7 +154,10 @@ fn judge_audit(
     };
     let (sketch, loss) = table_sum(&rows);
     if loss != commit.loss {
-        return guilty(FindingKind::SumMismatch, format!("the table's losses add up to {loss}, committed is {}", commit.loss));
+        return guilty(
+            FindingKind::SumMismatch,
+            format!("the table's losses add up to {loss}, committed is {}", commit.loss),
+        );
     }
     let mut lacking = Vec::new();
     let points = sketch::points(&frozen.freeze);
@@ -178,7 +193,10 @@ fn judge_audit(
 }
 
 /// Checks signatures and order of a transcript; gives the contribution, the opened table and the drawn positions.
-fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<(FrozenCommit, Rows, Vec<u32>), Reject> {
+fn check_transcript(
+    manifest: &Manifest,
+    transcript: &Transcript,
+) -> Result<(FrozenCommit, Rows, Vec<u32>), Reject> {
     let run = manifest.run();
     let request = transcript.request.verify(run)?;
     let frozen = frozen_commit(manifest, &transcript.freeze, &request.target)?;
@@ -190,10 +208,17 @@ fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<(Fro
     let parties = table.author() == request.target && opening.author() == request.target;
     let parties = parties && results.author() == request.author() && verdict.author() == request.author();
     require(parties, "each step of an audit is signed by its party")?;
-    require(request.freeze == frozen.freeze && request.round == frozen.commit.round, "the request is of this freeze")?;
-    let chained = [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
+    require(
+        request.freeze == frozen.freeze && request.round == frozen.commit.round,
+        "the request is of this freeze",
+    )?;
+    let chained =
+        [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
     require(chained, "each step names the request")?;
-    require(table.freeze == frozen.freeze && table.root == frozen.commit.root, "the table is of this contribution")?;
+    require(
+        table.freeze == frozen.freeze && table.root == frozen.commit.root,
+        "the table is of this contribution",
+    )?;
     require(results.table == transcript.table.digest(), "the results name the sealed table")?;
     require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
     require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
@@ -221,8 +246,14 @@ fn judge_total(
     if root == commit.root && loss == commit.loss {
         return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));
     }
-    let detail = format!("the leaves give {root} with loss {loss}, committed is {} with {}", commit.root, commit.loss);
-    Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding: FindingKind::TotalMismatch, detail })
+    let detail =
+        format!("the leaves give {root} with loss {loss}, committed is {} with {}", commit.root, commit.loss);
+    Ok(Judgement::Guilty {
+        culprit: frozen.author,
+        round: commit.round,
+        finding: FindingKind::TotalMismatch,
+        detail,
+    })
 }
 
 /// Root and loss of a contribution, all leaves recomputed. `None` when windows are not at hand.
@@ -255,7 +286,11 @@ pub fn recompute_sum(
     Some((total, losses))
 }
 
-fn committed_total(manifest: &Manifest, frozen: &FrozenCommit, witness: &mut dyn Witness) -> Option<Vec<i32>> {
+fn committed_total(
+    manifest: &Manifest,
+    frozen: &FrozenCommit,
+    witness: &mut dyn Witness,
+) -> Option<Vec<i32>> {
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
     let layout = Layout::of(&manifest.model);
     (q.len() == layout.parameters() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)

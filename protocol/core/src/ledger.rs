@@ -17,8 +17,8 @@ use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
-use crate::messages::record::{Body, Rewind, Seats};
 use crate::messages::record::Record;
+use crate::messages::record::{Body, Rewind, Seats};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 

@@ -259,7 +259,11 @@ impl Manifest {
         self.model.check()?;
         self.check_training()?;
         self.check_audit()?;
-        require(self.delay == 0 && self.exchange == 0 && self.groups == 0, "delay, exchange, groups", "are reserved and must be 0")?;
+        require(
+            self.delay == 0 && self.exchange == 0 && self.groups == 0,
+            "delay, exchange, groups",
+            "are reserved and must be 0",
+        )?;
         let windows = self.windows();
         require(windows >= 1, "data.bytes", "must hold at least one window of model.sequence tokens")?;
         require(self.data.bytes <= limits::DATA_BYTES, "data.bytes", "is over the limit of 1 TiB")
@@ -292,14 +296,28 @@ impl Manifest {
         require(audit.node_ppm <= 1_000_000, "audit.node_ppm", "must be at most 1000000")?;
         let leaves = 1..=limits::AUDIT_LEAVES;
         require(leaves.contains(&usize::from(audit.leaves)), "audit.leaves", "must be 1 to 32")?;
-        require(audit.final_rounds <= self.retention.contributions, "audit.final_rounds", "must be within retention.contributions")?;
-        require(audit.final_rounds < self.retention.states, "audit.final_rounds", "must be below retention.states")?;
+        require(
+            audit.final_rounds <= self.retention.contributions,
+            "audit.final_rounds",
+            "must be within retention.contributions",
+        )?;
+        require(
+            audit.final_rounds < self.retention.states,
+            "audit.final_rounds",
+            "must be below retention.states",
+        )?;
         require(self.retention.states >= 2, "retention.states", "must be at least 2")?;
         require(self.admission.start_nodes >= 1, "admission.start_nodes", "must be at least 1")?;
         let most = self.admission.most_members;
-        require((1..=limits::MEMBERS).contains(&usize::from(most)), "admission.most_members", "must be 1 to 4096")?;
+        require(
+            (1..=limits::MEMBERS).contains(&usize::from(most)),
+            "admission.most_members",
+            "must be 1 to 4096",
+        )?;
         let timers = &self.timers;
-        let positive = [timers.commit, timers.part, timers.result, timers.audit, timers.final_audit].iter().all(|t| *t > 0);
+        let positive = [timers.commit, timers.part, timers.result, timers.audit, timers.final_audit]
+            .iter()
+            .all(|t| *t > 0);
         require(positive, "timers", "must all be positive")
     }
 }
@@ -310,12 +328,28 @@ impl Model {
     /// # Errors
     /// [`Misuse`] naming field and rule.
     pub fn check(&self) -> Result<(), Misuse> {
-        let positive = [self.vocabulary, self.width, self.layers, self.heads, self.key_value_heads, self.hidden, self.sequence];
+        let positive = [
+            self.vocabulary,
+            self.width,
+            self.layers,
+            self.heads,
+            self.key_value_heads,
+            self.hidden,
+            self.sequence,
+        ];
         require(positive.iter().all(|n| *n > 0), "model", "must have no zero size")?;
         require(positive.iter().all(|n| *n <= 1 << 20), "model", "must have no size above 2^20")?;
         require(self.width.is_multiple_of(self.heads), "model.heads", "must divide model.width")?;
-        require((self.width / self.heads).is_multiple_of(2), "model.heads", "must leave an even head width for rotary positions")?;
-        require(self.heads.is_multiple_of(self.key_value_heads), "model.key_value_heads", "must divide model.heads")?;
+        require(
+            (self.width / self.heads).is_multiple_of(2),
+            "model.heads",
+            "must leave an even head width for rotary positions",
+        )?;
+        require(
+            self.heads.is_multiple_of(self.key_value_heads),
+            "model.key_value_heads",
+            "must divide model.heads",
+        )?;
         require(self.sequence <= limits::SEQUENCE, "model.sequence", "is over the limit of 65536")?;
         require(self.layers <= 256, "model.layers", "is over the limit of 256")?;
         require(self.rope_base.value() >= 1.0, "model.rope_base", "must be at least 1")?;

@@ -65,7 +65,7 @@ impl Client {
             connection.send(request).await?;
             connection.receive_within(patience).await
         };
-        let response = time::timeout(patience*100, exchange).await;
+        let response = time::timeout(patience, exchange).await;
         let mut response = response.unwrap_or_else(|_| Err(failed(Cause::Timeout("an answer"))))?;
         let kind = response.pop();
         if kind == Some(GIVEN) {

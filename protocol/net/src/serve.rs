@@ -32,6 +32,12 @@ pub trait Handler: Send + Sync + 'static {
         peer: MemberId,
         request: Vec<u8>,
     ) -> impl Future<Output = Result<Vec<u8>, Refuse>> + Send;
+
+    /// A connection of `peer` was established; comes before its first request.
+    fn connected(&self, _peer: MemberId) {}
+
+    /// A connection of `peer` has ended; comes once for each [`Handler::connected`].
+    fn disconnected(&self, _peer: MemberId) {}
 }
 
 impl<F, A> Handler for F
@@ -95,6 +101,7 @@ async fn answer<H: Handler>(
         _ = stop.changed() => return Ok(()),
     };
     let peer = connection.peer();
+    let _presence = Presence::new(handler, peer);
     loop {
         let request = tokio::select! {
             request = connection.receive() => request?,
@@ -102,6 +109,22 @@ async fn answer<H: Handler>(
         };
         let answer = handler.handle(peer, request).await;
         connection.send(&response(answer)).await?;
+    }
+}
+
+/// Tells the handler of a connection while it lasts, however it ends.
+struct Presence<'a, H: Handler>(&'a H, MemberId);
+
+impl<'a, H: Handler> Presence<'a, H> {
+    fn new(handler: &'a H, peer: MemberId) -> Self {
+        handler.connected(peer);
+        Self(handler, peer)
+    }
+}
+
+impl<H: Handler> Drop for Presence<'_, H> {
+    fn drop(&mut self) {
+        self.0.disconnected(self.1);
     }
 }
 

@@ -19,9 +19,9 @@ use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::sign::Signed;
 use muster_core::state::Update;
-use muster_store::reading;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
+use muster_store::reading;
 
 use crate::reduce::reduce;
 use crate::replica::Replica;
@@ -104,7 +104,12 @@ impl Archive {
         manifest.check().map_err(|misuse| ReplayError::Wrong(format!("manifest.bin: {misuse}")))?;
         let dataset = Dataset::open(&folder.join("data"), &manifest.data)?;
         let records = read_ledger(&folder.join("ledger.bin"))?;
-        Ok(Self { folder: folder.to_owned(), manifest: Arc::new(manifest), records, dataset: Arc::new(dataset) })
+        Ok(Self {
+            folder: folder.to_owned(),
+            manifest: Arc::new(manifest),
+            records,
+            dataset: Arc::new(dataset),
+        })
     }
 
     /// Re-executes the whole run. `progress` is told the rounds done.
@@ -115,7 +120,8 @@ impl Archive {
         let mut replay = Replay::new(self, replica);
         for signed in &self.records {
             replay.step(signed)?;
-            if let Body::Outcome(outcome) = &signed.verify(self.manifest.run()).map_err(wrong("record"))?.body {
+            if let Body::Outcome(outcome) = &signed.verify(self.manifest.run()).map_err(wrong("record"))?.body
+            {
                 progress(outcome.round);
             }
         }
@@ -152,6 +158,9 @@ fn wrong<E: fmt::Display>(place: &str) -> impl Fn(E) -> ReplayError {
     move |error| ReplayError::Wrong(format!("{place}: {error}"))
 }
 
+/// For each slot, the sum of its factors weighted by coefficients, and that weight.
+type Factors = BTreeMap<Slot, (f64, f64)>;
+
 struct Replay<'a> {
     archive: &'a Archive,
     ledger: Ledger,
@@ -163,8 +172,11 @@ struct Replay<'a> {
 impl<'a> Replay<'a> {
     fn new(archive: &'a Archive, replica: Replica) -> Self {
         let run = archive.manifest.run();
-        let bodies = archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
-        let convicts = bodies.filter_map(|body| if let Body::Ban(ban) = body { Some(ban.culprit) } else { None }).collect();
+        let bodies =
+            archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
+        let convicts = bodies
+            .filter_map(|body| if let Body::Ban(ban) = body { Some(ban.culprit) } else { None })
+            .collect();
         let ledger = Ledger::new(archive.manifest.clone());
         Self { archive, ledger, replica, convicts, replayed: Replayed::default() }
     }
@@ -173,16 +185,24 @@ impl<'a> Replay<'a> {
         let place = format!("record {}", self.ledger.height());
         let record = self.ledger.apply(signed).map_err(wrong(&place))?;
         match &record.body {
-            Body::Open(roots) if *roots != self.replica.state().roots() => {
-                Err(ReplayError::Wrong(format!("{place}: the initial state is {}, sealed is {}", self.replica.state().root(), roots.root())))
-            }
+            Body::Open(roots) if *roots != self.replica.state().roots() => Err(ReplayError::Wrong(format!(
+                "{place}: the initial state is {}, sealed is {}",
+                self.replica.state().root(),
+                roots.root()
+            ))),
             Body::Outcome(outcome) => {
                 let view = self.ledger.round(outcome.round).cloned();
-                let view = view.ok_or_else(|| ReplayError::Wrong(format!("{place}: the round is not open")))?;
+                let view =
+                    view.ok_or_else(|| ReplayError::Wrong(format!("{place}: the round is not open")))?;
                 self.round(&view)?;
                 let root = self.replica.state().roots();
                 if root != outcome.state {
-                    let what = format!("round {} gives state {}, sealed is {}", outcome.round, root.root(), outcome.state.root());
+                    let what = format!(
+                        "round {} gives state {}, sealed is {}",
+                        outcome.round,
+                        root.root(),
+                        outcome.state.root()
+                    );
                     return Err(ReplayError::Wrong(what));
                 }
                 Ok(())
@@ -203,7 +223,8 @@ impl<'a> Replay<'a> {
             if !good {
                 bad.insert(slot);
             }
-            *self.replayed.leaves.entry(commitment.author).or_default() += u64::from(commitment.commit.leaves);
+            *self.replayed.leaves.entry(commitment.author).or_default() +=
+                u64::from(commitment.commit.leaves);
             contributions.insert(slot, q);
         }
         let (update, factors) = self.reduced(view, &contributions)?;
@@ -220,7 +241,8 @@ impl<'a> Replay<'a> {
     /// A counted contribution: recomputed, or a convict's exhibit when it is not what it should be.
     fn contribution(&mut self, view: &RoundView, slot: Slot) -> Result<(Vec<i32>, bool), ReplayError> {
         let place = format!("round {}, slot {slot}", view.round());
-        let commitment = view.commitment(slot).ok_or_else(|| ReplayError::Wrong(format!("{place}: no commitment")))?;
+        let commitment =
+            view.commitment(slot).ok_or_else(|| ReplayError::Wrong(format!("{place}: no commitment")))?;
         let (_, state) = self.replica.snapshot();
         let manifest = self.archive.manifest.clone();
         let sequence = manifest.model.sequence;
@@ -234,30 +256,46 @@ impl<'a> Replay<'a> {
         }
         let who = commitment.author;
         if !self.convicts.contains(&who) {
-            return Err(ReplayError::Wrong(format!("{place}: the contribution of {who} is not what the state and the text give, and it was never convicted")));
+            return Err(ReplayError::Wrong(format!(
+                "{place}: the contribution of {who} is not what the state and the text give, and it was never convicted"
+            )));
         }
         let exhibit = reading::exhibit(&self.archive.folder, view.round(), &who)?;
-        let exhibit = exhibit.ok_or_else(|| ReplayError::Wrong(format!("{place}: the convict {who} counted here, and the exhibit is missing")))?;
+        let exhibit = exhibit.ok_or_else(|| {
+            ReplayError::Wrong(format!("{place}: the convict {who} counted here, and the exhibit is missing"))
+        })?;
         if exhibit.len() != layout.parameters() || Commitment::new(&layout, &exhibit).root() != commit.root {
-            return Err(ReplayError::Wrong(format!("{place}: the exhibit of {who} is not what it committed to")));
+            return Err(ReplayError::Wrong(format!(
+                "{place}: the exhibit of {who} is not what it committed to"
+            )));
         }
         Ok((exhibit, false))
     }
 
-    #[allow(clippy::type_complexity)]
-    fn reduced(&self, view: &RoundView, contributions: &BTreeMap<Slot, Vec<i32>>) -> Result<(Update, BTreeMap<Slot, (f64, f64)>), ReplayError> {
+    /// The update of a round by the run's rule, and what the rule left of each slot.
+    fn reduced(
+        &self,
+        view: &RoundView,
+        contributions: &BTreeMap<Slot, Vec<i32>>,
+    ) -> Result<(Update, Factors), ReplayError> {
         let layout = self.ledger.layout();
-        let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![false; layout.blocks().len()] };
-        let mut factors: BTreeMap<Slot, (f64, f64)> = BTreeMap::new();
+        let mut update =
+            Update { values: vec![0.0; layout.parameters()], present: vec![false; layout.blocks().len()] };
+        let mut factors = Factors::new();
         let results = view.results().unwrap_or_default();
-        for ((part, plan), (result, inputs)) in view.parts().iter().enumerate().zip(results.iter().zip(view.inputs())) {
+        for ((part, plan), (result, inputs)) in
+            view.parts().iter().enumerate().zip(results.iter().zip(view.inputs()))
+        {
             let Some(result) = result else { continue };
             let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
             let input = |slot, block| Some(&contributions.get(&slot)?[layout.block(block)?.range.clone()]);
             let reduced = reduce(&self.archive.manifest, layout, &plan.blocks, inputs, leaves, input);
             let reduced = reduced.filter(|reduced| reduced.digest == result.digest);
             let reduced = reduced.ok_or_else(|| {
-                ReplayError::Wrong(format!("round {}, part {part}: the sealed result is not what the rule gives", view.round()))
+                ReplayError::Wrong(format!(
+                    "round {}, part {part}: the sealed result is not what the rule gives",
+                    view.round()
+                ))
             })?;
             let mut size = 0.0;
             for (block, values) in plan.blocks.iter().zip(&reduced.values) {
@@ -278,7 +316,8 @@ impl<'a> Replay<'a> {
 
     fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
         let bytes = reading::evidence(&self.archive.folder, &ban.evidence)?;
-        let bytes = bytes.ok_or_else(|| ReplayError::Wrong(format!("the evidence {} is missing", ban.evidence)))?;
+        let bytes =
+            bytes.ok_or_else(|| ReplayError::Wrong(format!("the evidence {} is missing", ban.evidence)))?;
         let evidence: Evidence = decode(&bytes).map_err(wrong(&format!("evidence {}", ban.evidence)))?;
         if evidence.digest() != ban.evidence {
             return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
@@ -293,7 +332,10 @@ impl<'a> Replay<'a> {
             {
                 Ok(())
             }
-            other => Err(ReplayError::Wrong(format!("the ban of {} does not follow from its evidence: {other:?}", ban.culprit))),
+            other => Err(ReplayError::Wrong(format!(
+                "the ban of {} does not follow from its evidence: {other:?}",
+                ban.culprit
+            ))),
         }
     }
 }

@@ -43,7 +43,11 @@ impl<E: Into<FollowError>> From<E> for BootstrapError {
 ///
 /// # Errors
 /// [`BootstrapError`].
-pub async fn fetch_manifest(peers: &Peers, steward: &Contact, run: RunId) -> Result<Arc<Manifest>, BootstrapError> {
+pub async fn fetch_manifest(
+    peers: &Peers,
+    steward: &Contact,
+    run: RunId,
+) -> Result<Arc<Manifest>, BootstrapError> {
     let Response::Manifest(bytes) = peers.ask(steward, &Request::Manifest).await? else {
         return Err(PeerError::Unexpected.into());
     };
@@ -68,9 +72,7 @@ pub async fn fetch_dataset(
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Arc<Dataset>, BootstrapError> {
     if folder.exists() {
-        if let Ok(dataset) = Dataset::open(folder, data) {
-            return Ok(Arc::new(dataset));
-        }
+        return Ok(Arc::new(Dataset::open(folder, data).map_err(FollowError::Store)?));
     }
     let mut assembly = Assembly::new(folder, data.clone()).map_err(FollowError::Store)?;
     while let Some(query) = assembly.wanted() {

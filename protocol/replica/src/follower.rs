@@ -10,7 +10,9 @@ use muster_core::ids::{Block, Digest, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::{BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery};
+use muster_core::messages::wire::{
+    BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery,
+};
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{State, StateRoots, reals};
 use muster_store::error::StoreError;
@@ -62,7 +64,9 @@ impl fmt::Display for FollowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steward(error) => write!(f, "the steward: {error}"),
-            Self::Misconduct(reject) => write!(f, "the steward sealed a record that breaks a rule, halting: {reject}"),
+            Self::Misconduct(reject) => {
+                write!(f, "the steward sealed a record that breaks a rule, halting: {reject}")
+            }
             Self::Diverged { round, computed, sealed } => {
                 write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
             }
@@ -107,8 +111,17 @@ impl Follower {
         let results = Results::new(replica.layout().clone());
         let ledger = Ledger::new(replica.manifest().clone());
         let replica = Arc::new(Mutex::new(replica));
-        let mut follower =
-            Self { peers, steward, ledger, replica, results, journal: None, board: 0, notice: 0, pending: VecDeque::new() };
+        let mut follower = Self {
+            peers,
+            steward,
+            ledger,
+            replica,
+            results,
+            journal: None,
+            board: 0,
+            notice: 0,
+            pending: VecDeque::new(),
+        };
         if let Some(journal) = &journal {
             loop {
                 let records = journal.records(follower.ledger.height(), 256).map_err(FollowError::Store)?;
@@ -152,7 +165,9 @@ impl Follower {
     /// Whether the replica holds the newest sealed state.
     pub fn in_step(&self) -> bool {
         let replica = lock(&self.replica);
-        self.pending.is_empty() && replica.round() == self.ledger.next_round() && self.ledger.stage() != Stage::Empty
+        self.pending.is_empty()
+            && replica.round() == self.ledger.next_round()
+            && self.ledger.stage() != Stage::Empty
     }
 
     /// Waits for news and takes it in. While the steward is away it keeps trying for some minutes.
@@ -182,7 +197,11 @@ impl Follower {
     async fn poll(&mut self) -> Result<News, FollowError> {
         let mut away = Duration::ZERO;
         loop {
-            let request = Request::Follow(Follow { height: self.ledger.height(), board: self.board, notice: self.notice });
+            let request = Request::Follow(Follow {
+                height: self.ledger.height(),
+                board: self.board,
+                notice: self.notice,
+            });
             let error = match self.peers.poll(&self.steward, &request, POLL).await {
                 Ok(Response::News(news)) => {
                     self.board = news.board;
@@ -232,7 +251,9 @@ impl Follower {
             }
             match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
                 Ok(values) => results.put(round, &blocks, values),
-                Err(error) => tracing::debug!("part {} of round {round} could not be fetched yet: {error}", result.part),
+                Err(error) => {
+                    tracing::debug!("part {} of round {round} could not be fetched yet: {error}", result.part)
+                }
             }
         });
     }
@@ -241,7 +262,8 @@ impl Follower {
         let view = self.ledger.round(result.round);
         let blocks = view.and_then(|view| Some(view.parts().get(result.part.index())?.blocks.clone()));
         let holder = view.and_then(|view| view.member_at(view.aggregator(result.part)?.0));
-        let mut holders: Vec<Contact> = holder.and_then(|member| contact(&self.ledger, &member)).into_iter().collect();
+        let mut holders: Vec<Contact> =
+            holder.and_then(|member| contact(&self.ledger, &member)).into_iter().collect();
         holders.push(self.steward.clone());
         Wanted { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
     }
@@ -267,7 +289,11 @@ impl Follower {
                     events.push(Event::Applied(round, roots));
                 }
                 Some(roots) => {
-                    return Err(FollowError::Diverged { round, computed: roots.root(), sealed: sealed.root() });
+                    return Err(FollowError::Diverged {
+                        round,
+                        computed: roots.root(),
+                        sealed: sealed.root(),
+                    });
                 }
                 None => return Ok(()),
             }
@@ -337,7 +363,8 @@ impl Follower {
                 let count = (length - values.len()).min(BULK_BYTES / 4) as u32;
                 let first = values.len() as u64;
                 let query = StateQuery { round: offer.round, root: offer.roots.root(), vector, first, count };
-                let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await? else {
+                let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await?
+                else {
                     return Err(PeerError::Unexpected.into());
                 };
                 if bytes.len() != count as usize * 4 {

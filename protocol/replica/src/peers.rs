@@ -33,7 +33,10 @@ pub struct Contact {
 /// Where the ledger says that a member can be dialled.
 pub fn contact(ledger: &Ledger, member: &MemberId) -> Option<Contact> {
     let found = ledger.member(member)?;
-    Some(Contact { member: *member, addresses: found.addresses.iter().map(|address| address.to_string()).collect() })
+    Some(Contact {
+        member: *member,
+        addresses: found.addresses.iter().map(|address| address.to_string()).collect(),
+    })
 }
 
 /// Why an answer could not be had.
@@ -82,7 +85,10 @@ pub struct Peers {
 impl Peers {
     /// With this identity and run.
     pub fn new(endpoint: Endpoint) -> Self {
-        Self { pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)), polls: Arc::new(Pool::new(endpoint, 1)) }
+        Self {
+            pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
+            polls: Arc::new(Pool::new(endpoint, 1)),
+        }
     }
 
     /// Asks one member, at each of its addresses in turn, with the usual patience.
@@ -97,7 +103,12 @@ impl Peers {
     ///
     /// # Errors
     /// [`PeerError`] of the last address.
-    pub async fn poll(&self, contact: &Contact, request: &Request, patience: Duration) -> Result<Response, PeerError> {
+    pub async fn poll(
+        &self,
+        contact: &Contact,
+        request: &Request,
+        patience: Duration,
+    ) -> Result<Response, PeerError> {
         call(&self.polls, contact, request, patience).await
     }
 
@@ -117,7 +128,8 @@ impl Peers {
         for contact in contacts {
             match self.values_from(contact, layout, round, blocks).await {
                 Ok(values) => {
-                    let whole = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+                    let whole =
+                        values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
                     if whole.finish() == *digest {
                         return Ok(values);
                     }
@@ -129,7 +141,13 @@ impl Peers {
         Err(last)
     }
 
-    async fn values_from(&self, contact: &Contact, layout: &Layout, round: Round, blocks: &[Block]) -> Result<Vec<Vec<f32>>, PeerError> {
+    async fn values_from(
+        &self,
+        contact: &Contact,
+        layout: &Layout,
+        round: Round,
+        blocks: &[Block],
+    ) -> Result<Vec<Vec<f32>>, PeerError> {
         let mut values = Vec::with_capacity(blocks.len());
         for group in groups(layout, blocks) {
             let query = BlockQuery { round, blocks: bounded(&group)? };
@@ -194,7 +212,12 @@ impl Peers {
     }
 }
 
-async fn call(pool: &Pool, contact: &Contact, request: &Request, patience: Duration) -> Result<Response, PeerError> {
+async fn call(
+    pool: &Pool,
+    contact: &Contact,
+    request: &Request,
+    patience: Duration,
+) -> Result<Response, PeerError> {
     let bytes = encode(request);
     let mut last = PeerError::Unreachable;
     for address in &contact.addresses {

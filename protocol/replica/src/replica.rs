@@ -36,12 +36,18 @@ impl Replica {
     ///
     /// # Errors
     /// [`Misuse`] when this machine cannot compute in defined bits.
-    pub fn genesis(manifest: Arc<Manifest>, dataset: Arc<Dataset>, threads: usize, path: Option<Path>) -> Result<Self, Misuse> {
+    pub fn genesis(
+        manifest: Arc<Manifest>,
+        dataset: Arc<Dataset>,
+        threads: usize,
+        path: Option<Path>,
+    ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
         let seed = assign::calibration_seed(manifest.run());
         let training = &manifest.training;
         let indices = assign::windows(&seed, Leaf(0), training.leaf_windows, manifest.windows());
-        let windows: Vec<Vec<u32>> = indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
+        let windows: Vec<Vec<u32>> =
+            indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
         let state = arithmetic.initial(&manifest, &windows);
         Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
     }
@@ -61,7 +67,13 @@ impl Replica {
         Ok(Self::assemble(manifest, dataset, arithmetic, state, round))
     }
 
-    fn assemble(manifest: Arc<Manifest>, dataset: Arc<Dataset>, arithmetic: Exact, state: State, round: Round) -> Self {
+    fn assemble(
+        manifest: Arc<Manifest>,
+        dataset: Arc<Dataset>,
+        arithmetic: Exact,
+        state: State,
+        round: Round,
+    ) -> Self {
         let layout = Arc::new(Layout::of(&manifest.model));
         let snapshot = (state.root(), Arc::new(without_moments(&state)));
         Self { manifest, layout, dataset, arithmetic, state, round, snapshot, history: VecDeque::new() }
@@ -132,9 +144,14 @@ impl Replica {
     }
 
     /// Re-executes evidence against kept states, the text, and contributions that were brought.
-    pub fn re_execute(&mut self, evidence: &Evidence, contributions: BTreeMap<(Round, MemberId), Vec<i32>>) -> Judgement {
+    pub fn re_execute(
+        &mut self,
+        evidence: &Evidence,
+        contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
+    ) -> Judgement {
         let states = self.history.iter().chain([&self.snapshot]).cloned().collect();
-        let mut witness = Exhibited::new(states, self.dataset.clone(), self.manifest.model.sequence, contributions);
+        let mut witness =
+            Exhibited::new(states, self.dataset.clone(), self.manifest.model.sequence, contributions);
         judge(&self.manifest, evidence, &mut witness, &mut self.arithmetic)
     }
 

@@ -13,11 +13,14 @@ use crate::peers::bulk;
 /// Rounds kept for members that are a little behind.
 const ROUNDS: usize = 6;
 
+/// Values by round and block.
+type Held = BTreeMap<Round, BTreeMap<Block, Arc<Vec<f32>>>>;
+
 /// Values by round and block, shared by whoever serves and whoever applies.
 #[derive(Clone)]
 pub struct Results {
     layout: Arc<Layout>,
-    rounds: Arc<Mutex<BTreeMap<Round, BTreeMap<Block, Arc<Vec<f32>>>>>>,
+    rounds: Arc<Mutex<Held>>,
 }
 
 impl Results {
@@ -64,7 +67,8 @@ impl Results {
     /// The parts whose values are not held.
     pub fn update(&self, round: Round, parts: &[(Part, Vec<Block>)]) -> Result<Update, Vec<Part>> {
         let blocks = self.layout.blocks();
-        let mut update = Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
+        let mut update =
+            Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
         let mut missing = Vec::new();
         for (part, blocks) in parts {
             if !blocks.iter().all(|block| self.place(round, *block, &mut update)) {
@@ -75,7 +79,9 @@ impl Results {
     }
 
     fn place(&self, round: Round, block: Block, update: &mut Update) -> bool {
-        let (Some(range), Some(values)) = (self.layout.block(block), self.block(round, block)) else { return false };
+        let (Some(range), Some(values)) = (self.layout.block(block), self.block(round, block)) else {
+            return false;
+        };
         let Some(target) = update.values.get_mut(range.range.clone()) else { return false };
         if target.len() != values.len() {
             return false;
@@ -85,7 +91,7 @@ impl Results {
         true
     }
 
-    fn lock(&self) -> MutexGuard<'_, BTreeMap<Round, BTreeMap<Block, Arc<Vec<f32>>>>> {
+    fn lock(&self) -> MutexGuard<'_, Held> {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

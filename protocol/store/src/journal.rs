@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io;
-use std::panic::catch_unwind;
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -34,7 +34,8 @@ type Step<T> = core::result::Result<T, redb::Error>;
 /// Values lie behind checksums of their own, so that no damage passes for something that was said.
 #[derive(Debug)]
 pub struct Journal {
-    database: Database,
+    /// None while it is dropped.
+    database: Option<Database>,
     path: PathBuf,
     _home: Option<Arc<File>>,
 }
@@ -49,12 +50,8 @@ impl Journal {
         if !path.exists() {
             create(&path)?;
         }
-        // The database panics on some damage.
-        let opened = catch_unwind(|| open_whole(&path));
-        let opened =
-            opened.unwrap_or_else(|_| Err(redb::Error::Corrupted("no database can be read from it".into())));
-        let database = opened.map_err(|error| failed(&path, error))?;
-        Ok(Self { database, path, _home: Some(home.hold()) })
+        let database = guarded(&path, || open_whole(&path))?;
+        Ok(Self { database: Some(database), path, _home: Some(home.hold()) })
     }
 
     /// Height of the next record: how many there are.
@@ -180,12 +177,15 @@ impl Journal {
     }
 
     fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Step<T>) -> Result<T> {
-        let reading = self.database.begin_read().map_err(redb::Error::from);
-        reading.and_then(|reading| work(&reading)).map_err(|error| failed(&self.path, error))
+        guarded(&self.path, || work(&self.database()?.begin_read()?))
     }
 
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Result<T> {
-        write(&self.database, work).map_err(|error| failed(&self.path, error))
+        guarded(&self.path, || write(self.database()?, work))
+    }
+
+    fn database(&self) -> Step<&Database> {
+        self.database.as_ref().ok_or(redb::Error::DatabaseClosed)
     }
 
     fn unsealed(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>> {
@@ -198,6 +198,17 @@ impl Journal {
     fn decoded<T: BorshDeserialize>(&self, name: &str, sealed: &[u8]) -> Result<T> {
         let bytes = self.unsealed(name, sealed)?;
         decode(&bytes).map_err(|reject| StoreError::corrupt(&self.path, format!("{name}: {reject}"), ADVICE))
+    }
+}
+
+impl Drop for Journal {
+    /// Closing writes once more; all that was said is on the disk already.
+    fn drop(&mut self) {
+        let database = self.database.take();
+        let _ = guarded(&self.path, || {
+            drop(database);
+            Ok(())
+        });
     }
 }
 
@@ -243,10 +254,10 @@ fn open_whole(path: &Path) -> Step<Database> {
 /// Makes the empty journal aside, so that one under its name is always whole.
 fn create(path: &Path) -> Result<()> {
     let aside = files::aside(path);
-    let made = builder().create(&aside).map_err(redb::Error::from).and_then(|database| prepare(&database));
-    if let Err(error) = made {
+    let made = guarded(path, || prepare(&builder().create(&aside)?));
+    if made.is_err() {
         let _ = files::remove(&aside);
-        return Err(failed(path, error));
+        return made;
     }
     std::fs::rename(&aside, path).map_err(|error| StoreError::io(path, &error))?;
     files::sync_directory(files::parent(path))
@@ -268,6 +279,13 @@ fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> Step<T>
     let done = work(&writing)?;
     writing.commit()?;
     Ok(done)
+}
+
+/// Works with the database, which panics on some damage. A transaction that unwinds has not happened, so what is
+/// left behind is as it was.
+fn guarded<T>(path: &Path, work: impl FnOnce() -> Step<T>) -> Result<T> {
+    let unreadable = |_| Err(redb::Error::Corrupted("no database can be read from it".into()));
+    catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(unreadable).map_err(|error| failed(path, error))
 }
 
 fn failed(path: &Path, error: redb::Error) -> StoreError {

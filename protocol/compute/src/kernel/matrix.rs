@@ -7,7 +7,9 @@
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-use super::{Anywhere, Fma, Hardware};
+#[cfg(target_arch = "x86_64")]
+use super::Hardware;
+use super::{Anywhere, Fma};
 use crate::path::{Kernels, Path};
 
 /// Depth of a block: a panel of it stays in the first-level cache.
@@ -46,11 +48,13 @@ struct Line([f32; 16]);
 #[derive(Default)]
 pub(crate) struct Panels {
     lines: Vec<Line>,
+    /// Lines in one row of a panel.
+    across: usize,
     depth: usize,
     columns: usize,
 }
 
-/// Lines in one row of a panel.
+/// Lines in one row of a path's panels: its tile's width over 16.
 fn lines_across(kernels: Kernels) -> usize {
     if kernels.path() == Path::Avx512 { 2 } else { 1 }
 }
@@ -58,8 +62,11 @@ fn lines_across(kernels: Kernels) -> usize {
 impl Panels {
     /// Packs a `depth` × `columns` matrix.
     pub(crate) fn pack(&mut self, kernels: Kernels, right: Strided<'_>, depth: usize, columns: usize) {
-        let across = lines_across(kernels);
-        (self.depth, self.columns) = (depth, columns);
+        self.pack_across(lines_across(kernels), right, depth, columns);
+    }
+
+    fn pack_across(&mut self, across: usize, right: Strided<'_>, depth: usize, columns: usize) {
+        (self.across, self.depth, self.columns) = (across, depth, columns);
         self.lines.resize(columns.div_ceil(16 * across) * across * depth, Line([0.0; 16]));
         for (index, start) in (0..columns.next_multiple_of(16 * across)).step_by(16).enumerate() {
             let first = index / across * depth * across + index % across;
@@ -114,6 +121,7 @@ pub(crate) fn multiply(kernels: Kernels, product: &Product<'_>, out: &mut [f32],
     if *rows == 0 || *columns == 0 {
         return;
     }
+    assert!(right.across == lines_across(kernels), "panels of another path");
     assert!(depth.start < depth.end && depth.end <= right.depth && *columns <= right.columns);
     assert!((rows - 1) * left.row + (depth.end - 1) * left.column < left.data.len());
     assert!((rows - 1) * stride + columns <= out.len() && (*rows == 1 || *columns <= stride));
@@ -157,7 +165,7 @@ unsafe fn blocks<F: Fma, const M: usize, const N: usize>(
     let pack = left.column != 1 && *columns > N;
     let panels = right.lines.as_ptr().cast::<f32>();
     for first_column in (0..*columns).step_by(COLUMNS) {
-        let last_column = columns.min(&(first_column + COLUMNS)).to_owned();
+        let last_column = (*columns).min(first_column + COLUMNS);
         for start in product.depth.clone().step_by(DEPTH) {
             let depth = DEPTH.min(product.depth.end - start);
             let add = product.add || start > product.depth.start;
@@ -340,6 +348,23 @@ mod tests {
                     );
                 }
             }
+        }
+    }
+
+    /// The tile of AVX-512, on any processor.
+    #[test]
+    fn the_widest_tile_computes_the_defined_chains() {
+        for [rows, columns, depth] in [[8, 32, 7], [9, 33, 300], [23, 300, 5]] {
+            let (a, b) = (values(rows * depth, 1), values(columns * depth, 2));
+            let right = Strided::rows(&b, columns);
+            let mut panels = Panels::default();
+            panels.pack_across(2, right, depth, columns);
+            let product = Product::full(Strided::rows(&a, depth), &panels, rows);
+            let (mut expected, mut found) = (vec![0.0; rows * columns], vec![0.0; rows * columns]);
+            plain(&product, right, &mut expected, columns);
+            // SAFETY: all of the factors, packed for a width of 32, into an output of their size.
+            unsafe { blocks::<Anywhere, 8, 32>(&product, &mut found, columns) };
+            assert_eq!(bits(&found), bits(&expected));
         }
     }
 

@@ -84,21 +84,34 @@ impl Docket {
         self.cases.values().filter(|case| !case.settled).count()
     }
 
-    fn request(&mut self, now: u64, ledger: &Ledger, signed: &Signed<AuditRequest>) -> Result<Option<Body>, Reject> {
+    fn request(
+        &mut self,
+        now: u64,
+        ledger: &Ledger,
+        signed: &Signed<AuditRequest>,
+    ) -> Result<Option<Body>, Reject> {
         let request = ledger.check_request(signed)?;
         let key = (request.author(), request.round, request.target);
         if self.asked.contains(&key) {
             return Err(Reject::Rule("a verifier audits a contribution once"));
         }
         if self.cases.len() >= CASES {
-            let oldest = self.cases.iter().filter(|(_, case)| case.settled).min_by_key(|(_, case)| case.request.round);
+            let oldest =
+                self.cases.iter().filter(|(_, case)| case.settled).min_by_key(|(_, case)| case.request.round);
             let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
             self.cases.remove(&oldest);
         }
         self.asked.insert(key);
         let name = signed.digest();
-        let case =
-            Case { signed: signed.clone(), request, table: None, results: None, opening: None, settled: false, turn: Some(now) };
+        let case = Case {
+            signed: signed.clone(),
+            request,
+            table: None,
+            results: None,
+            opening: None,
+            settled: false,
+            turn: Some(now),
+        };
         self.cases.insert(name, case);
         Ok(None)
     }
@@ -108,7 +121,10 @@ impl Docket {
         let case = self.case(&table.request)?;
         require(table.author() == case.request.target, "the audited member seals its table")?;
         require(case.table.is_none(), "a table is sealed once")?;
-        require(table.freeze == case.request.freeze && table.round == case.request.round, "the table is of the asked round")?;
+        require(
+            table.freeze == case.request.freeze && table.round == case.request.round,
+            "the table is of the asked round",
+        )?;
         let view = ledger.round(table.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
         let slot = view.slot_of(&table.author()).and_then(|slot| view.commitment(slot));
         require(slot.is_some_and(|c| c.commit.root == table.root), "the table is of the frozen commitment")?;
@@ -117,7 +133,12 @@ impl Docket {
         Ok(None)
     }
 
-    fn results(&mut self, now: u64, ledger: &Ledger, signed: &Signed<ResultsSeal>) -> Result<Option<Body>, Reject> {
+    fn results(
+        &mut self,
+        now: u64,
+        ledger: &Ledger,
+        signed: &Signed<ResultsSeal>,
+    ) -> Result<Option<Body>, Reject> {
         let results = signed.verify(ledger.run())?;
         let case = self.case(&results.request)?;
         require(results.author() == case.request.author(), "the verifier seals its results")?;
@@ -134,7 +155,8 @@ impl Docket {
         let name = opening.request;
         let case = self.case(&name)?;
         require(opening.author() == case.request.target, "the audited member opens its table")?;
-        let (results, _) = case.results.as_ref().ok_or(Reject::Rule("a table is opened after the results are sealed"))?;
+        let (results, _) =
+            case.results.as_ref().ok_or(Reject::Rule("a table is opened after the results are sealed"))?;
         require(opening.results == results.digest(), "the opening names the sealed results")?;
         require(case.opening.is_none(), "a table is opened once")?;
         let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("an opened table was sealed"))?;
@@ -180,9 +202,11 @@ fn leaves_of(ledger: &Ledger, request: &AuditRequest) -> Result<u32, Reject> {
 fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Result<(), Reject> {
     let terms = ledger.member(&verdict.author()).and_then(|member| member.coins.as_ref());
     let coin = verdict.coin.verify(terms.ok_or(Reject::NotEntitled("audit: it has no coins"))?)?;
-    let view = ledger.round(case.request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+    let view =
+        ledger.round(case.request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
     let slot = view.slot_of(&case.request.target).ok_or(Reject::Rule("an audited member had a seat"))?;
-    let own = coin.kind() == CoinKind::Leaf && coin.round() == case.request.round && coin.k() == leaf_coin(slot);
+    let own =
+        coin.kind() == CoinKind::Leaf && coin.round() == case.request.round && coin.k() == leaf_coin(slot);
     require(own, "a verdict shows the leaf coin of the audited slot")?;
     let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("a table was sealed"))?;
     let leaves = leaves_of(ledger, &case.request)?;

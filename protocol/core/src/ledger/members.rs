@@ -77,7 +77,10 @@ impl Ledger {
         terms.check()?;
         let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
         let first = self.next_round.0.saturating_add(lead);
-        self.require(terms.first_round.0 >= first, "coins are registered audit.coin_lead rounds before their use")
+        self.require(
+            terms.first_round.0 >= first,
+            "coins are registered audit.coin_lead rounds before their use",
+        )
     }
 
     pub(super) fn admit(&mut self, signed: &Signed<Enrol>) -> Result<(), Reject> {
@@ -101,7 +104,8 @@ impl Ledger {
 
     /// Whether enough members came to begin.
     pub fn ready(&self) -> bool {
-        let active = |role| self.members.iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
+        let active =
+            |role| self.members.iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
         let admission = &self.manifest.admission;
         if self.rounds.is_empty() {
             active(Role::Node) >= usize::from(admission.start_nodes)
@@ -135,7 +139,8 @@ impl Ledger {
     /// Moves the pace of every seat by what it committed; one that did not is away.
     pub(super) fn pace(&mut self, seats: &[Seat], commits: &[Verified<Commit>]) {
         for seat in seats {
-            let leaves = commits.iter().find(|commit| commit.author() == seat.member).map(|commit| commit.leaves);
+            let leaves =
+                commits.iter().find(|commit| commit.author() == seat.member).map(|commit| commit.leaves);
             let height = self.height;
             let Some(member) = self.member_mut(&seat.member) else { continue };
             match leaves {
@@ -194,7 +199,10 @@ impl Ledger {
         let member = self.member(&back.author()).ok_or(Reject::NotEntitled("return: it is no member"))?;
         let present = matches!(member.standing, Standing::Away | Standing::Active);
         self.require(present, "only a member that is away returns, or one that moved")?;
-        self.require(back.height > member.since && back.height <= self.height, "a return is newer than the absence")?;
+        self.require(
+            back.height > member.since && back.height <= self.height,
+            "a return is newer than the absence",
+        )?;
         Ok(back)
     }
 
@@ -217,7 +225,10 @@ impl Ledger {
         let member = self.member(&leave.author()).ok_or(Reject::NotEntitled("leave: it is no member"))?;
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
         self.require(present, "only a present member leaves")?;
-        self.require(leave.height > member.since && leave.height <= self.height, "a leave is newer than the last change")?;
+        self.require(
+            leave.height > member.since && leave.height <= self.height,
+            "a leave is newer than the last change",
+        )?;
         Ok(leave)
     }
 

@@ -195,7 +195,10 @@ impl Ledger {
         let seat = view.seats.get(commit.slot.index());
         let seat = seat.filter(|seat| seat.member == commit.author());
         let seat = seat.ok_or(Reject::NotEntitled("commit for this slot"))?;
-        self.require(commit.head == view.head && commit.state == view.state.root(), "a commitment names the round's head and state")?;
+        self.require(
+            commit.head == view.head && commit.state == view.state.root(),
+            "a commitment names the round's head and state",
+        )?;
         self.require(usize::from(commit.seats) == view.seats.len(), "a commitment names the round's seats")?;
         self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
         self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
@@ -205,7 +208,10 @@ impl Ledger {
     pub(super) fn freeze(&mut self, freeze: &Freeze, record: &Signed<Record>) -> Result<(), Reject> {
         self.require(self.stage == Stage::Computing, "a freeze follows an open round")?;
         let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
-        self.require(freeze.round == view.round && freeze.state == view.state.root(), "a freeze names its round and state")?;
+        self.require(
+            freeze.round == view.round && freeze.state == view.state.root(),
+            "a freeze names its round and state",
+        )?;
         self.require(!freeze.commits.is_empty(), "a freeze holds at least one commitment")?;
         let mut commits = vec![None; view.seats.len()];
         let mut verified = Vec::new();
@@ -239,7 +245,10 @@ impl Ledger {
         };
         let second = !view.inputs.is_empty();
         self.require(inputs.attempt == u8::from(second), "inputs name their attempt")?;
-        self.require(inputs.parts.len() == parts.len(), "inputs hold one bitmap for each part of the attempt")?;
+        self.require(
+            inputs.parts.len() == parts.len(),
+            "inputs hold one bitmap for each part of the attempt",
+        )?;
         let counted = inputs.parts.iter().flat_map(Bitmap::slots);
         let committed = counted.into_iter().all(|slot| view.commitment(slot).is_some());
         self.require(committed, "only frozen contributions are counted")?;
@@ -320,7 +329,8 @@ impl Ledger {
 
     pub(super) fn outcome(&mut self, outcome: &Outcome) -> Result<(), Reject> {
         let view = self.current().ok_or(Reject::Rule("an outcome ends a round"))?;
-        let reduced = self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts.is_empty());
+        let reduced =
+            self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts.is_empty());
         self.require(reduced, "an outcome follows sealed inputs")?;
         self.require(outcome.round == view.round, "an outcome names its round")?;
         self.require(outcome.results.len() == view.parts.len(), "an outcome holds one result for each part")?;
@@ -358,7 +368,10 @@ impl Ledger {
         for signed in &outcome.echoes {
             authors.push(self.check_echo(signed)?.author());
         }
-        self.require(authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)), "echoes are in order of slots, one each")?;
+        self.require(
+            authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)),
+            "echoes are in order of slots, one each",
+        )?;
         let weight = |counts: &dyn Fn(&Commitment) -> bool| -> u64 {
             let counted = view.commitments().filter(|(_, c)| counts(c));
             counted.map(|(_, c)| u64::from(c.commit.leaves)).sum()
@@ -373,9 +386,13 @@ impl Ledger {
     pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
         let request = signed.verify(self.run)?;
         let verifier = self.member(&request.author()).filter(|m| m.role == Role::Verifier);
-        let terms = verifier.and_then(|m| m.coins.as_ref()).ok_or(Reject::NotEntitled("audit: it is no verifier"))?;
+        let terms =
+            verifier.and_then(|m| m.coins.as_ref()).ok_or(Reject::NotEntitled("audit: it is no verifier"))?;
         let view = self.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        self.require(view.results.is_some() && view.echoed, "audits begin when the round is over and its freeze was echoed")?;
+        self.require(
+            view.results.is_some() && view.echoed,
+            "audits begin when the round is over and its freeze was echoed",
+        )?;
         self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let slot = view.slot_of(&request.target);
         let committed = slot.is_some_and(|slot| view.commitment(slot).is_some());
@@ -383,11 +400,20 @@ impl Ledger {
         match &request.coin {
             Some(opening) => {
                 let coin = opening.verify(terms)?;
-                self.require(coin.kind() == CoinKind::Node && coin.round() == request.round, "a request shows the round's node coin")?;
+                self.require(
+                    coin.kind() == CoinKind::Node && coin.round() == request.round,
+                    "a request shows the round's node coin",
+                )?;
                 let ppm = self.manifest.audit.node_ppm;
-                self.require(selects(&coin, &request.freeze, &request.target, ppm), "the coin does not select this member")?;
+                self.require(
+                    selects(&coin, &request.freeze, &request.target, ppm),
+                    "the coin does not select this member",
+                )?;
             }
-            None => self.require(self.in_final_audit(request.round), "only the last rounds are audited without a coin")?,
+            None => self.require(
+                self.in_final_audit(request.round),
+                "only the last rounds are audited without a coin",
+            )?,
         }
         Ok(request)
     }

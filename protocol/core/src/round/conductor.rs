@@ -151,15 +151,20 @@ impl Conductor {
         let delivered = signed.verify(run)?;
         let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
         let attempt = u8::from(view.reassigned().next().is_some());
-        if delivered.round != view.round() || delivered.attempt != attempt || self.ledger.stage() != Stage::Exchanging {
+        if delivered.round != view.round()
+            || delivered.attempt != attempt
+            || self.ledger.stage() != Stage::Exchanging
+        {
             return Err(Reject::Stale("the delivery is of another phase"));
         }
         let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
-        let root = view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?.commit.root;
+        let root =
+            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?.commit.root;
         let mut parts = Vec::new();
         for signed in &delivered.receipts {
             let receipt = signed.verify(run)?;
-            let (aggregator, turn) = view.aggregator(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
+            let (aggregator, turn) =
+                view.aggregator(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
             let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
             let about = receipt.sender == delivered.author() && receipt.root == root;
             if !fits || !about || view.member_at(aggregator) != Some(receipt.author()) {
@@ -210,7 +215,8 @@ impl Conductor {
             self.phase_began = now;
             let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_));
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
-            let results = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
+            let results =
+                if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
             self.gathered = Gathered { echoes, results, ..Gathered::default() };
         }
         self.tick(now);
@@ -303,7 +309,10 @@ impl Conductor {
         let unmoved = view.reassigned().next().is_none();
         let moves = if unmoved { self.moves(view, &missing) } else { Vec::new() };
         if !moves.is_empty() {
-            return Some(Output::Seal(Body::Reassign(Reassign { round: view.round(), parts: bounded(moves) })));
+            return Some(Output::Seal(Body::Reassign(Reassign {
+                round: view.round(),
+                parts: bounded(moves),
+            })));
         }
         Some(Output::Apply(self.results(view)))
     }

@@ -9,6 +9,8 @@ use redb::backends::InMemoryBackend;
 
 use super::*;
 
+const STEPS: usize = 2500;
+
 fn record(height: u64) -> Signed<Record> {
     let body = Body::Close(Digest([height as u8; 32]));
     let record = Record { height: Height(height), previous: Digest([3; 32]), body };
@@ -104,8 +106,10 @@ fn filled() -> (tempfile::TempDir, Home, [Vec<u8>; 2]) {
     (directory, home, [crashed, closed])
 }
 
+type Said = (Vec<Signed<Record>>, Option<Vec<u8>>);
+
 /// What a reader gets out of a journal: all of it.
-fn read_all(home: &Home) -> Result<(Vec<Signed<Record>>, Option<Vec<u8>>)> {
+fn read_all(home: &Home) -> Result<Said> {
     let journal = Journal::open(home)?;
     Ok((journal.records(Height(0), 100)?, journal.vote("commit", Round(3))?))
 }
@@ -138,7 +142,7 @@ fn no_changed_byte_changes_what_was_said() {
     let whole = (records(20), Some(b"one".to_vec()));
     for bytes in snapshots {
         let used: Vec<usize> = (0..bytes.len()).filter(|place| bytes[*place] != 0).collect();
-        for place in used.iter().step_by((used.len() / 2500).max(1)) {
+        for place in used.iter().step_by((used.len() / STEPS).max(1)) {
             let mut forged = bytes.clone();
             forged[*place] ^= 0x55;
             fs::write(home.at(FILE), &forged).unwrap();
@@ -186,7 +190,7 @@ fn a_full_disk_loses_nothing() {
     let open = || {
         let database = builder().create_with_backend(disk.clone()).unwrap();
         prepare(&database).unwrap();
-        Journal { database, path: FILE.into(), _home: None }
+        Journal { database: Some(database), path: FILE.into(), _home: None }
     };
     let journal = open();
     journal.append_all(Height(0), &records(9)).unwrap();

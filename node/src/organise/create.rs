@@ -1,0 +1,159 @@
+//! `muster run new`: settings and a corpus become a run's folder.
+
+use std::fs;
+use std::io::ErrorKind;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::RunId;
+use muster_core::manifest::{Data, Manifest};
+use muster_store::dataset::{Dataset, described};
+use muster_store::home::Home;
+
+use super::{DATA, MANIFEST, ORGANISER, SETTINGS};
+use crate::config::{Makers, Settings, TEMPLATE};
+use crate::exit::{Failure, Outcome};
+
+/// What to make a run of.
+#[derive(Clone, Debug)]
+pub struct CreateOptions {
+    /// The settings; where there is no such file, a commented one is written.
+    pub config: PathBuf,
+    /// The corpus.
+    pub data: PathBuf,
+    /// The new folder.
+    pub out: PathBuf,
+}
+
+/// A run that was created.
+#[derive(Clone, Debug)]
+pub struct Created {
+    /// Its name: the hash of the manifest.
+    pub run: RunId,
+    /// Its manifest.
+    pub manifest: Manifest,
+    /// Whether the settings were written because there were none.
+    pub wrote_config: bool,
+}
+
+/// Creates a run's folder. It appears whole: keys, settings and text come first, the manifest last.
+///
+/// # Errors
+/// [`Failure`] naming the file and what is wrong; at `out` nothing is changed that was there before.
+pub fn create(options: &CreateOptions) -> Outcome<Created> {
+    vacant(&options.out)?;
+    let data = described(&options.data)?;
+    Dataset::open(&options.data, &data)?;
+    let (text, wrote_config) = settings(&options.config)?;
+    let settings = Settings::parse(&options.config, &text)?;
+    // Wrong settings are named before anything is made.
+    let makers = |home: Option<&Home>| -> Outcome<Makers> {
+        let Some(home) = home else {
+            let nobody = muster_core::ids::MemberId([0; 32]);
+            return Ok(Makers { organiser: nobody, steward: nobody, nonce: [0; 16] });
+        };
+        let organiser = muster_core::sign::Identity::from_secret(&*home.secret(ORGANISER)?).id();
+        Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
+    };
+    let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
+    settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
+    let home = Home::open(&options.out)?;
+    copy_corpus(&options.data, &options.out.join(DATA), &data)?;
+    home.write_file(SETTINGS, text.as_bytes())?;
+    let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
+    home.write_file(MANIFEST, &manifest.bytes())?;
+    Ok(Created { run: manifest.run(), manifest, wrote_config })
+}
+
+fn vacant(out: &Path) -> Outcome<()> {
+    let taken = match fs::read_dir(out) {
+        Ok(mut entries) => entries.next().is_some(),
+        Err(error) if error.kind() == ErrorKind::NotFound => false,
+        Err(error) => return Err(Failure::environment(format!("{}: cannot be used ({error})", out.display()))),
+    };
+    if taken {
+        return Err(Failure::environment(format!("{}: already holds something; name a new directory", out.display())));
+    }
+    Ok(())
+}
+
+fn settings(path: &Path) -> Outcome<(String, bool)> {
+    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be read or written ({error})", path.display()));
+    match fs::read_to_string(path) {
+        Ok(text) => Ok((text, false)),
+        Err(error) if error.kind() == ErrorKind::NotFound => {
+            fs::write(path, TEMPLATE).map_err(failed)?;
+            Ok((TEMPLATE.to_owned(), true))
+        }
+        Err(error) => Err(failed(error)),
+    }
+}
+
+/// Links the files of a corpus, which never change, or copies them where links are not possible.
+fn copy_corpus(from: &Path, to: &Path, data: &Data) -> Outcome<()> {
+    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be written ({error})", to.display()));
+    fs::create_dir_all(to).map_err(failed)?;
+    for entry in fs::read_dir(from).map_err(failed)? {
+        let entry = entry.map_err(failed)?;
+        let target = to.join(entry.file_name());
+        if entry.path().is_file() && fs::hard_link(entry.path(), &target).is_err() {
+            fs::copy(entry.path(), &target).map_err(failed)?;
+        }
+    }
+    Dataset::open(to, data)?;
+    Ok(())
+}
+
+/// Bytes of the system's randomness.
+pub(super) fn random() -> Outcome<[u8; 16]> {
+    let mut bytes = [0; 16];
+    getrandom::fill(&mut bytes).map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    Ok(bytes)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::decode;
+
+    use super::*;
+    use crate::exit::Exit;
+    use crate::organise::pack::{PackOptions, pack};
+
+    fn corpus(place: &Path) -> PathBuf {
+        let (text, out) = (place.join("text.txt"), place.join("corpus"));
+        fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
+        pack(&PackOptions { text: vec![text], held_out: vec![], out: out.clone() }, &mut |_, _| ()).unwrap();
+        out
+    }
+
+    #[test]
+    fn a_run_is_made_with_a_commented_file() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let created = create(&options).unwrap();
+        assert!(created.wrote_config);
+        assert_eq!(fs::read_to_string(at("run.toml")).unwrap(), TEMPLATE);
+        let manifest: Manifest = decode(&fs::read(at("myrun/manifest.bin")).unwrap()).unwrap();
+        assert_eq!(manifest.run(), created.run);
+        assert_ne!(manifest.organiser, manifest.steward);
+        let refused = create(&options).unwrap_err();
+        assert_eq!(refused.exit, Exit::Environment);
+        assert!(refused.message.contains("already holds something"), "{refused}");
+        let second = create(&CreateOptions { out: at("other"), ..options }).unwrap();
+        assert!(!second.wrote_config);
+        assert_ne!(second.run, created.run, "the nonce makes runs differ");
+    }
+
+    #[test]
+    fn wrong_settings_make_nothing() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("run.toml"), "[model]\nheads = 3\n").unwrap();
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let failure = create(&options).unwrap_err();
+        assert!(failure.message.contains("run.toml: model.heads must divide model.width"), "{failure}");
+        assert!(!at("myrun").exists());
+        let failure = create(&CreateOptions { data: at("nothing"), ..options }).unwrap_err();
+        assert!(failure.message.contains("muster data pack"), "{failure}");
+    }
+}

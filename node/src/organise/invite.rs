@@ -1,0 +1,151 @@
+//! `muster invite`: one line that lets its holder enrol. Works while the steward holds the folder.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use muster_core::codec::{List, decode};
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::{Address, Addresses, Invitation, Role, Ticket};
+
+use super::create::random;
+use super::{ADDRESSES, MANIFEST, ORGANISER, read_identity};
+use crate::exit::{Failure, Outcome};
+
+/// Whom to invite.
+#[derive(Clone, Debug)]
+pub struct InviteOptions {
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// As what.
+    pub role: Role,
+    /// How many members may use it.
+    pub uses: u32,
+    /// Seconds from now after which it is refused.
+    pub valid_for: u64,
+    /// Where the steward can be dialled; none for what `muster host` wrote down.
+    pub addresses: Vec<String>,
+}
+
+/// Signs an invitation.
+///
+/// # Errors
+/// [`Failure`] when the folder is no run, nobody hosts it and no address is given, or an address is malformed.
+pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
+    let manifest = read_manifest(&options.folder)?;
+    let organiser = read_identity(&options.folder, ORGANISER)?;
+    if organiser.id() != manifest.organiser {
+        let path = options.folder.join(format!("{ORGANISER}.key"));
+        return Err(Failure::environment(format!("{}: is not the key of this run's organiser", path.display())));
+    }
+    let addresses = if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
+    let expires = now().saturating_add(options.valid_for);
+    let invitation = Invitation { role: options.role, uses: options.uses, expires, nonce: random()? };
+    let run = manifest.run();
+    Ok(Ticket {
+        run,
+        steward: manifest.steward,
+        addresses: bounded(&addresses)?,
+        invitation: organiser.sign(run, &invitation),
+    })
+}
+
+/// The manifest in a run's folder.
+///
+/// # Errors
+/// [`Failure`] when the folder is no run, or half made.
+pub fn read_manifest(folder: &Path) -> Outcome<Manifest> {
+    let path = folder.join(MANIFEST);
+    let bytes = fs::read(&path).map_err(|error| {
+        Failure::environment(format!(
+            "{}: cannot be read ({error}); name a folder that `muster run new` finished",
+            path.display()
+        ))
+    })?;
+    let manifest: Manifest = decode(&bytes).map_err(|reject| {
+        Failure::environment(format!("{}: is damaged ({reject}); restore it from a copy", path.display()))
+    })?;
+    manifest.check().map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))?;
+    Ok(manifest)
+}
+
+/// Where the steward of a folder was last reachable, as it wrote down.
+///
+/// # Errors
+/// [`Failure`] when nobody has hosted it yet.
+pub fn hosted_at(folder: &Path) -> Outcome<Vec<String>> {
+    let path = folder.join(ADDRESSES);
+    let text = fs::read_to_string(&path).map_err(|_| {
+        Failure::environment(format!(
+            "{}: nobody hosts this run yet; start `muster host {}` first, or say --address HOST:PORT",
+            path.display(),
+            folder.display()
+        ))
+    })?;
+    Ok(text.lines().map(str::to_owned).collect())
+}
+
+/// Addresses as a member or ticket carries them.
+///
+/// # Errors
+/// [`Failure`] for one that is no `HOST:PORT`, or for too many.
+pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
+    let wrong = |address: &str, why: String| Failure::usage(format!("{address:?} is no address HOST:PORT ({why})"));
+    let address = |text: &String| -> Outcome<Address> {
+        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+        if port.is_none_or(|port| port == 0) {
+            return Err(wrong(text, "a host, a colon, and a port from 1 to 65535".into()));
+        }
+        Address::new(text.as_str()).map_err(|misuse| wrong(text, misuse.to_string()))
+    };
+    let addresses: Outcome<Vec<Address>> = addresses.iter().map(address).collect();
+    List::new(addresses?).map_err(|misuse| Failure::usage(format!("too many addresses: {misuse}")))
+}
+
+/// Reads a span of time like `30s`, `45m`, `12h` or `7d`, in seconds.
+///
+/// # Errors
+/// A sentence for the command line.
+pub fn parse_span(text: &str) -> Result<u64, String> {
+    let wrong = || format!("{text:?} is no span of time: use a number and s, m, h or d, like 12h");
+    let unit = text.chars().next_back().ok_or_else(wrong)?;
+    let seconds = match unit {
+        's' => 1,
+        'm' => 60,
+        'h' => 3600,
+        'd' => 86_400,
+        _ => return Err(wrong()),
+    };
+    let number: u64 = text[..text.len() - 1].parse().map_err(|_| wrong())?;
+    number.checked_mul(seconds).ok_or_else(wrong)
+}
+
+/// Seconds since 1970.
+pub fn now() -> u64 {
+    SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn spans_of_time() {
+        assert_eq!(parse_span("7d"), Ok(604_800));
+        assert_eq!(parse_span("12h"), Ok(43_200));
+        assert_eq!(parse_span("30m"), Ok(1800));
+        assert_eq!(parse_span("0s"), Ok(0));
+        for wrong in ["", "h", "7", "7w", "-1d", "1.5h", "ä", "99999999999999999999d", "18446744073709551615d"] {
+            assert!(parse_span(wrong).is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn addresses_are_checked() {
+        assert_eq!(bounded(&["example.org:80".into(), "[::1]:9".into()]).unwrap().len(), 2);
+        for wrong in ["example.org", ":80", "host:0", "host:70000", "host:x", "a\n:80"] {
+            assert!(bounded(&[wrong.to_owned()]).is_err(), "{wrong:?}");
+        }
+        assert!(bounded(&vec!["a:1".to_owned(); 9]).is_err());
+    }
+}

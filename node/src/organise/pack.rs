@@ -1,0 +1,176 @@
+//! `muster data pack`: texts become a corpus with Merkle roots.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_core::manifest::Data;
+use muster_store::dataset::{self, Text, unigram_bigram};
+use muster_store::error::StoreError;
+
+use crate::exit::{Failure, Outcome};
+
+/// One of this many files, or bytes of a single file, is held out when nothing is said about it.
+const HELD_OUT_PART: usize = 20;
+
+/// What to pack.
+#[derive(Clone, Debug)]
+pub struct PackOptions {
+    /// Files, or folders of which every regular file is taken, in order of their paths.
+    pub text: Vec<PathBuf>,
+    /// The same for the held-out text. Without it, the last twentieth of the files is held out, or the last
+    /// twentieth of a single file.
+    pub held_out: Vec<PathBuf>,
+    /// The new directory.
+    pub out: PathBuf,
+}
+
+/// What was packed.
+#[derive(Clone, Debug)]
+pub struct Packed {
+    /// What a manifest says of it.
+    pub data: Data,
+    /// Loss on the held-out text of a unigram model of the training text, in nats per byte.
+    pub unigram: f64,
+    /// The same of a bigram model.
+    pub bigram: f64,
+}
+
+/// Packs. `progress` is told bytes done and bytes in all.
+///
+/// # Errors
+/// [`Failure`] naming the file that is missing, unreadable or no UTF-8.
+pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<Packed> {
+    let (train, held_out) = sources(options)?;
+    let total = train.iter().chain(&held_out).map(|source| source.bytes).sum();
+    let read = |sources: Vec<Source>| sources.into_iter().map(Source::read);
+    let data = dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?;
+    let corpus = dataset::Dataset::open(&options.out, &data)?;
+    let (unigram, bigram) = unigram_bigram(corpus.train(), corpus.held_out());
+    Ok(Packed { data, unigram, bigram })
+}
+
+/// A file, or one end of it.
+struct Source {
+    path: PathBuf,
+    bytes: u64,
+    piece: Piece,
+}
+
+#[derive(Clone, Copy)]
+enum Piece {
+    Whole,
+    Head,
+    Tail,
+}
+
+impl Source {
+    fn read(self) -> Result<Text, StoreError> {
+        let mut text = Text::read(&self.path, self.path.display().to_string())?;
+        let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
+        // A character is not cut in two: its later bytes all begin with the bits 10.
+        let cut = (cut..text.bytes.len()).find(|place| text.bytes[*place] & 0xC0 != 0x80).unwrap_or(text.bytes.len());
+        match self.piece {
+            Piece::Whole => {}
+            Piece::Head => text.bytes.truncate(cut),
+            Piece::Tail => text.bytes = text.bytes.split_off(cut),
+        }
+        Ok(text)
+    }
+}
+
+fn sources(options: &PackOptions) -> Outcome<(Vec<Source>, Vec<Source>)> {
+    let mut train = files(&options.text)?;
+    let mut held_out = files(&options.held_out)?;
+    if held_out.is_empty() && train.len() > 1 {
+        let kept = train.len() - train.len().div_ceil(HELD_OUT_PART);
+        held_out = train.split_off(kept);
+    } else if let (true, [only]) = (held_out.is_empty(), train.as_mut_slice()) {
+        only.piece = Piece::Head;
+        held_out.push(Source { path: only.path.clone(), bytes: 0, piece: Piece::Tail });
+    }
+    Ok((train, held_out))
+}
+
+fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
+    let mut found = Vec::new();
+    for path in paths {
+        walk(path, &mut found)?;
+    }
+    Ok(found)
+}
+
+fn walk(path: &Path, found: &mut Vec<Source>) -> Outcome<()> {
+    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
+    let about = fs::metadata(path).map_err(failed)?;
+    if !about.is_dir() {
+        found.push(Source { path: path.to_owned(), bytes: about.len(), piece: Piece::Whole });
+        return Ok(());
+    }
+    let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.collect();
+    let mut entries = entries.map_err(failed)?;
+    entries.sort_by_key(fs::DirEntry::file_name);
+    for entry in entries {
+        // A link could lead in a circle; what it names is packed by naming it.
+        let kind = entry.file_type().map_err(failed)?;
+        if kind.is_dir() || kind.is_file() {
+            walk(&entry.path(), found)?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    fn options(text: &[PathBuf], held_out: &[PathBuf], out: PathBuf) -> PackOptions {
+        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), out }
+    }
+
+    #[test]
+    fn folders_are_walked_in_order_and_the_last_twentieth_is_held_out() {
+        let place = tempfile::tempdir().unwrap();
+        let text = place.path().join("text");
+        fs::create_dir_all(text.join("b")).unwrap();
+        fs::write(text.join("c.rs"), "third").unwrap();
+        fs::write(text.join("b/x.rs"), "second").unwrap();
+        fs::write(text.join("a.rs"), "first").unwrap();
+        let mut told = Vec::new();
+        let out = place.path().join("corpus");
+        let packed = pack(&options(&[text.clone()], &[], out.clone()), &mut |done, total| told.push((done, total))).unwrap();
+        let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
+        assert_eq!(corpus.train(), b"first\0second\0");
+        assert_eq!(corpus.held_out(), b"third\0");
+        assert_eq!(told.len(), 3);
+        assert!(packed.unigram > 0.0 && packed.bigram > 0.0);
+        let again = pack(&options(&[text], &[], out), &mut |_, _| ()).unwrap_err();
+        assert!(again.message.contains("already holds something"), "{again}");
+    }
+
+    #[test]
+    fn a_single_file_gives_its_tail_between_characters() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("one.txt");
+        fs::write(&file, "ä".repeat(100)).unwrap();
+        let out = place.path().join("corpus");
+        let packed = pack(&options(&[file], &[], out.clone()), &mut |_, _| ()).unwrap();
+        let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
+        assert_eq!(corpus.held_out(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
+        assert_eq!(corpus.train().len(), 191);
+    }
+
+    #[test]
+    fn bad_text_is_named() {
+        let place = tempfile::tempdir().unwrap();
+        let file = place.path().join("binary");
+        fs::write(&file, [0xFF, 0xFE]).unwrap();
+        let out = place.path().join("corpus");
+        let failure = pack(&options(&[file.clone()], &[file], out.clone()), &mut |_, _| ()).unwrap_err();
+        assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
+        assert_eq!(failure.exit, Exit::Environment);
+        assert!(!out.exists());
+        let failure = pack(&options(&[place.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
+        assert!(failure.message.contains("none: cannot be read"), "{failure}");
+    }
+}
