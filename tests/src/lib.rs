@@ -1,1 +1,4 @@
-//! Placeholder.
+//! What the end-to-end tests share: the simulator, and real processes that are killed when dropped.
+
+pub mod manifests;
+pub mod sim;

@@ -24,7 +24,7 @@ use muster_core::messages::wire::Notice;
 use muster_core::sign::{Identity, Signed};
 use muster_core::sketch;
 use muster_replica::Event;
-use muster_store::StoreError;
+use muster_store::error::StoreError;
 use tracing::{debug, info, warn};
 
 pub use case::Subject;
@@ -147,6 +147,11 @@ impl Audits {
     /// What was found so far.
     pub fn tally(&self) -> Tally {
         self.tally
+    }
+
+    /// Rounds whose states are still needed.
+    pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
+        self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round).collect()
     }
 
     /// Takes in what happened; the ledger has taken the events already.
@@ -321,7 +326,8 @@ impl Audits {
         let standing = ledger.member(&subject.author).map(|member| member.standing);
         let distrusted = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
         let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
-        if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(|case| case.request.is_some()) {
+        let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
+        if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
             return Ok(());
         }
         let request = if ask { self.request(&subject, selected)? } else { None };
@@ -354,7 +360,7 @@ impl Audits {
         let Some(subject) = subject.filter(|_| !banned) else { return };
         info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
         let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
-        case.distrusted = !matches!(case.phase, Phase::Over { passed: true });
+        case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
     }
 
     fn forget(&mut self, ledger: &Ledger) {

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use muster_core::coins::{Coin, CoinKind, CoinOpening, CoinTree};
 use muster_core::ids::{Digest, Round, Slot};
-use muster_store::{Journal, StoreError};
+use muster_store::error::StoreError;
+use muster_store::journal::Journal;
 
 /// The coins of one run.
 pub struct Coins {

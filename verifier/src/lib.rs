@@ -1,1 +1,21 @@
-//! Placeholder.
+//! The Muster verifier: audits a run by recomputing drawn leaves, follows one without a key, re-executes evidence and
+//! whole archives.
+//!
+//! [`audits`] decides what to ask, to recompute and to say, without sockets; [`watch`] gives it a network, a disk
+//! and a thread that computes. [`run`] is the whole program.
+
+pub mod audits;
+mod check;
+mod cli;
+mod coins;
+mod enroll;
+mod failure;
+mod observe;
+mod replay;
+mod session;
+mod watch;
+mod worker;
+
+pub use cli::run;
+pub use coins::Coins;
+pub use worker::Worker;

@@ -100,6 +100,48 @@ async fn the_handler_knows_who_asks() {
     server.stop().await;
 }
 
+/// Counts the connections that it is told of.
+#[derive(Default)]
+struct Presences {
+    here: AtomicUsize,
+    ended: Arc<Notify>,
+}
+
+impl Handler for Presences {
+    async fn handle(&self, _: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+        assert_ne!(request, b"bug");
+        Ok(vec![self.here.load(Ordering::SeqCst) as u8])
+    }
+
+    fn connected(&self, _: MemberId) {
+        self.here.fetch_add(1, Ordering::SeqCst);
+    }
+
+    fn disconnected(&self, _: MemberId) {
+        self.here.fetch_sub(1, Ordering::SeqCst);
+        self.ended.notify_one();
+    }
+}
+
+#[tokio::test]
+async fn the_handler_knows_who_is_there() {
+    let presences = Presences::default();
+    let ended = presences.ended.clone();
+    let server = Server::start(presences).await;
+    let mut stays = server.client(1).await;
+    assert_eq!(stays.call(b"", LONG).await.unwrap(), [1]);
+    for last_words in [&b"bye"[..], b"bug"] {
+        let mut leaves = server.client(3).await;
+        let _ = leaves.call(last_words, LONG).await;
+        drop(leaves);
+        ended.notified().await;
+        assert_eq!(stays.call(b"", LONG).await.unwrap(), [1]);
+    }
+    let mut another = server.client(3).await;
+    assert_eq!(another.call(b"", LONG).await.unwrap(), [2]);
+    server.stop().await;
+}
+
 #[tokio::test]
 async fn requests_sent_ahead_are_answered_one_after_the_other() {
     let active = Arc::new(AtomicUsize::new(0));

@@ -132,6 +132,28 @@ impl Archive {
         replay.replayed.held_out_loss = replay.replica.held_out_loss();
         Ok(replay.replayed)
     }
+
+    /// Re-executes the run up to the state before a round, to re-execute evidence on it. `progress` is told the
+    /// rounds done.
+    ///
+    /// # Errors
+    /// [`ReplayError`] at the first thing that differs, or when the ledger does not reach the round.
+    pub fn replay_until(
+        &self,
+        replica: Replica,
+        round: Round,
+        progress: &mut dyn FnMut(Round),
+    ) -> Result<Replica, ReplayError> {
+        let mut replay = Replay::new(self, replica);
+        for signed in &self.records {
+            replay.step(signed)?;
+            progress(replay.replica.round());
+            if replay.replica.round() >= round {
+                return Ok(replay.replica);
+            }
+        }
+        Err(ReplayError::Wrong(format!("the ledger ends before round {round}")))
+    }
 }
 
 fn read_ledger(path: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {

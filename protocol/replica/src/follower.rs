@@ -157,6 +157,11 @@ impl Follower {
         &self.results
     }
 
+    /// The steward's board that the notices came from; another number is a new board, and 0 none yet.
+    pub fn board(&self) -> u64 {
+        self.board
+    }
+
     /// The replica.
     pub fn replica(&self) -> &Arc<Mutex<Replica>> {
         &self.replica

@@ -2,6 +2,7 @@
 
 use std::fs::File;
 use std::io;
+use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -11,8 +12,10 @@ use muster_core::codec::{decode, encode};
 use muster_core::ids::{Height, Round};
 use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
+use redb::backends::InMemoryBackend;
 use redb::{
-    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, TableDefinition, WriteTransaction,
+    Builder, Database, ReadTransaction, ReadableDatabase, ReadableTable, StorageBackend, TableDefinition,
+    WriteTransaction,
 };
 
 use crate::error::{Kind, Result, StoreError};
@@ -34,8 +37,7 @@ type Step<T> = core::result::Result<T, redb::Error>;
 /// Values lie behind checksums of their own, so that no damage passes for something that was said.
 #[derive(Debug)]
 pub struct Journal {
-    /// None while it is dropped.
-    database: Option<Database>,
+    database: Database,
     path: PathBuf,
     _home: Option<Arc<File>>,
 }
@@ -51,7 +53,7 @@ impl Journal {
             create(&path)?;
         }
         let database = guarded(&path, || open_whole(&path))?;
-        Ok(Self { database: Some(database), path, _home: Some(home.hold()) })
+        Ok(Self { database, path, _home: Some(home.hold()) })
     }
 
     /// Height of the next record: how many there are.
@@ -177,15 +179,12 @@ impl Journal {
     }
 
     fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Step<T>) -> Result<T> {
-        guarded(&self.path, || work(&self.database()?.begin_read()?))
+        let reading = self.database.begin_read().map_err(redb::Error::from);
+        reading.and_then(|reading| work(&reading)).map_err(|error| failed(&self.path, error))
     }
 
     fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Result<T> {
-        guarded(&self.path, || write(self.database()?, work))
-    }
-
-    fn database(&self) -> Step<&Database> {
-        self.database.as_ref().ok_or(redb::Error::DatabaseClosed)
+        write(&self.database, work).map_err(|error| failed(&self.path, error))
     }
 
     fn unsealed(&self, name: &str, sealed: &[u8]) -> Result<Vec<u8>> {
@@ -198,17 +197,6 @@ impl Journal {
     fn decoded<T: BorshDeserialize>(&self, name: &str, sealed: &[u8]) -> Result<T> {
         let bytes = self.unsealed(name, sealed)?;
         decode(&bytes).map_err(|reject| StoreError::corrupt(&self.path, format!("{name}: {reject}"), ADVICE))
-    }
-}
-
-impl Drop for Journal {
-    /// Closing writes once more; all that was said is on the disk already.
-    fn drop(&mut self) {
-        let database = self.database.take();
-        let _ = guarded(&self.path, || {
-            drop(database);
-            Ok(())
-        });
     }
 }
 
@@ -234,19 +222,24 @@ fn builder() -> Builder {
     builder
 }
 
-/// Opens the database and sees that its tables can be walked.
+/// Opens a journal after a check of all its checksums, on a copy in memory: where the database finds damage it goes
+/// back to the commit before, and what was said last would be forgotten.
 fn open_whole(path: &Path) -> Step<Database> {
+    let bytes = std::fs::read(path)?;
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, &bytes)?;
+    // Left behind when damaged, because closing it would panic.
+    let mut database = ManuallyDrop::new(builder().create_with_backend(copy)?);
+    if !database.check_integrity()? {
+        return Err(redb::Error::Corrupted("a checksum does not fit".into()));
+    }
+    drop(ManuallyDrop::into_inner(database));
     let database = builder().open(path)?;
     let reading = database.begin_read()?;
-    for entry in reading.open_table(RECORDS)?.iter()? {
-        entry?;
-    }
-    for entry in reading.open_table(VOTES)?.iter()? {
-        entry?;
-    }
-    for entry in reading.open_table(NOTES)?.iter()? {
-        entry?;
-    }
+    reading.open_table(RECORDS)?;
+    reading.open_table(VOTES)?;
+    reading.open_table(NOTES)?;
     drop(reading);
     Ok(database)
 }
@@ -254,10 +247,10 @@ fn open_whole(path: &Path) -> Step<Database> {
 /// Makes the empty journal aside, so that one under its name is always whole.
 fn create(path: &Path) -> Result<()> {
     let aside = files::aside(path);
-    let made = guarded(path, || prepare(&builder().create(&aside)?));
-    if made.is_err() {
+    let made = builder().create(&aside).map_err(redb::Error::from).and_then(|database| prepare(&database));
+    if let Err(error) = made {
         let _ = files::remove(&aside);
-        return made;
+        return Err(failed(path, error));
     }
     std::fs::rename(&aside, path).map_err(|error| StoreError::io(path, &error))?;
     files::sync_directory(files::parent(path))
@@ -281,8 +274,7 @@ fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> Step<T>
     Ok(done)
 }
 
-/// Works with the database, which panics on some damage. A transaction that unwinds has not happened, so what is
-/// left behind is as it was.
+/// Reads what may be damaged: the database panics on some of it.
 fn guarded<T>(path: &Path, work: impl FnOnce() -> Step<T>) -> Result<T> {
     let unreadable = |_| Err(redb::Error::Corrupted("no database can be read from it".into()));
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(unreadable).map_err(|error| failed(path, error))
@@ -291,7 +283,9 @@ fn guarded<T>(path: &Path, work: impl FnOnce() -> Step<T>) -> Result<T> {
 fn failed(path: &Path, error: redb::Error) -> StoreError {
     use redb::Error;
     match error {
-        Error::Io(error) if error.kind() == io::ErrorKind::InvalidData => {
+        Error::Io(error)
+            if matches!(error.kind(), io::ErrorKind::InvalidData | io::ErrorKind::InvalidInput) =>
+        {
             StoreError::corrupt(path, error.to_string(), ADVICE)
         }
         Error::Io(error) => StoreError::io(path, &error),

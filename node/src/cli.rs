@@ -1,0 +1,3 @@
+//! x
+/// x
+pub fn run(_: std::env::ArgsOs) -> u8 {0}

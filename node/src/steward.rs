@@ -1,0 +1,158 @@
+//! The steward: hosts a run's folder. It admits members, freezes rounds, applies and seals outcomes, examines
+//! accusations, and serves whoever follows.
+//!
+//! One task decides ([`actor`]); a server answers bulk requests beside it. What was sealed is in the journal before
+//! anybody sees it, and what members have said is kept until a record holds it, so that a killed steward goes on
+//! without a fork.
+
+mod actor;
+mod board;
+mod court;
+mod inbox;
+mod justice;
+mod listen;
+mod presence;
+mod recover;
+mod report;
+mod requests;
+mod server;
+#[cfg(test)]
+mod tests;
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex};
+
+use muster_compute::Path as KernelPath;
+use muster_core::ids::RunId;
+use muster_core::round::Conductor;
+use muster_net::endpoint::Endpoint;
+use muster_net::serve::serve;
+use muster_replica::{Peers, Results};
+use tokio::sync::{mpsc, watch};
+use tokio::task::JoinSet;
+
+pub use actor::Ending;
+
+use crate::exit::{Failure, Outcome};
+use actor::{Actor, Doing, Message, QUEUE};
+use board::Board;
+use court::Court;
+use inbox::Inbox;
+use listen::Listening;
+use presence::Presence;
+use recover::{Recovered, recover};
+use report::Report;
+use server::{Offers, Server};
+
+/// How to host.
+#[derive(Clone, Debug)]
+pub struct HostOptions {
+    /// The run's folder.
+    pub folder: PathBuf,
+    /// Where to listen, `HOST:PORT`; port 0 takes the port of the last time, or a free one.
+    pub listen: Vec<String>,
+    /// What invitations tell people to dial; none for the addresses listened on.
+    pub advertise: Vec<String>,
+    /// Compute threads.
+    pub threads: usize,
+    /// Kernel path, instead of the fastest.
+    pub path: Option<KernelPath>,
+    /// Whether to draw progress; else plain lines are logged.
+    pub progress: bool,
+}
+
+/// What is known once the steward listens.
+#[derive(Clone, Debug)]
+pub struct Ready {
+    /// The run.
+    pub run: RunId,
+    /// Where it can be dialled.
+    pub addresses: Vec<String>,
+}
+
+/// Hosts a run until it is over, or until an interrupted round has ended. `ready` is told once members can come.
+///
+/// # Errors
+/// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
+pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<Ending> {
+    let (folder, threads, path) = (options.folder.clone(), options.threads, options.path);
+    let recovered = tokio::task::spawn_blocking(move || recover(folder, threads, path)).await;
+    let recovered = recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
+    let (inbox, kept) = Inbox::open(&options.folder)?;
+    let report = Report::open(&options.folder, options.progress)?;
+    let listening = Listening::bind(&recovered.home, &options).await?;
+    let run = recovered.manifest.run();
+    let endpoint = Endpoint::new(run, recovered.identity.clone());
+    let (actor, server) = assemble(recovered, endpoint.clone(), inbox, report)?;
+    let (stop, stopped) = watch::channel(());
+    // Dropped with this future, so that a host that is given up leaves no server behind.
+    let mut servers = JoinSet::new();
+    for listener in listening.listeners {
+        let mut stopped = stopped.clone();
+        let shutdown = async move {
+            let _ = stopped.changed().await;
+        };
+        servers.spawn(serve(listener, endpoint.clone(), server.clone(), shutdown));
+    }
+    drop(stopped);
+    let sender = server.actor.clone();
+    servers.spawn(async move {
+        if tokio::signal::ctrl_c().await.is_ok() {
+            crate::progress::abort_on_second_interrupt();
+            let _ = sender.send(Message::Interrupt).await;
+        }
+        std::future::pending::<()>().await;
+    });
+    ready(&Ready { run, addresses: listening.addresses });
+    let ending = actor.run(kept).await;
+    drop(stop);
+    servers.shutdown().await;
+    ending
+}
+
+fn assemble(recovered: Recovered, endpoint: Endpoint, inbox: Inbox, report: Report) -> Outcome<(Actor, Arc<Server>)> {
+    let Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic } = recovered;
+    let mut name = [0; 8];
+    getrandom::fill(&mut name).map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    let board = Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name)));
+    let layout = ledger.layout().clone();
+    let results = Results::new(layout.clone());
+    let presence = Arc::new(Presence::default());
+    let replica = Arc::new(Mutex::new(replica));
+    let court = Arc::new(Court {
+        manifest: manifest.clone(),
+        layout,
+        home,
+        peers: Peers::new(endpoint),
+        dataset: dataset.clone(),
+        replica: replica.clone(),
+        arithmetic: Arc::new(Mutex::new(arithmetic)),
+    });
+    let (sender, queue) = mpsc::channel(QUEUE);
+    let server = Server {
+        manifest,
+        dataset,
+        board: board.clone(),
+        results: results.clone(),
+        presence: presence.clone(),
+        actor: sender.clone(),
+        offers: Arc::new(Offers::new(replica)),
+    };
+    let actor = Actor {
+        conductor: Conductor::new(ledger, 0),
+        docket: muster_core::audit::docket::Docket::default(),
+        board,
+        journal,
+        identity,
+        court,
+        results,
+        presence,
+        inbox,
+        report,
+        queue,
+        sender,
+        justice: justice::Justice::default(),
+        state: Doing::new(),
+    };
+    Ok((actor, Arc::new(server)))
+}

@@ -1,0 +1,435 @@
+//! The one task that decides: it owns the conductor and the docket, seals records, and answers what needs either.
+//!
+//! Everything reaches it as a [`Message`] through one bounded queue. After each message it drains the conductor; what
+//! takes long (fetching, applying, judging) runs in tasks that send their results back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::audit::Judgement;
+use muster_core::audit::docket::Docket;
+use muster_core::codec::encode;
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Body, Record};
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::{Request, Response};
+use muster_core::round::{Conductor, Output};
+use muster_core::sign::{Identity, Signed};
+use muster_core::state::StateRoots;
+use muster_replica::{Results, contact};
+use muster_store::journal::Journal;
+use tokio::sync::{mpsc, oneshot};
+
+use super::board::Board;
+use super::court::{Accusation, Court};
+use super::inbox::Inbox;
+use super::justice::Justice;
+use super::presence::Presence;
+use super::recover::write_down;
+use super::report::Report;
+use super::server::refused;
+use crate::exit::{Failure, Outcome};
+
+/// Messages that wait for the actor at most; more of them wait at their senders.
+pub(super) const QUEUE: usize = 256;
+/// How long a member whose last connection broke still counts as present: it may only be dialling again.
+const ABSENCE: u64 = 3_000;
+/// How long members have to find a steward that was restarted.
+const RESTART: u64 = 15_000;
+/// How long a closed run is still served.
+const FAREWELL: u64 = 15_000;
+/// Longest sleep: members' clocks and the disk may have moved.
+const TURN: u64 = 500;
+/// Rejected records of the conductor's own in a row that mean a bug.
+const REJECTIONS: u32 = 16;
+
+/// What reaches the actor.
+pub(super) enum Message {
+    /// A request of a member or stranger.
+    Ask {
+        /// Who asks, by the handshake.
+        peer: MemberId,
+        /// What.
+        request: Box<Request>,
+        /// Where the answer goes.
+        answer: oneshot::Sender<Response>,
+    },
+    /// A round's results are applied, or these parts could not be had.
+    Applied(Outcome<Result<StateRoots, Vec<Part>>>),
+    /// An accusation was examined; the contribution that was fetched for it comes along.
+    Examined(Box<Accusation>, Judgement, Option<Vec<i32>>),
+    /// A convict's contribution was kept, or why not.
+    Exhibited(Round, MemberId, Result<(), String>),
+    /// What a round leaves on the disk is written.
+    Written(Outcome<()>),
+    /// Somebody pressed Ctrl-C.
+    Interrupt,
+}
+
+/// How hosting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is over.
+    Closed,
+    /// Interrupted between two rounds.
+    Stopped,
+}
+
+/// The steward's state.
+pub(super) struct Actor {
+    pub(super) conductor: Conductor,
+    pub(super) docket: Docket,
+    pub(super) board: Arc<Board>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) court: Arc<Court>,
+    pub(super) results: Results,
+    pub(super) presence: Arc<Presence>,
+    pub(super) inbox: Inbox,
+    pub(super) report: Report,
+    pub(super) queue: mpsc::Receiver<Message>,
+    pub(super) sender: mpsc::Sender<Message>,
+    pub(super) justice: Justice,
+    pub(super) state: Doing,
+}
+
+/// What is under way.
+pub(super) struct Doing {
+    pub(super) began: Instant,
+    /// Members whose connections are gone, and when they count as absent.
+    pub(super) absent: BTreeMap<MemberId, u64>,
+    /// Proposals whose authors wait for the seal, by the encoding of the body.
+    pub(super) waiting: Vec<(Vec<u8>, oneshot::Sender<Response>)>,
+    /// Results of the round that are on the board.
+    pub(super) shown: BTreeSet<(Part, u8)>,
+    pub(super) applying: bool,
+    rejections: u32,
+    /// Interrupted while this round was next.
+    stop_after: Option<Round>,
+    closed_at: Option<u64>,
+    /// Something that makes going on impossible.
+    pub(super) failed: Option<Failure>,
+}
+
+impl Doing {
+    /// Nothing yet.
+    pub(super) fn new() -> Self {
+        Self {
+            began: Instant::now(),
+            absent: BTreeMap::new(),
+            waiting: Vec::new(),
+            shown: BTreeSet::new(),
+            applying: false,
+            rejections: 0,
+            stop_after: None,
+            closed_at: None,
+            failed: None,
+        }
+    }
+}
+
+impl Actor {
+    /// Hosts until the run is over or an interrupted round has ended.
+    ///
+    /// # Errors
+    /// [`Failure`] when this machine cannot go on.
+    pub(super) async fn run(mut self, kept: Vec<Request>) -> Outcome<Ending> {
+        self.begin(kept);
+        loop {
+            self.turn();
+            self.drain()?;
+            if let Some(failure) = self.state.failed.take() {
+                return Err(failure);
+            }
+            if let Some(ending) = self.ending() {
+                return Ok(ending);
+            }
+            tokio::select! {
+                Some(message) = self.queue.recv() => self.take(message),
+                () = self.presence.changed() => {}
+                () = tokio::time::sleep(self.pause()) => {}
+            }
+        }
+    }
+
+    /// Milliseconds since the actor began.
+    pub(super) fn now(&self) -> u64 {
+        u64::try_from(self.state.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    /// The ledger so far.
+    pub(super) fn ledger(&self) -> &Ledger {
+        self.conductor.ledger()
+    }
+
+    fn begin(&mut self, kept: Vec<Request>) {
+        if self.ledger().stage() == Stage::Empty {
+            let replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            let roots = replica.state().roots();
+            drop(replica);
+            self.conductor.propose(Body::Open(roots));
+            return;
+        }
+        // Members have not found the way back yet: without this, a restart would cost them the round.
+        let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
+        for member in members {
+            self.conductor.live(0, member, true);
+            self.state.absent.insert(member, RESTART);
+        }
+        self.replay(kept);
+    }
+
+    fn take(&mut self, message: Message) {
+        match message {
+            Message::Ask { peer, request, answer } => self.answer(peer, *request, answer),
+            Message::Applied(applied) => {
+                self.state.applying = false;
+                match applied {
+                    Ok(applied) => self.conductor.applied(self.now(), applied),
+                    Err(failure) => self.state.failed = Some(failure),
+                }
+            }
+            Message::Examined(accusation, judgement, q) => self.judged(&accusation, judgement, q),
+            Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
+            Message::Written(Err(failure)) => self.state.failed = Some(failure),
+            Message::Written(Ok(())) => {}
+            Message::Interrupt => {
+                self.state.stop_after = Some(self.ledger().next_round());
+                self.report.line("finishing the round, then stopping (Ctrl-C again aborts)");
+            }
+        }
+    }
+
+    /// What follows from the time and from who is there.
+    fn turn(&mut self) {
+        let now = self.now();
+        self.attend(now);
+        self.conductor.tick(now);
+        for body in self.docket.silences(now, self.conductor.ledger()) {
+            self.conductor.propose(body);
+        }
+        self.pursue(now);
+    }
+
+    fn attend(&mut self, now: u64) {
+        let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
+        for member in members {
+            let live = self.conductor.is_live(&member);
+            if self.presence.has(&member) {
+                self.state.absent.remove(&member);
+                if !live {
+                    self.conductor.live(now, member, true);
+                }
+            } else if live && *self.state.absent.entry(member).or_insert(now + ABSENCE) <= now {
+                self.state.absent.remove(&member);
+                self.conductor.live(now, member, false);
+                self.report.moved(member, "is not connected any more");
+            }
+        }
+    }
+
+    fn pause(&self) -> Duration {
+        let now = self.now();
+        let phase = self.conductor.poll_timeout();
+        let due = phase.into_iter().chain(self.docket.timeout(self.ledger())).chain(self.state.absent.values().copied());
+        let next = due.filter(|due| *due > now).min().unwrap_or(now + TURN);
+        Duration::from_millis((next - now).clamp(1, TURN))
+    }
+
+    /// Does what the conductor asks for, until it asks for nothing more.
+    fn drain(&mut self) -> Outcome<()> {
+        while let Some(output) = self.conductor.poll_output() {
+            match output {
+                Output::Seal(body) => self.seal(body)?,
+                Output::Apply(results) => self.apply(&results),
+            }
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, mut body: Body) -> Outcome<()> {
+        if let Body::Ban(ban) = &mut body {
+            ban.effective = self.ledger().first_round_without();
+        }
+        let name = encode(&body);
+        let record = self.ledger().record(body);
+        let signed = self.identity.sign(self.ledger().run(), &record);
+        let sealed = self.conductor.sealed(self.now(), &signed);
+        let answer = match &sealed {
+            Ok(_) => {
+                self.journal.append(record.height, &signed)?;
+                self.board.seal(signed);
+                self.state.rejections = 0;
+                self.sealed(&record)?;
+                Response::Done
+            }
+            Err(reject) => {
+                tracing::debug!("a proposed record was not sealed: {reject}");
+                self.state.rejections += 1;
+                if self.state.rejections >= REJECTIONS {
+                    let why = format!("the round cannot go on, its record is refused: {reject}; please report this");
+                    return Err(Failure::environment(why));
+                }
+                refused(&reject.to_string())
+            }
+        };
+        let waits = self.state.waiting.iter().position(|(waiting, _)| *waiting == name);
+        if let Some(place) = waits {
+            let _ = self.state.waiting.swap_remove(place).1.send(answer);
+        }
+        Ok(())
+    }
+
+    /// What follows from a record.
+    fn sealed(&mut self, record: &Record) -> Outcome<()> {
+        match &record.body {
+            Body::Admit(enrol) => self.report.admit(self.conductor.ledger(), enrol.claimed_signer()),
+            Body::Begin(_) => self.report.begin(),
+            Body::Outcome(outcome) => {
+                self.state.shown.clear();
+                self.report.round(self.conductor.ledger(), outcome.round);
+                let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
+                self.inbox.prune(Round(outcome.round.0.saturating_sub(keep)))?;
+                self.write_down();
+            }
+            Body::Silence(request) => {
+                let target = request.verify(self.ledger().run()).map(|request| request.target);
+                target.into_iter().for_each(|target| self.report.moved(target, "did not answer an audit"));
+            }
+            Body::Ban(ban) => {
+                self.justice.acquit(&ban.culprit);
+                self.report.ban(ban);
+            }
+            Body::Return(back) => self.report.moved(back.claimed_signer(), "is back"),
+            Body::Leave(leave) => self.report.moved(leave.claimed_signer(), "left"),
+            Body::Close(root) => {
+                self.archive()?;
+                self.report.close(*root);
+                self.state.closed_at = Some(self.now());
+            }
+            Body::Open(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Answered(_) | Body::Rewind(_) => {}
+        }
+        Ok(())
+    }
+
+    fn write_down(&self) {
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let written = tokio::task::spawn_blocking(move || write_down(&court.home, &court.replica)).await;
+            let _ = sender.send(Message::Written(written.unwrap_or(Ok(())))).await;
+        });
+    }
+
+    /// Writes the records into one file, so that the folder is an archive.
+    fn archive(&self) -> Outcome<()> {
+        let mut bytes = Vec::new();
+        let mut height = muster_core::ids::Height(0);
+        while height < self.ledger().height() {
+            for record in self.journal.records(height, 256)? {
+                let record = encode(&record);
+                bytes.extend((record.len() as u32).to_le_bytes());
+                bytes.extend(record);
+                height = height.next();
+            }
+        }
+        Ok(self.court.home.write_file("ledger.bin", &bytes)?)
+    }
+
+    fn ending(&self) -> Option<Ending> {
+        if self.ledger().stage() == Stage::Closed {
+            let members = self.ledger().members();
+            let alone = !members.iter().any(|member| self.presence.has(&member.id));
+            let since = self.state.closed_at.unwrap_or(0);
+            return (alone || self.now() >= since + FAREWELL).then_some(Ending::Closed);
+        }
+        let under_way = matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
+        let round = self.state.stop_after?;
+        (!under_way || self.ledger().next_round() > round).then_some(Ending::Stopped)
+    }
+
+    /// Fetches a round's results and applies them, in a task.
+    fn apply(&mut self, sealed: &[Option<Signed<PartResult>>]) {
+        self.state.applying = true;
+        let ledger = self.ledger();
+        let Some(view) = ledger.current() else { return };
+        let wanted = sealed.iter().flatten().filter_map(|signed| {
+            let result = signed.verify(ledger.run()).ok()?;
+            let blocks = view.parts().get(result.part.index())?.blocks.clone();
+            let holders = contact(ledger, &result.author()).into_iter().collect();
+            Some(WantedPart { result: result.into_inner(), blocks, holders })
+        });
+        let task = Applying {
+            round: view.round(),
+            wanted: wanted.collect(),
+            court: self.court.clone(),
+            results: self.results.clone(),
+        };
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            let applied = task.run().await;
+            let _ = sender.send(Message::Applied(applied)).await;
+        });
+    }
+
+    /// Whether a verifier is there to judge anything.
+    pub(super) fn verified(&self) -> bool {
+        let mut members = self.ledger().members().iter();
+        members.any(|member| member.role == Role::Verifier && self.conductor.is_live(&member.id))
+    }
+}
+
+struct WantedPart {
+    result: PartResult,
+    blocks: Vec<Block>,
+    holders: Vec<muster_replica::Contact>,
+}
+
+/// The values of a round on their way into the state.
+struct Applying {
+    round: Round,
+    wanted: Vec<WantedPart>,
+    court: Arc<Court>,
+    results: Results,
+}
+
+impl Applying {
+    /// The next state's roots, or the parts that could not be had. The aggregate is on the disk before it is applied.
+    async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
+        let mut missing = Vec::new();
+        for part in &self.wanted {
+            if self.results.has(self.round, &part.blocks) {
+                continue;
+            }
+            let peers = &self.court.peers;
+            let digest = &part.result.digest;
+            match peers.values(&part.holders, &self.court.layout, self.round, &part.blocks, digest).await {
+                Ok(values) => self.results.put(self.round, &part.blocks, values),
+                Err(error) => {
+                    tracing::warn!("part {} of round {} is not to be had: {error}", part.result.part, self.round);
+                    missing.push(part.result.part);
+                }
+            }
+        }
+        if !missing.is_empty() {
+            return Ok(Err(missing));
+        }
+        let parts: Vec<(Part, Vec<Block>)> =
+            self.wanted.iter().map(|part| (part.result.part, part.blocks.clone())).collect();
+        let update = match self.results.update(self.round, &parts) {
+            Ok(update) => update,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let court = self.court.clone();
+        let round = self.round;
+        let applied = tokio::task::spawn_blocking(move || {
+            court.home.save_update(round, &update)?;
+            let mut replica = court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok::<_, Failure>(replica.apply(&update))
+        });
+        let applied = applied.await.map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
+        applied.map(Ok)
+    }
+}

@@ -1,0 +1,132 @@
+//! What followers read: the sealed records and the public notices.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_core::codec::{List, encode};
+use muster_core::ids::Height;
+use muster_core::limits;
+use muster_core::messages::record::Record;
+use muster_core::messages::wire::{Follow, News, Notice};
+use muster_core::sign::Signed;
+use muster_store::error::StoreError;
+use muster_store::journal::Journal;
+use tokio::sync::watch;
+
+/// How long a request for news waits when there is none.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// Newest records held in memory; older ones come from the journal.
+const RECENT: usize = 512;
+/// Bytes of records, and of notices, in one answer: both fit a message, whatever one of them takes.
+const ANSWER_BYTES: usize = 1 << 20;
+
+/// Shared by the actor, which alone writes, and the server.
+pub(super) struct Board {
+    journal: Arc<Journal>,
+    /// Tells followers that numbers of notices began anew.
+    name: u64,
+    pages: Mutex<Pages>,
+    news: watch::Sender<()>,
+}
+
+struct Pages {
+    /// Height of the next record.
+    next: Height,
+    recent: VecDeque<Signed<Record>>,
+    first_notice: u64,
+    notices: VecDeque<Notice>,
+}
+
+impl Board {
+    /// A board without notices over a journal of this height. `name` is drawn anew for each process.
+    pub(super) fn new(journal: Arc<Journal>, next: Height, name: u64) -> Self {
+        let pages = Pages { next, recent: VecDeque::new(), first_notice: 0, notices: VecDeque::new() };
+        Self { journal, name, pages: Mutex::new(pages), news: watch::Sender::new(()) }
+    }
+
+    /// Shows a record, which the journal has.
+    pub(super) fn seal(&self, record: Signed<Record>) {
+        let mut pages = self.pages();
+        pages.next = pages.next.next();
+        pages.recent.push_back(record);
+        if pages.recent.len() > RECENT {
+            pages.recent.pop_front();
+        }
+        drop(pages);
+        self.news.send_replace(());
+    }
+
+    /// Shows a notice; the oldest one goes when there are too many.
+    pub(super) fn post(&self, notice: Notice) {
+        let mut pages = self.pages();
+        pages.notices.push_back(notice);
+        if pages.notices.len() > limits::BOARD_NOTICES {
+            pages.notices.pop_front();
+            pages.first_notice += 1;
+        }
+        drop(pages);
+        self.news.send_replace(());
+    }
+
+    /// What the asker lacks; waits a while for the first news.
+    ///
+    /// # Errors
+    /// What the journal reports.
+    pub(super) async fn follow(&self, follow: &Follow) -> Result<News, StoreError> {
+        let mut changed = self.news.subscribe();
+        if self.pages().waits(self.name, follow) {
+            let _ = tokio::time::timeout(PATIENCE, changed.changed()).await;
+        }
+        self.news(follow)
+    }
+
+    fn news(&self, follow: &Follow) -> Result<News, StoreError> {
+        let pages = self.pages();
+        let oldest = pages.next.0 - pages.recent.len() as u64;
+        let records = if follow.height.0 >= oldest {
+            let lacking = usize::try_from(follow.height.0 - oldest).unwrap_or(usize::MAX);
+            pages.recent.iter().skip(lacking).take(limits::PULL_RECORDS).cloned().collect()
+        } else {
+            self.journal.records(follow.height, limits::PULL_RECORDS)?
+        };
+        let read = if follow.board == self.name { follow.notice } else { 0 };
+        let first_notice = read.max(pages.first_notice);
+        let lacking = usize::try_from(first_notice - pages.first_notice).unwrap_or(usize::MAX);
+        let notices = pages.notices.iter().skip(lacking).take(limits::PULL_NOTICES).cloned().collect();
+        Ok(News {
+            records: fitting(records),
+            newest: Height(pages.next.0.saturating_sub(1)),
+            board: self.name,
+            first_notice,
+            notices: fitting(notices),
+        })
+    }
+
+    fn pages(&self) -> MutexGuard<'_, Pages> {
+        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl Pages {
+    /// Whether an asker has everything.
+    fn waits(&self, name: u64, follow: &Follow) -> bool {
+        let all_notices = follow.notice >= self.first_notice + self.notices.len() as u64;
+        follow.height >= self.next && follow.board == name && all_notices
+    }
+}
+
+/// As many of the first items as one answer holds, at least one.
+fn fitting<T: borsh::BorshSerialize, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
+    let mut room = ANSWER_BYTES;
+    let mut kept = Vec::new();
+    for item in items {
+        let bytes = encode(&item).len();
+        if bytes > room && !kept.is_empty() || kept.len() == MAX {
+            break;
+        }
+        room = room.saturating_sub(bytes);
+        kept.push(item);
+    }
+    List::new(kept).expect("no more than MAX are kept")
+}

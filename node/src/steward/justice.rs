@@ -1,0 +1,217 @@
+//! Accusations in turn, exhibits of convicts, and when the last audits are over.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use muster_core::audit::Judgement;
+use muster_core::error::Reject;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Ban, Body};
+
+use super::actor::{Actor, Message};
+use super::court::{Accusation, Wanted, claim};
+
+/// Accusations that wait at most.
+const WAITING: usize = 64;
+/// Decided accusations remembered, so that they are not examined again.
+const REMEMBERED: usize = 4096;
+/// Tries to fetch a convict's contribution.
+const TRIES: u32 = 20;
+/// Milliseconds between two of them.
+const PAUSE: u64 = 2_000;
+
+/// What is accused, open, owed.
+#[derive(Default)]
+pub(super) struct Justice {
+    waiting: VecDeque<Accusation>,
+    examining: bool,
+    known: BTreeSet<Digest>,
+    /// Open audits: who is asked by whom.
+    open: BTreeMap<Digest, (MemberId, MemberId)>,
+    /// Members that a verdict finds guilty and nobody has accused or acquitted yet.
+    charged: BTreeSet<MemberId>,
+    exhibits: BTreeMap<(Round, MemberId), Exhibit>,
+    closing: bool,
+}
+
+/// A convict's counted contribution.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Exhibit {
+    Fetching(u32),
+    /// To be tried again.
+    Failed(u32, u64),
+    Kept,
+    GivenUp,
+}
+
+impl Justice {
+    /// An audit began.
+    pub(super) fn opened(&mut self, request: Digest, target: MemberId, verifier: MemberId) {
+        self.open.insert(request, (target, verifier));
+    }
+
+    /// An audit has its verdict.
+    pub(super) fn closed(&mut self, request: &Digest, pass: bool) {
+        if let Some((target, _)) = self.open.remove(request).filter(|_| !pass) {
+            self.charged.insert(target);
+        }
+    }
+
+    /// Nothing is held against a member any more, or it is banned already.
+    pub(super) fn acquit(&mut self, member: &MemberId) {
+        self.charged.remove(member);
+    }
+
+    /// Whether nothing is examined or fetched, and no present member owes an answer or is charged.
+    fn at_rest(&self, ledger: &Ledger) -> bool {
+        let present = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
+        let owed = self.open.values().any(|(target, verifier)| present(target) && present(verifier));
+        let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
+        let busy = self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
+        !busy && !owed && self.charged.is_empty()
+    }
+}
+
+impl Actor {
+    /// Takes an accusation for examination, once.
+    ///
+    /// # Errors
+    /// [`Reject`] for one that its author may not bring, that is about nothing, or one too many.
+    pub(super) fn accuse(&mut self, accuser: MemberId, evidence: Evidence) -> Result<(), Reject> {
+        let ledger = self.conductor.ledger();
+        let role = ledger.member(&accuser).map(|member| member.role);
+        let entitled = role == Some(Role::Verifier) || matches!(evidence, Evidence::Equivocation(_));
+        if !entitled {
+            return Err(Reject::NotEntitled("accuse: only verifiers do"));
+        }
+        let (culprit, round) = claim(ledger.manifest(), &evidence)?;
+        let standing = ledger.member(&culprit).map(|member| member.standing);
+        let digest = evidence.digest();
+        let over = standing.is_none_or(|standing| standing == Standing::Banned);
+        if over || self.justice.known.contains(&digest) {
+            return Ok(());
+        }
+        if self.justice.waiting.len() >= WAITING {
+            return Err(Reject::Rule("too many accusations wait; try again later"));
+        }
+        if self.justice.known.len() >= REMEMBERED {
+            self.justice.known.clear();
+        }
+        self.justice.known.insert(digest);
+        self.justice.waiting.push_back(Accusation { evidence, digest, accuser, culprit, round });
+        Ok(())
+    }
+
+    /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
+    pub(super) fn pursue(&mut self, now: u64) {
+        self.examine_next();
+        self.exhibit_convicts(now);
+        self.close_when_settled();
+    }
+
+    fn examine_next(&mut self) {
+        if self.justice.examining {
+            return;
+        }
+        let Some(accusation) = self.justice.waiting.pop_front() else { return };
+        self.justice.examining = true;
+        let wanted = Wanted::of(self.ledger(), accusation.round, accusation.culprit);
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let (judgement, q) = court.examine(accusation.evidence.clone(), wanted).await;
+            let _ = sender.send(Message::Examined(Box::new(accusation), judgement, q)).await;
+        });
+    }
+
+    /// An examination is over.
+    pub(super) fn judged(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
+        self.justice.examining = false;
+        let (accuser, culprit) = (accusation.accuser, accusation.culprit);
+        let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
+            let why = match judgement {
+                Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why) => why,
+                Judgement::Guilty { .. } => return,
+            };
+            self.justice.acquit(&culprit);
+            self.report.dismissed(accuser, culprit, &why);
+            return;
+        };
+        tracing::info!("{culprit} is convicted: {detail}");
+        let home = &self.court.home;
+        let exhibit = q.map_or(Ok(()), |q| home.save_exhibit(round, &culprit, &q));
+        let saved = exhibit.and_then(|()| home.save_evidence(&accusation.evidence));
+        if let Err(error) = saved {
+            self.state.failed = Some(error.into());
+            return;
+        }
+        let effective = self.ledger().first_round_without();
+        let evidence = accusation.digest;
+        self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+    }
+
+    /// Fetches every counted contribution of a convict in the rounds that are remembered: replay needs them.
+    fn exhibit_convicts(&mut self, now: u64) {
+        let ledger = self.conductor.ledger();
+        let banned = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        let counted = ledger.rounds().flat_map(|view| {
+            let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
+            counted.map(|(_, commitment)| (view.round(), commitment.author))
+        });
+        let owed: Vec<(Round, MemberId)> = counted.filter(|(_, author)| banned(author)).collect();
+        for (round, member) in owed {
+            let tries = match self.justice.exhibits.get(&(round, member)) {
+                None => 0,
+                Some(Exhibit::Failed(tries, after)) if now >= *after => *tries,
+                Some(_) => continue,
+            };
+            let Some(wanted) = Wanted::of(self.ledger(), round, member) else { continue };
+            self.justice.exhibits.insert((round, member), Exhibit::Fetching(tries + 1));
+            let (court, sender) = (self.court.clone(), self.sender.clone());
+            tokio::spawn(async move {
+                let kept = court.exhibit(&wanted).await;
+                let _ = sender.send(Message::Exhibited(round, member, kept)).await;
+            });
+        }
+    }
+
+    /// A convict's contribution was fetched, or not.
+    pub(super) fn exhibited(&mut self, round: Round, member: MemberId, kept: Result<(), String>) {
+        let again = self.now() + PAUSE;
+        let Some(exhibit) = self.justice.exhibits.get_mut(&(round, member)) else { return };
+        let tries = if let Exhibit::Fetching(tries) = exhibit { *tries } else { 0 };
+        *exhibit = match kept {
+            Ok(()) => Exhibit::Kept,
+            Err(why) if tries >= TRIES => {
+                let text = format!("the contribution of {member} to round {round} is lost, the archive will not replay: {why}");
+                self.report.line(&text);
+                Exhibit::GivenUp
+            }
+            Err(_) => Exhibit::Failed(tries, again),
+        };
+    }
+
+    fn close_when_settled(&mut self) {
+        if self.ledger().stage() != Stage::Auditing || self.justice.closing {
+            return;
+        }
+        if self.settled() || self.conductor.overdue() {
+            self.justice.closing = true;
+            let root = self.ledger().state().root();
+            self.conductor.propose(Body::Close(root));
+        }
+    }
+
+    /// Whether every counted contribution of the last rounds was judged, as far as anybody is there to judge.
+    fn settled(&self) -> bool {
+        let ledger = self.conductor.ledger();
+        let convicted = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        let judged = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed()).all(|view| {
+            let mut counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
+            counted.all(|(_, c)| self.docket.is_settled(view.round(), &c.author) || convicted(&c.author))
+        });
+        let rests = self.justice.at_rest(ledger);
+        if self.verified() { judged && rests } else { rests || self.justice.open.is_empty() }
+    }
+}

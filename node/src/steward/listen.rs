@@ -1,0 +1,88 @@
+//! Where the steward listens, the same after a restart, and what it tells people to dial.
+
+use std::net::{IpAddr, SocketAddr, UdpSocket};
+
+use muster_net::error::{Cause, NetError};
+use muster_net::listener::{Admission, Listener};
+use muster_store::home::Home;
+
+use super::HostOptions;
+use crate::exit::{Failure, Outcome};
+use crate::organise::ADDRESSES;
+use crate::organise::invite::bounded;
+
+/// Where it listened the last time, one socket address a line.
+const LISTENED: &str = "listen";
+/// A steward speaks with everyone, and many members may share one address.
+const ADMISSION: Admission = Admission { total: 2048, per_source: 512 };
+
+/// Bound sockets and the addresses to dial.
+pub(super) struct Listening {
+    pub(super) listeners: Vec<Listener>,
+    pub(super) addresses: Vec<String>,
+}
+
+impl Listening {
+    /// Binds, and writes the addresses down for `muster invite` and the next start.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the address that is malformed, foreign or busy.
+    pub(super) async fn bind(home: &Home, options: &HostOptions) -> Outcome<Self> {
+        let before = home.read_file(LISTENED).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        let before: Vec<SocketAddr> = before.lines().filter_map(|line| line.parse().ok()).collect();
+        let mut listeners = Vec::new();
+        for (place, wanted) in options.listen.iter().enumerate() {
+            listeners.push(bind(wanted, before.get(place)).await?);
+        }
+        let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
+        let addresses =
+            if options.advertise.is_empty() { bound.iter().flat_map(dialled).collect() } else { options.advertise.clone() };
+        bounded(&addresses)?;
+        home.write_file(LISTENED, lines(bound.iter().map(SocketAddr::to_string)).as_bytes())?;
+        home.write_file(ADDRESSES, lines(addresses.iter().cloned()).as_bytes())?;
+        Ok(Self { listeners, addresses })
+    }
+}
+
+async fn bind(wanted: &str, before: Option<&SocketAddr>) -> Outcome<Listener> {
+    let Some((host, port)) = wanted.rsplit_once(':') else {
+        return Err(Failure::usage(format!("{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777")));
+    };
+    if let Some(before) = before.filter(|_| port == "0") {
+        if let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), ADMISSION).await {
+            return Ok(listener);
+        }
+    }
+    Listener::bind(wanted, ADMISSION).await.map_err(|error| explain(wanted, error))
+}
+
+fn explain(wanted: &str, error: NetError) -> Failure {
+    match &error.cause {
+        Cause::System(system) if system.kind() == std::io::ErrorKind::InvalidInput => {
+            Failure::usage(format!("{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"))
+        }
+        _ => error.into(),
+    }
+}
+
+/// What to dial for a bound address: itself, or for "every address" the one that leads out, and loopback.
+fn dialled(bound: &SocketAddr) -> Vec<String> {
+    if !bound.ip().is_unspecified() {
+        return vec![bound.to_string()];
+    }
+    let loopback: IpAddr = if bound.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
+    let out = outward(bound.is_ipv4()).filter(|out| *out != loopback);
+    out.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
+}
+
+/// The own address on the way out. No packet is sent: connecting a UDP socket only looks the route up.
+fn outward(v4: bool) -> Option<IpAddr> {
+    let (own, other) = if v4 { ("0.0.0.0:0", "192.0.2.1:9") } else { ("[::]:0", "[2001:db8::1]:9") };
+    let socket = UdpSocket::bind(own).ok()?;
+    socket.connect(other).ok()?;
+    socket.local_addr().ok().map(|address| address.ip())
+}
+
+fn lines(items: impl Iterator<Item = String>) -> String {
+    items.map(|item| item + "\n").collect()
+}

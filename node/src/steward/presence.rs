@@ -1,0 +1,49 @@
+//! Who has a connection to the steward right now.
+
+use std::collections::BTreeMap;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use muster_core::ids::MemberId;
+use tokio::sync::Notify;
+
+/// Open connections, counted by member; the listener bounds how many there are.
+#[derive(Default)]
+pub(super) struct Presence {
+    connections: Mutex<BTreeMap<MemberId, usize>>,
+    changed: Notify,
+}
+
+impl Presence {
+    /// A connection opened.
+    pub(super) fn open(&self, member: MemberId) {
+        *self.lock().entry(member).or_default() += 1;
+        self.changed.notify_one();
+    }
+
+    /// A connection ended.
+    pub(super) fn close(&self, member: MemberId) {
+        let mut connections = self.lock();
+        if let Some(count) = connections.get_mut(&member) {
+            *count -= 1;
+            if *count == 0 {
+                connections.remove(&member);
+            }
+        }
+        drop(connections);
+        self.changed.notify_one();
+    }
+
+    /// Whether a member has a connection.
+    pub(super) fn has(&self, member: &MemberId) -> bool {
+        self.lock().contains_key(member)
+    }
+
+    /// Waits for the next change.
+    pub(super) async fn changed(&self) {
+        self.changed.notified().await;
+    }
+
+    fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, usize>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

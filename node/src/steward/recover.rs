@@ -1,0 +1,144 @@
+//! Opening a run's folder: whatever happened before, the steward goes on from what it has sealed.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_compute::{Exact, Path as KernelPath};
+use muster_core::ids::Round;
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::manifest::Manifest;
+use muster_core::sign::Identity;
+use muster_replica::Replica;
+use muster_store::dataset::Dataset;
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+
+use crate::exit::{Failure, Outcome};
+use crate::organise::DATA;
+use crate::organise::invite::read_manifest;
+
+/// Records read from the journal at a time.
+const BATCH: usize = 256;
+/// Rounds between two states on disk.
+const STATE_ROUNDS: u32 = 16;
+
+/// A run's folder, held by this process, with everything rebuilt that follows from it.
+pub(super) struct Recovered {
+    pub(super) home: Home,
+    pub(super) identity: Arc<Identity>,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) ledger: Ledger,
+    pub(super) replica: Replica,
+    /// To re-execute evidence while the replica goes on.
+    pub(super) arithmetic: Exact,
+}
+
+/// Opens a folder. Blocks for as long as the states take that are computed again.
+///
+/// # Errors
+/// [`Failure`] naming the file: no run, held by another process, damaged.
+pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>) -> Outcome<Recovered> {
+    let manifest = Arc::new(read_manifest(&folder)?);
+    let home = Home::open(&folder)?;
+    let identity = Arc::new(home.identity()?);
+    if identity.id() != manifest.steward {
+        let path = folder.join("identity.key");
+        return Err(Failure::environment(format!("{}: is not the key of this run's steward", path.display())));
+    }
+    let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
+    let mut arithmetic = Exact::new(threads, path).map_err(broken)?;
+    arithmetic.self_test().map_err(broken)?;
+    let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
+    let journal = Arc::new(Journal::open(&home)?);
+    let ledger = read_ledger(&journal, manifest.clone(), &folder)?;
+    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, threads, path };
+    let replica = start.replica(&ledger)?;
+    Ok(Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic })
+}
+
+fn read_ledger(journal: &Journal, manifest: Arc<Manifest>, folder: &std::path::Path) -> Outcome<Ledger> {
+    let mut ledger = Ledger::new(manifest);
+    loop {
+        let records = journal.records(ledger.height(), BATCH)?;
+        if records.is_empty() {
+            return Ok(ledger);
+        }
+        for record in records {
+            let height = ledger.height();
+            ledger.apply(&record).map_err(|reject| {
+                let path = folder.join("journal.redb");
+                Failure::environment(format!("{}: record {height} breaks a rule ({reject})", path.display()))
+            })?;
+        }
+    }
+}
+
+struct Start<'a> {
+    home: &'a Home,
+    manifest: &'a Arc<Manifest>,
+    dataset: &'a Arc<Dataset>,
+    threads: usize,
+    path: Option<KernelPath>,
+}
+
+impl Start<'_> {
+    /// The newest sealed state, with as many states before it as audits may ask for: from a state on disk, or from
+    /// the beginning, by the aggregates on disk.
+    fn replica(&self, ledger: &Ledger) -> Outcome<Replica> {
+        let wanted = ledger.next_round().0.saturating_sub(self.manifest.retention.states);
+        let mut starts: Vec<Round> = self.home.states()?.into_iter().filter(|round| round.0 <= wanted).collect();
+        starts.reverse();
+        let mut why = String::new();
+        for start in starts.into_iter().map(Some).chain([None]) {
+            match self.rebuild(ledger, start) {
+                Ok(replica) => return Ok(replica),
+                Err(failure) => why = failure.message,
+            }
+        }
+        let round = ledger.next_round();
+        Err(Failure::environment(format!("the state before round {round} cannot be computed again: {why}")))
+    }
+
+    fn rebuild(&self, ledger: &Ledger, start: Option<Round>) -> Outcome<Replica> {
+        let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
+        let mut replica = match start {
+            Some(round) => {
+                let state = self.home.load_state(round)?;
+                Replica::resume(manifest, dataset, (self.threads, self.path), state, round)
+            }
+            None => Replica::genesis(manifest, dataset, self.threads, self.path),
+        }
+        .map_err(|misuse| Failure::environment(misuse.to_string()))?;
+        while replica.round() < ledger.next_round() {
+            let update = self.home.load_update(replica.round())?;
+            replica.apply(&update);
+        }
+        if ledger.stage() != Stage::Empty && replica.state().roots() != *ledger.state() {
+            let (found, sealed) = (replica.state().root(), ledger.state().root());
+            return Err(Failure::environment(format!("the files in updates/ give {found}, sealed is {sealed}")));
+        }
+        Ok(replica)
+    }
+}
+
+/// After a round: writes a state down now and then, and drops what no restart needs any more.
+///
+/// # Errors
+/// [`Failure`] naming the file.
+pub(super) fn write_down(home: &Home, replica: &std::sync::Mutex<Replica>) -> Outcome<()> {
+    let (round, state, keep) = {
+        let replica = replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
+            return Ok(());
+        }
+        (replica.round(), replica.state().clone(), replica.manifest().retention.states)
+    };
+    home.save_state(round, &state)?;
+    let wanted = round.0.saturating_sub(keep);
+    let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
+    home.prune_states(&|round| round >= oldest)?;
+    home.prune_updates(&|round| round >= oldest)?;
+    Ok(())
+}

@@ -1,0 +1,149 @@
+//! What the organiser sees and what programs read: progress, log lines, and one JSON line an event in `log.jsonl`.
+
+use std::fs::{File, OpenOptions};
+use std::io::Write;
+use std::path::Path;
+use std::time::Instant;
+
+use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::layout::Layout;
+use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::Ban;
+use muster_replica::archive::mean_loss;
+use serde_json::{Value, json};
+
+use crate::exit::{Failure, Outcome};
+use crate::progress::Progress;
+
+/// Tells what happens.
+pub(super) struct Report {
+    progress: Progress,
+    log: File,
+    round_began: Instant,
+    audits: u64,
+    passed: u64,
+    guilty: u64,
+}
+
+impl Report {
+    /// Appends to `log.jsonl` in a folder.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file.
+    pub(super) fn open(folder: &Path, drawn: bool) -> Outcome<Self> {
+        let path = folder.join("log.jsonl");
+        let log = OpenOptions::new().append(true).create(true).open(&path);
+        let log = log.map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", path.display())))?;
+        let progress = Progress::new(drawn);
+        Ok(Self { progress, log, round_began: Instant::now(), audits: 0, passed: 0, guilty: 0 })
+    }
+
+    /// Somebody audits.
+    pub(super) fn audit(&mut self) {
+        self.audits += 1;
+    }
+
+    /// Somebody judged.
+    pub(super) fn verdict(&mut self, pass: bool) {
+        if pass { self.passed += 1 } else { self.guilty += 1 }
+    }
+
+    /// The rounds begin: time counts from here.
+    pub(super) fn begin(&mut self) {
+        self.round_began = Instant::now();
+        self.progress.line("everyone is here, the rounds begin");
+    }
+
+    /// A round is over.
+    pub(super) fn round(&mut self, ledger: &Ledger, round: Round) {
+        let Some(view) = ledger.round(round) else { return };
+        let seconds = self.round_began.elapsed().as_secs_f64();
+        self.round_began = Instant::now();
+        let manifest = ledger.manifest();
+        let (loss, bytes) = (mean_loss(view), exchanged(view, ledger.layout()));
+        let leaves: u64 = view.commitments().map(|(_, c)| u64::from(c.commit.leaves)).sum();
+        let tokens = leaves * u64::from(manifest.training.leaf_windows) * u64::from(manifest.model.sequence);
+        let active = |role| ledger.members().iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
+        let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
+        let text = format!(
+            "loss {loss:.3}, {:.0} tokens/s, {nodes} nodes, {verifiers} verifiers, {} audits, {} passed, {} guilty",
+            tokens as f64 / seconds.max(1e-3),
+            self.audits,
+            self.passed,
+            self.guilty,
+        );
+        self.progress.round(u64::from(round.0) + 1, u64::from(manifest.training.rounds), &text);
+        self.event(&json!({
+            "event": "round", "round": round.0, "loss": loss, "seconds": seconds, "bytes": bytes, "tokens": tokens,
+            "nodes": nodes, "verifiers": verifiers, "audits": self.audits, "passed": self.passed, "guilty": self.guilty,
+            "root": format!("{:#}", ledger.state().root()),
+        }));
+    }
+
+    /// A member was admitted.
+    pub(super) fn admit(&mut self, ledger: &Ledger, member: MemberId) {
+        let Some(known) = ledger.member(&member) else { return };
+        self.progress.line(&format!("admitted {} {member}", known.role.word()));
+        self.event(&json!({ "event": "admit", "member": format!("{member:#}"), "role": known.role.word() }));
+    }
+
+    /// A member was expelled.
+    pub(super) fn ban(&mut self, ban: &Ban) {
+        let (culprit, finding) = (ban.culprit, ban.finding.words());
+        self.progress.line(&format!(
+            "banned {culprit} from round {} on: {finding} in round {}, found by {}, evidence {}",
+            ban.effective, ban.round, ban.accuser, ban.evidence
+        ));
+        self.event(&json!({
+            "event": "ban", "member": format!("{culprit:#}"), "round": ban.round.0, "effective": ban.effective.0,
+            "finding": finding, "evidence": format!("{:#}", ban.evidence), "accuser": format!("{:#}", ban.accuser),
+        }));
+    }
+
+    /// An accusation came to nothing.
+    pub(super) fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
+        self.progress.line(&format!("the accusation of {culprit} by {accuser} does not stand: {why}"));
+        let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
+        self.event(&json!({ "event": "dismissed", "member": culprit, "accuser": accuser, "why": why }));
+    }
+
+    /// A member came, went, or fell silent.
+    pub(super) fn moved(&mut self, member: MemberId, how: &str) {
+        self.progress.line(&format!("{member} {how}"));
+        self.event(&json!({ "event": how, "member": format!("{member:#}") }));
+    }
+
+    /// The run is over.
+    pub(super) fn close(&mut self, root: Digest) {
+        self.progress.finish();
+        self.progress.line(&format!("the run is over; final state {root:#}"));
+        self.event(&json!({ "event": "close", "root": format!("{root:#}") }));
+    }
+
+    /// A line for people.
+    pub(super) fn line(&self, text: &str) {
+        self.progress.line(text);
+    }
+
+    fn event(&mut self, event: &Value) {
+        if let Err(error) = self.log.write_all(format!("{event}\n").as_bytes()) {
+            tracing::warn!("log.jsonl: {error}");
+        }
+    }
+}
+
+/// Bytes of contributions and results that a round moves between members: each counted block goes to its aggregator
+/// unless that is its author, each reduced block goes to every other seat and to the steward. Proofs are left out.
+fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
+    let mut bytes = 0;
+    let results = view.results().unwrap_or_default();
+    for ((part, plan), (inputs, result)) in (0u16..).zip(view.parts()).zip(view.inputs().iter().zip(results)) {
+        let length: u64 = plan.blocks.iter().filter_map(|block| Some(layout.block(*block)?.range.len() as u64 * 4)).sum();
+        let aggregator: Option<Slot> = view.aggregator(muster_core::ids::Part(part)).map(|(slot, _)| slot);
+        let inputs = inputs.slots().filter(|slot| Some(*slot) != aggregator).count() as u64;
+        let readers = if result.is_some() { view.seats().len() as u64 } else { 0 };
+        bytes += length * (inputs + readers);
+    }
+    bytes
+}

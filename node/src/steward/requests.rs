@@ -1,0 +1,182 @@
+//! What members say to the steward, checked, and the answers.
+
+use muster_core::codec::encode;
+use muster_core::error::Reject;
+use muster_core::ids::MemberId;
+use muster_core::ledger::Standing;
+use muster_core::messages::audit::Finding;
+use muster_core::messages::enrol::Enrol;
+use muster_core::messages::record::Body;
+use muster_core::messages::round::{Commit, CommitReceipt, Delivered};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::sign::Signed;
+use tokio::sync::oneshot;
+
+use super::actor::Actor;
+use super::court::equivocation;
+use super::server::refused;
+use crate::organise::invite;
+
+/// What is taken at once, or sealed first.
+enum Answer {
+    Now(Response),
+    /// Once this is sealed.
+    Sealed(Box<Body>),
+}
+
+impl Actor {
+    /// Answers a request, now or once what it asks for is sealed.
+    pub(super) fn answer(&mut self, peer: MemberId, request: Request, answer: oneshot::Sender<Response>) {
+        match self.judge_request(&peer, request) {
+            Ok(Answer::Now(response)) => {
+                let _ = answer.send(response);
+            }
+            Ok(Answer::Sealed(body)) => {
+                self.state.waiting.push((encode(&*body), answer));
+                self.conductor.propose(*body);
+            }
+            Err(reject) => {
+                let _ = answer.send(refused(&reject.to_string()));
+            }
+        }
+    }
+
+    /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
+    /// member.
+    pub(super) fn replay(&mut self, kept: Vec<Request>) {
+        for request in kept {
+            let taken = match request {
+                Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
+                Request::Delivered(signed) => self.conductor.delivered(0, &signed),
+                Request::Notice(notice) => self.notice(notice).map(drop),
+                _ => Ok(()),
+            };
+            if let Err(reject) = taken {
+                tracing::trace!("kept, but over: {reject}");
+            }
+        }
+    }
+
+    fn judge_request(&mut self, peer: &MemberId, request: Request) -> Result<Answer, Reject> {
+        if let Request::Enrol(signed) = request {
+            return self.enrol(signed);
+        }
+        if self.ledger().member(peer).is_none() {
+            return Err(Reject::NotEntitled("say this: it is no member"));
+        }
+        match request {
+            Request::Commit(signed) => self.commit(signed),
+            Request::Delivered(signed) => self.delivered(signed),
+            Request::Notice(notice) => {
+                let kept = notice.clone();
+                let answer = self.notice(notice)?;
+                if matches!(answer, Answer::Now(_)) {
+                    self.keep(Request::Notice(kept));
+                }
+                Ok(answer)
+            }
+            Request::Accuse(evidence) => self.accuse(*peer, evidence).map(|()| Answer::Now(Response::Done)),
+            _ => Err(Reject::Rule("this is asked of a node")),
+        }
+    }
+
+    fn enrol(&mut self, signed: Signed<Enrol>) -> Result<Answer, Reject> {
+        let run = self.ledger().run();
+        let author = signed.verify(run)?.author();
+        // A request may come twice when its answer was lost.
+        if let Some(member) = self.ledger().member(&author) {
+            let gone = matches!(member.standing, Standing::Banned | Standing::Left);
+            return if gone { Err(Reject::NotEntitled("enrol again")) } else { Ok(Answer::Now(Response::Done)) };
+        }
+        let enrol = self.ledger().check_enrol(&signed)?;
+        if enrol.invitation.verify(run)?.expires < invite::now() {
+            return Err(Reject::Rule("the invitation has expired; ask the organiser for another one"));
+        }
+        Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
+    }
+
+    fn commit(&mut self, signed: Signed<Commit>) -> Result<Answer, Reject> {
+        let run = self.ledger().run();
+        let said = signed.verify(run)?;
+        let slot = self.ledger().current().and_then(|view| view.slot_of(&said.author()));
+        let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
+        if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
+            let _ = self.accuse(self.identity.id(), evidence);
+            return Err(Reject::Rule("a member commits once in a round; the other commitment is held"));
+        }
+        let commit = self.conductor.commit(self.now(), signed.clone())?;
+        let receipt = CommitReceipt { commit: signed.digest(), round: commit.round };
+        if held.is_none() {
+            self.keep(Request::Commit(signed));
+        }
+        Ok(Answer::Now(Response::Committed(self.identity.sign(run, &receipt))))
+    }
+
+    fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Answer, Reject> {
+        self.conductor.delivered(self.now(), &signed)?;
+        self.keep(Request::Delivered(signed));
+        Ok(Answer::Now(Response::Done))
+    }
+
+    fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
+        let now = self.now();
+        match &notice {
+            Notice::Echo(signed) => self.conductor.echo(now, signed.clone())?,
+            Notice::Result(signed) => {
+                // What is being applied is what the outcome will list.
+                if self.state.applying {
+                    return Err(Reject::Stale("the round's results are being applied"));
+                }
+                self.conductor.result(now, signed.clone())?;
+                let result = signed.verify(self.ledger().run())?;
+                if self.state.shown.insert((result.part, result.attempt)) {
+                    self.board.post(notice);
+                }
+            }
+            Notice::Return(signed) => {
+                self.ledger().check_return(signed)?;
+                return Ok(Answer::Sealed(Box::new(Body::Return(signed.clone()))));
+            }
+            Notice::Leave(signed) => {
+                self.ledger().check_leave(signed)?;
+                return Ok(Answer::Sealed(Box::new(Body::Leave(signed.clone()))));
+            }
+            Notice::Request(_) | Notice::Table(_) | Notice::Results(_) | Notice::Opening(_) | Notice::Verdict(_) => {
+                let sealed = self.docket.post(now, self.conductor.ledger(), &notice)?;
+                self.watch_audit(&notice);
+                self.board.post(notice);
+                sealed.into_iter().for_each(|body| self.conductor.propose(body));
+            }
+        }
+        Ok(Answer::Now(Response::Done))
+    }
+
+    /// Counts audits for people, and remembers those that are open.
+    fn watch_audit(&mut self, notice: &Notice) {
+        let run = self.ledger().run();
+        match notice {
+            Notice::Request(signed) => {
+                if let Ok(request) = signed.verify(run) {
+                    self.justice.opened(signed.digest(), request.target, request.author());
+                    self.report.audit();
+                }
+            }
+            Notice::Verdict(signed) => {
+                if let Ok(verdict) = signed.verify(run) {
+                    let pass = verdict.finding == Finding::Pass;
+                    self.justice.closed(&verdict.request, pass);
+                    self.report.verdict(pass);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps what was said on the disk until a record holds it.
+    fn keep(&mut self, request: Request) {
+        let round = self.ledger().next_round();
+        if let Err(failure) = self.inbox.keep(round, &request) {
+            self.state.failed = Some(failure);
+        }
+    }
+}

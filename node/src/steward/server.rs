@@ -1,0 +1,149 @@
+//! What the steward answers: bulk from shared structures, everything else through the actor.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_core::codec::{Bytes, List, Text, decode, encode};
+use muster_core::ids::{MemberId, Round};
+use muster_core::limits::DATA_CHUNK_BYTES;
+use muster_core::manifest::Manifest;
+use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery};
+use muster_core::state::{State, real_bytes};
+use muster_net::serve::{Handler, Refuse};
+use muster_replica::{Replica, Results};
+use muster_store::dataset::Dataset;
+use tokio::sync::{mpsc, oneshot};
+
+use super::actor::Message;
+use super::board::Board;
+use super::presence::Presence;
+
+/// Rounds that an offered state serves newcomers before a newer one is offered.
+const OFFER_ROUNDS: u32 = 3;
+/// Offered states that can still be fetched.
+const OFFERS: usize = 2;
+
+/// Shared by all connections.
+pub(super) struct Server {
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) board: Arc<Board>,
+    pub(super) results: Results,
+    pub(super) presence: Arc<Presence>,
+    pub(super) actor: mpsc::Sender<Message>,
+    pub(super) offers: Arc<Offers>,
+}
+
+impl Handler for Server {
+    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+        let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
+        let response = match request {
+            Request::Manifest => bytes(self.manifest.bytes(), Response::Manifest)?,
+            Request::Follow(follow) => {
+                Response::News(self.board.follow(&follow).await.map_err(|error| Refuse(error.to_string()))?)
+            }
+            Request::ResultBlocks(query) => {
+                self.results.answer(&query).ok_or_else(|| Refuse("these results are not held here".into()))?
+            }
+            Request::StateOffer => self.offer().await?,
+            Request::State(query) => self.offers.piece(&query)?,
+            Request::Data(query) => self.data(&query)?,
+            Request::PutBlocks(_) | Request::InputBlocks(_) => {
+                return Err(Refuse("a steward does not answer this: ask a node".into()));
+            }
+            Request::Enrol(_) | Request::Commit(_) | Request::Delivered(_) | Request::Notice(_) | Request::Accuse(_) => {
+                self.ask(peer, request).await?
+            }
+        };
+        Ok(encode(&response))
+    }
+
+    fn connected(&self, peer: MemberId) {
+        self.presence.open(peer);
+    }
+
+    fn disconnected(&self, peer: MemberId) {
+        self.presence.close(peer);
+    }
+}
+
+impl Server {
+    async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Refuse> {
+        let stopping = || Refuse("the steward is stopping".into());
+        let (answer, answered) = oneshot::channel();
+        let asked = Message::Ask { peer, request: Box::new(request), answer };
+        self.actor.send(asked).await.map_err(|_| stopping())?;
+        answered.await.map_err(|_| stopping())
+    }
+
+    fn data(&self, query: &DataQuery) -> Result<Response, Refuse> {
+        let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
+        bytes(self.dataset.chunks(query.held_out, query.first, count).to_vec(), Response::Bytes)
+    }
+
+    async fn offer(&self) -> Result<Response, Refuse> {
+        let offers = self.offers.clone();
+        let offer = tokio::task::spawn_blocking(move || offers.newest()).await;
+        offer.ok().flatten().map(Response::State).ok_or_else(|| Refuse("no state can be fetched now".into()))
+    }
+}
+
+/// States that newcomers may fetch, copied from the replica when one is asked for.
+pub(super) struct Offers {
+    replica: Arc<Mutex<Replica>>,
+    held: Mutex<VecDeque<(StateOffer, Arc<State>)>>,
+}
+
+impl Offers {
+    /// None yet.
+    pub(super) fn new(replica: Arc<Mutex<Replica>>) -> Self {
+        Self { replica, held: Mutex::default() }
+    }
+
+    /// The newest offer, made anew when it is some rounds old. Waits for the replica.
+    fn newest(&self) -> Option<StateOffer> {
+        let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let fresh = |offer: &StateOffer| replica.round() < Round(offer.round.0.saturating_add(OFFER_ROUNDS));
+        if let Some((offer, _)) = held.back().filter(|(offer, _)| fresh(offer)) {
+            return Some(offer.clone());
+        }
+        let state = replica.state();
+        let exponents = List::new(state.exponents.clone()).ok()?;
+        let offer = StateOffer { round: replica.round(), roots: state.roots(), exponents };
+        held.push_back((offer.clone(), Arc::new(state.clone())));
+        if held.len() > OFFERS {
+            held.pop_front();
+        }
+        Some(offer)
+    }
+
+    fn piece(&self, query: &StateQuery) -> Result<Response, Refuse> {
+        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let wanted = |offer: &StateOffer| offer.round == query.round && offer.roots.root() == query.root;
+        let found = held.iter().find(|(offer, _)| wanted(offer)).map(|(_, state)| state.clone());
+        drop(held);
+        let state = found.ok_or_else(|| Refuse("this state is not offered any more".into()))?;
+        let vector = match query.vector {
+            0 => &state.parameters,
+            1 => &state.first,
+            2 => &state.second,
+            _ => return Err(Refuse("a state has the vectors 0, 1 and 2".into())),
+        };
+        let first = usize::try_from(query.first).unwrap_or(usize::MAX);
+        let values = first.checked_add(query.count as usize).and_then(|end| vector.get(first..end));
+        let values = values.filter(|values| values.len() <= BULK_BYTES / 4);
+        bytes(real_bytes(values.ok_or_else(|| Refuse("no such piece of the state".into()))?), Response::Bytes)
+    }
+}
+
+/// A refusal in words, cut to the length that an answer may have.
+pub(super) fn refused(why: &str) -> Response {
+    let why = why.replace(char::is_control, " ");
+    let cut = why.floor_char_boundary(muster_core::limits::TEXT_BYTES);
+    Response::Refused(Text::new(&why[..cut]).unwrap_or_default())
+}
+
+fn bytes<const MAX: usize>(bytes: Vec<u8>, wrap: impl FnOnce(Bytes<MAX>) -> Response) -> Result<Response, Refuse> {
+    Bytes::new(bytes).map(wrap).map_err(|misuse| Refuse(misuse.to_string()))
+}

@@ -1,0 +1,127 @@
+//! The layers, enforced: which crate may see which, and which module of core which other.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
+}
+
+fn rust_files(folder: &Path, files: &mut Vec<PathBuf>) {
+    for entry in fs::read_dir(folder).expect("a folder of the workspace") {
+        let path = entry.expect("an entry").path();
+        if path.is_dir() && !path.ends_with("target") {
+            rust_files(&path, files);
+        } else if path.extension().is_some_and(|extension| extension == "rs") {
+            files.push(path);
+        }
+    }
+}
+
+/// What is compiled into the product: no comments, no tests.
+fn code(text: &str) -> String {
+    let production = text.split("#[cfg(test)]").next().unwrap_or("");
+    production.lines().filter(|line| !line.trim_start().starts_with("//")).collect::<Vec<_>>().join("\n")
+}
+
+/// Muster crates that a crate's manifest names outside its dev-dependencies.
+fn dependencies(folder: &str) -> BTreeSet<String> {
+    let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
+    let section = text.split("[dependencies]").nth(1).unwrap_or("");
+    let section = section.split("\n[").next().unwrap_or("");
+    section.lines().filter_map(|line| Some(line.strip_prefix("muster-")?.split(['.', ' ', '=']).next()?.to_owned())).collect()
+}
+
+#[test]
+fn crates_see_only_lower_ones() {
+    let allowed: BTreeMap<&str, &[&str]> = BTreeMap::from([
+        ("protocol/core", &[] as &[&str]),
+        ("protocol/compute", &["core"]),
+        ("protocol/store", &["core"]),
+        ("protocol/net", &["core"]),
+        ("protocol/replica", &["core", "compute", "store", "net"]),
+        ("node", &["core", "compute", "store", "net", "replica", "verifier"]),
+        ("verifier", &["core", "compute", "store", "net", "replica"]),
+    ]);
+    for (folder, lower) in allowed {
+        for name in dependencies(folder) {
+            assert!(lower.contains(&name.as_str()), "{folder} must not depend on muster-{name}");
+        }
+    }
+}
+
+#[test]
+fn only_the_rehearsal_names_the_verifier() {
+    let mut files = Vec::new();
+    rust_files(&root().join("node/src"), &mut files);
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let rehearsal = file.components().any(|part| part.as_os_str() == "demo") || file.ends_with("demo.rs");
+        assert!(rehearsal || !text.contains("muster_verifier"), "{} names the verifier", file.display());
+    }
+}
+
+/// Layers of core, low to high; modules of one row do not see each other.
+const LAYERS: &[&[&str]] = &[
+    &["limits", "ids"],
+    &["error"],
+    &["codec"],
+    &["hash"],
+    &["sign", "merkle", "grid"],
+    &["manifest"],
+    &["layout"],
+    &["state"],
+    &["sketch", "coins", "aggregate"],
+    &["messages"],
+    &["channel", "contribution"],
+    &["assign"],
+    &["ledger"],
+    &["audit"],
+    &["round"],
+];
+
+#[test]
+fn modules_of_core_import_only_lower_layers() {
+    let source = root().join("protocol/core/src");
+    let layer = |module: &str| LAYERS.iter().position(|row| row.contains(&module));
+    let mut files = Vec::new();
+    rust_files(&source, &mut files);
+    for file in files {
+        let within = file.strip_prefix(&source).expect("a file of core");
+        let first = within.components().next().expect("a name").as_os_str().to_string_lossy();
+        let module = first.trim_end_matches(".rs").to_owned();
+        if module == "lib" {
+            continue;
+        }
+        let own = layer(&module).unwrap_or_else(|| panic!("{module} has no layer"));
+        let text = fs::read_to_string(&file).expect("a source file");
+        let production = code(&text);
+        for used in production.split("crate::").skip(1) {
+            let name: String = used.chars().take_while(|c| c.is_ascii_alphanumeric() || *c == '_').collect();
+            let Some(other) = layer(&name) else { continue };
+            assert!(other < own || name == module, "{}: {module} must not import {name}", within.display());
+        }
+        for used in production.split("use crate::{").skip(1) {
+            let group = used.split("};").next().unwrap_or("");
+            for name in group.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
+                let Some(other) = layer(name) else { continue };
+                assert!(other <= own || name == module, "{}: {module} must not import {name}", within.display());
+            }
+        }
+    }
+}
+
+#[test]
+fn core_touches_nothing_outside_itself() {
+    let mut files = Vec::new();
+    rust_files(&root().join("protocol/core/src"), &mut files);
+    let banned = ["std::time", "std::net", "std::fs", "std::thread", "HashMap", "HashSet", "SystemTime", "getrandom", "std::env"];
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let production = code(&text);
+        for name in banned {
+            assert!(!production.contains(name), "{} uses {name}", file.display());
+        }
+    }
+}

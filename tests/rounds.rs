@@ -1,0 +1,100 @@
+//! Rounds in virtual time: what a member's failure costs, and whom.
+
+use e2e::sim::{Behaviour, Sim};
+use muster_core::ids::Round;
+use muster_core::ledger::{Stage, Standing};
+use muster_core::messages::record::{Body, Outcome};
+
+const HOUR: u64 = 3_600_000;
+
+fn outcomes(sim: &Sim) -> Vec<Outcome> {
+    sim.records().filter_map(|record| if let Body::Outcome(outcome) = record.body { Some(outcome) } else { None }).collect()
+}
+
+fn finish(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Sim {
+    let mut sim = Sim::new(seed, rounds, behaviours);
+    sim.run(HOUR);
+    assert_eq!(sim.ledger().stage(), Stage::Auditing, "seed {seed}: the run did not end by {}", sim.now());
+    assert!(sim.heads().iter().all(|head| *head == sim.ledger().head()), "seed {seed}: members disagree");
+    sim
+}
+
+#[test]
+fn honest_members_lose_nothing() {
+    for seed in 0..5 {
+        let sim = finish(seed, 6, &[Behaviour::Honest; 5]);
+        for outcome in outcomes(&sim) {
+            assert!(outcome.results.iter().all(Option::is_some));
+            assert_eq!(outcome.results.len(), 5);
+            let view = sim.ledger().round(outcome.round).expect("kept");
+            assert_eq!(view.commitments().count(), 5);
+            assert!(view.commitments().all(|(slot, _)| view.counted(slot)));
+            assert!(view.echoed());
+        }
+        assert!(sim.now() < 6 * 5_000, "seed {seed}: a clean run waits for no timer, took {}", sim.now());
+    }
+}
+
+#[test]
+fn a_seed_has_one_trace() {
+    let trace = |seed| finish(seed, 3, &[Behaviour::Honest; 4]).trace();
+    assert_eq!(trace(9), trace(9));
+    assert_ne!(trace(9), trace(10));
+}
+
+#[test]
+fn a_mute_member_costs_one_timer_and_is_away() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[2] = Behaviour::Mute;
+    let sim = finish(1, 4, &behaviours);
+    let mute = sim.ledger().member(&sim.id(2)).expect("a member");
+    assert_eq!(mute.standing, Standing::Away);
+    assert!(sim.now() < 2 * 30_000, "only the first round waits: {}", sim.now());
+    let last = sim.ledger().current().expect("a round");
+    assert_eq!(last.seats().len(), 3);
+    assert_eq!(last.seats().iter().map(|seat| seat.quota).sum::<u32>(), 8, "the others take its leaves");
+}
+
+#[test]
+fn a_member_that_withholds_loses_its_own_contribution_only() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[1] = Behaviour::Withholds;
+    let sim = finish(2, 2, &behaviours);
+    let view = sim.ledger().round(Round(0)).expect("kept");
+    let slot = view.slot_of(&sim.id(1)).expect("a seat");
+    assert!(!view.counted(slot));
+    assert!(view.commitments().filter(|(other, _)| *other != slot).all(|(other, _)| view.counted(other)));
+}
+
+#[test]
+fn a_part_whose_aggregator_never_reduces_is_reassigned_once() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[3] = Behaviour::NeverReduces;
+    let sim = finish(3, 3, &behaviours);
+    let moves = sim.records().filter(|record| matches!(record.body, Body::Reassign(_))).count();
+    assert!(moves >= 1);
+    for outcome in outcomes(&sim) {
+        assert!(outcome.results.iter().all(Option::is_some), "round {}: the second aggregator reduces", outcome.round);
+    }
+}
+
+#[test]
+fn a_death_in_any_stage_stops_nobody_else() {
+    for stage in [Stage::Computing, Stage::Exchanging, Stage::Reducing] {
+        let mut behaviours = [Behaviour::Honest; 5];
+        behaviours[0] = Behaviour::Dies(Round(1), stage);
+        let sim = finish(4, 4, &behaviours);
+        let outcomes = outcomes(&sim);
+        assert_eq!(outcomes.len(), 4);
+        assert!(outcomes.iter().all(|outcome| outcome.results.iter().all(Option::is_some)), "{stage:?}");
+        assert!(sim.now() < 120_000, "{stage:?}: a closed channel is noticed, took {}", sim.now());
+    }
+}
+
+#[test]
+fn when_every_aggregator_fails_the_part_is_left_out_and_the_run_goes_on() {
+    let sim = finish(5, 2, &[Behaviour::NeverReduces; 3]);
+    let outcomes = outcomes(&sim);
+    assert_eq!(outcomes.len(), 2);
+    assert!(outcomes.iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
+}

@@ -1,0 +1,55 @@
+//! Small manifests for tests.
+
+use muster_core::codec::{Real, Text};
+use muster_core::ids::{Digest, MemberId};
+use muster_core::manifest::{
+    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule, Timers, Training,
+    VERSION,
+};
+
+/// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
+pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> Manifest {
+    let real = |value| Real::new(value).expect("a finite constant");
+    Manifest {
+        version: VERSION,
+        name: Text::new("tiny").expect("a short name"),
+        organiser,
+        steward,
+        nonce: [7; 16],
+        model: Model {
+            vocabulary: 256,
+            width: 8,
+            layers: 1,
+            heads: 2,
+            key_value_heads: 1,
+            hidden: 12,
+            sequence: 8,
+            tied: true,
+            rope_base: real(10_000.0),
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.1),
+        },
+        profile: Profile::Exact,
+        data: Data { root: Digest([1; 32]), bytes: 4096, held_out_root: Digest([2; 32]), held_out_bytes: 0 },
+        training: Training { rounds, leaves: u32::from(nodes) * 2, leaf_windows: 1, grid_bits: 8 },
+        optimiser: Optimiser {
+            rate: real(0.01),
+            minimum_rate: real(0.001),
+            warmup: 2,
+            schedule: Schedule::Cosine,
+            beta1: real(0.9),
+            beta2: real(0.95),
+            epsilon: real(1e-8),
+            weight_decay: real(0.01),
+            clip_norm: real(1.0),
+        },
+        aggregation: Aggregation { rule: Rule::CenteredClip, radius: real(1.25), iterations: 5, cap_ppm: 200_000 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2 },
+        admission: Admission { start_nodes: nodes, start_verifiers: 0, most_members: 256 },
+        timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
+        retention: Retention { contributions: 8, states: 4 },
+        delay: 0,
+        exchange: 0,
+        groups: 0,
+    }
+}

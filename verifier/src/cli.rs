@@ -1,0 +1,179 @@
+//! The command line.
+
+use std::ffi::OsString;
+use std::io::Write;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, Parser, Subcommand};
+use muster_compute::Path;
+use muster_core::audit::Judgement;
+use tracing_subscriber::EnvFilter;
+
+use crate::failure::{Failure, INTERRUPTED};
+use crate::{check, enroll, observe, replay, watch};
+
+const AFTER: &str = "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";
+
+/// Audits distributed training runs: recomputes what members claim to have computed.
+#[derive(Parser)]
+#[command(name = "muster-verifier", version, after_help = AFTER)]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Become a verifier of a run: make keys and coins, fetch the text, be admitted.
+    Enroll {
+        /// The line that `muster invite --role verifier` printed.
+        invitation: String,
+        /// Where to keep keys, coins, text and journal; a folder named after the run if absent.
+        #[arg(long)]
+        data_dir: Option<PathBuf>,
+    },
+    /// Audit the run until it closes. May be stopped and started again at any time.
+    Watch {
+        /// The folder that `enroll` made.
+        directory: PathBuf,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Follow a run without being a member, checking every record and every state.
+    Observe {
+        /// An invitation, or RUN@STEWARD@HOST:PORT.
+        target: String,
+        /// Where to keep text and journal; a folder named after the run if absent.
+        #[arg(long)]
+        data_dir: Option<PathBuf>,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Re-execute one piece of evidence: 0 it holds, 1 it does not or is none, 3 something to decide it is missing.
+    Check {
+        /// A file of the folder `evidence` of a run.
+        evidence: PathBuf,
+        /// The run's folder; by default the one two levels above the file.
+        #[arg(long)]
+        run: Option<PathBuf>,
+        #[command(flatten)]
+        machine: Machine,
+    },
+    /// Re-execute a finished run from its folder, to the last bit: 0 all agrees, 1 something differs.
+    Replay {
+        /// The run's folder.
+        directory: PathBuf,
+        #[command(flatten)]
+        machine: Machine,
+    },
+}
+
+/// How to compute.
+#[derive(Args, Clone, Copy)]
+pub struct Machine {
+    /// Compute threads.
+    #[arg(long, default_value_t = 1, value_parser = threads)]
+    pub threads: usize,
+    /// Kernel path: avx512, avx2 or portable; the fastest if absent.
+    #[arg(long, value_parser = parse_path)]
+    pub path: Option<Path>,
+}
+
+fn threads(text: &str) -> Result<usize, String> {
+    let count: usize = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if (1..=1024).contains(&count) { Ok(count) } else { Err("must be 1 to 1024".into()) }
+}
+
+fn parse_path(text: &str) -> Result<Path, String> {
+    Path::parse(text).map_err(|misuse| misuse.to_string())
+}
+
+/// Runs a command line, its first word being the name of the program, and gives the exit code. What people asked for
+/// goes to standard output, the log (filter: `RUST_LOG`) and errors to standard error.
+pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
+    let cli = match Cli::try_parse_from(args) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return if error.use_stderr() { 2 } else { 0 };
+        }
+    };
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    // A program that starts this one within itself may have a log already.
+    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+    execute(cli.command).unwrap_or_else(|failure| {
+        let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
+        failure.code()
+    })
+}
+
+fn execute(command: Command) -> Result<u8, Failure> {
+    match command {
+        Command::Enroll { invitation, data_dir } => block_on(async {
+            let enrolled = enroll::enroll(&invitation, data_dir).await?;
+            say(&format!("enrolled as verifier {:#}; audits begin with round {}", enrolled.member, enrolled.first_round));
+            say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
+            Ok(0)
+        }),
+        Command::Watch { directory, machine } => block_on(async {
+            let Machine { threads, path } = machine;
+            match watch::watch(watch::Options { directory, threads, path }).await? {
+                watch::Ended::Closed(tally) => {
+                    let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
+                    say(&format!("the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"));
+                    Ok(0)
+                }
+                watch::Ended::Interrupted => Ok(INTERRUPTED),
+            }
+        }),
+        Command::Observe { target, data_dir, machine } => block_on(async {
+            match observe::observe(&target, data_dir, machine.threads).await? {
+                observe::Ended::Closed => Ok(0),
+                observe::Ended::Interrupted => Ok(INTERRUPTED),
+            }
+        }),
+        Command::Check { evidence, run, machine } => Ok(judged(&check::check(&evidence, run, machine)?)),
+        Command::Replay { directory, machine } => {
+            let summary = replay::replay(&directory, machine)?;
+            summary.lines().iter().for_each(|line| say(line));
+            Ok(0)
+        }
+    }
+}
+
+fn judged(judgement: &Judgement) -> u8 {
+    match judgement {
+        Judgement::Guilty { culprit, round, finding, detail } => {
+            say(&format!("guilty: {culprit:#}, {} in round {round}", finding.words()));
+            say(detail);
+            0
+        }
+        Judgement::NotGuilty(why) => {
+            say(&format!("not guilty: {why}"));
+            1
+        }
+        Judgement::Malformed(why) => {
+            say(&format!("no evidence of anything: {why}"));
+            1
+        }
+        Judgement::Undecided(why) => {
+            say(&format!("undecided: {why}"));
+            3
+        }
+    }
+}
+
+fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::Environment(format!("no threads or sockets: {error}")))?;
+    let ended = runtime.block_on(command);
+    // Work that nobody waits for any more must not hold the process.
+    runtime.shutdown_timeout(Duration::from_millis(100));
+    ended
+}
+
+/// A line for the person who asked; a reader that went away is no error.
+pub fn say(line: &str) {
+    let _ = writeln!(std::io::stdout().lock(), "{line}");
+}

@@ -1,0 +1,146 @@
+//! `enroll`: an identity, coins, the manifest and the text, and the steward's admission.
+
+use std::path::PathBuf;
+
+use muster_core::codec::{decode, encode};
+use muster_core::coins::{CoinTerms, CoinTree};
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::Ledger;
+use muster_core::limits;
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
+use muster_core::messages::wire::{Follow, Request, Response};
+use muster_replica::{FollowError, PeerError};
+use muster_store::home::Home;
+
+use crate::failure::{self, Failure};
+use crate::session::{Session, Target, optional_file};
+
+/// File that holds the invitation.
+pub const TICKET: &str = "ticket";
+/// File that holds what was registered of the coins.
+pub const COINS: &str = "coins.bin";
+/// Name of the secret that the coins come from.
+pub const SECRET: &str = "coins";
+/// Rounds that may begin between the look at the ledger and the admission.
+const HASTE: u32 = 4;
+/// Rounds beyond the last one, in case that some are trained again.
+const MARGIN: u32 = 64;
+/// Enrolments tried, when the run moves on faster than [`HASTE`].
+const ATTEMPTS: usize = 3;
+
+/// What came of it.
+pub struct Enrolled {
+    /// The directory to watch from.
+    pub directory: PathBuf,
+    /// Who was admitted.
+    pub member: MemberId,
+    /// First round that it audits.
+    pub first_round: Round,
+}
+
+/// Enrols this machine as a verifier; does nothing when it is one already.
+///
+/// # Errors
+/// [`Failure`].
+pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
+    let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
+    let invited = ticket.invitation.verify(ticket.run);
+    let invited = invited.map_err(|reject| Failure::Usage(format!("the invitation is not valid: {reject}")))?;
+    if invited.role != Role::Verifier {
+        let role = invited.role.word();
+        return Err(Failure::Usage(format!("this invitation is for a {role}, not for a verifier: use `muster join`")));
+    }
+    let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
+    let session = Session::open(&directory, Target::of(&ticket)).await?;
+    if invited.author() != session.manifest.organiser {
+        return Err(Failure::Usage("the invitation was not signed by the organiser of the run".into()));
+    }
+    let first_round = admission(&session, &ticket).await?;
+    session.home.write_file(TICKET, format!("{}\n", ticket.to_line()).as_bytes())?;
+    Ok(Enrolled { directory, member: session.identity.id(), first_round })
+}
+
+async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure> {
+    let me = session.identity.id();
+    let mut refused = String::new();
+    for _ in 0..ATTEMPTS {
+        let ledger = pull_ledger(session).await?;
+        if ledger.member(&me).is_some() {
+            return registered(&session.home)?.map(|terms| terms.first_round).ok_or_else(|| lost_coins(&session.home));
+        }
+        let first = first_round(&ledger);
+        if !refused.is_empty() && registered(&session.home)?.is_some_and(|terms| terms.first_round >= first) {
+            break;
+        }
+        let terms = new_coins(&session.home, &session.manifest, first)?.terms();
+        session.home.write_file(COINS, &encode(&terms))?;
+        let enrol = Enrol { invitation: ticket.invitation.clone(), addresses: Addresses::default(), coins: Some(terms) };
+        let request = Request::Enrol(session.identity.sign(ticket.run, &enrol));
+        match session.peers.ask(&session.target.steward, &request).await {
+            Ok(Response::Done) => return Ok(first),
+            Ok(_) => return Err(PeerError::Unexpected.into()),
+            Err(PeerError::Refused(why)) => refused = why,
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Err(PeerError::Refused(refused).into())
+}
+
+/// The ledger as the steward has it, every record checked.
+async fn pull_ledger(session: &Session) -> Result<Ledger, Failure> {
+    let mut ledger = Ledger::new(session.manifest.clone());
+    loop {
+        let request = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
+        let Response::News(news) = session.peers.ask(&session.target.steward, &request).await? else {
+            return Err(PeerError::Unexpected.into());
+        };
+        for signed in &news.records {
+            ledger.apply(signed).map_err(FollowError::Misconduct)?;
+        }
+        if news.records.len() < limits::PULL_RECORDS {
+            return Ok(ledger);
+        }
+    }
+}
+
+/// The first round whose coins may be registered now, with some to spare.
+fn first_round(ledger: &Ledger) -> Round {
+    if ledger.current().is_none() {
+        return ledger.next_round();
+    }
+    Round(ledger.next_round().0.saturating_add(ledger.manifest().audit.coin_lead).saturating_add(HASTE))
+}
+
+fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree, Failure> {
+    let leaf_coins = usize::from(manifest.admission.most_members).min(limits::SEATS) as u16;
+    let rounds = manifest.training.rounds.saturating_sub(first.0).saturating_add(MARGIN);
+    let most = u32::try_from(limits::COINS / (1 + u64::from(leaf_coins))).unwrap_or(u32::MAX);
+    CoinTree::new(*home.secret(SECRET)?, first, rounds.min(most), leaf_coins).map_err(failure::arithmetic)
+}
+
+/// The coins that this directory registered.
+///
+/// # Errors
+/// [`Failure::Usage`] when it never did.
+pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
+    let place = home.path().display();
+    let terms = registered(home)?
+        .ok_or_else(|| Failure::Usage(format!("{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first")))?;
+    let tree = CoinTree::new(*home.secret(SECRET)?, terms.first_round, terms.rounds, terms.leaf_coins);
+    let tree = tree.map_err(failure::arithmetic)?;
+    if tree.root() != terms.root {
+        return Err(Failure::Environment(format!("{place}: {SECRET}.key is not the secret of the registered coins")));
+    }
+    Ok(tree)
+}
+
+fn registered(home: &Home) -> Result<Option<CoinTerms>, Failure> {
+    let Some(bytes) = optional_file(home, COINS)? else { return Ok(None) };
+    let terms = decode(&bytes).map_err(|reject| Failure::Environment(format!("{}: {COINS} is damaged ({reject})", home.path().display())))?;
+    Ok(Some(terms))
+}
+
+fn lost_coins(home: &Home) -> Failure {
+    Failure::Environment(format!("{}: this verifier is admitted, but {COINS} is missing; restore it from a copy", home.path().display()))
+}

@@ -1,0 +1,77 @@
+//! `observe`: follows a run without being a member, checking every record and every state.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::record::Body;
+use muster_replica::Event;
+use muster_replica::archive::mean_loss;
+use muster_store::journal::Journal;
+
+use crate::cli::say;
+use crate::failure::Failure;
+use crate::session::{Session, Target};
+use crate::watch::lock;
+
+/// How observing ended.
+pub enum Ended {
+    /// The run is over.
+    Closed,
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+}
+
+/// Follows until the run closes or somebody presses Ctrl-C, with a key that is no member's.
+///
+/// # Errors
+/// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
+pub async fn observe(target: &str, directory: Option<PathBuf>, threads: usize) -> Result<Ended, Failure> {
+    let target = Target::parse(target).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
+    let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
+    let session = Session::open(&directory, target).await?;
+    let journal = Arc::new(Journal::open(&session.home)?);
+    let mut follower = session.follower(journal, threads).await?;
+    say(&format!("observing run {} ({})", session.target.run, *session.manifest.name));
+    let following = async {
+        while follower.ledger().stage() != Stage::Closed {
+            let events = follower.step().await?;
+            for event in &events {
+                show(follower.ledger(), event);
+            }
+        }
+        let agrees = follower.in_step() && lock(follower.replica()).state().roots() == *follower.ledger().state();
+        say(if agrees { "the run is over; its last state was recomputed here" } else { "the run is over" });
+        Ok(Ended::Closed)
+    };
+    tokio::select! {
+        ended = following => ended,
+        _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
+    }
+}
+
+fn show(ledger: &Ledger, event: &Event) {
+    match event {
+        Event::Applied(round, roots) => {
+            let Some(view) = ledger.round(*round) else { return };
+            let (committed, seats) = (view.commitments().count(), view.seats().len());
+            let loss = mean_loss(view);
+            say(&format!("round {round}  loss {loss:.4}  {committed} of {seats} committed  state {} checked", roots.root()));
+        }
+        Event::Sealed(record) => match &record.body {
+            Body::Admit(enrol) => say(&format!("{} is admitted", enrol.claimed_signer())),
+            Body::Silence(request) => {
+                if let Ok(request) = request.verify(ledger.run()) {
+                    say(&format!("{} did not answer an audit of round {}", request.target, request.round));
+                }
+            }
+            Body::Ban(ban) => {
+                let (culprit, words, round) = (ban.culprit, ban.finding.words(), ban.round);
+                say(&format!("{culprit} is banned: {words} in round {round}, found by {}", ban.accuser));
+            }
+            Body::Close(root) => say(&format!("closed with state {root}")),
+            _ => {}
+        },
+        Event::Notice(_) => {}
+    }
+}

@@ -1,0 +1,185 @@
+//! What following needs: a directory, a steward, the manifest, the text, and a ledger with its state.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_core::codec::decode;
+use muster_core::error::Misuse;
+use muster_core::ids::{Digest, MemberId, RunId, unhex};
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::Ticket;
+use muster_core::sign::Identity;
+use muster_core::state::State;
+use muster_net::endpoint::Endpoint;
+use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest};
+use muster_store::dataset::Dataset;
+use muster_store::error::{Kind, StoreError};
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+
+use crate::failure::{self, Failure};
+
+const MANIFEST: &str = "manifest.bin";
+
+/// Which run, and where its steward is.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The run.
+    pub run: RunId,
+    /// Its steward.
+    pub steward: Contact,
+}
+
+impl Target {
+    /// Where an invitation leads.
+    pub fn of(ticket: &Ticket) -> Self {
+        let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+        Self { run: ticket.run, steward: Contact { member: ticket.steward, addresses } }
+    }
+
+    /// Reads an invitation, or `RUN@STEWARD@HOST:PORT` with run and steward in hexadecimal.
+    ///
+    /// # Errors
+    /// [`Misuse`] saying what is expected.
+    pub fn parse(text: &str) -> Result<Self, Misuse> {
+        if !text.contains('@') {
+            return Ticket::from_line(text).map(|ticket| Self::of(&ticket));
+        }
+        let mut parts = text.trim().splitn(3, '@');
+        let mut part = || parts.next().unwrap_or_default();
+        let (run, steward, address) = (unhex(part()), unhex(part()), part());
+        match (run, steward) {
+            (Some(run), Some(steward)) if address.contains(':') => Ok(Self {
+                run: RunId(Digest(run)),
+                steward: Contact { member: MemberId(steward), addresses: vec![address.to_owned()] },
+            }),
+            _ => Err(Misuse("expected an invitation, or RUN@STEWARD@HOST:PORT with 64 hexadecimal digits each".into())),
+        }
+    }
+}
+
+/// A directory that knows its run.
+pub struct Session {
+    /// The directory.
+    pub home: Home,
+    /// Who we are.
+    pub identity: Arc<Identity>,
+    /// Where the run is.
+    pub target: Target,
+    /// The channels.
+    pub peers: Peers,
+    /// The agreement.
+    pub manifest: Arc<Manifest>,
+    /// The text.
+    pub dataset: Arc<Dataset>,
+}
+
+impl Session {
+    /// Opens the directory and brings in what it lacks: an identity, the manifest, the text.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn open(directory: &Path, target: Target) -> Result<Self, Failure> {
+        let home = Home::open(directory)?;
+        let identity = Arc::new(home.identity()?);
+        let peers = Peers::new(Endpoint::new(target.run, identity.clone()));
+        let manifest = match stored_manifest(&home, target.run)? {
+            Some(manifest) => manifest,
+            None => {
+                let manifest = fetch_manifest(&peers, &target.steward, target.run).await?;
+                home.write_file(MANIFEST, &manifest.bytes())?;
+                manifest
+            }
+        };
+        let bar = bytes_bar("the text", manifest.data.bytes + manifest.data.held_out_bytes);
+        let mut progress = |done| bar.set_position(done);
+        let folder = home.path().join("data");
+        let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;
+        bar.finish_and_clear();
+        Ok(Self { home, identity, target, peers, manifest, dataset })
+    }
+
+    /// A follower that goes on where the directory stopped.
+    ///
+    /// # Errors
+    /// [`Failure`].
+    pub async fn follower(&self, journal: Arc<Journal>, threads: usize) -> Result<Follower, Failure> {
+        let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
+        let kept = self.newest_state();
+        let replica = tokio::task::spawn_blocking(move || match kept {
+            Some((round, state)) => Replica::resume(manifest, dataset, (threads, None), state, round),
+            None => Replica::genesis(manifest, dataset, threads, None),
+        });
+        let replica = replica.await.map_err(|error| Failure::Environment(error.to_string()))?;
+        let replica = replica.map_err(failure::arithmetic)?;
+        Ok(Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?)
+    }
+
+    fn newest_state(&self) -> Option<(muster_core::ids::Round, State)> {
+        let rounds = self.home.states().ok()?;
+        rounds.into_iter().rev().find_map(|round| Some((round, self.home.load_state(round).ok()?)))
+    }
+}
+
+fn stored_manifest(home: &Home, run: RunId) -> Result<Option<Arc<Manifest>>, Failure> {
+    let bytes = match home.read_file(MANIFEST) {
+        Err(error) if error.kind() == Kind::Missing => return Ok(None),
+        bytes => bytes?,
+    };
+    let place = home.path().display();
+    let manifest: Manifest = decode(&bytes)
+        .map_err(|reject| Failure::Environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again")))?;
+    if manifest.run() != run {
+        let what = format!("{place} belongs to run {}, not to {run}; use another directory", manifest.run());
+        return Err(Failure::Usage(what));
+    }
+    Ok(Some(Arc::new(manifest)))
+}
+
+/// A file of the home; `None` when there is none.
+///
+/// # Errors
+/// What the system reports.
+pub fn optional_file(home: &Home, name: &str) -> Result<Option<Vec<u8>>, StoreError> {
+    match home.read_file(name) {
+        Err(error) if error.kind() == Kind::Missing => Ok(None),
+        bytes => bytes.map(Some),
+    }
+}
+
+/// A bar over bytes; nothing is drawn where standard error is no terminal.
+fn bytes_bar(what: &'static str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = ProgressStyle::with_template("{msg}: {bar:30} {bytes} of {total_bytes}");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.with_message(what)
+}
+
+/// A bar over rounds; nothing is drawn where standard error is no terminal.
+pub fn rounds_bar(what: &'static str, total: u64) -> ProgressBar {
+    let bar = ProgressBar::new(total);
+    let style = ProgressStyle::with_template("{msg}: {bar:30} round {pos} of {len}, {eta} to go");
+    if let Ok(style) = style {
+        bar.set_style(style);
+    }
+    bar.with_message(what)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_address_names_run_and_steward() {
+        let text = format!("{}@{}@[::1]:4000", "ab".repeat(32), "cd".repeat(32));
+        let target = Target::parse(&text).unwrap();
+        assert_eq!(target.run, RunId(Digest([0xab; 32])));
+        assert_eq!(target.steward, Contact { member: MemberId([0xcd; 32]), addresses: vec!["[::1]:4000".into()] });
+        for wrong in ["", "host:1", "ab@cd@host:1", &text[..text.len() - 5], &text[1..], "muster1:zz"] {
+            assert!(Target::parse(wrong).is_err(), "{wrong}");
+        }
+    }
+}

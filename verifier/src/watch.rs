@@ -1,0 +1,348 @@
+//! `watch`: follows the run and audits it until it closes.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use muster_compute::Path;
+use muster_core::ids::{Digest, Round};
+use muster_core::ledger::Stage;
+use muster_core::limits;
+use muster_core::messages::record::Body;
+use muster_core::messages::wire::Request;
+use muster_core::state::State;
+use muster_replica::archive::mean_loss;
+use muster_replica::{Event, Exhibited, Follower, PeerError, Replica};
+use muster_store::journal::Journal;
+use tokio::sync::Notify;
+use tracing::{debug, info};
+
+use crate::audits::{Audits, Done, Message, Stop, Subject, Tally, Work, WorkKind};
+use crate::coins::Coins;
+use crate::enroll;
+use crate::failure::{self, Failure};
+use crate::session::{Session, Target, optional_file};
+use crate::worker::Worker;
+
+/// How long an accusation is left alone before it is repeated.
+const REMINDER: Duration = Duration::from_secs(20);
+/// Pause after the steward could not be reached.
+const PAUSE: Duration = Duration::from_secs(1);
+
+/// How to audit.
+pub struct Options {
+    /// The directory that `enroll` made.
+    pub directory: PathBuf,
+    /// Compute threads.
+    pub threads: usize,
+    /// Kernel path of the first computation; none for the fastest.
+    pub path: Option<Path>,
+}
+
+/// How watching ended.
+pub enum Ended {
+    /// The run is over.
+    Closed(Tally),
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+}
+
+/// Audits until the run closes or somebody presses Ctrl-C; a second Ctrl-C does not wait for the work under way.
+///
+/// # Errors
+/// [`Failure`]; negative when the steward breaks a rule.
+pub async fn watch(options: Options) -> Result<Ended, Failure> {
+    let (mut watcher, mut follower, worker) = open(&options).await?;
+    let (following, telling, working) = (watcher.follow(&mut follower), watcher.tell(), watcher.work(worker));
+    tokio::pin!(following, telling, working);
+    tokio::select! {
+        ended = &mut following => ended?,
+        failed = &mut telling => failed?,
+        failed = &mut working => failed?,
+        _ = tokio::signal::ctrl_c() => {
+            info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
+            watcher.stop();
+            let finished = async { tokio::join!(working, telling) };
+            tokio::select! {
+                (worked, told) = finished => worked.and(told)?,
+                _ = tokio::signal::ctrl_c() => {}
+            }
+            return Ok(Ended::Interrupted);
+        }
+    }
+    let tally = lock(&watcher.audits).tally();
+    watcher.states.clear();
+    Ok(Ended::Closed(tally))
+}
+
+struct Watcher {
+    session: Session,
+    audits: Mutex<Audits>,
+    replica: Arc<Mutex<Replica>>,
+    /// States that an earlier process of this directory had computed.
+    states: BTreeMap<Digest, Arc<State>>,
+    /// Something may be to tell.
+    tell: Notify,
+    /// Something may be to compute.
+    work: Notify,
+    /// Whether the board was read to its end once: what is on it need not be said again.
+    caught_up: AtomicBool,
+    stopping: AtomicBool,
+}
+
+async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure> {
+    let directory = &options.directory;
+    let place = directory.display();
+    if !directory.exists() {
+        return Err(Failure::Usage(format!("{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first")));
+    }
+    let target = target(options)?;
+    let session = Session::open(directory, target).await?;
+    let coins = enroll::coins(&session.home)?;
+    let journal = Arc::new(Journal::open(&session.home)?);
+    let (manifest, threads, path) = (session.manifest.clone(), options.threads, options.path);
+    let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, threads, path)).await;
+    let worker = worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
+    let follower = session.follower(journal.clone(), threads).await?;
+    let mut audits = Audits::new(session.manifest.clone(), session.identity.clone(), Coins::new(coins, journal.clone()));
+    recall(&session, &journal, &follower, &mut audits)?;
+    let mut states = BTreeMap::new();
+    for round in session.home.states()? {
+        if let Ok(state) = session.home.load_state(round) {
+            states.insert(state.root(), Arc::new(state));
+        }
+    }
+    let watcher = Watcher {
+        audits: Mutex::new(audits),
+        replica: follower.replica().clone(),
+        states,
+        session,
+        tell: Notify::new(),
+        work: Notify::new(),
+        caught_up: AtomicBool::new(false),
+        stopping: AtomicBool::new(false),
+    };
+    Ok((watcher, follower, worker))
+}
+
+fn target(options: &Options) -> Result<Target, Failure> {
+    let place = options.directory.display();
+    let home = muster_store::home::Home::open(&options.directory)?;
+    let line = optional_file(&home, enroll::TICKET)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let unknown = || Failure::Usage(format!("{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"));
+    Target::parse(&line.ok_or_else(unknown)?).map_err(|misuse| Failure::Environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
+}
+
+/// What an earlier process of this directory was about: silences that the journal holds, accusations that it made.
+fn recall(session: &Session, journal: &Journal, follower: &Follower, audits: &mut Audits) -> Result<(), Failure> {
+    let ledger = follower.ledger();
+    let mut height = muster_core::ids::Height(0);
+    loop {
+        let records = journal.records(height, limits::PULL_RECORDS)?;
+        for signed in &records {
+            height = height.next();
+            if let Ok(record) = signed.verify(ledger.run())
+                && matches!(record.body, Body::Silence(_))
+            {
+                audits.record(ledger, &record.body);
+            }
+        }
+        if records.is_empty() {
+            break;
+        }
+    }
+    for digest in session.home.evidence()? {
+        audits.accuse(ledger, Box::new(session.home.load_evidence(&digest)?));
+    }
+    Ok(())
+}
+
+impl Watcher {
+    async fn follow(&self, follower: &mut Follower) -> Result<(), Failure> {
+        let mut board = 0;
+        loop {
+            let events = follower.step().await?;
+            let ledger = follower.ledger();
+            {
+                let mut audits = lock(&self.audits);
+                if board != 0 && board != follower.board() {
+                    info!("the steward was restarted; open audits are asked again");
+                    audits.board_changed();
+                }
+                audits.take(ledger, &events)?;
+            }
+            board = follower.board();
+            self.applied(follower, &events).await?;
+            if is_whole(&events) && !self.caught_up.swap(true, Ordering::Relaxed) {
+                let me = self.session.identity.id();
+                if ledger.member(&me).is_none() {
+                    return Err(Failure::Usage(format!("{me} is no member of this run: run `muster-verifier enroll` again")));
+                }
+                info!("watching run {} as verifier {me}", ledger.run());
+            }
+            self.tell.notify_one();
+            self.work.notify_one();
+            if ledger.stage() == Stage::Closed {
+                return Ok(());
+            }
+        }
+    }
+
+    /// Shows what was applied, and keeps the states that a restart would need.
+    async fn applied(&self, follower: &Follower, events: &[Event]) -> Result<(), Failure> {
+        let applied = events.iter().rev().find_map(|event| if let Event::Applied(round, _) = event { Some(*round) } else { None });
+        let Some(round) = applied else { return Ok(()) };
+        let tally = lock(&self.audits).tally();
+        if let Some(view) = follower.ledger().round(round) {
+            info!("round {round} is over: loss {:.4}; {} audits passed, {} found guilty", mean_loss(view), tally.passed, tally.guilty);
+        }
+        let (replica, home) = (self.replica.clone(), self.session.home.clone());
+        let wanted: BTreeSet<Round> = lock(&self.audits).unfinished_rounds();
+        let saved = tokio::task::spawn_blocking(move || {
+            let (round, state) = {
+                let replica = lock(&replica);
+                (replica.round(), replica.state().clone())
+            };
+            home.save_state(round, &state)?;
+            home.prune_states(&|kept| kept == round || kept.next() == round || wanted.contains(&kept))
+        });
+        saved.await.map_err(|error| Failure::Environment(error.to_string()))??;
+        Ok(())
+    }
+
+    /// Tells the steward what it is to be told; ends only when this process is leaving.
+    async fn tell(&self) -> Result<(), Failure> {
+        loop {
+            let message = if self.caught_up.load(Ordering::Relaxed) { self.next_message() } else { None };
+            let Some(message) = message else {
+                if self.stopping.load(Ordering::Relaxed) {
+                    return Ok(());
+                }
+                if tokio::time::timeout(REMINDER, self.tell.notified()).await.is_err() {
+                    lock(&self.audits).remind();
+                }
+                continue;
+            };
+            if let Message::Accuse(evidence) = &message {
+                self.session.home.save_evidence(evidence)?;
+            }
+            match self.session.peers.ask(&self.session.target.steward, &request(&message)).await {
+                Ok(_) => {}
+                Err(PeerError::Refused(why)) => debug!("the steward did not take {}: {why}", words(&message)),
+                Err(error) => {
+                    debug!("the steward could not be told: {error}");
+                    tokio::time::sleep(PAUSE).await;
+                    if self.stopping.load(Ordering::Relaxed) {
+                        return Ok(());
+                    }
+                    continue;
+                }
+            }
+            lock(&self.audits).told(&message);
+        }
+    }
+
+    /// Computes what is to be computed; ends only when this process is leaving.
+    async fn work(&self, mut worker: Worker) -> Result<(), Failure> {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let Some(work) = self.next_work() else {
+                self.work.notified().await;
+                continue;
+            };
+            let mut witness = self.witness(&work).await;
+            let performed = tokio::task::spawn_blocking(move || {
+                let done = worker.perform(&work, &mut witness);
+                (worker, work, done)
+            });
+            let (back, work, done): (Worker, Work, Done) =
+                performed.await.map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
+            worker = back;
+            lock(&self.audits).worked(&work, done).map_err(|stop| match stop {
+                Stop::Store(error) => error.into(),
+                Stop::Faulty(why) => Failure::Environment(why),
+            })?;
+            self.tell.notify_one();
+        }
+        Ok(())
+    }
+
+    fn stop(&self) {
+        self.stopping.store(true, Ordering::Relaxed);
+        self.tell.notify_one();
+        self.work.notify_one();
+    }
+
+    fn state(&self, root: &Digest) -> Option<Arc<State>> {
+        lock(&self.replica).state_at(root).or_else(|| self.states.get(root).cloned())
+    }
+
+    fn next_message(&self) -> Option<Message> {
+        lock(&self.audits).next_message(&|root| self.state(root).is_some())
+    }
+
+    fn next_work(&self) -> Option<Work> {
+        lock(&self.audits).next_work(&|root| self.state(root).is_some())
+    }
+
+    /// The state of the work's round, the text, and the contribution where it is needed and can be had.
+    async fn witness(&self, work: &Work) -> Exhibited {
+        let subject = &work.subject;
+        let root = subject.commit.state;
+        let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
+        let q = match &work.kind {
+            WorkKind::Contribution => self.fetch(subject).await,
+            WorkKind::SecondOpinion(_, q) => q.as_deref().cloned(),
+            WorkKind::Leaves(..) | WorkKind::Everything => None,
+        };
+        let brought = q.map(|q| ((subject.commit.round, subject.author), q)).into_iter().collect();
+        Exhibited::new(states, self.session.dataset.clone(), self.session.manifest.model.sequence, brought)
+    }
+
+    /// The committed integers, every chunk proved; `None` when a part is not to be had.
+    async fn fetch(&self, subject: &Subject) -> Option<Vec<i32>> {
+        let layout = lock(&self.replica).layout().clone();
+        let mut q = vec![0; layout.parameters()];
+        let name = (subject.commit.round, subject.author, subject.commit.root);
+        for (blocks, contacts) in &subject.sources {
+            match self.session.peers.contribution(contacts, &layout, name, blocks).await {
+                Ok(found) => {
+                    for (data, values) in found {
+                        q.get_mut(layout.block(data.block)?.range.clone())?.copy_from_slice(&values);
+                    }
+                }
+                Err(error) => {
+                    info!("round {}: the contribution of {} is not to be had ({error}); recomputing all of it", name.0, name.1);
+                    return None;
+                }
+            }
+        }
+        Some(q)
+    }
+}
+
+/// Whether a batch of news was not cut off.
+fn is_whole(events: &[Event]) -> bool {
+    let count = |kind: fn(&Event) -> bool| events.iter().filter(|event| kind(event)).count();
+    count(|event| matches!(event, Event::Notice(_))) < limits::PULL_NOTICES
+        && count(|event| matches!(event, Event::Sealed(_))) < limits::PULL_RECORDS
+}
+
+fn request(message: &Message) -> Request {
+    match message {
+        Message::Notice(_, notice) => Request::Notice((**notice).clone()),
+        Message::Accuse(evidence) => Request::Accuse((**evidence).clone()),
+    }
+}
+
+fn words(message: &Message) -> String {
+    match message {
+        Message::Notice((round, slot), _) => format!("a step of the audit of round {round}, slot {slot}"),
+        Message::Accuse(evidence) => format!("the accusation {}", evidence.digest()),
+    }
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
