@@ -32,7 +32,7 @@ pub async fn observe(target: &str, directory: Option<PathBuf>, threads: usize) -
     let session = Session::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal, threads).await?;
-    say(&format!("observing run {} ({})", session.target.run, *session.manifest.name));
+    say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
     let following = async {
         while follower.ledger().stage() != Stage::Closed {
             let events = follower.step().await?;

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_compute::Path;
 use muster_core::ids::{Digest, Round};
@@ -54,7 +54,7 @@ pub enum Ended {
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule.
 pub async fn watch(options: Options) -> Result<Ended, Failure> {
-    let (mut watcher, mut follower, worker) = open(&options).await?;
+    let (watcher, mut follower, worker) = open(&options).await?;
     let (following, telling, working) = (watcher.follow(&mut follower), watcher.tell(), watcher.work(worker));
     tokio::pin!(following, telling, working);
     tokio::select! {
@@ -73,7 +73,6 @@ pub async fn watch(options: Options) -> Result<Ended, Failure> {
         }
     }
     let tally = lock(&watcher.audits).tally();
-    watcher.states.clear();
     Ok(Ended::Closed(tally))
 }
 
@@ -214,15 +213,18 @@ impl Watcher {
 
     /// Tells the steward what it is to be told; ends only when this process is leaving.
     async fn tell(&self) -> Result<(), Failure> {
+        let mut reminded = Instant::now();
         loop {
+            if reminded.elapsed() >= REMINDER {
+                reminded = Instant::now();
+                lock(&self.audits).remind();
+            }
             let message = if self.caught_up.load(Ordering::Relaxed) { self.next_message() } else { None };
             let Some(message) = message else {
                 if self.stopping.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                if tokio::time::timeout(REMINDER, self.tell.notified()).await.is_err() {
-                    lock(&self.audits).remind();
-                }
+                let _ = tokio::time::timeout(REMINDER, self.tell.notified()).await;
                 continue;
             };
             if let Message::Accuse(evidence) = &message {

@@ -58,6 +58,45 @@ fn every_rule_of_a_vector_is_defined() {
 }
 
 #[test]
+fn every_rule_is_defined_once() {
+    let chapters: String = files(&spec(), "md").iter().map(|path| read(path)).collect();
+    let mut ids: Vec<&str> = chapters.split("**").filter(|text| is_rule(text)).collect();
+    let count = ids.len();
+    ids.sort_unstable();
+    ids.dedup();
+    assert_eq!(ids.len(), count);
+    let reference = read(&spec().join("reference.py"));
+    for docstring in reference.split("\"\"\"") {
+        for word in docstring.split([' ', ',', ':', '\n']).take_while(|word| word.is_empty() || is_rule(word))
+        {
+            assert!(word.is_empty() || ids.binary_search(&word).is_ok(), "reference.py names {word}");
+        }
+    }
+}
+
+fn is_rule(text: &str) -> bool {
+    text.split_once('-').is_some_and(|(chapter, number)| {
+        chapter.len() > 1
+            && chapter.bytes().all(|c| c.is_ascii_uppercase())
+            && !number.is_empty()
+            && number.bytes().all(|c| c.is_ascii_digit())
+    })
+}
+
+#[test]
+fn every_limit_has_a_row() {
+    let rows = read(&spec().join("limits.md"));
+    let constants =
+        include_str!("../src/limits.rs").lines().filter_map(|line| line.strip_prefix("pub const "));
+    for constant in constants {
+        let (name, value) = constant.trim_end_matches(';').split_once(" = ").expect("a constant on one line");
+        let name = name.split(':').next().unwrap_or_default();
+        let row = format!("| `{name}` | {} |", value.replace('_', ",").replace("<<", "≪"));
+        assert!(rows.contains(&row), "limits.md lacks {row}");
+    }
+}
+
+#[test]
 fn every_domain_has_a_vector() {
     let families = families();
     let hashes = &families.iter().find(|(family, _)| family == "hash").expect("a family of hashes").1;

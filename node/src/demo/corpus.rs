@@ -1,0 +1,181 @@
+//! The rehearsal's text: Rust sources that cargo has unpacked on this machine to build Muster.
+//!
+//! Crates, versions and order are fixed, so everybody packs the same bytes and gets the same roots. The versions are
+//! those of `Cargo.lock`. The sources are looked for where cargo unpacks them, not asked of `cargo metadata`: that
+//! command fails offline unless the dependencies of every test and platform were downloaded too, and a machine that
+//! has only built the program lacks them.
+
+use std::path::{Path, PathBuf};
+use std::{env, fs};
+
+use muster_core::manifest::Data;
+use muster_store::dataset::{self, Text};
+use muster_store::error::StoreError;
+
+use crate::exit::{Failure, Outcome};
+
+const LOCK: &str = include_str!("../../../Cargo.lock");
+
+/// Crates to train on: the same on every platform, in one version, needed by every build of `muster`.
+const TRAINING: [&str; 20] = [
+    "arrayvec",
+    "blake3",
+    "borsh",
+    "clap_builder",
+    "ed25519-dalek",
+    "hashbrown",
+    "libm",
+    "log",
+    "memchr",
+    "once_cell",
+    "proc-macro2",
+    "redb",
+    "serde",
+    "serde_json",
+    "smallvec",
+    "toml",
+    "toml_edit",
+    "tracing-core",
+    "tracing-subscriber",
+    "winnow",
+];
+/// Crates that no training window comes from.
+const HELD_OUT: [&str; 3] = ["bytes", "indexmap", "snow"];
+
+/// Packs the sources into a new directory.
+///
+/// # Errors
+/// [`Failure`] naming the crate whose sources are not here.
+pub fn pack(out: &Path) -> Outcome<Data> {
+    pack_from(&unpacked()?, out)
+}
+
+/// Packs out of folders of unpacked crates.
+fn pack_from(folders: &[PathBuf], out: &Path) -> Outcome<Data> {
+    let train = texts(folders, &TRAINING)?;
+    let held_out = texts(folders, &HELD_OUT)?;
+    Ok(dataset::pack(train, held_out, out, &mut |_| ())?)
+}
+
+/// Where cargo unpacks sources: one folder for each registry.
+fn unpacked() -> Outcome<Vec<PathBuf>> {
+    let cargo = env::var_os("CARGO_HOME").map(PathBuf::from);
+    let cargo = cargo.or_else(|| Some(env::home_dir()?.join(".cargo")));
+    let sources = cargo.unwrap_or_default().join("registry").join("src");
+    let read = |error| missing(&format!("{}: cannot be read ({error})", sources.display()));
+    let entries: Result<Vec<_>, _> = fs::read_dir(&sources).map_err(read)?.collect();
+    let mut folders: Vec<PathBuf> = entries.map_err(read)?.iter().map(fs::DirEntry::path).collect();
+    folders.sort();
+    Ok(folders)
+}
+
+fn missing(what: &str) -> Failure {
+    Failure::environment(format!(
+        "{what}; run `cargo fetch --locked` in Muster's folder, or train on other text with --text PATH"
+    ))
+}
+
+type Texts = Vec<Result<Text, StoreError>>;
+
+/// The sources of crates, in order of (crate, path).
+fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
+    let mut texts = Vec::new();
+    for name in crates {
+        let version = version(name)
+            .ok_or_else(|| Failure::environment(format!("Cargo.lock does not name one version of {name}")))?;
+        let unpacked = format!("{name}-{version}");
+        let folder = folders.iter().map(|folder| folder.join(&unpacked)).find(|folder| folder.is_dir());
+        let folder = folder.ok_or_else(|| missing(&format!("the sources of {unpacked} are not on this machine")))?;
+        let mut paths = Vec::new();
+        walk(&folder, &unpacked, &mut paths)
+            .map_err(|error| missing(&format!("{}: cannot be read ({error})", folder.display())))?;
+        paths.sort();
+        texts.extend(paths.into_iter().map(|(name, path)| Text::read(&path, name)));
+    }
+    Ok(texts)
+}
+
+/// The version of a crate in `Cargo.lock`; none unless there is exactly one.
+fn version(name: &str) -> Option<String> {
+    let lock: toml::Table = LOCK.parse().ok()?;
+    let packages = lock.get("package")?.as_array()?;
+    let mut named = packages.iter().filter(|package| package.get("name").and_then(|n| n.as_str()) == Some(name));
+    let version = named.next()?.get("version")?.as_str()?.to_owned();
+    named.next().is_none().then_some(version)
+}
+
+/// Collects the Rust files of a folder under names with slashes, which sort alike on every system.
+fn walk(folder: &Path, name: &str, found: &mut Vec<(String, PathBuf)>) -> std::io::Result<()> {
+    for entry in fs::read_dir(folder)? {
+        let entry = entry?;
+        let name = format!("{name}/{}", entry.file_name().to_string_lossy());
+        let kind = entry.file_type()?;
+        if kind.is_dir() {
+            walk(&entry.path(), &name, found)?;
+        } else if kind.is_file() && name.ends_with(".rs") {
+            found.push((name, entry.path()));
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn every_crate_has_one_version() {
+        for name in TRAINING.iter().chain(&HELD_OUT) {
+            assert!(version(name).is_some(), "{name}");
+        }
+        assert!(version("no-such-crate").is_none());
+        assert!(TRAINING.is_sorted() && HELD_OUT.is_sorted());
+        assert!(!TRAINING.iter().any(|name| HELD_OUT.contains(name)));
+    }
+
+    #[test]
+    fn packing_twice_gives_the_same_root() {
+        let place = tempfile::tempdir().unwrap();
+        let first = pack(&place.path().join("first")).unwrap();
+        let second = pack(&place.path().join("second")).unwrap();
+        assert_eq!(first, second);
+        assert!(first.bytes > 4 << 20 && first.bytes <= 16 << 20, "{} bytes to train on", first.bytes);
+        assert!(first.held_out_bytes > 1 << 18, "{} bytes held out", first.held_out_bytes);
+    }
+
+    /// Crates of one file each, the paths chosen so that folders and bytes sort differently.
+    fn registry(place: &Path) -> PathBuf {
+        for name in TRAINING.iter().chain(&HELD_OUT) {
+            let folder = place.join(format!("{name}-{}", version(name).unwrap()));
+            fs::create_dir_all(folder.join("src")).unwrap();
+            fs::write(folder.join("src.rs"), format!("{name} second")).unwrap();
+            fs::write(folder.join("src/lib.rs"), format!("{name} third")).unwrap();
+            fs::write(folder.join("README.md"), "no Rust").unwrap();
+            fs::write(folder.join("build.rs"), "first").unwrap();
+        }
+        place.to_owned()
+    }
+
+    #[test]
+    fn files_are_sorted_by_crate_and_path() {
+        let place = tempfile::tempdir().unwrap();
+        let folders = [place.path().join("empty"), registry(&place.path().join("registry"))];
+        let out = place.path().join("corpus");
+        let data = pack_from(&folders, &out).unwrap();
+        let corpus = dataset::Dataset::open(&out, &data).unwrap();
+        let train = String::from_utf8(corpus.train().to_vec()).unwrap();
+        assert!(train.starts_with("first\0arrayvec second\0arrayvec third\0first\0blake3 second\0"), "{train}");
+        assert!(corpus.held_out().starts_with(b"first\0bytes second\0bytes third\0"));
+    }
+
+    #[test]
+    fn missing_sources_are_named() {
+        let place = tempfile::tempdir().unwrap();
+        let registry = registry(&place.path().join("registry"));
+        fs::remove_dir_all(registry.join(format!("redb-{}", version("redb").unwrap()))).unwrap();
+        let failure = pack_from(&[registry], &place.path().join("corpus")).unwrap_err();
+        assert_eq!(failure.exit, Exit::Environment);
+        assert!(failure.message.contains("redb-") && failure.message.contains("--text"), "{failure}");
+    }
+}
