@@ -81,7 +81,7 @@ def derive_key(context, data):
 # ---------------------------------------------------------------- hashing (encoding.md)
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators initial state exponents merkle-leaf merkle-node "
-           "merkle-root sketch coin select draw table results evidence invitation channel part file").split()
+           "merkle-root sketch coin select draw table results evidence invitation channel part file gossip").split()
 
 
 def le(number, size):
@@ -208,6 +208,8 @@ def schema():
         "Equivocation": dict(first=signed, second=signed),
         "Total": dict(freeze=signed, culprit=member),
         "Certificate": dict(key=("raw", 32), expiry=u64),
+        "Head": dict(height=u64, head=digest),
+        "Whereabouts": dict(addresses=addresses, time=u64),
         "Follow": dict(height=u64, board=u64, notice=u64),
         "News": dict(records=listed(signed, 256), newest=u64, board=u64, first_notice=u64, notices=listed("Notice", 256)),
         "BlockData": dict(block=u32, chunks=listed(("bytes", 65536), 4), proofs=listed("Proof", 4)),
@@ -223,6 +225,7 @@ def schema():
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total"),
+        "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
                        Verdict=signed, Return=signed, Leave=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
@@ -239,7 +242,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "Echo": "echo", "
         "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
-        "Certificate": "channel-certificate"}
+        "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
 
 class Reader:
@@ -313,7 +316,7 @@ def read(kind, reader):
 
 
 def read_text(data):
-    """CODEC-6: UTF-8 without control characters (Unicode category Cc)."""
+    """CODEC-6: valid UTF-8 without control characters (Unicode category Cc)."""
     try:
         text = data.decode("utf-8")
     except UnicodeDecodeError:
@@ -454,7 +457,7 @@ def ed25519_sign(secret, message):
 
 
 def strong_key(public):
-    """SIGN-3: a public key is the canonical encoding of a point whose order is not small."""
+    """SIGN-3: a public key is a point whose order is not small; here its encoding is canonical, too."""
     point = decompress(public)
     if point is None or compress(times(8, point)) == IDENTITY:
         raise Refused("bad-signature")

@@ -1,3 +1,267 @@
-//! x
-/// x
-pub fn run(_: std::env::ArgsOs) -> u8 {0}
+//! The command line of `muster`: what can be said, and the exit code of what was done.
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+mod act;
+
+use std::ffi::OsString;
+use std::io::IsTerminal;
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use muster_compute::Path as KernelPath;
+use muster_core::messages::enrol::Role;
+
+use crate::organise::invite::parse_span;
+
+/// Train one neural network with the machines of strangers, and inspect their work.
+#[derive(Parser)]
+#[command(name = "muster", version, arg_required_else_help = true, after_help = "\
+An organiser packs text, creates a run, hosts it and invites; volunteers join:
+  muster data pack --text book.txt src/ --out corpus/
+  muster run new --config run.toml --data corpus/ --out myrun/
+  muster host myrun/
+  muster invite myrun/ --role node --uses 10
+  muster join muster1:…
+
+Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 interrupted.")]
+struct Cli {
+    #[command(subcommand)]
+    command: Command,
+    /// Say more; twice for everything. RUST_LOG is heeded too.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    verbose: u8,
+}
+
+#[derive(Subcommand)]
+enum Command {
+    /// Handle the text that a run trains on.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Handle runs.
+    #[command(subcommand)]
+    Run(RunCommand),
+    /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
+    #[command(after_help = "\
+Ctrl-C finishes the round and stops; started again, it goes on where it was, on the same port.
+  muster host myrun/
+  muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
+    Host(HostArguments),
+    /// Print an invitation: one line that lets its holder take part. Works while the run is hosted.
+    #[command(after_help = "\
+  muster invite myrun/ --role node --uses 20 --expires 7d
+  muster invite myrun/ --role verifier")]
+    Invite(InviteArguments),
+    /// Take part in a run with this machine, until it is over.
+    #[command(after_help = "\
+Ctrl-C finishes the round and stops; the same command goes on. `muster leave` leaves for good.
+  muster join muster1:… --threads 2 --nice
+  muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
+    Join(JoinArguments),
+    /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
+    #[command(after_help = "\
+Trains on Rust sources that cargo has downloaded, unless --text names other text.
+  muster demo --out rehearsal/")]
+    Demo(crate::demo::Options),
+    /// Play in a rehearsal.
+    #[command(subcommand, hide = true)]
+    DemoRole(crate::demo::Role),
+    /// Print the member id of this machine.
+    Id(HomeArguments),
+    /// Leave the run for good.
+    Leave(HomeArguments),
+}
+
+#[derive(Subcommand)]
+enum DataCommand {
+    /// Pack text into a corpus with Merkle roots, so that everyone trains on the same bytes.
+    #[command(after_help = "\
+Folders are walked in order of their names. Without --held-out, the last twentieth of the files is held out, or the
+last twentieth of a single file.
+  muster data pack --text books/ --held-out other/book.txt --out corpus/")]
+    Pack(PackArguments),
+}
+
+#[derive(Args)]
+struct PackArguments {
+    /// UTF-8 files, or folders of them, to train on.
+    #[arg(long, required = true, num_args = 1.., value_name = "PATH")]
+    text: Vec<PathBuf>,
+    /// UTF-8 files, or folders of them, to measure on; never trained on.
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    held_out: Vec<PathBuf>,
+    /// The new corpus.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Subcommand)]
+enum RunCommand {
+    /// Create a run from settings and a corpus, and print its id.
+    #[command(after_help = "\
+If the settings do not exist, a file with every setting explained is written there and used.
+  muster run new --config run.toml --data corpus/ --out myrun/")]
+    New(NewArguments),
+}
+
+#[derive(Args)]
+struct NewArguments {
+    /// The settings.
+    #[arg(long, value_name = "FILE", default_value = "run.toml")]
+    config: PathBuf,
+    /// A corpus made by `muster data pack`.
+    #[arg(long, value_name = "DIR")]
+    data: PathBuf,
+    /// The new folder of the run.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Args)]
+struct HostArguments {
+    /// The run's folder.
+    folder: PathBuf,
+    /// Where to listen; port 0 takes the port of the last time, or a free one. May be given several times.
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
+    listen: Vec<String>,
+    /// What to tell people to dial, instead of the addresses listened on. May be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Vec<String>,
+    #[command(flatten)]
+    compute: ComputeArguments,
+}
+
+#[derive(Args)]
+struct ComputeArguments {
+    /// Compute threads.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    threads: u16,
+    /// Instructions to compute with, instead of the fastest: avx512, avx2 or portable. The results are the same.
+    #[arg(long, value_name = "NAME", value_parser = kernel)]
+    kernel: Option<KernelPath>,
+}
+
+#[derive(Args)]
+struct InviteArguments {
+    /// The run's folder.
+    folder: PathBuf,
+    /// As what: a node computes, a verifier inspects.
+    #[arg(long)]
+    role: RoleArgument,
+    /// How many members may use it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    uses: u32,
+    /// How long it is valid: a number and s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_span)]
+    expires: u64,
+    /// Where the steward can be dialled, instead of what `muster host` wrote down. May be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    address: Vec<String>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+enum RoleArgument {
+    Node,
+    Verifier,
+}
+
+impl From<RoleArgument> for Role {
+    fn from(role: RoleArgument) -> Self {
+        match role {
+            RoleArgument::Node => Self::Node,
+            RoleArgument::Verifier => Self::Verifier,
+        }
+    }
+}
+
+#[derive(Args)]
+struct JoinArguments {
+    /// The line that the organiser gave you.
+    invitation: String,
+    #[command(flatten)]
+    home: HomeArguments,
+    /// Where to listen, so that others can bring you parts to combine [default: this machine's address, a free port].
+    #[arg(long, value_name = "HOST:PORT")]
+    listen: Option<String>,
+    /// What others dial, if it is another address than the one listened on.
+    #[arg(long, value_name = "HOST:PORT")]
+    advertise: Option<String>,
+    /// Only dial out, for machines that nobody can reach.
+    #[arg(long, conflicts_with_all = ["listen", "advertise"])]
+    no_listen: bool,
+    #[command(flatten)]
+    compute: ComputeArguments,
+    /// Most disk to use, in GiB.
+    #[arg(long, value_name = "G")]
+    max_disk: Option<u64>,
+    /// Give way to everything else on this machine.
+    #[arg(long)]
+    nice: bool,
+}
+
+#[derive(Args)]
+struct HomeArguments {
+    /// Where identity, text and journal live; one run a directory [default: ~/.muster].
+    #[arg(long, value_name = "DIR")]
+    data_dir: Option<PathBuf>,
+}
+
+fn kernel(name: &str) -> Result<KernelPath, String> {
+    KernelPath::parse(name).map_err(|misuse| misuse.to_string())
+}
+
+/// Does what the arguments say, the first being the program's name, and gives the exit code.
+pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
+    let cli = match Cli::try_parse_from(arguments) {
+        Ok(cli) => cli,
+        Err(error) => {
+            let _ = error.print();
+            return u8::try_from(error.exit_code()).unwrap_or(2);
+        }
+    };
+    log_to_stderr(cli.verbose);
+    match act::act(cli.command) {
+        Ok(exit) => exit.code(),
+        Err(failure) => {
+            eprintln!("muster: {failure}");
+            failure.exit.code()
+        }
+    }
+}
+
+/// Sends logs to standard error. Only the first call of a process counts.
+pub fn log_to_stderr(verbose: u8) {
+    let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
+    let wanted = format!("warn,muster_node={level},muster_net={level},muster_replica={level},muster_store={level},muster_verifier={level}");
+    let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
+    let stderr = std::io::stderr;
+    let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(verbose > 0);
+    let _ = log.with_ansi(stderr().is_terminal()).try_init();
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    fn code(arguments: &[&str]) -> u8 {
+        run(std::iter::once("muster").chain(arguments.iter().copied()).map(OsString::from))
+    }
+
+    #[test]
+    fn the_definition_is_sound() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn exit_codes() {
+        assert_eq!(code(&["--help"]), 0);
+        assert_eq!(code(&["hos"]), 2);
+        assert_eq!(code(&["invite", "x", "--role", "king"]), 2);
+        assert_eq!(code(&["invite", "x", "--role", "node", "--expires", "soon"]), 2);
+        assert_eq!(code(&["join", "muster2:00"]), 2);
+        assert_eq!(code(&["host", "/nonexistent/run"]), 3);
+        assert_eq!(code(&["invite", "/nonexistent/run", "--role", "node"]), 3);
+        assert_eq!(code(&["leave", "--data-dir", "/nonexistent/home"]), 3);
+    }
+}

@@ -5,6 +5,7 @@ mod compute;
 mod exchange;
 mod intake;
 mod own;
+mod report;
 mod server;
 mod session;
 

@@ -1,9 +1,12 @@
 //! The Muster node and steward: everything behind the binary `muster`.
 
+pub mod address;
 pub mod cli;
 pub mod config;
+pub mod demo;
 pub mod exit;
 pub mod join;
+pub mod leave;
 pub mod organise;
 pub mod progress;
 pub mod steward;

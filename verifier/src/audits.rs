@@ -16,8 +16,8 @@ use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{
-    AuditRequest, Evidence, Finding, FindingKind, Results, ResultsSeal, TableOpening, TableSeal, Total, Transcript, Verdict,
-    results_seal,
+    AuditRequest, Evidence, Finding, FindingKind, Results, ResultsSeal, TableOpening, TableSeal, Total,
+    Transcript, Verdict, results_seal,
 };
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
@@ -180,7 +180,13 @@ impl Audits {
                 }
             }
             Body::Ban(ban) => {
-                info!("{} is banned from round {} on: {} in round {}", ban.culprit, ban.effective, ban.finding.words(), ban.round);
+                info!(
+                    "{} is banned from round {} on: {} in round {}",
+                    ban.culprit,
+                    ban.effective,
+                    ban.finding.words(),
+                    ban.round
+                );
                 self.accusations.retain(|_, accusation| accusation.culprit != ban.culprit);
                 for case in self.cases.values_mut().filter(|case| case.subject.author == ban.culprit) {
                     (case.owed, case.distrusted) = (None, false);
@@ -215,7 +221,9 @@ impl Audits {
     /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
     pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
         let culprit = match &*evidence {
-            Evidence::Audit(transcript) => transcript.request.verify(self.run).ok().map(|request| request.target),
+            Evidence::Audit(transcript) => {
+                transcript.request.verify(self.run).ok().map(|request| request.target)
+            }
             Evidence::Total(total) => Some(total.culprit),
             Evidence::Equivocation(_) => None,
         };
@@ -228,7 +236,8 @@ impl Audits {
     /// The next thing to tell the steward. `have` says whether a state is at hand: nobody is asked what cannot be
     /// followed up.
     pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
-        let ready = |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
+        let ready =
+            |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
         let mut owed = self.cases.iter().filter(|(_, case)| case.owed.is_some() && ready(case));
         let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
         notice.or_else(|| {
@@ -281,12 +290,19 @@ impl Audits {
                 case.recomputed = Some((*seal, results));
                 self.seal_results(key);
             }
-            (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => self.conclude(key, q)?,
+            (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
+                self.conclude(key, q)?
+            }
             (WorkKind::Everything, Done::Summed(_, true)) => {
                 case.distrusted = false;
-                info!("round {}: all leaves of {}, who did not answer, were recomputed and are right", key.0, case.subject.author);
+                info!(
+                    "round {}: all leaves of {}, who did not answer, were recomputed and are right",
+                    key.0, case.subject.author
+                );
             }
-            (WorkKind::Contribution | WorkKind::Everything, Done::Summed(q, false)) => self.doubt_total(key, q)?,
+            (WorkKind::Contribution | WorkKind::Everything, Done::Summed(q, false)) => {
+                self.doubt_total(key, q)?
+            }
             (WorkKind::SecondOpinion(..), Done::Opinion(judgement)) => self.decide(key, judgement)?,
             (_, Done::Missing(what)) => {
                 warn!("round {}: the audit of {} stays undecided: {what}", key.0, case.subject.author);
@@ -303,14 +319,18 @@ impl Audits {
     fn survey(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         for view in ledger.rounds() {
             let all = ledger.in_final_audit(view.round());
-            let due = view.results().is_some() && view.echoed() && !self.surveyed.contains(&(view.round(), all));
+            let due =
+                view.results().is_some() && view.echoed() && !self.surveyed.contains(&(view.round(), all));
             if !due {
                 continue;
             }
             for (slot, commitment) in view.commitments() {
                 let coin = self.coins.node(view.round());
-                let drawn = |coin: Coin, freeze| selects(&coin, &freeze, &commitment.author, self.manifest.audit.node_ppm);
-                let selected = coin.zip(view.freeze_digest()).is_some_and(|(coin, freeze)| drawn(coin, freeze));
+                let drawn = |coin: Coin, freeze| {
+                    selects(&coin, &freeze, &commitment.author, self.manifest.audit.node_ppm)
+                };
+                let selected =
+                    coin.zip(view.freeze_digest()).is_some_and(|(coin, freeze)| drawn(coin, freeze));
                 if selected || all {
                     self.open(ledger, view, slot, selected)?;
                 }
@@ -320,7 +340,13 @@ impl Audits {
         Ok(())
     }
 
-    fn open(&mut self, ledger: &Ledger, view: &RoundView, slot: Slot, selected: bool) -> Result<(), StoreError> {
+    fn open(
+        &mut self,
+        ledger: &Ledger,
+        view: &RoundView,
+        slot: Slot,
+        selected: bool,
+    ) -> Result<(), StoreError> {
         let key = (view.round(), slot);
         let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
         let standing = ledger.member(&subject.author).map(|member| member.standing);
@@ -368,7 +394,10 @@ impl Audits {
         let kept = self.cases.split_off(&(oldest, Slot(0)));
         for (key, case) in std::mem::replace(&mut self.cases, kept) {
             if !case.is_over() {
-                warn!("round {}: the audit of {} was not finished before the round was forgotten", key.0, case.subject.author);
+                warn!(
+                    "round {}: the audit of {} was not finished before the round was forgotten",
+                    key.0, case.subject.author
+                );
                 self.tally.undecided += 1;
             }
         }
@@ -444,7 +473,9 @@ impl Audits {
     /// Seals the recomputed leaves, once they are there.
     fn seal_results(&mut self, key: Key) {
         let Some(case) = self.cases.get_mut(&key) else { return };
-        let (Phase::Drawn(drawn), Some((_, name)), Some((seal, computed))) = (&case.phase, &case.request, &case.recomputed) else {
+        let (Phase::Drawn(drawn), Some((_, name)), Some((seal, computed))) =
+            (&case.phase, &case.request, &case.recomputed)
+        else {
             return;
         };
         let Some(coin) = self.coins.leaf(key.0, key.1).filter(|_| *seal == drawn.seal) else { return };
@@ -454,7 +485,8 @@ impl Audits {
             ResultsSeal { request: *name, table: drawn.table.digest(), seal: results_seal(&salt, computed) };
         let results = self.identity.sign(self.run, &results);
         case.owed = Some(Notice::Results(results.clone()));
-        case.phase = Phase::Sealed(Sealed { drawn: drawn.clone(), results, salt, computed: computed.clone() });
+        case.phase =
+            Phase::Sealed(Sealed { drawn: drawn.clone(), results, salt, computed: computed.clone() });
         if let Some(early) = case.early.take() {
             self.open_table(key, &early);
         }
@@ -492,10 +524,15 @@ impl Audits {
         let (Phase::Opened(opened), Some((request, _))) = (&case.phase, &case.request) else { return Ok(()) };
         let said = Notice::Verdict(verdict.clone());
         if finding == Finding::Pass {
-            let leaves: Vec<String> = opened.sealed.drawn.positions.iter().map(|p| leaf_name(case, *p)).collect();
+            let leaves: Vec<String> =
+                opened.sealed.drawn.positions.iter().map(|p| leaf_name(case, *p)).collect();
             self.tally.passed += 1;
             let (who, passed) = (case.subject.author, self.tally.passed);
-            info!("round {}: {who} passes: leaves {} and the sum are right ({passed} passed so far)", key.0, leaves.join(", "));
+            info!(
+                "round {}: {who} passes: leaves {} and the sum are right ({passed} passed so far)",
+                key.0,
+                leaves.join(", ")
+            );
             case.owed = Some(said);
             case.phase = Phase::Over { passed: true };
             return Ok(());
@@ -513,17 +550,35 @@ impl Audits {
     }
 
     /// Shows the leaf coin in a verdict on the opened table; `None` when that coin was shown for another table.
-    fn signed_verdict(&mut self, key: Key, finding: Finding, total: sketch::Fingerprint) -> Result<Option<Signed<Verdict>>, Stop> {
+    fn signed_verdict(
+        &mut self,
+        key: Key,
+        finding: Finding,
+        total: sketch::Fingerprint,
+    ) -> Result<Option<Signed<Verdict>>, Stop> {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
-        let (Phase::Opened(opened), Some((_, request))) = (&case.phase, &case.request) else { return Ok(None) };
+        let (Phase::Opened(opened), Some((_, request))) = (&case.phase, &case.request) else {
+            return Ok(None);
+        };
         let Some(coin) = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)? else {
-            warn!("round {}: {} sealed a second table after the draw was public; all its leaves are recomputed", key.0, case.subject.author);
+            warn!(
+                "round {}: {} sealed a second table after the draw was public; all its leaves are recomputed",
+                key.0, case.subject.author
+            );
             case.distrusted = true;
             case.phase = Phase::Over { passed: false };
             return Ok(None);
         };
         let (salt, results) = (opened.sealed.salt, opened.sealed.computed.clone());
-        let verdict = Verdict { request: *request, opening: opened.opening.digest(), coin, salt, results, total, finding };
+        let verdict = Verdict {
+            request: *request,
+            opening: opened.opening.digest(),
+            coin,
+            salt,
+            results,
+            total,
+            finding,
+        };
         Ok(Some(self.identity.sign(self.run, &verdict)))
     }
 
@@ -545,7 +600,9 @@ impl Audits {
         if !matches!(case.phase, Phase::Doubted(_)) {
             return Ok(());
         }
-        let Phase::Doubted(doubt) = std::mem::replace(&mut case.phase, Phase::Over { passed: false }) else { return Ok(()) };
+        let Phase::Doubted(doubt) = std::mem::replace(&mut case.phase, Phase::Over { passed: false }) else {
+            return Ok(());
+        };
         let author = case.subject.author;
         match judgement {
             Judgement::Guilty { culprit, finding, detail, .. } if culprit == author => {

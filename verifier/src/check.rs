@@ -34,10 +34,14 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     };
     let two_above = || file.parent().and_then(Path::parent).map(Path::to_owned);
     let folder = run.or_else(two_above).filter(|folder| folder.join("manifest.bin").is_file());
-    let folder = folder.ok_or_else(|| Failure::Usage("no manifest.bin beside this evidence: name the run's folder with --run DIR".into()))?;
+    let folder = folder.ok_or_else(|| {
+        Failure::Usage("no manifest.bin beside this evidence: name the run's folder with --run DIR".into())
+    })?;
     let manifest: Manifest = match decode(&reading::file(&folder.join("manifest.bin"))?) {
         Ok(manifest) => manifest,
-        Err(reject) => return Err(Failure::Environment(format!("{}: manifest.bin: {reject}", folder.display()))),
+        Err(reject) => {
+            return Err(Failure::Environment(format!("{}: manifest.bin: {reject}", folder.display())));
+        }
     };
     match accused(&manifest, &evidence) {
         Ok(None) => {
@@ -49,7 +53,12 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     }
 }
 
-fn re_execute(folder: &Path, evidence: &Evidence, (round, member): (Round, MemberId), machine: Machine) -> Result<Judgement, Failure> {
+fn re_execute(
+    folder: &Path,
+    evidence: &Evidence,
+    (round, member): (Round, MemberId),
+    machine: Machine,
+) -> Result<Judgement, Failure> {
     let archive = match Archive::open(folder) {
         Err(ReplayError::Store(error)) if error.kind() == Kind::Missing => {
             return Ok(Judgement::Undecided(format!("{error}; an archive is whole when its run is over")));
@@ -57,14 +66,18 @@ fn re_execute(folder: &Path, evidence: &Evidence, (round, member): (Round, Membe
         archive => archive?,
     };
     let manifest = archive.manifest.clone();
-    let replica = Replica::genesis(manifest, archive.dataset.clone(), machine.threads, machine.path).map_err(failure::arithmetic)?;
+    let replica = Replica::genesis(manifest, archive.dataset.clone(), machine.threads, machine.path)
+        .map_err(failure::arithmetic)?;
     let bar = rounds_bar("replaying", u64::from(round.0));
-    let mut replica = match archive.replay_until(replica, round, &mut |done| bar.set_position(u64::from(done.0))) {
-        Err(ReplayError::Wrong(what)) => {
-            return Ok(Judgement::Undecided(format!("the archive does not replay to the state of round {round}: {what}")));
-        }
-        replica => replica?,
-    };
+    let mut replica =
+        match archive.replay_until(replica, round, &mut |done| bar.set_position(u64::from(done.0))) {
+            Err(ReplayError::Wrong(what)) => {
+                return Ok(Judgement::Undecided(format!(
+                    "the archive does not replay to the state of round {round}: {what}"
+                )));
+            }
+            replica => replica?,
+        };
     bar.finish_and_clear();
     let exhibit = reading::exhibit(folder, round, &member)?;
     let brought: BTreeMap<_, _> = exhibit.map(|q| ((round, member), q)).into_iter().collect();
@@ -75,7 +88,9 @@ fn re_execute(folder: &Path, evidence: &Evidence, (round, member): (Round, Membe
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
     let (freeze, member) = match evidence {
         Evidence::Equivocation(_) => return Ok(None),
-        Evidence::Audit(transcript) => (&transcript.freeze, transcript.request.verify(manifest.run())?.target),
+        Evidence::Audit(transcript) => {
+            (&transcript.freeze, transcript.request.verify(manifest.run())?.target)
+        }
         Evidence::Total(total) => (&total.freeze, total.culprit),
     };
     let frozen = frozen_commit(manifest, freeze, &member)?;

@@ -13,7 +13,8 @@ use tracing_subscriber::EnvFilter;
 use crate::failure::{Failure, INTERRUPTED};
 use crate::{check, enroll, observe, replay, watch};
 
-const AFTER: &str = "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";
+const AFTER: &str =
+    "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";
 
 /// Audits distributed training runs: recomputes what members claim to have computed.
 #[derive(Parser)]
@@ -101,7 +102,11 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
     };
     let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
     // A program that starts this one within itself may have a log already.
-    let _ = tracing_subscriber::fmt().with_env_filter(filter).with_writer(std::io::stderr).with_target(false).try_init();
+    let _ = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_writer(std::io::stderr)
+        .with_target(false)
+        .try_init();
     execute(cli.command).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
         failure.code()
@@ -112,7 +117,10 @@ fn execute(command: Command) -> Result<u8, Failure> {
     match command {
         Command::Enroll { invitation, data_dir } => block_on(async {
             let enrolled = enroll::enroll(&invitation, data_dir).await?;
-            say(&format!("enrolled as verifier {:#}; audits begin with round {}", enrolled.member, enrolled.first_round));
+            say(&format!(
+                "enrolled as verifier {:#}; audits begin with round {}",
+                enrolled.member, enrolled.first_round
+            ));
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
@@ -121,7 +129,9 @@ fn execute(command: Command) -> Result<u8, Failure> {
             match watch::watch(watch::Options { directory, threads, path }).await? {
                 watch::Ended::Closed(tally) => {
                     let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
-                    say(&format!("the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"));
+                    say(&format!(
+                        "the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"
+                    ));
                     Ok(0)
                 }
                 watch::Ended::Interrupted => Ok(INTERRUPTED),

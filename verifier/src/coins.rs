@@ -42,7 +42,12 @@ impl Coins {
     ///
     /// # Errors
     /// [`StoreError`] when this could not be written down: then nothing may be shown.
-    pub fn show_leaf(&self, round: Round, slot: Slot, table: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+    pub fn show_leaf(
+        &self,
+        round: Round,
+        slot: Slot,
+        table: &Digest,
+    ) -> Result<Option<CoinOpening>, StoreError> {
         self.show(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot), table)
     }
 
@@ -50,7 +55,13 @@ impl Coins {
         self.tree.open(kind, round, k)?.verify(&self.tree.terms()).ok()
     }
 
-    fn show(&self, kind: CoinKind, round: Round, k: u16, to: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+    fn show(
+        &self,
+        kind: CoinKind,
+        round: Round,
+        k: u16,
+        to: &Digest,
+    ) -> Result<Option<CoinOpening>, StoreError> {
         let vote = match kind {
             CoinKind::Node => "coin-node".to_owned(),
             CoinKind::Leaf => format!("coin-leaf-{k}"),

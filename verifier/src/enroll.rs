@@ -46,10 +46,13 @@ pub struct Enrolled {
 pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
     let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
     let invited = ticket.invitation.verify(ticket.run);
-    let invited = invited.map_err(|reject| Failure::Usage(format!("the invitation is not valid: {reject}")))?;
+    let invited =
+        invited.map_err(|reject| Failure::Usage(format!("the invitation is not valid: {reject}")))?;
     if invited.role != Role::Verifier {
         let role = invited.role.word();
-        return Err(Failure::Usage(format!("this invitation is for a {role}, not for a verifier: use `muster join`")));
+        return Err(Failure::Usage(format!(
+            "this invitation is for a {role}, not for a verifier: use `muster join`"
+        )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
     let session = Session::open(&directory, Target::of(&ticket)).await?;
@@ -67,7 +70,9 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
     for _ in 0..ATTEMPTS {
         let ledger = pull_ledger(session).await?;
         if ledger.member(&me).is_some() {
-            return registered(&session.home)?.map(|terms| terms.first_round).ok_or_else(|| lost_coins(&session.home));
+            return registered(&session.home)?
+                .map(|terms| terms.first_round)
+                .ok_or_else(|| lost_coins(&session.home));
         }
         let first = first_round(&ledger);
         if !refused.is_empty() && registered(&session.home)?.is_some_and(|terms| terms.first_round >= first) {
@@ -75,7 +80,11 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
         }
         let terms = new_coins(&session.home, &session.manifest, first)?.terms();
         session.home.write_file(COINS, &encode(&terms))?;
-        let enrol = Enrol { invitation: ticket.invitation.clone(), addresses: Addresses::default(), coins: Some(terms) };
+        let enrol = Enrol {
+            invitation: ticket.invitation.clone(),
+            addresses: Addresses::default(),
+            coins: Some(terms),
+        };
         let request = Request::Enrol(session.identity.sign(ticket.run, &enrol));
         match session.peers.ask(&session.target.steward, &request).await {
             Ok(Response::Done) => return Ok(first),
@@ -125,22 +134,32 @@ fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree,
 /// [`Failure::Usage`] when it never did.
 pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
     let place = home.path().display();
-    let terms = registered(home)?
-        .ok_or_else(|| Failure::Usage(format!("{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first")))?;
+    let terms = registered(home)?.ok_or_else(|| {
+        Failure::Usage(format!(
+            "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+        ))
+    })?;
     let tree = CoinTree::new(*home.secret(SECRET)?, terms.first_round, terms.rounds, terms.leaf_coins);
     let tree = tree.map_err(failure::arithmetic)?;
     if tree.root() != terms.root {
-        return Err(Failure::Environment(format!("{place}: {SECRET}.key is not the secret of the registered coins")));
+        return Err(Failure::Environment(format!(
+            "{place}: {SECRET}.key is not the secret of the registered coins"
+        )));
     }
     Ok(tree)
 }
 
 fn registered(home: &Home) -> Result<Option<CoinTerms>, Failure> {
     let Some(bytes) = optional_file(home, COINS)? else { return Ok(None) };
-    let terms = decode(&bytes).map_err(|reject| Failure::Environment(format!("{}: {COINS} is damaged ({reject})", home.path().display())))?;
+    let terms = decode(&bytes).map_err(|reject| {
+        Failure::Environment(format!("{}: {COINS} is damaged ({reject})", home.path().display()))
+    })?;
     Ok(Some(terms))
 }
 
 fn lost_coins(home: &Home) -> Failure {
-    Failure::Environment(format!("{}: this verifier is admitted, but {COINS} is missing; restore it from a copy", home.path().display()))
+    Failure::Environment(format!(
+        "{}: this verifier is admitted, but {COINS} is missing; restore it from a copy",
+        home.path().display()
+    ))
 }

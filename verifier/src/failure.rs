@@ -53,7 +53,9 @@ impl From<PeerError> for Failure {
     fn from(error: PeerError) -> Self {
         match &error {
             PeerError::Refused(why) => Self::Negative(format!("the steward refused: {why}")),
-            PeerError::Net(net) if matches!(net.cause, Cause::System(_) | Cause::Own(_)) => Self::Environment(error.to_string()),
+            PeerError::Net(net) if matches!(net.cause, Cause::System(_) | Cause::Own(_)) => {
+                Self::Environment(error.to_string())
+            }
             _ => Self::Network(format!("the steward: {error}")),
         }
     }

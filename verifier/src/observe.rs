@@ -40,7 +40,8 @@ pub async fn observe(target: &str, directory: Option<PathBuf>, threads: usize) -
                 show(follower.ledger(), event);
             }
         }
-        let agrees = follower.in_step() && lock(follower.replica()).state().roots() == *follower.ledger().state();
+        let agrees =
+            follower.in_step() && lock(follower.replica()).state().roots() == *follower.ledger().state();
         say(if agrees { "the run is over; its last state was recomputed here" } else { "the run is over" });
         Ok(Ended::Closed)
     };
@@ -56,7 +57,10 @@ fn show(ledger: &Ledger, event: &Event) {
             let Some(view) = ledger.round(*round) else { return };
             let (committed, seats) = (view.commitments().count(), view.seats().len());
             let loss = mean_loss(view);
-            say(&format!("round {round}  loss {loss:.4}  {committed} of {seats} committed  state {} checked", roots.root()));
+            say(&format!(
+                "round {round}  loss {loss:.4}  {committed} of {seats} committed  state {} checked",
+                roots.root()
+            ));
         }
         Event::Sealed(record) => match &record.body {
             Body::Admit(enrol) => say(&format!("{} is admitted", enrol.claimed_signer())),

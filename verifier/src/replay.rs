@@ -40,7 +40,10 @@ pub fn replay(folder: &Path, machine: Machine) -> Result<Summary, Failure> {
     Ok(Summary { rounds, bans, replayed })
 }
 
-fn is_ban(run: muster_core::ids::RunId, signed: &muster_core::sign::Signed<muster_core::messages::record::Record>) -> bool {
+fn is_ban(
+    run: muster_core::ids::RunId,
+    signed: &muster_core::sign::Signed<muster_core::messages::record::Record>,
+) -> bool {
     signed.verify(run).is_ok_and(|record| matches!(record.body, Body::Ban(_)))
 }
 
@@ -62,7 +65,9 @@ impl Summary {
         ];
         for bad in &replayed.bad {
             let (round, member, share) = (bad.round, bad.member, 100.0 * bad.factor);
-            lines.push(format!("round {round}: a false contribution of {member} counted; the rule left it {share:.1} %"));
+            lines.push(format!(
+                "round {round}: a false contribution of {member} counted; the rule left it {share:.1} %"
+            ));
         }
         lines
     }

@@ -54,7 +54,9 @@ impl Target {
                 run: RunId(Digest(run)),
                 steward: Contact { member: MemberId(steward), addresses: vec![address.to_owned()] },
             }),
-            _ => Err(Misuse("expected an invitation, or RUN@STEWARD@HOST:PORT with 64 hexadecimal digits each".into())),
+            _ => Err(Misuse(
+                "expected an invitation, or RUN@STEWARD@HOST:PORT with 64 hexadecimal digits each".into(),
+            )),
         }
     }
 }
@@ -128,8 +130,9 @@ fn stored_manifest(home: &Home, run: RunId) -> Result<Option<Arc<Manifest>>, Fai
         bytes => bytes?,
     };
     let place = home.path().display();
-    let manifest: Manifest = decode(&bytes)
-        .map_err(|reject| Failure::Environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again")))?;
+    let manifest: Manifest = decode(&bytes).map_err(|reject| {
+        Failure::Environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again"))
+    })?;
     if manifest.run() != run {
         let what = format!("{place} belongs to run {}, not to {run}; use another directory", manifest.run());
         return Err(Failure::Usage(what));
@@ -177,7 +180,10 @@ mod tests {
         let text = format!("{}@{}@[::1]:4000", "ab".repeat(32), "cd".repeat(32));
         let target = Target::parse(&text).unwrap();
         assert_eq!(target.run, RunId(Digest([0xab; 32])));
-        assert_eq!(target.steward, Contact { member: MemberId([0xcd; 32]), addresses: vec!["[::1]:4000".into()] });
+        assert_eq!(
+            target.steward,
+            Contact { member: MemberId([0xcd; 32]), addresses: vec!["[::1]:4000".into()] }
+        );
         for wrong in ["", "host:1", "ab@cd@host:1", &text[..text.len() - 5], &text[1..], "muster1:zz"] {
             assert!(Target::parse(wrong).is_err(), "{wrong}");
         }

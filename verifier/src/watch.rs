@@ -72,6 +72,7 @@ pub async fn watch(options: Options) -> Result<Ended, Failure> {
             return Ok(Ended::Interrupted);
         }
     }
+    watcher.write_result()?;
     let tally = lock(&watcher.audits).tally();
     Ok(Ended::Closed(tally))
 }
@@ -95,7 +96,9 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let directory = &options.directory;
     let place = directory.display();
     if !directory.exists() {
-        return Err(Failure::Usage(format!("{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first")));
+        return Err(Failure::Usage(format!(
+            "{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+        )));
     }
     let target = target(options)?;
     let session = Session::open(directory, target).await?;
@@ -103,9 +106,11 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let journal = Arc::new(Journal::open(&session.home)?);
     let (manifest, threads, path) = (session.manifest.clone(), options.threads, options.path);
     let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, threads, path)).await;
-    let worker = worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
+    let worker =
+        worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
     let follower = session.follower(journal.clone(), threads).await?;
-    let mut audits = Audits::new(session.manifest.clone(), session.identity.clone(), Coins::new(coins, journal.clone()));
+    let mut audits =
+        Audits::new(session.manifest.clone(), session.identity.clone(), Coins::new(coins, journal.clone()));
     recall(&session, &journal, &follower, &mut audits)?;
     let mut states = BTreeMap::new();
     for round in session.home.states()? {
@@ -130,12 +135,22 @@ fn target(options: &Options) -> Result<Target, Failure> {
     let place = options.directory.display();
     let home = muster_store::home::Home::open(&options.directory)?;
     let line = optional_file(&home, enroll::TICKET)?.and_then(|bytes| String::from_utf8(bytes).ok());
-    let unknown = || Failure::Usage(format!("{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"));
-    Target::parse(&line.ok_or_else(unknown)?).map_err(|misuse| Failure::Environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
+    let unknown = || {
+        Failure::Usage(format!(
+            "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+        ))
+    };
+    Target::parse(&line.ok_or_else(unknown)?)
+        .map_err(|misuse| Failure::Environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
 }
 
 /// What an earlier process of this directory was about: silences that the journal holds, accusations that it made.
-fn recall(session: &Session, journal: &Journal, follower: &Follower, audits: &mut Audits) -> Result<(), Failure> {
+fn recall(
+    session: &Session,
+    journal: &Journal,
+    follower: &Follower,
+    audits: &mut Audits,
+) -> Result<(), Failure> {
     let ledger = follower.ledger();
     let mut height = muster_core::ids::Height(0);
     loop {
@@ -177,7 +192,9 @@ impl Watcher {
             if is_whole(&events) && !self.caught_up.swap(true, Ordering::Relaxed) {
                 let me = self.session.identity.id();
                 if ledger.member(&me).is_none() {
-                    return Err(Failure::Usage(format!("{me} is no member of this run: run `muster-verifier enroll` again")));
+                    return Err(Failure::Usage(format!(
+                        "{me} is no member of this run: run `muster-verifier enroll` again"
+                    )));
                 }
                 info!("watching run {} as verifier {me}", ledger.run());
             }
@@ -191,11 +208,19 @@ impl Watcher {
 
     /// Shows what was applied, and keeps the states that a restart would need.
     async fn applied(&self, follower: &Follower, events: &[Event]) -> Result<(), Failure> {
-        let applied = events.iter().rev().find_map(|event| if let Event::Applied(round, _) = event { Some(*round) } else { None });
+        let applied = events
+            .iter()
+            .rev()
+            .find_map(|event| if let Event::Applied(round, _) = event { Some(*round) } else { None });
         let Some(round) = applied else { return Ok(()) };
         let tally = lock(&self.audits).tally();
         if let Some(view) = follower.ledger().round(round) {
-            info!("round {round} is over: loss {:.4}; {} audits passed, {} found guilty", mean_loss(view), tally.passed, tally.guilty);
+            info!(
+                "round {round} is over: loss {:.4}; {} audits passed, {} found guilty",
+                mean_loss(view),
+                tally.passed,
+                tally.guilty
+            );
         }
         let (replica, home) = (self.replica.clone(), self.session.home.clone());
         let wanted: BTreeSet<Round> = lock(&self.audits).unfinished_rounds();
@@ -258,8 +283,9 @@ impl Watcher {
                 let done = worker.perform(&work, &mut witness);
                 (worker, work, done)
             });
-            let (back, work, done): (Worker, Work, Done) =
-                performed.await.map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
+            let (back, work, done): (Worker, Work, Done) = performed
+                .await
+                .map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
             worker = back;
             lock(&self.audits).worked(&work, done).map_err(|stop| match stop {
                 Stop::Store(error) => error.into(),
@@ -268,6 +294,15 @@ impl Watcher {
             self.tell.notify_one();
         }
         Ok(())
+    }
+
+    /// Writes down with which state the run ended, for programs.
+    fn write_result(&self) -> Result<(), Failure> {
+        let (id, root) = (self.session.identity.id(), lock(&self.replica).snapshot().0);
+        let text = format!(
+            "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\"}}\n"
+        );
+        Ok(self.session.home.write_file("result.json", text.as_bytes())?)
     }
 
     fn stop(&self) {
@@ -315,7 +350,10 @@ impl Watcher {
                     }
                 }
                 Err(error) => {
-                    info!("round {}: the contribution of {} is not to be had ({error}); recomputing all of it", name.0, name.1);
+                    info!(
+                        "round {}: the contribution of {} is not to be had ({error}); recomputing all of it",
+                        name.0, name.1
+                    );
                     return None;
                 }
             }

@@ -64,7 +64,9 @@ impl Worker {
 
     fn contribution(&mut self, subject: &Subject, witness: &mut dyn Witness) -> Done {
         match witness.contribution(subject.commit.round, &subject.author) {
-            Some(q) if Commitment::new(&self.layout, &q).root() == subject.commit.root => Done::Contribution(q),
+            Some(q) if Commitment::new(&self.layout, &q).root() == subject.commit.root => {
+                Done::Contribution(q)
+            }
             _ => self.everything(subject, witness),
         }
     }

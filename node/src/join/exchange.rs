@@ -1,6 +1,7 @@
 //! Delivering parts and reducing them.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use muster_core::codec::List;
 use muster_core::contribution::open_block;
@@ -9,7 +10,7 @@ use muster_core::ledger::Ledger;
 use muster_core::messages::round::{Bitmap, Delivered, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
-use muster_replica::{Contact, Peers, contact, groups, reduce};
+use muster_replica::{Contact, Peers, Phase, contact, groups, reduce};
 use tokio::task::JoinSet;
 
 use super::own::Contribution;
@@ -23,6 +24,7 @@ pub(super) async fn deliver(
     contribution: Arc<Contribution>,
     (round, attempt, parts): (Round, u8, Vec<(Part, MemberId)>),
 ) {
+    let begun = Instant::now();
     let mut tasks = JoinSet::new();
     for (part, aggregator) in parts {
         let (shared, peers, ledger, contribution) =
@@ -42,6 +44,7 @@ pub(super) async fn deliver(
     while let Some(done) = tasks.join_next().await {
         receipts.extend(done.ok().flatten());
     }
+    shared.stopwatch.add(Phase::Exchange, begun.elapsed());
     let Ok(receipts) = List::new(receipts) else { return };
     let delivered = shared.identity.sign(ledger.run(), &Delivered { round, attempt, receipts });
     if let Err(error) = peers.ask(&steward, &Request::Delivered(delivered)).await {
@@ -124,7 +127,8 @@ fn reduce_here(
     }
     let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
     let input = |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice());
-    let reduced = reduce(ledger.manifest(), layout, blocks, inputs, leaves, input)?;
+    let work = || reduce(ledger.manifest(), layout, blocks, inputs, leaves, input);
+    let reduced = shared.stopwatch.time(Phase::Aggregation, work)?;
     shared.results.put(round, blocks, reduced.values);
     Some(reduced.digest)
 }

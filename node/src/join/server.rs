@@ -10,7 +10,7 @@ use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_net::serve::{Handler, Refuse};
-use muster_replica::Results;
+use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
 use super::intake::Intake;
@@ -26,6 +26,7 @@ pub(super) struct Shared {
     pub(super) intake: Intake,
     pub(super) own: Own,
     pub(super) results: Results,
+    pub(super) stopwatch: Arc<Stopwatch>,
 }
 
 impl Handler for Shared {

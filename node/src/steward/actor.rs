@@ -147,10 +147,11 @@ impl Actor {
             if let Some(ending) = self.ending() {
                 return Ok(ending);
             }
+            let pause = self.pause();
             tokio::select! {
                 Some(message) = self.queue.recv() => self.take(message),
                 () = self.presence.changed() => {}
-                () = tokio::time::sleep(self.pause()) => {}
+                () = tokio::time::sleep(pause) => {}
             }
         }
     }

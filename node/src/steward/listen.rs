@@ -1,12 +1,13 @@
 //! Where the steward listens, the same after a restart, and what it tells people to dial.
 
-use std::net::{IpAddr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, SocketAddr};
 
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::{Admission, Listener};
 use muster_store::home::Home;
 
 use super::HostOptions;
+use crate::address::outward;
 use crate::exit::{Failure, Outcome};
 use crate::organise::ADDRESSES;
 use crate::organise::invite::bounded;
@@ -73,14 +74,6 @@ fn dialled(bound: &SocketAddr) -> Vec<String> {
     let loopback: IpAddr = if bound.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
     let out = outward(bound.is_ipv4()).filter(|out| *out != loopback);
     out.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
-}
-
-/// The own address on the way out. No packet is sent: connecting a UDP socket only looks the route up.
-fn outward(v4: bool) -> Option<IpAddr> {
-    let (own, other) = if v4 { ("0.0.0.0:0", "192.0.2.1:9") } else { ("[::]:0", "[2001:db8::1]:9") };
-    let socket = UdpSocket::bind(own).ok()?;
-    socket.connect(other).ok()?;
-    socket.local_addr().ok().map(|address| address.ip())
 }
 
 fn lines(items: impl Iterator<Item = String>) -> String {

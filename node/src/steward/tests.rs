@@ -1,1 +1,229 @@
-//! x
+//! A steward over loopback, talked to by real clients.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use muster_core::codec::List;
+use muster_core::ids::{Height, MemberId};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::enrol::{Enrol, Role, Ticket};
+use muster_core::messages::wire::{Follow, Notice, Request, Response};
+use muster_core::sign::{Identity, Signed};
+use muster_net::endpoint::Endpoint;
+use muster_replica::archive::Archive;
+use muster_replica::{Contact, PeerError, Peers, Replica};
+use tokio::sync::oneshot;
+use tokio::task::JoinHandle;
+
+use super::*;
+use crate::exit::Exit;
+use crate::join::{End, Options, join};
+use crate::organise::create::{CreateOptions, create};
+use crate::organise::invite::{InviteOptions, invite};
+use crate::organise::pack::{PackOptions, pack};
+
+const SETTINGS: &str = "
+    [model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\nsequence = 32
+    [training]\nrounds = 4\nleaves = 4\nleaf_windows = 1
+    [audit]\nfinal_rounds = 2
+    [admission]\nstart_nodes = 2\nstart_verifiers = 0\nmost_members = 3
+";
+
+fn new_run(place: &Path) -> PathBuf {
+    let at = |name: &str| place.join(name);
+    fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
+    fs::write(at("run.toml"), SETTINGS).unwrap();
+    let (text, corpus) = (vec![at("text.txt")], at("corpus"));
+    pack(&PackOptions { text, held_out: vec![], out: corpus.clone() }, &mut |_, _| ()).unwrap();
+    create(&CreateOptions { config: at("run.toml"), data: corpus, out: at("run") }).unwrap();
+    at("run")
+}
+
+fn options(folder: &Path) -> HostOptions {
+    let listen = vec!["127.0.0.1:0".to_owned()];
+    HostOptions { folder: folder.to_owned(), listen, advertise: vec![], threads: 1, path: None, progress: false }
+}
+
+async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
+    let (tell, told) = oneshot::channel();
+    let hosting = tokio::spawn(host(options(folder), move |ready: &Ready| {
+        let _ = tell.send(ready.clone());
+    }));
+    match told.await {
+        Ok(ready) => (hosting, ready),
+        Err(_) => panic!("{:?}", hosting.await),
+    }
+}
+
+/// As `kill -9` does it, as far as one process can.
+async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
+    hosting.abort();
+    let _ = hosting.await;
+    // Tasks that the host had started may hold the folder a moment longer.
+    while muster_store::home::Home::open(folder).is_err() {
+        tokio::task::yield_now().await;
+    }
+}
+
+fn ticket(folder: &Path, uses: u32, valid_for: u64) -> Ticket {
+    let addresses = vec![];
+    invite(&InviteOptions { folder: folder.to_owned(), role: Role::Node, uses, valid_for, addresses }).unwrap()
+}
+
+/// A member as the steward sees it.
+struct Caller {
+    identity: Arc<Identity>,
+    peers: Peers,
+    steward: Contact,
+    ticket: Ticket,
+}
+
+impl Caller {
+    fn new(secret: u8, ticket: Ticket) -> Self {
+        let identity = Arc::new(Identity::from_secret(&[secret; 32]));
+        let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+        let steward = Contact { member: ticket.steward, addresses };
+        let peers = Peers::new(Endpoint::new(ticket.run, identity.clone()));
+        Self { identity, peers, steward, ticket }
+    }
+
+    fn id(&self) -> MemberId {
+        self.identity.id()
+    }
+
+    async fn ask(&self, request: Request) -> Result<Response, PeerError> {
+        self.peers.ask(&self.steward, &request).await
+    }
+
+    fn enrolment(&self) -> Signed<Enrol> {
+        let addresses = List::new(vec![]).unwrap();
+        let invitation = self.ticket.invitation.clone();
+        self.identity.sign(self.ticket.run, &Enrol { invitation, addresses, coins: None })
+    }
+
+    async fn enrol(&self) -> Result<Response, PeerError> {
+        self.ask(Request::Enrol(self.enrolment())).await
+    }
+
+    /// The ledger as it is shown, checked.
+    async fn ledger(&self, folder: &Path) -> Ledger {
+        let manifest = Arc::new(crate::organise::invite::read_manifest(folder).unwrap());
+        let mut ledger = Ledger::new(manifest);
+        loop {
+            let follow = Follow { height: ledger.height(), board: 0, notice: 0 };
+            let Ok(Response::News(news)) = self.ask(Request::Follow(follow)).await else { panic!("no news") };
+            for record in &news.records {
+                ledger.apply(record).unwrap();
+            }
+            if ledger.height() > news.newest {
+                return ledger;
+            }
+        }
+    }
+}
+
+fn refusal(answer: Result<Response, PeerError>) -> String {
+    match answer {
+        Err(PeerError::Refused(why)) => why,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn invitations_admit_as_often_as_they_say_and_not_later() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, ready) = start(&folder).await;
+    let once = ticket(&folder, 1, 3600);
+    assert_eq!(once.run, ready.run);
+    let first = Caller::new(1, once.clone());
+    assert_eq!(first.enrol().await.unwrap(), Response::Done);
+    assert_eq!(first.enrol().await.unwrap(), Response::Done, "asking twice does no harm");
+    let second = Caller::new(2, once.clone());
+    assert!(refusal(second.enrol().await).contains("used up"));
+    let late = Caller::new(3, Ticket { invitation: ticket(&folder, 1, 0).invitation, ..once.clone() });
+    tokio::time::sleep(Duration::from_millis(1100)).await;
+    assert!(refusal(late.enrol().await).contains("expired"));
+    let forged = late.identity.sign(once.run, &once.invitation.verify(once.run).unwrap().into_inner());
+    let forger = Caller::new(4, Ticket { invitation: forged, ..once.clone() });
+    assert!(refusal(forger.enrol().await).contains("only the organiser"));
+    let stranger = refusal(second.ask(Request::Notice(Notice::Leave(second.identity.sign(
+        once.run,
+        &muster_core::messages::enrol::Leave { height: Height(1) },
+    )))).await);
+    assert!(stranger.contains("no member"), "{stranger}");
+    let ledger = first.ledger(&folder).await;
+    assert_eq!(ledger.members().iter().map(|m| m.id).collect::<Vec<_>>(), [first.id()]);
+    kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_killed_steward_comes_back_where_it_was() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, ready) = start(&folder).await;
+    let member = Caller::new(1, ticket(&folder, 3, 3600));
+    member.enrol().await.unwrap();
+    let before = member.ledger(&folder).await;
+    let second = host(options(&folder), |_: &Ready| ()).await.unwrap_err();
+    assert_eq!(second.exit, Exit::Environment);
+    assert!(second.message.contains("another process is using this directory"), "{second}");
+    kill(hosting, &folder).await;
+    let (hosting, again) = start(&folder).await;
+    assert_eq!(again.addresses, ready.addresses, "members find it where it was");
+    let after = member.ledger(&folder).await;
+    assert_eq!(after.head(), before.head());
+    assert_eq!(after.stage(), Stage::Gathering);
+    kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_busy_port_and_a_folder_that_is_no_run_are_named() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let listen = vec![taken.local_addr().unwrap().to_string()];
+    let failure = host(HostOptions { listen, ..options(&folder) }, |_: &Ready| ()).await.unwrap_err();
+    assert_eq!(failure.exit, Exit::Environment);
+    assert!(failure.message.contains("the port is busy"), "{failure}");
+    let failure = host(options(place.path()), |_: &Ready| ()).await.unwrap_err();
+    assert!(failure.message.contains("manifest.bin: cannot be read"), "{failure}");
+    assert!(!place.path().join("lock").exists(), "nothing is made in a foreign folder");
+    fs::write(folder.join("manifest.bin"), b"half").unwrap();
+    let failure = host(options(&folder), |_: &Ready| ()).await.unwrap_err();
+    assert!(failure.message.contains("manifest.bin: is damaged"), "{failure}");
+}
+
+fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
+    Options {
+        ticket,
+        data_dir: place.join(format!("node{number}")),
+        listen: Some("127.0.0.1:0".into()),
+        advertise: None,
+        threads: 1,
+        path: None,
+        max_disk: None,
+        progress: false,
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn two_volunteers_train_and_the_folder_replays() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let ticket = ticket(&folder, 2, 3600);
+    let first = tokio::spawn(join(volunteer(place.path(), 1, ticket.clone())));
+    let second = tokio::spawn(join(volunteer(place.path(), 2, ticket)));
+    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    for joined in [first, second] {
+        assert_eq!(joined.await.unwrap().unwrap(), End::Closed { leaves: 8 });
+    }
+    let log = fs::read_to_string(folder.join("log.jsonl")).unwrap();
+    assert_eq!(log.matches("\"event\":\"round\"").count(), 4, "{log}");
+    let archive = Archive::open(&folder).unwrap();
+    let replica = Replica::genesis(archive.manifest.clone(), archive.dataset.clone(), 1, None).unwrap();
+    let replayed = archive.replay(replica, &mut |_| ()).unwrap();
+    assert!(log.contains(&format!("\"event\":\"close\",\"root\":\"{:#}\"", replayed.root)), "{log}");
+}

@@ -3,6 +3,8 @@
 //! Threads take windows, then parts of the gradient. A weight's chain runs through all tokens of the leaf, window by
 //! window, so that the number of threads changes nothing.
 
+use std::time::{Duration, Instant};
+
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
 use muster_core::manifest::Model;
 use muster_core::state::LeafJob;
@@ -39,6 +41,16 @@ pub(crate) struct Engine {
     tapes: Vec<Tape>,
     workers: Vec<Worker>,
     gradient: Vec<f32>,
+    pub(crate) spent: Spent,
+}
+
+/// Time spent on leaves.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Spent {
+    /// On forward and backward passes.
+    pub gradient: Duration,
+    /// On the integer grid.
+    pub grid: Duration,
 }
 
 impl Engine {
@@ -53,6 +65,7 @@ impl Engine {
             tapes: Vec::new(),
             workers,
             gradient: Vec::new(),
+            spent: Spent::default(),
         }
     }
 
@@ -66,7 +79,9 @@ impl Engine {
 
     /// Adds the grid integers of a leaf to `sum`; returns its fixed-point mean loss.
     pub(crate) fn leaf(&mut self, model: &Model, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
+        let begun = Instant::now();
         let loss = self.differentiate(model, &job.state.parameters, job.windows);
+        let differentiated = Instant::now();
         let plan = self.plan(model);
         let blocks = plan.layout.blocks();
         let sums = parts(sum, blocks.iter().map(|block| block.range.len()));
@@ -83,6 +98,8 @@ impl Engine {
             }
         });
         self.plan = Some(plan);
+        self.spent.gradient += differentiated - begun;
+        self.spent.grid += differentiated.elapsed();
         fixed_loss(loss)
     }
 

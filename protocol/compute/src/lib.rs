@@ -26,6 +26,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
+pub use leaf::Spent;
 pub use path::{Path, paths};
 
 use kernel::require_ieee;
@@ -59,6 +60,11 @@ impl Exact {
     pub fn self_test(&mut self) -> Result<(), Misuse> {
         require_ieee();
         self_test::run(&mut self.engine, self.kernels)
+    }
+
+    /// Time spent on leaves so far.
+    pub fn spent(&self) -> Spent {
+        self.engine.spent
     }
 
     /// The path in use.

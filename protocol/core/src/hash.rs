@@ -72,6 +72,8 @@ domains! {
     PART = "part",
     /// Checksum of what one machine keeps on its disk.
     FILE = "file",
+    /// Name of a gossiped message.
+    GOSSIP = "gossip",
 }
 
 impl Domain {

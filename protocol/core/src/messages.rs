@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod enrol;
+pub mod gossip;
 pub mod record;
 pub mod round;
 pub mod wire;

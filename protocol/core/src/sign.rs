@@ -6,6 +6,7 @@ use std::ops::Deref;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use ed25519_dalek::{Signer, SigningKey, VerifyingKey};
+use zeroize::Zeroizing;
 
 use crate::codec::{Bytes, decode, encode, field};
 use crate::error::Reject;
@@ -31,6 +32,11 @@ impl Identity {
     /// The public name.
     pub fn id(&self) -> MemberId {
         MemberId(self.0.verifying_key().to_bytes())
+    }
+
+    /// The secret bytes, for a library that keeps the same identity in a type of its own.
+    pub fn secret(&self) -> Zeroizing<[u8; 32]> {
+        Zeroizing::new(self.0.to_bytes())
     }
 
     /// Signs a whole message for one run.

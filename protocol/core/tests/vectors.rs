@@ -23,7 +23,7 @@ use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot, hex};
 use muster_core::layout::Layout;
 use muster_core::manifest::{self, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
-use muster_core::messages::{audit, enrol, record, round, wire};
+use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
 use muster_core::state::{StateRoots, exponents_hash, vector_root};
 use muster_core::{assign, limits, sketch};
@@ -212,6 +212,9 @@ reencoder!(
     audit::Equivocation,
     audit::Total,
     audit::Evidence,
+    gossip::Head,
+    gossip::Whereabouts,
+    gossip::Gossiped,
     wire::Notice,
     wire::Request,
     wire::Response,

@@ -1,6 +1,8 @@
 //! A channel over TCP: whole messages to and from one known member.
 
 use std::future::Future;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use muster_core::channel::frames::{HEADER_BYTES, Opener, Sealer};
@@ -48,7 +50,7 @@ impl Connection {
         let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
-        Ok(Self::new(stream, channel, address, endpoint.timeouts, None))
+        Ok(Self::new(stream, channel, address, endpoint, None))
     }
 
     /// Shakes hands with whoever dialled.
@@ -62,16 +64,17 @@ impl Connection {
         let channel = within(endpoint.timeouts.handshake, "the handshake", established)
             .await
             .map_err(|cause| NetError::new(&address, cause))?;
-        Ok(Self::new(stream, channel, &address, endpoint.timeouts, Some(seat)))
+        Ok(Self::new(stream, channel, &address, endpoint, Some(seat)))
     }
 
     fn new(
         stream: TcpStream,
         channel: Established,
         address: &str,
-        timeouts: Timeouts,
+        endpoint: &Endpoint,
         seat: Option<Seat>,
     ) -> Self {
+        let timeouts = endpoint.timeouts;
         let (read, write) = stream.into_split();
         let address = address.to_owned();
         Self {
@@ -82,6 +85,7 @@ impl Connection {
                 sealed: Vec::new(),
                 address: address.clone(),
                 timeouts,
+                sent: endpoint.sent.clone(),
             },
             receiver: ReceiveHalf {
                 stream: BufReader::with_capacity(limits::FRAME_BYTES + HEADER_BYTES, read),
@@ -133,6 +137,7 @@ pub struct SendHalf {
     sealed: Vec<u8>,
     address: String,
     timeouts: Timeouts,
+    sent: Arc<AtomicU64>,
 }
 
 impl SendHalf {
@@ -153,6 +158,7 @@ impl SendHalf {
         self.sealer.seal(message, &mut self.sealed)?;
         let written = async { Ok(self.stream.write_all(&self.sealed).await?) };
         within(self.timeouts.message, "sending a message", written).await?;
+        self.sent.fetch_add(self.sealed.len() as u64, Ordering::Relaxed);
         self.sealed.clear();
         self.sealed.shrink_to(KEPT_BYTES);
         Ok(())

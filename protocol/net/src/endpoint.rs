@@ -2,6 +2,7 @@
 
 use std::io;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::channel::Suite;
@@ -41,18 +42,24 @@ pub struct Endpoint {
     run: RunId,
     identity: Arc<Identity>,
     pub(crate) timeouts: Timeouts,
+    pub(crate) sent: Arc<AtomicU64>,
 }
 
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        Self { run, identity, timeouts: Timeouts::default() }
+        Self { run, identity, timeouts: Timeouts::default(), sent: Arc::default() }
     }
 
     /// The same endpoint with other timeouts.
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { timeouts, ..self }
+    }
+
+    /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.
+    pub fn bytes_sent(&self) -> u64 {
+        self.sent.load(Ordering::Relaxed)
     }
 
     /// The member that peers see.

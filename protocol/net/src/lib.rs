@@ -1,8 +1,9 @@
 //! Endpoints of the Muster channel over TCP: no rules of the protocol, only bytes of known members.
 //!
 //! Low to high: an [`endpoint`] is who we are; a [`connection`] carries messages to a known peer; a [`listener`] bounds
-//! who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Everything that a
-//! peer can make grow or wait has a bound: seats, message lengths, and the [`endpoint::Timeouts`].
+//! who connects; a [`client`] and [`serve`] exchange requests for responses; a [`pool`] keeps clients. Beside them, a
+//! [`swarm`] finds members and spreads hints. Everything that a peer can make grow or wait has a bound: seats, message
+//! lengths, queues, and the [`endpoint::Timeouts`].
 
 pub mod client;
 pub mod connection;
@@ -11,3 +12,4 @@ pub mod error;
 pub mod listener;
 pub mod pool;
 pub mod serve;
+pub mod swarm;

@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, Part, Round};
@@ -21,6 +21,7 @@ use muster_store::journal::Journal;
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
 use crate::results::Results;
+use crate::stopwatch::Phase;
 
 /// Patience with a long poll: longer than the steward waits for news.
 const POLL: Duration = Duration::from_secs(30);
@@ -249,11 +250,13 @@ impl Follower {
         let results = self.results.clone();
         let peers = self.peers.clone();
         let layout = self.ledger.layout().clone();
+        let stopwatch = lock(&self.replica).stopwatch().clone();
         tokio::spawn(async move {
             let (round, blocks) = (result.round, wanted.blocks);
             if results.has(round, &blocks) {
                 return;
             }
+            let begun = Instant::now();
             match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
                 Ok(values) => results.put(round, &blocks, values),
                 Err(error) => {

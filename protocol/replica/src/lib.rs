@@ -11,6 +11,7 @@ mod peers;
 mod reduce;
 mod replica;
 mod results;
+mod stopwatch;
 mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
@@ -19,4 +20,5 @@ pub use peers::{Contact, PeerError, Peers, contact, groups};
 pub use reduce::{Reduced, reduce};
 pub use replica::{HELD_OUT_WINDOWS, Replica};
 pub use results::Results;
+pub use stopwatch::{Phase, Stopwatch};
 pub use witness::Exhibited;

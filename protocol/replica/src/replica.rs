@@ -14,6 +14,7 @@ use muster_core::messages::audit::Evidence;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 
+use crate::stopwatch::{Phase, Stopwatch};
 use crate::witness::Exhibited;
 
 /// Held-out windows that a loss is measured on, at most.
@@ -29,6 +30,7 @@ pub struct Replica {
     round: Round,
     snapshot: (Digest, Arc<State>),
     history: VecDeque<(Digest, Arc<State>)>,
+    stopwatch: Arc<Stopwatch>,
 }
 
 impl Replica {
@@ -76,7 +78,17 @@ impl Replica {
     ) -> Self {
         let layout = Arc::new(Layout::of(&manifest.model));
         let snapshot = (state.root(), Arc::new(without_moments(&state)));
-        Self { manifest, layout, dataset, arithmetic, state, round, snapshot, history: VecDeque::new() }
+        Self {
+            manifest,
+            layout,
+            dataset,
+            arithmetic,
+            state,
+            round,
+            snapshot,
+            history: VecDeque::new(),
+            stopwatch: Arc::default(),
+        }
     }
 
     /// The manifest.
@@ -115,11 +127,17 @@ impl Replica {
         kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
     }
 
+    /// Where the time of [`Replica::apply`] goes.
+    pub fn stopwatch(&self) -> &Arc<Stopwatch> {
+        &self.stopwatch
+    }
+
     /// Applies a round's update.
     pub fn apply(&mut self, update: &Update) -> StateRoots {
-        self.arithmetic.apply(&self.manifest, &mut self.state, update);
+        let stopwatch = self.stopwatch.clone();
+        stopwatch.time(Phase::Optimiser, || self.arithmetic.apply(&self.manifest, &mut self.state, update));
         self.round = self.round.next();
-        let roots = self.state.roots();
+        let roots = stopwatch.time(Phase::Hashing, || self.state.roots());
         let fresh = (roots.root(), Arc::new(without_moments(&self.state)));
         let before = std::mem::replace(&mut self.snapshot, fresh);
         self.history.push_back(before);

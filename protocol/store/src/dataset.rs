@@ -80,12 +80,14 @@ impl Dataset {
         tokens.take(sequence as usize + 1).collect()
     }
 
-    /// The first `most` windows of `sequence + 1` tokens of the held-out text; each begins with the last token of
-    /// the one before.
+    /// At most `most` windows of `sequence + 1` tokens, spread evenly over the held-out text; where all are taken, each
+    /// begins with the last token of the one before.
     pub fn held_out_windows(&self, sequence: u32, most: usize) -> Vec<Vec<u32>> {
-        let tokens = sequence as usize + 1;
-        let windows = self.held_out.bytes.windows(tokens).step_by(sequence.max(1) as usize).take(most);
-        windows.map(|window| window.iter().map(|byte| u32::from(*byte)).collect()).collect()
+        let (bytes, length) = (&self.held_out.bytes, sequence.max(1) as usize);
+        let all = bytes.len().saturating_sub(1) / length;
+        let taken = all.min(most);
+        let starts = (0..taken).map(|index| (index as u64 * all as u64 / taken as u64) as usize * length);
+        starts.map(|start| bytes[start..=start + length].iter().map(|byte| u32::from(*byte)).collect()).collect()
     }
 
     /// Chunks of [`DATA_CHUNK_BYTES`] from number `first` on: as many of `count` as there are, the last one of the

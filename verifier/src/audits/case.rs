@@ -7,7 +7,8 @@ use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{
-    AuditRequest, Finding, FindingKind, LeafResult, Results, ResultsSeal, Rows, TableOpening, TableSeal, table_seal,
+    AuditRequest, Finding, FindingKind, LeafResult, Results, ResultsSeal, Rows, TableOpening, TableSeal,
+    table_seal,
 };
 use muster_core::messages::record::Record;
 use muster_core::messages::round::Commit;
@@ -39,8 +40,10 @@ impl Subject {
         let sources = view.parts().iter().enumerate().map(|(part, plan)| {
             let moved = view.aggregator(muster_core::ids::Part(part as u16)).map(|(slot, _)| slot);
             let holders = [moved, Some(plan.aggregator)].into_iter().flatten();
-            let mut contacts: Vec<Contact> =
-                holders.filter_map(|slot| contact(ledger, &view.member_at(slot)?)).chain(author.clone()).collect();
+            let mut contacts: Vec<Contact> = holders
+                .filter_map(|slot| contact(ledger, &view.member_at(slot)?))
+                .chain(author.clone())
+                .collect();
             contacts.dedup();
             (plan.blocks.clone(), contacts)
         });
@@ -141,18 +144,29 @@ impl Case {
         let table = signed.verify(run)?;
         let subject = &self.subject;
         require(table.author() == subject.author, "the audited member seals its table")?;
-        require(table.round == subject.commit.round && table.freeze == subject.freeze, "the table is of the asked round")?;
+        require(
+            table.round == subject.commit.round && table.freeze == subject.freeze,
+            "the table is of the asked round",
+        )?;
         require(table.root == subject.commit.root, "the table is of the frozen commitment")?;
         Ok(table.seal)
     }
 
     /// Checks that an opening opens the sealed table, after the results were sealed.
-    pub(super) fn check_opening(&self, run: RunId, sealed: &Sealed, signed: &Signed<TableOpening>) -> Result<Rows, Reject> {
+    pub(super) fn check_opening(
+        &self,
+        run: RunId,
+        sealed: &Sealed,
+        signed: &Signed<TableOpening>,
+    ) -> Result<Rows, Reject> {
         let opening = signed.verify(run)?;
         require(opening.author() == self.subject.author, "the audited member opens its table")?;
         require(opening.results == sealed.results.digest(), "the opening names the sealed results")?;
         require(table_seal(&opening.salt, &opening.rows) == sealed.drawn.seal, "the opening fits its seal")?;
-        require(opening.rows.len() == self.subject.commit.leaves as usize, "the table has a row for each leaf")?;
+        require(
+            opening.rows.len() == self.subject.commit.leaves as usize,
+            "the table has a row for each leaf",
+        )?;
         Ok(opening.into_inner().rows)
     }
 

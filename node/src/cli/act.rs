@@ -1,0 +1,176 @@
+//! Carrying out a command.
+
+use std::future::Future;
+use std::io::IsTerminal;
+use std::net::SocketAddr;
+use std::path::PathBuf;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use muster_core::messages::enrol::Ticket;
+
+use super::{
+    Command, DataCommand, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments,
+    RunCommand,
+};
+use crate::address::outward;
+use crate::demo;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::join::{self, End, JoinError};
+use crate::organise::create::{CreateOptions, create};
+use crate::organise::invite::{InviteOptions, invite};
+use crate::organise::pack::{PackOptions, pack};
+use crate::steward::{Ending, HostOptions, host};
+
+pub(super) fn act(command: Command) -> Outcome<Exit> {
+    match command {
+        Command::Data(DataCommand::Pack(arguments)) => pack_text(arguments),
+        Command::Run(RunCommand::New(arguments)) => new_run(&arguments),
+        Command::Host(arguments) => host_run(arguments),
+        Command::Invite(arguments) => print_invitation(arguments),
+        Command::Join(arguments) => join_run(arguments),
+        Command::Demo(options) => demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}")),
+        Command::DemoRole(role) => demo::play(role),
+        Command::Id(home) => {
+            println!("{:#}", crate::leave::id(&data_dir(home)?)?);
+            Ok(Exit::Good)
+        }
+        Command::Leave(home) => {
+            let home = data_dir(home)?;
+            block_on(crate::leave::leave(&home))??;
+            println!("you have left the run");
+            Ok(Exit::Good)
+        }
+    }
+}
+
+fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
+    let PackArguments { text, held_out, out } = arguments;
+    let bar = ProgressBar::new(0);
+    bar.set_style(ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}").unwrap_or_else(|_| ProgressStyle::default_bar()));
+    let options = PackOptions { text, held_out, out };
+    let packed = pack(&options, &mut |done, total| {
+        bar.set_length(total);
+        bar.set_position(done);
+    });
+    bar.finish_and_clear();
+    let packed = packed?;
+    let data = &packed.data;
+    println!("training  {:>12} bytes  {:>9} windows of 128  root {:#}", data.bytes, data.bytes.saturating_sub(1) / 128, data.root);
+    println!("held out  {:>12} bytes  {:>9} windows of 128  root {:#}", data.held_out_bytes, data.held_out_bytes.saturating_sub(1) / 128, data.held_out_root);
+    println!("held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per byte", packed.unigram, packed.bigram);
+    println!("next: muster run new --config run.toml --data {} --out myrun", options.out.display());
+    Ok(Exit::Good)
+}
+
+fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
+    let NewArguments { config, data, out } = arguments;
+    let options = CreateOptions { config: config.clone(), data: data.clone(), out: out.clone() };
+    let created = create(&options)?;
+    if created.wrote_config {
+        println!("{} did not exist: wrote it with every setting explained, at its default", config.display());
+    }
+    let model = &created.manifest.model;
+    println!("run {:#}: {} parameters, {} rounds", created.run, model.parameters(), created.manifest.training.rounds);
+    println!("next: muster host {}", out.display());
+    Ok(Exit::Good)
+}
+
+fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
+    let InviteArguments { folder, role, uses, expires, address } = arguments;
+    let options = InviteOptions { folder, role: role.into(), uses, valid_for: expires, addresses: address };
+    println!("{}", invite(&options)?.to_line());
+    Ok(Exit::Good)
+}
+
+fn host_run(arguments: HostArguments) -> Outcome<Exit> {
+    let HostArguments { folder, listen, advertise, compute } = arguments;
+    let options = HostOptions {
+        folder: folder.clone(),
+        listen,
+        advertise,
+        threads: usize::from(compute.threads),
+        path: compute.kernel,
+        progress: std::io::stderr().is_terminal(),
+    };
+    let ending = block_on(host(options, |ready| {
+        println!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
+        println!("invite with: muster invite {} --role node", folder.display());
+    }))??;
+    match ending {
+        Ending::Closed => Ok(Exit::Good),
+        Ending::Stopped => {
+            println!("stopped; start again to go on: muster host {}", folder.display());
+            Ok(Exit::Interrupted)
+        }
+    }
+}
+
+fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
+    let ticket = Ticket::from_line(&arguments.invitation)?;
+    let data_dir = data_dir(arguments.home)?;
+    if let Some(before) = crate::leave::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
+        return Err(Failure::usage(format!(
+            "{}: belongs to run {}; name another directory with --data-dir",
+            data_dir.display(),
+            before.run
+        )));
+    }
+    if arguments.nice {
+        give_way();
+    }
+    let free = || SocketAddr::new(outward(true).unwrap_or([127, 0, 0, 1].into()), 0).to_string();
+    let options = join::Options {
+        ticket,
+        data_dir,
+        listen: (!arguments.no_listen).then(|| arguments.listen.unwrap_or_else(free)),
+        advertise: arguments.advertise,
+        threads: usize::from(arguments.compute.threads),
+        path: arguments.compute.kernel,
+        max_disk: arguments.max_disk,
+        progress: std::io::stderr().is_terminal(),
+    };
+    match block_on(join::join(options))? {
+        Ok(End::Closed { leaves }) => {
+            println!("the run is over; {leaves} of your leaves counted. Thank you.");
+            Ok(Exit::Good)
+        }
+        Ok(End::Left) => {
+            println!("you have left the run");
+            Ok(Exit::Good)
+        }
+        Ok(End::Interrupted) => {
+            println!("stopped; the same command goes on");
+            Ok(Exit::Interrupted)
+        }
+        Err(error) => Err(failure(&error)),
+    }
+}
+
+fn failure(error: &JoinError) -> Failure {
+    let exits = [Exit::Negative, Exit::Usage, Exit::Environment];
+    let exit = exits.into_iter().find(|exit| exit.code() == error.exit_code()).unwrap_or(Exit::Network);
+    Failure { exit, message: error.to_string() }
+}
+
+fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
+    let own = || std::env::home_dir().map(|home| home.join(".muster"));
+    home.data_dir.or_else(own).ok_or_else(|| Failure::usage("there is no home directory: say --data-dir"))
+}
+
+/// Lowers the priority of this process. Threads that are made later inherit it.
+fn give_way() {
+    let own = std::process::id().to_string();
+    let done = std::process::Command::new("renice").args(["-n", "10", "-p", &own]).output();
+    if !done.is_ok_and(|done| done.status.success()) {
+        tracing::warn!("--nice has no effect: the command `renice` is missing or refused");
+    }
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    let done = runtime.block_on(work);
+    // A computation that is under way need not end first: what it would say is not said any more.
+    runtime.shutdown_background();
+    Ok(done)
+}

@@ -1,0 +1,194 @@
+//! What a rehearsal came to, for people, and whether it is what it should be.
+
+use std::collections::BTreeSet;
+use std::fmt::Write;
+
+use super::facts::{Facts, MemberFact};
+use crate::exit::{Exit, Failure, Outcome};
+
+/// The table.
+pub(super) fn table(facts: &Facts) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_losses(facts, &mut text);
+    let _ = write_members(facts, &mut text);
+    text
+}
+
+fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
+    let loss = |round: Option<&super::live::RoundFact>| round.map_or("none".into(), |round| format!("{:.3}", round.loss));
+    let rounds = facts.rounds.len();
+    writeln!(text, "{rounds} rounds in {:.0} s, replayed to the last bit in {:.0} s", facts.run_seconds, facts.seconds - facts.run_seconds)?;
+    writeln!(text)?;
+    let (first, last) = (loss(facts.rounds.first()), loss(facts.rounds.last()));
+    writeln!(text, "training loss   {first} in the first round, {last} in the last (nats per byte)")?;
+    let held_out = facts.held_out_loss.map_or("none".into(), |loss| format!("{loss:.3}"));
+    let baselines = facts.baselines;
+    writeln!(
+        text,
+        "held-out loss   {held_out}; on the same text a bigram model has {:.3}, a unigram model {:.3}",
+        baselines.bigram, baselines.unigram
+    )?;
+    writeln!(text, "final state     {}", facts.final_state_root)?;
+    writeln!(text)
+}
+
+fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
+    let all: u64 = facts.members.iter().map(|member| member.leaves_counted).sum();
+    writeln!(text, "{:<10} {:<9} {:>6} {:>7}  ended", "member", "role", "leaves", "share")?;
+    for member in &facts.members {
+        let MemberFact { name, role, leaves_counted, .. } = member;
+        let (leaves, share) = match *role {
+            "node" => (leaves_counted.to_string(), format!("{:.1} %", 100.0 * *leaves_counted as f64 / all.max(1) as f64)),
+            _ => Default::default(),
+        };
+        writeln!(text, "{name:<10} {role:<9} {leaves:>6} {share:>7}  {}", fate(facts, member))?;
+        let cheated = facts.cheating.iter().filter(|cheat| cheat.id == member.id);
+        let cheated: Vec<String> =
+            cheated.map(|cheat| format!("round {} ({:.1} % left)", cheat.round, 100.0 * cheat.factor)).collect();
+        if !cheated.is_empty() {
+            writeln!(text, "{:>36}cheating counted in {}", "", cheated.join(", "))?;
+        }
+    }
+    Ok(())
+}
+
+fn fate(facts: &Facts, member: &MemberFact) -> String {
+    if let Some(ban) = facts.bans.iter().find(|ban| ban.id == member.id) {
+        return format!(
+            "banned from round {} on: {} in round {}, found by {}, evidence {:.16}",
+            ban.effective,
+            ban.finding,
+            ban.round,
+            facts.name(&ban.verifier),
+            ban.evidence
+        );
+    }
+    match &member.final_state_root {
+        Some(root) if *root == facts.final_state_root => "with the final state".into(),
+        Some(root) => format!("with another state, {root:.16}"),
+        None => "without a state".into(),
+    }
+}
+
+/// Whether everything is as it should be: the replay has agreed already.
+///
+/// # Errors
+/// [`Failure`], negative, with a sentence for each thing that is not.
+pub(super) fn check(facts: &Facts, learning: bool) -> Outcome<()> {
+    let mut wrong = Vec::new();
+    for member in facts.members.iter().filter(|member| member.honest) {
+        if member.final_state_root.as_ref() != Some(&facts.final_state_root) {
+            wrong.push(format!("{} has not the final state at the end", member.name));
+        }
+    }
+    let banned: BTreeSet<&str> = facts.bans.iter().map(|ban| ban.id.as_str()).collect();
+    for member in &facts.members {
+        match (member.honest, banned.contains(member.id.as_str())) {
+            (true, true) => wrong.push(format!("{} was banned, and is honest", member.name)),
+            (false, false) => wrong.push(format!("{} cheated, and was not banned", member.name)),
+            _ => {}
+        }
+    }
+    let bigram = facts.baselines.bigram;
+    if learning && facts.held_out_loss.is_none_or(|loss| loss.is_nan() || loss >= bigram) {
+        wrong.push(format!("the held-out loss is not below that of a bigram model, {bigram:.3}"));
+    }
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure { exit: Exit::Negative, message: wrong.join("; ") })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{BanFact, Baselines, CheatFact};
+    use super::super::live::RoundFact;
+    use super::*;
+
+    fn member(name: &str, role: &'static str, honest: bool) -> MemberFact {
+        let root = honest.then(|| "aa".repeat(32));
+        MemberFact { id: format!("{name}-id"), name: name.into(), role, honest, leaves_counted: 8, final_state_root: root }
+    }
+
+    fn facts() -> Facts {
+        Facts {
+            run: "00".into(),
+            rounds: vec![RoundFact { round: 0, loss: 5.5, seconds: 0.25, bytes: 1000 }],
+            members: vec![
+                member("steward", "steward", true),
+                member("node-1", "node", true),
+                member("flip", "node", false),
+                member("verifier", "verifier", true),
+            ],
+            bans: vec![BanFact {
+                id: "flip-id".into(),
+                round: 11,
+                effective: 13,
+                finding: "sum mismatch",
+                evidence: "cc".repeat(32),
+                verifier: "verifier-id".into(),
+            }],
+            cheating: vec![CheatFact { id: "flip-id".into(), round: 10, factor: 0.034 }],
+            held_out_loss: Some(2.0),
+            baselines: Baselines { unigram: 3.3, bigram: 2.5 },
+            final_state_root: "aa".repeat(32),
+            run_seconds: 30.0,
+            seconds: 40.0,
+        }
+    }
+
+    #[test]
+    fn the_table_says_who_was_banned_and_what_was_left() {
+        let text = table(&facts());
+        assert!(text.contains("banned from round 13 on: sum mismatch in round 11, found by verifier"), "{text}");
+        assert!(text.contains("cheating counted in round 10 (3.4 % left)"), "{text}");
+        assert!(text.contains("held-out loss   2.000"), "{text}");
+    }
+
+    #[test]
+    fn the_report_has_the_promised_fields() {
+        let place = tempfile::tempdir().unwrap();
+        let path = place.path().join("report.json");
+        facts().save(&path).unwrap();
+        let report: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
+        for (pointer, value) in [("/rounds/0/bytes", 1000.into()), ("/bans/0/verifier", "verifier-id".into())] {
+            assert_eq!(report.pointer(pointer), Some::<&serde_json::Value>(&value), "{pointer}");
+        }
+        let promised = [
+            ("/rounds/0", vec!["round", "loss", "seconds", "bytes"]),
+            ("/members/0", vec!["id", "role", "honest", "leaves_counted", "final_state_root"]),
+            ("/bans/0", vec!["id", "round", "evidence", "verifier"]),
+            ("/baselines", vec!["unigram", "bigram"]),
+            ("", vec!["held_out_loss", "final_state_root"]),
+        ];
+        for (pointer, fields) in promised {
+            let place = report.pointer(pointer).unwrap();
+            assert!(fields.iter().all(|field| place.get(field).is_some()), "{pointer}");
+        }
+    }
+
+    #[test]
+    fn each_expectation_is_checked() {
+        check(&facts(), true).unwrap();
+        type Spoil = fn(&mut Facts);
+        let spoiled: [(Spoil, &str); 6] = [
+            (|facts| facts.bans.clear(), "flip cheated, and was not banned"),
+            (|facts| facts.bans[0].id = "node-1-id".into(), "node-1 was banned, and is honest"),
+            (|facts| facts.members[0].final_state_root = None, "steward has not the final state"),
+            (|facts| facts.members[3].final_state_root = Some("bb".into()), "verifier has not the final state"),
+            (|facts| facts.held_out_loss = Some(2.5), "the held-out loss is not below"),
+            (|facts| facts.held_out_loss = Some(f64::NAN), "the held-out loss is not below"),
+        ];
+        for (spoil, sentence) in spoiled {
+            let mut facts = facts();
+            spoil(&mut facts);
+            let failure = check(&facts, true).unwrap_err();
+            assert_eq!(failure.exit, Exit::Negative);
+            assert!(failure.message.contains(sentence), "{failure}");
+        }
+        let mut short = facts();
+        short.held_out_loss = Some(4.0);
+        check(&short, false).unwrap();
+    }
+}

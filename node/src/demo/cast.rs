@@ -1,0 +1,185 @@
+//! Who plays in a rehearsal, each in a process of its own.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+
+use muster_core::ids::MemberId;
+use muster_core::messages::enrol::{Role, Ticket};
+
+use super::Options;
+use super::attack::Attack;
+use super::children::Child;
+use super::stage::{Interrupt, PAUSE, Place};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::organise::invite::{InviteOptions, invite};
+use crate::organise::{ADDRESSES, read_identity};
+
+/// How long the steward may take to open its door, and everyone to leave once the run is over.
+const PATIENCE: Duration = Duration::from_secs(60);
+/// Validity of the invitations, in seconds.
+const VALID: u64 = 24 * 3600;
+const LOOPBACK: &str = "127.0.0.1:0";
+
+/// What a member plays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Part {
+    /// An honest node, by the command that volunteers use.
+    Node,
+    /// A node that cheats.
+    Attacker(Attack),
+    /// A verifier.
+    Verifier,
+}
+
+/// A member of the rehearsal.
+pub(super) struct Player {
+    /// What people call it.
+    pub(super) name: String,
+    /// What it plays.
+    pub(super) part: Part,
+    /// Its data directory.
+    pub(super) home: PathBuf,
+}
+
+impl Player {
+    /// Its id, once it has made its keys.
+    pub(super) fn id(&self) -> Option<MemberId> {
+        read_identity(&self.home, "identity").ok().map(|identity| identity.id())
+    }
+}
+
+/// The steward and the members, with their processes.
+pub(super) struct Cast {
+    /// The members.
+    pub(super) players: Vec<Player>,
+    steward: Child,
+    /// In order of players.
+    members: Vec<Child>,
+}
+
+impl Cast {
+    /// Starts the steward, and then everyone else with invitations to it.
+    ///
+    /// # Errors
+    /// [`Failure`] of the first process that does not come up.
+    pub(super) fn start(options: &Options, place: &Place, interrupt: &Interrupt) -> Outcome<Self> {
+        let logs = place.path("logs");
+        fs::create_dir_all(&logs)
+            .map_err(|error| Failure::environment(format!("{}: cannot be made ({error})", logs.display())))?;
+        let folder = place.path("run");
+        let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
+        let steward = Child::start("steward", &logs, &words)?;
+        let mut cast = Self { players: players(options, place), steward, members: Vec::new() };
+        cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
+        let nodes = u32::from(options.nodes) + options.attack.len() as u32;
+        let (node, verifier) = (ticket(&folder, Role::Node, nodes)?, ticket(&folder, Role::Verifier, 1)?);
+        for player in &cast.players {
+            let ticket = if player.part == Part::Verifier { &verifier } else { &node };
+            cast.members.push(player.start(&logs, &ticket.to_line(), options.attack_from)?);
+        }
+        Ok(cast)
+    }
+
+    fn wait_for_door(&mut self, address: &Path, interrupt: &Interrupt) -> Outcome<()> {
+        let began = Instant::now();
+        while !address.exists() {
+            interrupt.check()?;
+            if self.steward.ended()?.is_some() {
+                return Err(self.steward.fault("ended before it listened"));
+            }
+            if began.elapsed() > PATIENCE {
+                return Err(self.steward.fault("does not listen"));
+            }
+            sleep(PAUSE);
+        }
+        Ok(())
+    }
+
+    /// Checks on everyone while the run goes on: only an attacker that was banned may be gone.
+    ///
+    /// # Errors
+    /// [`Failure`] with the end of the log of a process that ended.
+    pub(super) fn check(&mut self) -> Outcome<()> {
+        for (player, child) in self.players.iter().zip(&mut self.members) {
+            let Some(status) = child.ended()? else { continue };
+            if !player.may_end_with(status.code()) {
+                return Err(child.fault(&format!("ended early ({status})")));
+            }
+        }
+        match self.steward.ended()? {
+            Some(status) => Err(self.steward.fault(&format!("ended early ({status})"))),
+            None => Ok(()),
+        }
+    }
+
+    /// A failure with the end of the steward's log.
+    pub(super) fn stalled(&self) -> Failure {
+        self.steward.fault("reports nothing any more")
+    }
+
+    /// Waits until everyone has gone, now that the run is over.
+    ///
+    /// # Errors
+    /// [`Failure`] with the end of the log of a process that stays, or ends badly.
+    pub(super) fn dismiss(&mut self, interrupt: &Interrupt) -> Outcome<()> {
+        let began = Instant::now();
+        let members = self.players.iter().map(Some).zip(&mut self.members);
+        for (player, child) in members.chain([(None, &mut self.steward)]) {
+            let status = loop {
+                interrupt.check()?;
+                if let Some(status) = child.ended()? {
+                    break status;
+                }
+                if began.elapsed() > PATIENCE {
+                    return Err(child.fault("does not end though the run is over"));
+                }
+                sleep(PAUSE);
+            };
+            if !status.success() && !player.is_some_and(|player| player.may_end_with(status.code())) {
+                return Err(child.fault(&format!("ended badly ({status})")));
+            }
+        }
+        Ok(())
+    }
+}
+
+impl Player {
+    fn may_end_with(&self, code: Option<i32>) -> bool {
+        matches!(self.part, Part::Attacker(_)) && code == Some(i32::from(Exit::Negative.code()))
+    }
+
+    fn start(&self, logs: &Path, ticket: &str, attack_from: u32) -> Outcome<Child> {
+        let home = self.home.as_os_str();
+        let from = attack_from.to_string();
+        let words: Vec<&OsStr> = match self.part {
+            Part::Node => {
+                vec!["join".as_ref(), ticket.as_ref(), "--data-dir".as_ref(), home, "--listen".as_ref(), LOOPBACK.as_ref()]
+            }
+            Part::Attacker(attack) => {
+                let attack: &OsStr = attack.name().as_ref();
+                vec!["demo-role".as_ref(), "attacker".as_ref(), attack, from.as_ref(), ticket.as_ref(), home]
+            }
+            Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
+        };
+        Child::start(&self.name, logs, &words)
+    }
+}
+
+fn players(options: &Options, place: &Place) -> Vec<Player> {
+    let nodes = (1..=options.nodes).map(|number| (format!("node-{number}"), Part::Node));
+    let attackers = options.attack.iter().enumerate().map(|(place, attack)| {
+        let again = options.attack.iter().take(place).filter(|before| *before == attack).count();
+        let name = if again == 0 { attack.name().to_owned() } else { format!("{}-{}", attack.name(), again + 1) };
+        (name, Part::Attacker(*attack))
+    });
+    let all = nodes.chain(attackers).chain([("verifier".to_owned(), Part::Verifier)]);
+    all.map(|(name, part)| Player { home: place.path("members").join(&name), name, part }).collect()
+}
+
+fn ticket(folder: &Path, role: Role, uses: u32) -> Outcome<Ticket> {
+    let folder = folder.to_owned();
+    invite(&InviteOptions { folder, role, uses, valid_for: VALID, addresses: Vec::new() })
+}

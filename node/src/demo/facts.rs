@@ -1,0 +1,209 @@
+//! What a rehearsal came to, for programs: `report.json`.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use muster_core::ids::{Digest, MemberId};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Ban, Body};
+use muster_replica::archive::{Archive, Replayed};
+use muster_store::dataset::unigram_bigram;
+use serde::{Deserialize, Serialize};
+
+use super::cast::{Part, Player};
+use super::live::RoundFact;
+use crate::exit::{Failure, Outcome};
+
+/// What `muster join` and the verifier write in their directories when the run is over.
+const RESULT: &str = "result.json";
+
+/// The report.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct Facts {
+    /// The run.
+    pub(super) run: String,
+    /// Rounds in order.
+    pub(super) rounds: Vec<RoundFact>,
+    /// The steward, then the members.
+    pub(super) members: Vec<MemberFact>,
+    /// Bans in order.
+    pub(super) bans: Vec<BanFact>,
+    /// Contributions that counted and were not what they should be.
+    pub(super) cheating: Vec<CheatFact>,
+    /// Loss on the held-out text at the end, in nats per token.
+    pub(super) held_out_loss: Option<f64>,
+    /// What simple models make of the same text.
+    pub(super) baselines: Baselines,
+    /// Root of the final state, as sealed and as replayed.
+    pub(super) final_state_root: String,
+    /// From the first record to the last, processes included.
+    pub(super) run_seconds: f64,
+    /// All in all.
+    pub(super) seconds: f64,
+}
+
+/// A member.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct MemberFact {
+    /// Its id.
+    pub(super) id: String,
+    /// What people call it.
+    pub(super) name: String,
+    /// steward, node or verifier.
+    pub(super) role: &'static str,
+    /// Whether it was told to be.
+    pub(super) honest: bool,
+    /// Leaves of it that counted.
+    pub(super) leaves_counted: u64,
+    /// The state that its process ended with; none for one that was thrown out.
+    pub(super) final_state_root: Option<String>,
+}
+
+/// An expulsion.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct BanFact {
+    /// Who.
+    pub(super) id: String,
+    /// Round of the offence.
+    pub(super) round: u32,
+    /// First round without it.
+    pub(super) effective: u32,
+    /// What was found.
+    pub(super) finding: &'static str,
+    /// Name of the evidence.
+    pub(super) evidence: String,
+    /// Who found it.
+    pub(super) verifier: String,
+}
+
+/// A false contribution that counted.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct CheatFact {
+    /// Whose.
+    pub(super) id: String,
+    /// When.
+    pub(super) round: u32,
+    /// What the robust rule left of it; 1 is everything.
+    pub(super) factor: f64,
+}
+
+/// Losses of simple models, in nats per token.
+#[derive(Clone, Copy, Debug, Serialize)]
+pub(super) struct Baselines {
+    /// By the frequency of a byte.
+    pub(super) unigram: f64,
+    /// By its frequency after the byte before it.
+    pub(super) bigram: f64,
+}
+
+/// What was seen from outside.
+pub(super) struct Observed<'a> {
+    pub(super) rounds: Vec<RoundFact>,
+    pub(super) players: &'a [Player],
+    pub(super) run_seconds: f64,
+    pub(super) seconds: f64,
+}
+
+/// What a member wrote down when the run was over.
+#[derive(Deserialize)]
+struct Ending {
+    final_state_root: String,
+}
+
+impl Facts {
+    /// Puts together what the archive, its replay and the members say.
+    ///
+    /// # Errors
+    /// [`Failure`] when a member left no id, or the archive no end.
+    pub(super) fn gather(archive: &Archive, replayed: Replayed, observed: Observed<'_>) -> Outcome<Self> {
+        let run = archive.manifest.run();
+        let bodies = archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
+        let (mut bans, mut sealed) = (Vec::new(), None);
+        for body in bodies {
+            match body {
+                Body::Ban(ban) => bans.push(BanFact::of(&ban)),
+                Body::Close(root) => sealed = Some(root),
+                _ => {}
+            }
+        }
+        let steward = archive.manifest.steward;
+        let mut members = vec![MemberFact {
+            id: format!("{steward:#}"),
+            name: "steward".into(),
+            role: "steward",
+            honest: true,
+            leaves_counted: 0,
+            final_state_root: sealed.map(|root: Digest| format!("{root:#}")),
+        }];
+        for player in observed.players {
+            members.push(MemberFact::of(player, &replayed.leaves)?);
+        }
+        let cheating = replayed.bad.iter().map(|bad| CheatFact {
+            id: format!("{:#}", bad.member),
+            round: bad.round.0,
+            factor: bad.factor,
+        });
+        let (unigram, bigram) = unigram_bigram(archive.dataset.train(), archive.dataset.held_out());
+        Ok(Self {
+            run: format!("{run:#}"),
+            rounds: observed.rounds,
+            members,
+            bans,
+            cheating: cheating.collect(),
+            held_out_loss: replayed.held_out_loss,
+            baselines: Baselines { unigram, bigram },
+            final_state_root: format!("{:#}", replayed.root),
+            run_seconds: observed.run_seconds,
+            seconds: observed.seconds,
+        })
+    }
+
+    /// Writes the report.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file.
+    pub(super) fn save(&self, path: &Path) -> Outcome<()> {
+        let failed = |why: String| Failure::environment(format!("{}: cannot be written ({why})", path.display()));
+        let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.to_string()))?;
+        fs::write(path, text + "\n").map_err(|error| failed(error.to_string()))
+    }
+
+    /// What people call a member.
+    pub(super) fn name(&self, id: &str) -> String {
+        let member = self.members.iter().find(|member| member.id == id);
+        member.map_or_else(|| id.chars().take(16).collect(), |member| member.name.clone())
+    }
+}
+
+impl BanFact {
+    fn of(ban: &Ban) -> Self {
+        Self {
+            id: format!("{:#}", ban.culprit),
+            round: ban.round.0,
+            effective: ban.effective.0,
+            finding: ban.finding.words(),
+            evidence: format!("{:#}", ban.evidence),
+            verifier: format!("{:#}", ban.accuser),
+        }
+    }
+}
+
+impl MemberFact {
+    fn of(player: &Player, leaves: &BTreeMap<MemberId, u64>) -> Outcome<Self> {
+        let id = player.id().ok_or_else(|| {
+            Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
+        })?;
+        let role = if player.part == Part::Verifier { Role::Verifier } else { Role::Node };
+        let ending = fs::read(player.home.join(RESULT)).ok();
+        let ending: Option<Ending> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        Ok(Self {
+            id: format!("{id:#}"),
+            name: player.name.clone(),
+            role: role.word(),
+            honest: !matches!(player.part, Part::Attacker(_)),
+            leaves_counted: leaves.get(&id).copied().unwrap_or(0),
+            final_state_root: ending.map(|ending| ending.final_state_root),
+        })
+    }
+}

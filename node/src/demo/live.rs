@@ -1,0 +1,165 @@
+//! What the steward reports while a run goes on: the lines of `log.jsonl` as they come.
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+
+use super::cast::Player;
+use crate::exit::{Failure, Outcome};
+use crate::progress::Progress;
+
+/// A finished round.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub(super) struct RoundFact {
+    /// Its number.
+    pub(super) round: u32,
+    /// Mean loss of its leaves, in nats per token.
+    pub(super) loss: f64,
+    /// How long it took.
+    pub(super) seconds: f64,
+    /// Bytes of contributions and results that members exchanged.
+    pub(super) bytes: u64,
+}
+
+#[derive(Deserialize)]
+#[serde(tag = "event", rename_all = "lowercase")]
+enum Event {
+    Round(Box<Round>),
+    Ban { member: String, round: u32, effective: u32, finding: String, accuser: String },
+    Close,
+    #[serde(other)]
+    Other,
+}
+
+#[derive(Deserialize)]
+struct Round {
+    #[serde(flatten)]
+    fact: RoundFact,
+    tokens: u64,
+    nodes: u64,
+    verifiers: u64,
+    audits: u64,
+    passed: u64,
+    guilty: u64,
+}
+
+/// The reports so far.
+pub(super) struct Live {
+    /// Rounds that are over.
+    pub(super) rounds: Vec<RoundFact>,
+    /// Whether the run is over.
+    pub(super) closed: bool,
+    path: PathBuf,
+    file: Option<BufReader<File>>,
+    /// The beginning of a line that is still being written.
+    line: String,
+    total: u64,
+    drawn: bool,
+}
+
+impl Live {
+    /// Of the run in this folder.
+    pub(super) fn new(folder: &Path, drawn: bool) -> Self {
+        let manifest = crate::organise::invite::read_manifest(folder);
+        Self {
+            rounds: Vec::new(),
+            closed: false,
+            path: folder.join("log.jsonl"),
+            file: None,
+            line: String::new(),
+            total: manifest.map_or(0, |manifest| u64::from(manifest.training.rounds)),
+            drawn,
+        }
+    }
+
+    /// Takes in one line and shows it; whether there was one.
+    ///
+    /// # Errors
+    /// [`Failure`] when the file cannot be read.
+    pub(super) fn read(&mut self, players: &[Player], progress: &Progress) -> Outcome<bool> {
+        let failed = |error| Failure::environment(format!("{}: cannot be read ({error})", self.path.display()));
+        let file = match &mut self.file {
+            Some(file) => file,
+            None if !self.path.exists() => return Ok(false),
+            none => none.insert(BufReader::new(File::open(&self.path).map_err(failed)?)),
+        };
+        file.read_line(&mut self.line).map_err(failed)?;
+        if !self.line.ends_with('\n') {
+            return Ok(false);
+        }
+        let line = std::mem::take(&mut self.line);
+        let event: Event = serde_json::from_str(&line)
+            .map_err(|error| Failure::environment(format!("{}: {error} in {line}", self.path.display())))?;
+        self.take(event, players, progress);
+        Ok(true)
+    }
+
+    fn take(&mut self, event: Event, players: &[Player], progress: &Progress) {
+        match event {
+            Event::Round(round) => {
+                progress.round(u64::from(round.fact.round) + 1, self.total, &self.words(&round));
+                self.rounds.push(round.fact);
+            }
+            Event::Ban { member, round, effective, finding, accuser } => {
+                let names = names(players);
+                let name = |id: &str| names.get(id).cloned().unwrap_or_else(|| id.to_owned());
+                progress.line(&format!(
+                    "{} is banned from round {effective} on: {finding} in round {round}, found by {}",
+                    name(&member),
+                    name(&accuser)
+                ));
+            }
+            Event::Close => self.closed = true,
+            Event::Other => {}
+        }
+    }
+
+    fn words(&self, round: &Round) -> String {
+        let Round { fact, tokens, nodes, verifiers, audits, passed, guilty } = round;
+        let speed = *tokens as f64 / fact.seconds.max(1e-3);
+        let apart = if self.drawn { "\n" } else { ", " };
+        format!(
+            "loss {:.3}, {speed:.0} tokens/s{apart}{nodes} nodes, {verifiers} verifiers, {audits} audits: {passed} passed, \
+             {guilty} guilty",
+            fact.loss
+        )
+    }
+}
+
+/// Names by id.
+pub(super) fn names(players: &[Player]) -> BTreeMap<String, String> {
+    let named = players.iter().filter_map(|player| Some((format!("{:#}", player.id()?), player.name.clone())));
+    named.collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::Write;
+
+    use super::*;
+
+    #[test]
+    fn lines_are_read_as_they_are_written() {
+        let place = tempfile::tempdir().unwrap();
+        let mut live = Live::new(place.path(), false);
+        let progress = Progress::new(false);
+        assert!(!live.read(&[], &progress).unwrap());
+        let mut log = File::create(place.path().join("log.jsonl")).unwrap();
+        log.write_all(b"{\"event\":\"admit\",\"member\":\"00\",\"role\":\"node\"}\n{\"event\":\"round\",\"rou").unwrap();
+        assert!(live.read(&[], &progress).unwrap());
+        assert!(!live.read(&[], &progress).unwrap());
+        log.write_all(
+            b"nd\":3,\"loss\":2.5,\"seconds\":0.5,\"bytes\":77,\"tokens\":9,\"nodes\":4,\"verifiers\":1,\"audits\":5,\
+              \"passed\":4,\"guilty\":1,\"root\":\"ab\"}\n{\"event\":\"left\",\"member\":\"00\"}\n",
+        )
+        .unwrap();
+        assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
+        assert_eq!(live.rounds, [RoundFact { round: 3, loss: 2.5, seconds: 0.5, bytes: 77 }]);
+        log.write_all(b"{\"event\":\"close\",\"root\":\"ab\"}\n").unwrap();
+        assert!(live.read(&[], &progress).unwrap());
+        assert!(live.closed);
+    }
+}

@@ -1,0 +1,92 @@
+//! What a process of the rehearsal plays when the product has no command for it: `muster demo-role`.
+
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::path::PathBuf;
+
+use clap::Subcommand;
+use muster_core::ids::Round;
+use muster_core::messages::enrol::Ticket;
+
+use super::attack::Attack;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::join::{self, End, JoinError};
+
+/// A role of the rehearsal's own.
+#[derive(Clone, Debug, Subcommand)]
+pub enum Role {
+    /// Joins as a node that cheats.
+    Attacker {
+        /// How.
+        attack: Attack,
+        /// From which round on.
+        from: u32,
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+    },
+    /// Enrols as a verifier and watches.
+    Verifier {
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+    },
+}
+
+/// Plays a role to its end. A verifier says itself what went wrong.
+///
+/// # Errors
+/// [`Failure`] of an attacker that did not even get as far as being banned.
+pub fn play(role: Role) -> Outcome<Exit> {
+    match role {
+        Role::Attacker { attack, from, invitation, data_dir } => {
+            let options = join::Options {
+                ticket: Ticket::from_line(&invitation)?,
+                data_dir,
+                listen: Some("127.0.0.1:0".into()),
+                advertise: None,
+                threads: 1,
+                path: None,
+                max_disk: None,
+                progress: false,
+            };
+            block_on(join::join_as(options, attack.labour(Round(from))))?.map(ended).or_else(|error| match error {
+                JoinError::Banned { .. } => Ok(Exit::Negative),
+                error => Err(Failure::environment(error.to_string())),
+            })
+        }
+        Role::Verifier { invitation, data_dir } => {
+            let data_dir = data_dir.as_os_str();
+            let enrolled = verifier(&[OsStr::new("enroll"), OsStr::new(&invitation), OsStr::new("--data-dir"), data_dir]);
+            if enrolled != Exit::Good {
+                return Ok(enrolled);
+            }
+            Ok(verifier(&[OsStr::new("watch"), data_dir]))
+        }
+    }
+}
+
+fn ended(end: End) -> Exit {
+    match end {
+        End::Closed { .. } | End::Left => Exit::Good,
+        End::Interrupted => Exit::Interrupted,
+    }
+}
+
+/// The verifier's own command line.
+fn verifier(arguments: &[&OsStr]) -> Exit {
+    let program = std::iter::once(OsStr::new("muster-verifier"));
+    let code = muster_verifier::run(program.chain(arguments.iter().copied()).map(OsString::from));
+    let exits = [Exit::Good, Exit::Negative, Exit::Usage, Exit::Environment, Exit::Interrupted];
+    exits.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Network)
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    Ok(done)
+}

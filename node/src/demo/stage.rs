@@ -1,0 +1,290 @@
+//! A rehearsal from its first byte to its account.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
+use std::{env, fs};
+
+use muster_replica::Replica;
+use muster_replica::archive::{Archive, ReplayError, Replayed};
+
+use super::cast::Cast;
+use super::facts::{Facts, Observed};
+use super::live::Live;
+use super::{Options, account, corpus};
+use crate::exit::{Exit, Failure, Outcome};
+use crate::organise::create::{CreateOptions, create};
+use crate::organise::pack;
+use crate::progress::Progress;
+
+/// How often things are looked at.
+pub(super) const PAUSE: Duration = Duration::from_millis(50);
+/// How long the steward may report nothing.
+const STALLED: Duration = Duration::from_secs(240);
+
+/// Rehearses. What people asked for goes to standard output, progress to standard error.
+///
+/// # Errors
+/// [`Failure`], negative when the run did not end as it should.
+pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+    if options.attack_from >= options.rounds && !options.attack.is_empty() {
+        return Err(Failure::usage("--attack-from must be below --rounds, or nobody ever cheats"));
+    }
+    let began = Instant::now();
+    let interrupt = Interrupt::listen()?;
+    let mut place = Place::make(options.out.as_deref())?;
+    rehearse(options, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
+        if failure.exit != Exit::Interrupted {
+            place.keep();
+            failure.message += &format!("\nlogs and everything else: {}", place.folder.display());
+        }
+        failure
+    })?;
+    Ok(Exit::Good)
+}
+
+fn rehearse(
+    options: &Options,
+    place: &Place,
+    (interrupt, began, drawn): (&Interrupt, Instant, bool),
+    say: &mut dyn FnMut(&str),
+) -> Outcome<()> {
+    let progress = Progress::new(drawn);
+    progress.line("packing the text");
+    prepare(options, place)?;
+    let mut cast = Cast::start(options, place, interrupt)?;
+    progress.line(&format!("a steward and {} members are started, each a process of its own", cast.players.len()));
+    let live = watch(&mut cast, place, (interrupt, drawn), &progress)?;
+    cast.dismiss(interrupt)?;
+    let ran = began.elapsed();
+    progress.line("replaying the archive");
+    let archive = Archive::open(&place.path("run")).map_err(replay_failure)?;
+    let replayed = replay(&archive, &progress, interrupt)?;
+    progress.finish();
+    let seconds = began.elapsed().as_secs_f64();
+    let observed = Observed { rounds: live.rounds, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
+    let facts = Facts::gather(&archive, replayed, observed)?;
+    facts.save(&place.path("report.json"))?;
+    say(&account::table(&facts));
+    account::check(&facts, !options.no_learning_check)
+}
+
+/// Packs the text and creates the run.
+fn prepare(options: &Options, place: &Place) -> Outcome<()> {
+    let data = place.path("corpus");
+    if options.text.is_empty() {
+        corpus::pack(&data)?;
+    } else {
+        let text = pack::PackOptions { text: options.text.clone(), held_out: Vec::new(), out: data.clone() };
+        pack::pack(&text, &mut |_, _| ())?;
+    }
+    let config = place.path("run.toml");
+    fs::write(&config, settings(options)?)
+        .map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", config.display())))?;
+    create(&CreateOptions { config, data, out: place.path("run") })?;
+    Ok(())
+}
+
+/// The settings of the run: those of the rehearsal, or of a file, with what was asked for.
+fn settings(options: &Options) -> Outcome<String> {
+    let (name, text) = match &options.config {
+        None => ("the rehearsal's settings".to_owned(), include_str!("run.toml").to_owned()),
+        Some(path) => {
+            let text = fs::read_to_string(path);
+            let failed = |error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
+            (path.display().to_string(), text.map_err(failed)?)
+        }
+    };
+    let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
+    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+    let nodes = i64::from(options.nodes) + options.attack.len() as i64;
+    let asked = [
+        ("training", "rounds", i64::from(options.rounds)),
+        ("admission", "start_nodes", nodes),
+        ("admission", "start_verifiers", 1),
+    ];
+    for (section, key, value) in asked {
+        let section = table.entry(section).or_insert_with(|| toml::Table::new().into());
+        let section = section.as_table_mut().ok_or_else(|| wrong(format!("{key} must be in a section")))?;
+        section.insert(key.to_owned(), value.into());
+    }
+    toml::to_string(&table).map_err(|error| wrong(error.to_string()))
+}
+
+/// Follows the steward's reports to the end of the run.
+fn watch(
+    cast: &mut Cast,
+    place: &Place,
+    (interrupt, drawn): (&Interrupt, bool),
+    progress: &Progress,
+) -> Outcome<Live> {
+    let mut live = Live::new(&place.path("run"), drawn);
+    let mut heard = Instant::now();
+    while !live.closed {
+        interrupt.check()?;
+        if live.read(&cast.players, progress)? {
+            heard = Instant::now();
+            continue;
+        }
+        cast.check()?;
+        if heard.elapsed() > STALLED {
+            return Err(cast.stalled());
+        }
+        sleep(PAUSE);
+    }
+    Ok(live)
+}
+
+fn replay(archive: &Archive, progress: &Progress, interrupt: &Interrupt) -> Outcome<Replayed> {
+    let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
+    let manifest = &archive.manifest;
+    let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), threads, None)?;
+    let rounds = u64::from(manifest.training.rounds);
+    let replayed = archive.replay(replica, &mut |round| {
+        let done = u64::from(round.0) + 1;
+        if done == rounds || done.is_multiple_of(10) {
+            progress.round(done, rounds, "replayed");
+        }
+    });
+    interrupt.check()?;
+    replayed.map_err(replay_failure)
+}
+
+fn replay_failure(error: ReplayError) -> Failure {
+    match error {
+        ReplayError::Store(error) => error.into(),
+        ReplayError::Wrong(what) => {
+            Failure { exit: Exit::Negative, message: format!("the replay does not agree with the run: {what}") }
+        }
+    }
+}
+
+/// Where a rehearsal lives.
+pub(super) struct Place {
+    folder: PathBuf,
+    temporary: bool,
+}
+
+impl Place {
+    /// A new folder, kept if it was named.
+    fn make(out: Option<&Path>) -> Outcome<Self> {
+        let (folder, temporary) = match out {
+            Some(out) => (out.to_owned(), false),
+            None => (env::temp_dir().join(format!("muster-demo-{}", std::process::id())), true),
+        };
+        let failed = |error| Failure::environment(format!("{}: cannot be used ({error})", folder.display()));
+        fs::create_dir_all(&folder).map_err(failed)?;
+        if fs::read_dir(&folder).map_err(failed)?.next().is_some() {
+            let what = format!("{}: already holds something; name a new directory", folder.display());
+            return Err(Failure::environment(what));
+        }
+        Ok(Self { folder, temporary })
+    }
+
+    /// Something in it.
+    pub(super) fn path(&self, name: &str) -> PathBuf {
+        self.folder.join(name)
+    }
+
+    fn keep(&mut self) {
+        self.temporary = false;
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        if self.temporary {
+            let _ = fs::remove_dir_all(&self.folder);
+        }
+    }
+}
+
+/// Whether somebody wants this to end: by Ctrl-C, or by what the system sends to end a process.
+pub(super) struct Interrupt(Arc<AtomicBool>);
+
+impl Interrupt {
+    fn listen() -> Outcome<Self> {
+        let pressed = Arc::new(AtomicBool::new(false));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+        let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+        let shared = pressed.clone();
+        std::thread::spawn(move || {
+            runtime.block_on(async {
+                asked_to_end().await;
+                shared.store(true, Ordering::Relaxed);
+                asked_to_end().await;
+                std::process::exit(i32::from(Exit::Interrupted.code()));
+            });
+        });
+        Ok(Self(pressed))
+    }
+
+    /// # Errors
+    /// [`Failure`] once it was asked for.
+    pub(super) fn check(&self) -> Outcome<()> {
+        if self.0.load(Ordering::Relaxed) {
+            return Err(Failure { exit: Exit::Interrupted, message: "interrupted; everyone was sent home".into() });
+        }
+        Ok(())
+    }
+}
+
+#[cfg(unix)]
+async fn asked_to_end() {
+    use tokio::signal::unix::{SignalKind, signal};
+    match signal(SignalKind::terminate()) {
+        Ok(mut terminate) => tokio::select! {
+            _ = tokio::signal::ctrl_c() => {}
+            _ = terminate.recv() => {}
+        },
+        Err(_) => drop(tokio::signal::ctrl_c().await),
+    }
+}
+
+#[cfg(not(unix))]
+async fn asked_to_end() {
+    drop(tokio::signal::ctrl_c().await);
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+    use crate::demo::Attack;
+
+    fn options() -> Options {
+        Options {
+            out: None,
+            text: Vec::new(),
+            rounds: 14,
+            attack_from: 5,
+            no_learning_check: true,
+            config: None,
+            nodes: 3,
+            attack: vec![Attack::Lazy],
+        }
+    }
+
+    #[test]
+    fn the_settings_are_those_asked_for() {
+        let text = settings(&options()).unwrap();
+        let settings = Settings::parse(Path::new("run.toml"), &text).unwrap();
+        assert_eq!((settings.training.rounds, settings.admission.start_nodes), (14, 4));
+        assert_eq!(settings.training.leaves * settings.training.leaf_windows * settings.model.sequence, 4096);
+    }
+
+    #[test]
+    fn wrong_wishes_are_refused() {
+        let failure = settings(&Options { config: Some("/nonexistent.toml".into()), ..options() }).unwrap_err();
+        assert_eq!(failure.exit, Exit::Environment);
+        let failure = run(&Options { attack_from: 14, ..options() }, false, &mut |_| ()).unwrap_err();
+        assert_eq!(failure.exit, Exit::Usage);
+        let taken = tempfile::tempdir().unwrap();
+        fs::write(taken.path().join("thesis"), "years").unwrap();
+        let failure = run(&Options { out: Some(taken.path().to_owned()), ..options() }, false, &mut |_| ()).unwrap_err();
+        assert!(failure.message.contains("already holds something"), "{failure}");
+        assert!(taken.path().join("thesis").exists());
+    }
+}

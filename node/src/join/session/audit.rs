@@ -1,0 +1,90 @@
+//! Answering audits in time.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Instant;
+
+use muster_compute::Exact;
+use muster_core::ids::Digest;
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::AuditRequest;
+use muster_core::messages::wire::{Notice, Request};
+use muster_core::sign::Signed;
+use muster_replica::{Contact, Peers};
+use muster_store::dataset::Dataset;
+
+use super::{Session, post};
+use crate::join::answers::Answers;
+use crate::join::compute::{LeafSum, Work};
+use crate::join::own::Contribution;
+
+impl Session {
+    pub(super) fn notice(&self, notice: Notice) {
+        let way = (self.follower.peers().clone(), self.follower.steward().clone());
+        match notice {
+            Notice::Request(request) => self.answer(way, request),
+            Notice::Results(results) => {
+                if let Some(opening) = self.answers.open(self.identity(), &results) {
+                    post(&way, Request::Notice(Notice::Opening(opening)));
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Seals a table for a request that is due, recomputing the leaves if they were not kept.
+    fn answer(&self, way: (Peers, Contact), signed: Signed<AuditRequest>) {
+        let ledger = self.follower.ledger();
+        let Ok(request) = ledger.check_request(&signed) else { return };
+        if request.target != self.me() {
+            return;
+        }
+        let Some(held) = self.shared.own.round(request.round) else {
+            tracing::warn!("asked about round {}, which is not kept here any more", request.round);
+            return;
+        };
+        let (manifest, dataset, arithmetic) =
+            (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
+        let (answers, shared) = (self.answers.clone(), self.shared.clone());
+        let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
+        tokio::spawn(async move {
+            let table = tokio::task::spawn_blocking(move || {
+                let rows = {
+                    let kept = held.leaves.lock().unwrap_or_else(PoisonError::into_inner);
+                    kept.as_ref().and_then(|leaves| Answers::rows(&request.freeze, leaves))
+                };
+                let rows = rows.or_else(|| {
+                    let leaves = recompute(&held, manifest, dataset, seed, &arithmetic)?;
+                    Answers::rows(&request.freeze, &leaves)
+                })?;
+                Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
+            });
+            if let Ok(Some(table)) = table.await {
+                post(&way, Request::Notice(Notice::Table(table)));
+            }
+        });
+    }
+}
+
+fn recompute(
+    held: &Contribution,
+    manifest: Arc<Manifest>,
+    dataset: Arc<Dataset>,
+    seed: Digest,
+    arithmetic: &Mutex<Exact>,
+) -> Option<Vec<LeafSum>> {
+    let commit = &held.commit;
+    let work = Work {
+        manifest,
+        dataset,
+        round: commit.round,
+        seed,
+        root: commit.state,
+        state: held.state.clone()?,
+        slot: commit.slot,
+        seats: commit.seats,
+        quota: commit.leaves,
+        deadline: Instant::now(),
+    };
+    let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+    Some((0..commit.leaves).map(|position| work.leaf(&mut arithmetic, position)).collect())
+}

@@ -1,0 +1,144 @@
+//! Computing a contribution and committing to it, so that a crash never makes a member contradict itself.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_compute::Exact;
+use muster_core::codec::{decode, encode};
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Block, Round, Slot};
+use muster_core::ledger::Ledger;
+use muster_core::messages::round::Commit;
+use muster_core::messages::wire::Request;
+use muster_core::sign::Signed;
+use muster_replica::Phase;
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+
+use super::{Session, post};
+use crate::join::compute::{Labour, Summed, Work};
+use crate::join::exchange::reassemble;
+use crate::join::own::Contribution;
+use crate::join::server::Shared;
+
+/// Label under which a member keeps its own contribution.
+const OWN_PART: u16 = u16::MAX;
+
+impl Session {
+    /// This member's contribution, from memory or, after a restart, from disk.
+    pub(super) fn contribution(&self, ledger: &Ledger, round: Round) -> Option<Arc<Contribution>> {
+        if let Some(held) = self.shared.own.round(round) {
+            return Some(held);
+        }
+        let commit: Signed<Commit> = decode(&self.journal.vote("commit", round).ok()??).ok()?;
+        let commit = commit.verify(ledger.run()).ok()?.into_inner();
+        let kept = self.home.load_contribution(round, &self.me()).ok()?;
+        let q = reassemble(ledger, &commit.root, &kept)?;
+        let tree = Commitment::new(ledger.layout(), &q);
+        self.shared.own.put(Contribution { commit, q, tree, state: None, leaves: Mutex::new(None) });
+        self.shared.own.round(round)
+    }
+
+    pub(super) fn compute(&self, ledger: &Arc<Ledger>, round: Round, slot: Slot, quota: u32) {
+        let Some(view) = ledger.round(round) else { return };
+        let (root, state) = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        if root != view.state().root() {
+            tracing::warn!("round {round} is on another state than this member's");
+            return;
+        }
+        let patience = Duration::from_millis(u64::from(self.manifest.timers.commit)) * 7 / 10;
+        let work = Work {
+            manifest: self.manifest.clone(),
+            dataset: self.dataset.clone(),
+            round,
+            seed: view.seed(),
+            root,
+            state,
+            slot,
+            seats: view.seats().len() as u16,
+            quota,
+            deadline: Instant::now() + patience,
+        };
+        let task = Committing {
+            labour: self.labour.clone(),
+            arithmetic: self.arithmetic.clone(),
+            shared: self.shared.clone(),
+            home: self.home.clone(),
+            journal: self.journal.clone(),
+            ledger: ledger.clone(),
+        };
+        let way = (self.follower.peers().clone(), self.follower.steward().clone());
+        tokio::spawn(async move {
+            let commit = tokio::task::spawn_blocking(move || task.commit(work)).await;
+            match commit {
+                Ok(Ok(commit)) => post(&way, Request::Commit(commit)),
+                Ok(Err(why)) => tracing::error!("round {round}: {why}"),
+                Err(error) => tracing::error!("round {round}: computing failed: {error}"),
+            }
+        });
+    }
+}
+
+/// What a commitment needs besides the work.
+struct Committing {
+    labour: Arc<dyn Labour>,
+    arithmetic: Arc<Mutex<Exact>>,
+    shared: Arc<Shared>,
+    home: Arc<Home>,
+    journal: Arc<Journal>,
+    ledger: Arc<Ledger>,
+}
+
+impl Committing {
+    /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
+    fn commit(&self, mut work: Work) -> Result<Signed<Commit>, String> {
+        let run = self.ledger.run();
+        let voted = self.journal.vote("commit", work.round).map_err(|error| error.to_string())?;
+        let voted: Option<Signed<Commit>> =
+            voted.map(|bytes| decode(&bytes)).transpose().map_err(|r| r.to_string())?;
+        if let Some(signed) = &voted {
+            let said = signed.verify(run).map_err(|reject| reject.to_string())?;
+            work.quota = said.leaves;
+            work.deadline += Duration::from_secs(3600);
+        }
+        let Summed { q, loss, leaves } = {
+            let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+            let before = arithmetic.spent();
+            let begun = Instant::now();
+            let summed = self.labour.contribute(&work, &mut arithmetic);
+            let gradient = arithmetic.spent().gradient - before.gradient;
+            self.shared.stopwatch.add(Phase::Gradient, gradient);
+            self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
+            summed
+        };
+        let layout = self.ledger.layout();
+        let tree = self.shared.stopwatch.time(Phase::Hashing, || Commitment::new(layout, &q));
+        let head = self.ledger.round(work.round).map(|view| view.head()).ok_or("the round is over")?;
+        let commit = Commit {
+            round: work.round,
+            head,
+            state: work.root,
+            slot: work.slot,
+            seats: work.seats,
+            leaves: leaves.len() as u32,
+            profile: work.manifest.profile,
+            loss,
+            root: tree.root(),
+        };
+        let me = &self.shared.identity;
+        let blocks =
+            (0..layout.blocks().len() as u32).filter_map(|block| tree.block(layout, &q, Block(block)));
+        self.home
+            .save_contribution(work.round, &me.id(), OWN_PART, &blocks.collect::<Vec<_>>())
+            .map_err(|e| e.to_string())?;
+        let signed = self.shared.stopwatch.time(Phase::Signing, || me.sign(run, &commit));
+        let first = self
+            .journal
+            .put_vote("commit", work.round, &encode(&signed))
+            .map_err(|error| error.to_string())?;
+        let signed: Signed<Commit> = decode(&first).map_err(|reject| reject.to_string())?;
+        let leaves = Mutex::new(Some(leaves));
+        self.shared.own.put(Contribution { commit, q, tree, state: Some(work.state), leaves });
+        Ok(signed)
+    }
+}

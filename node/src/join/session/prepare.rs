@@ -1,0 +1,89 @@
+//! What must hold before a member may take part: room on disk, sound arithmetic, a port.
+
+use std::sync::Arc;
+
+use muster_compute::Exact;
+use muster_core::codec::{List, Text};
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::Addresses;
+use muster_net::endpoint::Endpoint;
+use muster_net::listener::{Admission, Listener};
+use muster_net::serve::serve;
+use muster_replica::Replica;
+use muster_store::dataset::Dataset;
+use muster_store::journal::Journal;
+use tokio::sync::oneshot;
+
+use crate::join::server::Shared;
+use crate::join::{JoinError, Options};
+
+/// Refuses a run that takes more disk than allowed.
+pub(super) fn check_disk(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
+    let Some(most) = options.max_disk else { return Ok(()) };
+    let kept = u64::from(manifest.retention.contributions + 2) * manifest.model.parameters() * 4 * 2;
+    let need = manifest.data.bytes + manifest.data.held_out_bytes + kept;
+    if need > most << 30 {
+        let need = need.div_ceil(1 << 30);
+        return Err(JoinError::Environment(format!(
+            "this run takes about {need} GiB of disk, --max-disk allows {most}"
+        )));
+    }
+    Ok(())
+}
+
+/// The arithmetic, proved by its known answers, and the initial state.
+pub(super) async fn prepare(
+    options: &Options,
+    manifest: &Arc<Manifest>,
+    dataset: &Arc<Dataset>,
+) -> Result<(Exact, Replica), JoinError> {
+    let (manifest, dataset, threads, path) =
+        (manifest.clone(), dataset.clone(), options.threads, options.path);
+    let made = tokio::task::spawn_blocking(move || {
+        let mut arithmetic = Exact::new(threads, path)?;
+        arithmetic.self_test()?;
+        Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
+    });
+    let made =
+        made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
+    made.map_err(|misuse: muster_core::error::Misuse| JoinError::Environment(misuse.to_string()))
+}
+
+/// Where the member can be dialled, and what stops its server.
+pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
+
+/// Listens if asked to; after a restart on the same port as before, so that others still find it.
+pub(super) async fn listen(
+    options: &Options,
+    journal: &Journal,
+    endpoint: Endpoint,
+    shared: Arc<Shared>,
+) -> Result<Served, JoinError> {
+    let none = || List::new(Vec::new()).map_err(|misuse| JoinError::Environment(misuse.to_string()));
+    let Some(wanted) = &options.listen else { return Ok((none()?, None)) };
+    let before = journal.note("listened")?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let again = before.filter(|_| wanted.ends_with(":0"));
+    let mut bound = None;
+    if let Some(address) = &again {
+        bound = Listener::bind(address, Admission::default()).await.ok();
+    }
+    let listener = match bound {
+        Some(listener) => listener,
+        None => Listener::bind(wanted, Admission::default()).await.map_err(|error| {
+            JoinError::Environment(format!(
+                "cannot listen on {wanted}: {error}; give another address with --listen"
+            ))
+        })?,
+    };
+    let address = listener.local_addr();
+    journal.put_note("listened", address.to_string().as_bytes())?;
+    let advertised = options.advertise.clone().unwrap_or_else(|| address.to_string());
+    let text =
+        Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(serve(listener, endpoint, shared, async move {
+        let _ = stopped.await;
+    }));
+    let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
+    Ok((addresses, Some(stop)))
+}

@@ -1,0 +1,189 @@
+//! Gossip and discovery over libp2p: hints for those who listen, nothing that anybody waits for.
+//!
+//! A run has a swarm of its own: two gossiped topics, and a Kademlia table in which members say where their Muster
+//! channel can be dialled. Peers are strangers, also those with a member's key; what they send is given on only when
+//! the caller's [`Sieve`] accepts it, and a peer that keeps sending what it rejects is shut out. Everything here may be
+//! late, lost or withheld; nothing here can be forged.
+
+mod address;
+mod behaviour;
+mod driver;
+mod standing;
+mod whereabouts;
+
+use std::time::Duration;
+
+use libp2p::PeerId;
+use muster_core::codec::encode;
+use muster_core::ids::{MemberId, RunId};
+use muster_core::limits;
+use muster_core::messages::gossip::Whereabouts;
+use muster_core::sign::{Identity, Signed, Verified};
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::task::JoinHandle;
+use tokio::time;
+use tracing::debug;
+
+use crate::error::{Cause, NetError};
+use driver::Driver;
+
+/// Commands that wait for the swarm at most; more are dropped.
+const COMMANDS: usize = 256;
+/// Hints that wait for the caller at most; more are dropped.
+const HINTS: usize = 256;
+/// How long the swarm may take to end.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// What a message is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Topic {
+    /// What the steward sealed.
+    Records,
+    /// What members committed to.
+    Commits,
+}
+
+/// What becomes of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Validity {
+    /// True: given on to the caller and to others.
+    Accept,
+    /// Of no use here, but nobody's fault: dropped.
+    Ignore,
+    /// Nobody who checks would have passed it on: dropped, and held against the peer that brought it.
+    Reject,
+}
+
+/// What the caller lets through. Called by the swarm's own task: it must not wait.
+pub trait Sieve: Send + 'static {
+    /// Judges a message of at most [`limits::GOSSIP_BYTES`].
+    fn judge(&self, topic: Topic, message: &[u8]) -> Validity;
+
+    /// Whether the table keeps this member's whereabouts.
+    fn knows(&self, member: &MemberId) -> bool;
+}
+
+/// Where the swarm is.
+#[derive(Clone, Debug, Default)]
+pub struct Settings {
+    /// Where to listen, as `IP:PORT` or multiaddress; nowhere for a member that only dials.
+    pub listen: Vec<String>,
+    /// Multiaddresses of peers to begin with. What cannot be read is left out.
+    pub bootstrap: Vec<String>,
+}
+
+/// An accepted message.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hint {
+    /// What it is about.
+    pub topic: Topic,
+    /// The message, as published.
+    pub message: Vec<u8>,
+}
+
+/// Who is there, as far as the swarm knows.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Neighbourhood {
+    /// Multiaddresses at which this swarm can be dialled, its peer id included.
+    pub own: Vec<String>,
+    /// Peers connected.
+    pub connected: usize,
+    /// Multiaddresses of peers that were met, to begin with another time.
+    pub met: Vec<String>,
+}
+
+enum Command {
+    Publish(Topic, Vec<u8>),
+    Announce(Vec<u8>),
+    Find(MemberId, oneshot::Sender<Verified<Whereabouts>>),
+    Dial(String),
+}
+
+/// A running swarm. Dropping it ends the swarm.
+pub struct Gossip {
+    peer: PeerId,
+    commands: mpsc::Sender<Command>,
+    neighbourhood: watch::Receiver<Neighbourhood>,
+    task: JoinHandle<()>,
+}
+
+impl Gossip {
+    /// Starts a swarm under the member's own key, and gives the messages that `sieve` accepts. Needs a Tokio runtime.
+    ///
+    /// # Errors
+    /// [`Cause::Own`] for an address that cannot be read, [`Cause::System`] for one that cannot be listened on.
+    pub fn start(
+        identity: &Identity,
+        run: RunId,
+        settings: &Settings,
+        sieve: Box<dyn Sieve>,
+    ) -> Result<(Self, mpsc::Receiver<Hint>), NetError> {
+        let mut swarm = behaviour::swarm(identity, run, !settings.listen.is_empty())?;
+        for text in &settings.listen {
+            let wanted = address::listened(text).map_err(|misuse| NetError::new(text, misuse))?;
+            swarm.listen_on(wanted).map_err(|error| NetError::new(text, error))?;
+        }
+        let peer = *swarm.local_peer_id();
+        let (commands, queue) = mpsc::channel(COMMANDS);
+        let (sender, hints) = mpsc::channel(HINTS);
+        let (known, neighbourhood) = watch::channel(Neighbourhood::default());
+        let driver = Driver::new(swarm, run, sieve, (queue, sender, known), &settings.bootstrap);
+        let task = tokio::spawn(driver.run());
+        Ok((Self { peer, commands, neighbourhood, task }, hints))
+    }
+
+    /// The name among libp2p peers: that of the member's key.
+    pub fn peer(&self) -> String {
+        self.peer.to_string()
+    }
+
+    /// Spreads a message, once there is somebody to tell. Whether it was taken: it is not when it is too long or too
+    /// much waits already.
+    pub fn publish(&self, topic: Topic, message: Vec<u8>) -> bool {
+        message.len() <= limits::GOSSIP_BYTES && self.commands.try_send(Command::Publish(topic, message)).is_ok()
+    }
+
+    /// Puts the member's own whereabouts into the table, now and whenever somebody new is met.
+    pub fn announce(&self, whereabouts: &Signed<Whereabouts>) -> bool {
+        self.commands.try_send(Command::Announce(encode(whereabouts))).is_ok()
+    }
+
+    /// Looks up where a member said last that it can be dialled. `None` when nobody asked within `patience` knows.
+    pub async fn find(&self, member: MemberId, patience: Duration) -> Option<Verified<Whereabouts>> {
+        let (answer, answered) = oneshot::channel();
+        self.commands.try_send(Command::Find(member, answer)).ok()?;
+        time::timeout(patience, answered).await.ok()?.ok()
+    }
+
+    /// Connects to one more peer; a multiaddress that cannot be read is left out.
+    pub fn dial(&self, multiaddress: &str) -> bool {
+        self.commands.try_send(Command::Dial(multiaddress.to_owned())).is_ok()
+    }
+
+    /// Who is there, and whenever that changes.
+    pub fn neighbourhood(&self) -> watch::Receiver<Neighbourhood> {
+        self.neighbourhood.clone()
+    }
+
+    /// Closes all connections and waits for the end.
+    pub async fn stop(self) {
+        let Self { commands, mut task, .. } = self;
+        drop(commands);
+        if time::timeout(GRACE, &mut task).await.is_err() {
+            task.abort();
+            debug!("the swarm did not end in time");
+        }
+    }
+}
+
+impl From<libp2p::TransportError<std::io::Error>> for Cause {
+    fn from(error: libp2p::TransportError<std::io::Error>) -> Self {
+        match error {
+            libp2p::TransportError::Other(error) => Self::System(error),
+            other => Self::System(std::io::Error::other(other)),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests;

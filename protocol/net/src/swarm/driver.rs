@@ -1,0 +1,335 @@
+//! The one task that drives a swarm. No rules of the protocol: the sieve has them.
+
+use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::time::Duration;
+
+use libp2p::futures::StreamExt;
+use libp2p::gossipsub::{self, MessageAcceptance, PublishError};
+use libp2p::kad::store::RecordStore;
+use libp2p::kad::{self, GetRecordOk, InboundRequest, QueryId, QueryResult, Quorum, RecordKey};
+use libp2p::swarm::SwarmEvent;
+use libp2p::{Multiaddr, PeerId, Swarm, identify};
+use muster_core::ids::{MemberId, RunId};
+use muster_core::limits;
+use muster_core::messages::gossip::Whereabouts;
+use muster_core::sign::Verified;
+use tokio::sync::{mpsc, oneshot, watch};
+use tokio::time;
+use tracing::{debug, info};
+
+use super::behaviour::{Behaviour, BehaviourEvent, table};
+use super::standing::Standing;
+use super::{Command, Hint, Neighbourhood, Sieve, Topic, Validity, address, whereabouts};
+
+/// Between two looks at what waits.
+const TICK: Duration = Duration::from_secs(1);
+/// Ticks between two attempts to find somebody, while nobody is connected.
+const LONELY: u32 = 3;
+/// Messages that wait for somebody to tell; the oldest go first.
+const WAITING: usize = 128;
+/// Look-ups under way.
+const SEARCHES: usize = 16;
+/// Addresses taken from one peer.
+const ADDRESSES: usize = 8;
+/// Peers remembered for another time, and those told to the caller.
+const MET: usize = 64;
+/// Peers to begin with.
+const BOOTSTRAP: usize = 64;
+
+type Channels = (mpsc::Receiver<Command>, mpsc::Sender<Hint>, watch::Sender<Neighbourhood>);
+
+struct Search {
+    member: MemberId,
+    best: Option<Verified<Whereabouts>>,
+    answer: oneshot::Sender<Verified<Whereabouts>>,
+}
+
+/// A swarm and what is under way in it.
+pub(super) struct Driver {
+    swarm: Swarm<Behaviour>,
+    run: RunId,
+    sieve: Box<dyn Sieve>,
+    commands: mpsc::Receiver<Command>,
+    hints: mpsc::Sender<Hint>,
+    known: watch::Sender<Neighbourhood>,
+    bootstrap: Vec<Multiaddr>,
+    waiting: VecDeque<(Topic, Vec<u8>)>,
+    standing: Standing,
+    searches: HashMap<QueryId, Search>,
+    met: BTreeMap<PeerId, Multiaddr>,
+    /// The own entry, and whether it is to be put into the table again.
+    entry: Option<Vec<u8>>,
+    due: bool,
+    putting: Option<QueryId>,
+    ticks: u32,
+}
+
+impl Driver {
+    pub(super) fn new(
+        swarm: Swarm<Behaviour>,
+        run: RunId,
+        sieve: Box<dyn Sieve>,
+        (commands, hints, known): Channels,
+        bootstrap: &[String],
+    ) -> Self {
+        let mut driver = Self {
+            swarm,
+            run,
+            sieve,
+            commands,
+            hints,
+            known,
+            bootstrap: Vec::new(),
+            waiting: VecDeque::new(),
+            standing: Standing::default(),
+            searches: HashMap::new(),
+            met: BTreeMap::new(),
+            entry: None,
+            due: false,
+            putting: None,
+            ticks: 0,
+        };
+        bootstrap.iter().for_each(|text| driver.dial(text));
+        driver
+    }
+
+    /// Runs until nobody gives commands any more.
+    pub(super) async fn run(mut self) {
+        let mut tick = time::interval(TICK);
+        tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
+        loop {
+            tokio::select! {
+                event = self.swarm.select_next_some() => self.event(event),
+                command = self.commands.recv() => match command {
+                    Some(command) => self.command(command),
+                    None => return,
+                },
+                _ = tick.tick() => self.tick(),
+            }
+        }
+    }
+
+    fn command(&mut self, command: Command) {
+        match command {
+            Command::Publish(topic, message) => {
+                self.waiting.push_back((topic, message));
+                if self.waiting.len() > WAITING {
+                    self.waiting.pop_front();
+                }
+                self.publish();
+            }
+            Command::Announce(entry) => {
+                self.entry = Some(entry);
+                self.due = true;
+                self.announce();
+            }
+            Command::Find(member, answer) => {
+                self.searches.retain(|_, search| !search.answer.is_closed());
+                if self.searches.len() < SEARCHES {
+                    let key = RecordKey::new(&whereabouts::key(self.run, &member));
+                    let query = self.swarm.behaviour_mut().kad.get_record(key);
+                    self.searches.insert(query, Search { member, best: None, answer });
+                }
+            }
+            Command::Dial(text) => self.dial(&text),
+        }
+    }
+
+    fn tick(&mut self) {
+        self.ticks = self.ticks.wrapping_add(1);
+        self.publish();
+        self.announce();
+        if self.swarm.network_info().num_peers() == 0 && self.ticks.is_multiple_of(LONELY) {
+            let bootstrap = self.bootstrap.clone();
+            bootstrap.into_iter().for_each(|address| self.connect(address));
+        }
+    }
+
+    /// Publishes what waits, in order, as far as there is somebody to tell.
+    fn publish(&mut self) {
+        for _ in 0..self.waiting.len() {
+            let Some((topic, message)) = self.waiting.pop_front() else { return };
+            let name = topic.name(self.run);
+            match self.swarm.behaviour_mut().gossipsub.publish(name, message.clone()) {
+                Ok(_) | Err(PublishError::Duplicate) => {}
+                Err(PublishError::NoPeersSubscribedToTopic | PublishError::AllQueuesFull(_)) => {
+                    self.waiting.push_back((topic, message));
+                }
+                Err(error) => debug!(%error, "not published"),
+            }
+        }
+    }
+
+    /// Puts the own entry into the table, one attempt at a time.
+    fn announce(&mut self) {
+        let Some(entry) = self.entry.clone().filter(|_| self.due && self.putting.is_none()) else { return };
+        self.due = false;
+        let Ok(said) = muster_core::codec::decode::<muster_core::sign::Signed<Whereabouts>>(&entry) else { return };
+        let key = RecordKey::new(&whereabouts::key(self.run, &said.claimed_signer()));
+        let record = kad::Record { key, value: entry, publisher: None, expires: None };
+        match self.swarm.behaviour_mut().kad.put_record(record, Quorum::One) {
+            Ok(query) => self.putting = Some(query),
+            Err(error) => debug!(?error, "the own entry was not kept"),
+        }
+    }
+
+    fn dial(&mut self, text: &str) {
+        let Some((peer, address)) = address::dialled(text) else {
+            debug!(text, "no multiaddress of a peer");
+            return;
+        };
+        if peer == *self.swarm.local_peer_id() {
+            return;
+        }
+        if self.bootstrap.len() < BOOTSTRAP && !self.bootstrap.contains(&address) {
+            self.bootstrap.push(address.clone());
+        }
+        self.connect(address);
+    }
+
+    fn connect(&mut self, address: Multiaddr) {
+        if let Err(error) = self.swarm.dial(address) {
+            debug!(%error, "not dialled");
+        }
+    }
+
+    fn event(&mut self, event: SwarmEvent<BehaviourEvent>) {
+        match event {
+            SwarmEvent::Behaviour(BehaviourEvent::Gossipsub(event)) => self.gossiped(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Kad(event)) => self.table(event),
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. })) => {
+                self.identified(peer_id, &info);
+            }
+            SwarmEvent::NewListenAddr { .. }
+            | SwarmEvent::ExpiredListenAddr { .. }
+            | SwarmEvent::ConnectionEstablished { .. }
+            | SwarmEvent::ConnectionClosed { .. } => self.tell(),
+            event => tracing::trace!(?event, "swarm"),
+        }
+    }
+
+    fn gossiped(&mut self, event: gossipsub::Event) {
+        let gossipsub::Event::Message { propagation_source, message_id, message } = event else {
+            if let gossipsub::Event::Subscribed { .. } = event {
+                self.publish();
+            }
+            return;
+        };
+        let judged = match Topic::named(self.run, &message.topic) {
+            Some(topic) if message.data.len() <= limits::GOSSIP_BYTES => {
+                Some(topic).zip(Some(self.sieve.judge(topic, &message.data)))
+            }
+            _ => None,
+        };
+        let acceptance = match judged {
+            Some((topic, Validity::Accept)) => {
+                if self.hints.try_send(Hint { topic, message: message.data }).is_err() {
+                    debug!("a hint was dropped: nobody takes them");
+                }
+                MessageAcceptance::Accept
+            }
+            Some((_, Validity::Ignore)) => MessageAcceptance::Ignore,
+            Some((_, Validity::Reject)) | None => MessageAcceptance::Reject,
+        };
+        let rejected = matches!(acceptance, MessageAcceptance::Reject);
+        let gossipsub = &mut self.swarm.behaviour_mut().gossipsub;
+        gossipsub.report_message_validation_result(&message_id, &propagation_source, acceptance);
+        if rejected {
+            self.reject(propagation_source);
+        }
+    }
+
+    fn reject(&mut self, peer: PeerId) {
+        let Some(out) = self.standing.reject(peer) else { return };
+        info!(%peer, "a peer keeps gossiping what is not true and is shut out");
+        let behaviour = self.swarm.behaviour_mut();
+        behaviour.blocked.block_peer(peer);
+        behaviour.gossipsub.blacklist_peer(&peer);
+        behaviour.kad.remove_peer(&peer);
+        if let Some(again) = out.again {
+            behaviour.blocked.unblock_peer(again);
+            behaviour.gossipsub.remove_blacklisted_peer(&again);
+        }
+        self.met.remove(&peer);
+        self.tell();
+    }
+
+    fn table(&mut self, event: kad::Event) {
+        match event {
+            kad::Event::InboundRequest { request: InboundRequest::PutRecord { record: Some(record), .. } } => {
+                self.keep(record);
+            }
+            kad::Event::RoutingUpdated { is_new_peer: true, .. } => self.due = true,
+            kad::Event::OutboundQueryProgressed { id, result, step, .. } => {
+                if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(found))) = &result {
+                    self.found(id, &found.record);
+                }
+                if step.last {
+                    if self.putting == Some(id) {
+                        self.putting = None;
+                    }
+                    let search = self.searches.remove(&id);
+                    if let Some((best, answer)) = search.and_then(|search| Some((search.best?, search.answer))) {
+                        let _ = answer.send(best);
+                    }
+                }
+            }
+            _ => {}
+        }
+    }
+
+    /// Keeps another member's entry if it is true and newer than what is kept.
+    fn keep(&mut self, record: kad::Record) {
+        let key = record.key.to_vec();
+        let known = whereabouts::member(self.run, &key).is_some_and(|member| self.sieve.knows(&member));
+        let Some(said) = whereabouts::read(self.run, &key, &record.value).ok().filter(|_| known) else {
+            debug!("an entry of the table was refused");
+            return;
+        };
+        let store = self.swarm.behaviour_mut().kad.store_mut();
+        let held = store.get(&record.key).and_then(|held| whereabouts::read(self.run, &key, &held.value).ok());
+        if held.is_none_or(|held| held.time < said.time) && store.put(record).is_err() {
+            debug!("the table is full");
+        }
+    }
+
+    fn found(&mut self, query: QueryId, record: &kad::Record) {
+        let Some(search) = self.searches.get_mut(&query) else { return };
+        let key = whereabouts::key(self.run, &search.member);
+        if let Ok(said) = whereabouts::read(self.run, &key, &record.value) {
+            search.best = Some(whereabouts::later(search.best.take(), said));
+        }
+    }
+
+    /// Learns where a peer of this run can be dialled.
+    fn identified(&mut self, peer: PeerId, info: &identify::Info) {
+        if !info.protocols.contains(&table(self.run)) {
+            return;
+        }
+        let usable = info.listen_addrs.iter().filter(|address| address::on_tcp(address)).take(ADDRESSES);
+        let named: Vec<Multiaddr> = usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
+        if let Some(first) = named.first().filter(|_| self.met.len() < MET || self.met.contains_key(&peer)) {
+            self.met.insert(peer, first.clone());
+        }
+        for address in named {
+            self.swarm.behaviour_mut().kad.add_address(&peer, address);
+        }
+        self.tell();
+    }
+
+    /// Tells the caller who is there.
+    fn tell(&mut self) {
+        let own = *self.swarm.local_peer_id();
+        let named = self.swarm.listeners().filter_map(|address| address.clone().with_p2p(own).ok());
+        let now = Neighbourhood {
+            own: named.map(|address| address.to_string()).collect(),
+            connected: self.swarm.network_info().num_peers(),
+            met: self.met.values().map(Multiaddr::to_string).collect(),
+        };
+        self.known.send_if_modified(|known| {
+            let changed = *known != now;
+            *known = now;
+            changed
+        });
+    }
+}

@@ -1,0 +1,659 @@
+use muster_compute::{Exact, Path};
+use muster_core::assign;
+use muster_core::audit::docket::Docket;
+use muster_core::audit::{Witness, judge};
+use muster_core::codec::{Real, Text as Name};
+use muster_core::coins::{CoinTerms, CoinTree};
+use muster_core::contribution::Commitment;
+use muster_core::ids::Leaf;
+use muster_core::layout::Layout;
+use muster_core::manifest::{
+    Admission, Aggregation, Audit, Data, Model, Optimiser, Profile, Retention, Rule, Schedule, Timers,
+    Training, VERSION,
+};
+use muster_core::messages::audit::{Row, Rows, table_seal};
+use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::record::{Freeze, Outcome};
+use muster_core::messages::round::{Commit, Echo};
+use muster_core::state::{Arithmetic, LeafJob, State};
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+
+use super::*;
+use crate::worker::Worker;
+
+const SEQUENCE: u32 = 8;
+const SECRET: [u8; 32] = [42; 32];
+
+fn real(value: f32) -> Real {
+    Real::new(value).unwrap()
+}
+
+fn id(secret: u8) -> Identity {
+    Identity::from_secret(&[secret; 32])
+}
+
+fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
+    let model = Model {
+        vocabulary: 32,
+        width: 8,
+        layers: 1,
+        heads: 2,
+        key_value_heads: 1,
+        hidden: 12,
+        sequence: SEQUENCE,
+        tied: true,
+        rope_base: real(10_000.0),
+        norm_epsilon: real(1e-5),
+        initial_scale: real(0.1),
+    };
+    let optimiser = Optimiser {
+        rate: real(0.01),
+        minimum_rate: real(0.001),
+        warmup: 1,
+        schedule: Schedule::Cosine,
+        beta1: real(0.9),
+        beta2: real(0.95),
+        epsilon: real(1e-8),
+        weight_decay: real(0.1),
+        clip_norm: real(1.0),
+    };
+    let manifest = Manifest {
+        version: VERSION,
+        name: Name::new("tiny").unwrap(),
+        organiser: id(1).id(),
+        steward: id(2).id(),
+        nonce: [0; 16],
+        model,
+        profile: Profile::Exact,
+        data: Data {
+            root: Digest::default(),
+            bytes: 1000,
+            held_out_root: Digest::default(),
+            held_out_bytes: 0,
+        },
+        training: Training {
+            rounds: 1 + u32::from(final_rounds == 0),
+            leaves: 6,
+            leaf_windows: 2,
+            grid_bits: 8,
+        },
+        optimiser,
+        aggregation: Aggregation {
+            rule: Rule::CenteredClip,
+            radius: real(1.25),
+            iterations: 5,
+            cap_ppm: 200_000,
+        },
+        audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds },
+        admission: Admission { start_nodes: 2, start_verifiers: 1, most_members: 8 },
+        timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
+        retention: Retention { contributions: 4, states: 4 },
+        delay: 0,
+        exchange: 0,
+        groups: 0,
+    };
+    manifest.check().unwrap();
+    manifest
+}
+
+/// The text is a function of the place; states and contributions are those that the test made.
+#[derive(Clone)]
+struct Memory {
+    state: State,
+    contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
+}
+
+fn window(index: u64) -> Vec<u32> {
+    (0..=u64::from(SEQUENCE)).map(|at| ((index * 8 + at) * 7 % 31) as u32).collect()
+}
+
+impl Witness for Memory {
+    fn state(&mut self, root: &Digest) -> Option<State> {
+        (self.state.root() == *root).then(|| self.state.clone())
+    }
+
+    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
+        Some(indices.iter().map(|index| window(*index)).collect())
+    }
+
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+        self.contributions.get(&(round, *member)).cloned()
+    }
+}
+
+/// How a node lies.
+#[derive(Clone, Copy, PartialEq)]
+enum Conduct {
+    /// Not at all.
+    Honest,
+    /// Every leaf is what it committed to, and none is what it should be.
+    FlipsLeaves,
+    /// The table is right, the committed sum is not.
+    FlipsTheSum,
+    /// It never answers; the contribution is false.
+    HidesAFalseSum,
+    /// It never answers; the contribution is right.
+    Sleeps,
+}
+
+struct Node {
+    identity: Identity,
+    conduct: Conduct,
+    salt: u8,
+    rows: Vec<(Vec<i32>, i64)>,
+    sealed: BTreeMap<Digest, (Digest, Rows)>,
+}
+
+impl Node {
+    /// What it says to a notice on the board.
+    fn answer(&mut self, run: RunId, root: Digest, notice: &Notice) -> Option<Notice> {
+        if matches!(self.conduct, Conduct::HidesAFalseSum | Conduct::Sleeps) {
+            return None;
+        }
+        match notice {
+            Notice::Request(signed) => {
+                let request = signed.verify(run).unwrap();
+                if request.target != self.identity.id() {
+                    return None;
+                }
+                let points = sketch::points(&request.freeze);
+                let row =
+                    |(q, loss): &(Vec<i32>, i64)| Row { sketch: sketch::fingerprint(points, q), loss: *loss };
+                let rows = Rows::new(self.rows.iter().map(row).collect()).unwrap();
+                let seal = table_seal(&[self.salt; 32], &rows);
+                let table = TableSeal {
+                    request: signed.digest(),
+                    round: request.round,
+                    freeze: request.freeze,
+                    root,
+                    seal,
+                };
+                let table = self.identity.sign(run, &table);
+                self.sealed.insert(signed.digest(), (table.digest(), rows));
+                Some(Notice::Table(table))
+            }
+            Notice::Results(signed) => {
+                let results = signed.verify(run).unwrap();
+                let (table, rows) = self.sealed.get(&results.request)?;
+                assert_eq!(results.table, *table);
+                let opening = TableOpening {
+                    request: results.request,
+                    results: signed.digest(),
+                    salt: [self.salt; 32],
+                    rows: rows.clone(),
+                };
+                Some(Notice::Opening(self.identity.sign(run, &opening)))
+            }
+            _ => None,
+        }
+    }
+}
+
+/// A run of one steward, two nodes and one verifier after its first round.
+struct World {
+    manifest: Arc<Manifest>,
+    run: RunId,
+    steward: Identity,
+    ledger: Ledger,
+    docket: Docket,
+    nodes: Vec<Node>,
+    memory: Memory,
+    worker: Worker,
+    board: Vec<Notice>,
+    accusations: Vec<Evidence>,
+    /// What was computed, in words.
+    worked: Vec<String>,
+    home: tempfile::TempDir,
+}
+
+impl World {
+    fn new(conducts: [Conduct; 2], manifest: Manifest) -> Self {
+        let manifest = Arc::new(manifest);
+        let run = manifest.run();
+        let mut exact = Exact::new(1, None).unwrap();
+        let seed = assign::calibration_seed(run);
+        let windows = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
+        let state = exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
+        let nodes = [(11, conducts[0]), (12, conducts[1])].map(|(secret, conduct)| Node {
+            identity: id(secret),
+            conduct,
+            salt: secret,
+            rows: Vec::new(),
+            sealed: BTreeMap::new(),
+        });
+        let mut world = Self {
+            steward: id(2),
+            ledger: Ledger::new(manifest.clone()),
+            docket: Docket::default(),
+            nodes: nodes.into(),
+            memory: Memory { state, contributions: BTreeMap::new() },
+            worker: Worker::new(manifest.clone(), 1, None).unwrap(),
+            board: Vec::new(),
+            accusations: Vec::new(),
+            worked: Vec::new(),
+            home: tempfile::tempdir().unwrap(),
+            manifest,
+            run,
+        };
+        world.gather();
+        world.train(&mut exact);
+        world
+    }
+
+    fn seal(&mut self, body: Body) -> Event {
+        let record = self.ledger.record(body);
+        let signed = self.steward.sign(self.run, &record);
+        Event::Sealed(Box::new(self.ledger.apply(&signed).unwrap()))
+    }
+
+    fn gather(&mut self) {
+        self.seal(Body::Open(self.memory.state.roots()));
+        let coins = Some(self.coin_tree().terms());
+        let members: [(u8, Role, Option<CoinTerms>); 3] =
+            [(11, Role::Node, None), (12, Role::Node, None), (21, Role::Verifier, coins)];
+        for (secret, role, coins) in members {
+            let invitation =
+                id(1).sign(self.run, &Invitation { role, uses: 1, expires: 0, nonce: [secret; 16] });
+            let enrol = Enrol { invitation, addresses: Default::default(), coins };
+            self.seal(Body::Admit(id(secret).sign(self.run, &enrol)));
+        }
+        let seats = self.ledger.derived_seats();
+        self.seal(Body::Begin(muster_core::codec::List::new(seats).unwrap()));
+    }
+
+    fn coin_tree(&self) -> CoinTree {
+        CoinTree::new(SECRET, Round(0), 4, 8).unwrap()
+    }
+
+    fn train(&mut self, exact: &mut Exact) {
+        let view = self.ledger.current().unwrap().clone();
+        let layout = Layout::of(&self.manifest.model);
+        let mut commits = Vec::new();
+        for (slot, seat) in view.seats().iter().enumerate() {
+            let node = &mut self.nodes[slot];
+            let mut leaf = |position| {
+                let leaf = assign::leaf(Slot(slot as u16), 2, position);
+                let indices = assign::windows(
+                    &view.seed(),
+                    leaf,
+                    self.manifest.training.leaf_windows,
+                    self.manifest.windows(),
+                );
+                let windows: Vec<_> = indices.iter().map(|index| window(*index)).collect();
+                let mut q = vec![0; layout.parameters()];
+                let job =
+                    LeafJob { state: &self.memory.state, round_seed: view.seed(), leaf, windows: &windows };
+                let loss = exact.leaf(&self.manifest, &job, &mut q);
+                let flip = |q: i32| if node.conduct == Conduct::FlipsLeaves { -10 * q } else { q };
+                (q.into_iter().map(flip).collect::<Vec<i32>>(), loss)
+            };
+            node.rows = (0..seat.quota).map(&mut leaf).collect();
+            let sum = |at: usize| node.rows.iter().map(|(q, _)| q[at]).sum();
+            let mut q: Vec<i32> = (0..layout.parameters()).map(sum).collect();
+            if matches!(node.conduct, Conduct::FlipsTheSum | Conduct::HidesAFalseSum) {
+                q.iter_mut().for_each(|q| *q = -*q);
+            }
+            let commit = Commit {
+                round: view.round(),
+                head: view.head(),
+                state: view.state().root(),
+                slot: Slot(slot as u16),
+                seats: 2,
+                leaves: seat.quota,
+                profile: Profile::Exact,
+                loss: node.rows.iter().map(|(_, loss)| loss).sum(),
+                root: Commitment::new(&layout, &q).root(),
+            };
+            commits.push(node.identity.sign(self.run, &commit));
+            self.memory.contributions.insert((view.round(), seat.member), q);
+        }
+        let freeze = Freeze {
+            round: view.round(),
+            state: view.state().root(),
+            commits: muster_core::codec::List::new(commits).unwrap(),
+        };
+        self.seal(Body::Freeze(freeze));
+        let freeze = self.ledger.current().unwrap().freeze_digest().unwrap();
+        let echo = Echo { round: view.round(), freeze };
+        let echoes = self.nodes.iter().map(|node| node.identity.sign(self.run, &echo)).collect();
+        let last = self.manifest.training.rounds == 1;
+        let outcome = Outcome {
+            round: view.round(),
+            results: Default::default(),
+            echoes: muster_core::codec::List::new(echoes).unwrap(),
+            state: muster_core::state::StateRoots { step: 1, ..*view.state() },
+            seats: muster_core::codec::List::new(if last { Vec::new() } else { self.ledger.derived_seats() })
+                .unwrap(),
+        };
+        self.seal(Body::Outcome(outcome));
+    }
+
+    /// The verifier, with what its journal has kept.
+    fn audits(&self) -> Audits {
+        let home = Home::open(self.home.path()).unwrap();
+        let coins = Coins::new(self.coin_tree(), Arc::new(Journal::open(&home).unwrap()));
+        Audits::new(self.manifest.clone(), Arc::new(id(21)), coins)
+    }
+
+    /// Posts on the steward's board and lets the nodes answer; gives everything that is new there.
+    fn post(&mut self, notice: Notice) -> Vec<Event> {
+        let mut fresh = vec![notice];
+        let mut events = Vec::new();
+        while let Some(notice) = fresh.pop() {
+            self.docket
+                .post(0, &self.ledger, &notice)
+                .unwrap_or_else(|reject| panic!("{notice:?}: {reject}"));
+            let view = self.ledger.round(Round(0)).unwrap();
+            for (slot, node) in self.nodes.iter_mut().enumerate() {
+                let root = view.commitment(Slot(slot as u16)).unwrap().commit.root;
+                fresh.extend(node.answer(self.run, root, &notice));
+            }
+            self.board.push(notice.clone());
+            events.push(Event::Notice(Box::new(notice)));
+        }
+        events
+    }
+
+    /// One thing that the verifier says or computes; `false` when there is nothing.
+    fn step(&mut self, audits: &mut Audits) -> Result<bool, Stop> {
+        if let Some(message) = audits.next_message(&|_| true) {
+            audits.told(&message);
+            match message {
+                Message::Notice(_, notice) => {
+                    let events = self.post(*notice);
+                    audits.take(&self.ledger, &events)?;
+                }
+                Message::Accuse(evidence) => self.accusations.push(*evidence),
+            }
+            return Ok(true);
+        }
+        let Some(work) = audits.next_work(&|_| true) else { return Ok(false) };
+        let done = self.worker.perform(&work, &mut self.memory);
+        let kind = match work.kind {
+            WorkKind::Leaves(..) => "leaves",
+            WorkKind::Contribution => "contribution",
+            WorkKind::Everything => "everything",
+            WorkKind::SecondOpinion(..) => "second opinion",
+        };
+        self.worked.push(format!("{kind} of slot {}", work.subject.commit.slot));
+        audits.worked(&work, done)?;
+        Ok(true)
+    }
+
+    fn run(&mut self, audits: &mut Audits) {
+        audits.take(&self.ledger, &[]).unwrap();
+        while self.step(audits).unwrap() {}
+    }
+
+    /// What an independent judge makes of the accusations.
+    fn judged(&mut self) -> Vec<(MemberId, FindingKind)> {
+        let mut exact = Exact::new(1, Some(Path::Portable)).unwrap();
+        let judged = self
+            .accusations
+            .iter()
+            .map(|evidence| judge(&self.manifest, evidence, &mut self.memory, &mut exact));
+        judged
+            .map(|judgement| match judgement {
+                Judgement::Guilty { culprit, finding, .. } => (culprit, finding),
+                other => panic!("{other:?}"),
+            })
+            .collect()
+    }
+
+    fn verdicts(&self) -> Vec<(MemberId, Finding)> {
+        let requests: BTreeMap<Digest, MemberId> = self
+            .board
+            .iter()
+            .filter_map(|notice| match notice {
+                Notice::Request(signed) => Some((signed.digest(), signed.verify(self.run).unwrap().target)),
+                _ => None,
+            })
+            .collect();
+        let verdicts = self.board.iter().filter_map(|notice| match notice {
+            Notice::Verdict(signed) => Some(signed.verify(self.run).unwrap()),
+            _ => None,
+        });
+        verdicts.map(|verdict| (requests[&verdict.request], verdict.finding)).collect()
+    }
+}
+
+fn member(secret: u8) -> MemberId {
+    id(secret).id()
+}
+
+const ALWAYS: u32 = 1_000_000;
+
+#[test]
+fn honest_nodes_pass() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
+    assert_eq!(audits.tally(), Tally { passed: 2, guilty: 0, undecided: 0 });
+    assert!(world.accusations.is_empty());
+    assert!(world.docket.is_settled(Round(0), &member(11)) && world.docket.open() == 0);
+    assert!(audits.unfinished_rounds().is_empty());
+}
+
+#[test]
+fn a_false_leaf_convicts_its_author_alone() {
+    let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    let guilty = Finding::Guilty(FindingKind::LeafMismatch);
+    assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), guilty)]);
+    assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
+    assert_eq!(audits.tally(), Tally { passed: 1, guilty: 1, undecided: 0 });
+}
+
+#[test]
+fn a_false_sum_convicts_its_author_alone() {
+    let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.judged(), [(member(11), FindingKind::SumMismatch)]);
+    assert_eq!(audits.tally().passed, 1);
+}
+
+#[test]
+fn a_sum_that_is_not_to_be_had_is_recomputed() {
+    let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
+    world.memory.contributions.clear();
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
+    let guilty = Finding::Guilty(FindingKind::TotalMismatch);
+    assert_eq!(world.verdicts(), [(member(11), guilty), (member(12), Finding::Pass)]);
+}
+
+#[test]
+fn silence_has_every_leaf_recomputed() {
+    let mut world = World::new([Conduct::HidesAFalseSum, Conduct::Sleeps], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert!(world.accusations.is_empty() && world.worked.is_empty());
+    let silences = world.docket.silences(1000, &world.ledger);
+    assert_eq!(silences.len(), 2);
+    let events: Vec<Event> = silences.into_iter().map(|body| world.seal(body)).collect();
+    audits.take(&world.ledger, &events).unwrap();
+    world.run(&mut audits);
+    assert_eq!(world.worked, ["everything of slot 0", "second opinion of slot 0", "everything of slot 1"]);
+    assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
+    assert_eq!(audits.tally(), Tally { passed: 0, guilty: 1, undecided: 0 });
+}
+
+#[test]
+fn the_final_audit_asks_everyone() {
+    let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(0, 1));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.verdicts().len(), 2);
+    assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
+    let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(0, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert!(world.board.is_empty(), "no coin selects anyone");
+}
+
+#[test]
+fn a_machine_that_computes_wrongly_accuses_nobody() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    while let Some(Message::Notice(..)) = audits.next_message(&|_| true) {
+        world.step(&mut audits).unwrap();
+    }
+    let work = audits.next_work(&|_| true).unwrap();
+    let Done::Leaves(results) = world.worker.perform(&work, &mut world.memory) else { panic!() };
+    let mut wrong = results.into_inner();
+    wrong[0].row.sketch[0] ^= 1;
+    audits.worked(&work, Done::Leaves(Results::new(wrong).unwrap())).unwrap();
+    let stop = loop {
+        match world.step(&mut audits) {
+            Ok(more) => assert!(more),
+            Err(stop) => break stop,
+        }
+    };
+    assert!(matches!(stop, Stop::Faulty(_)), "{stop:?}");
+    assert!(world.accusations.is_empty() && world.verdicts().is_empty());
+}
+
+#[test]
+fn an_accusation_lasts_until_the_ban() {
+    let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert!(audits.next_message(&|_| true).is_none());
+    audits.remind();
+    assert!(matches!(audits.next_message(&|_| true), Some(Message::Accuse(_))));
+    let ban = muster_core::messages::record::Ban {
+        culprit: member(12),
+        effective: world.ledger.first_round_without(),
+        round: Round(0),
+        finding: FindingKind::LeafMismatch,
+        evidence: world.accusations[0].digest(),
+        accuser: member(21),
+    };
+    let events = [world.seal(Body::Ban(ban))];
+    audits.take(&world.ledger, &events).unwrap();
+    audits.remind();
+    assert!(audits.next_message(&|_| true).is_none());
+    // Neither does a restart bring it back.
+    let evidence = Box::new(world.accusations[0].clone());
+    audits.accuse(&world.ledger, evidence);
+    assert!(audits.next_message(&|_| true).is_none());
+}
+
+#[test]
+fn killed_at_any_step_it_goes_on_with_the_same_words() {
+    let whole = {
+        let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(ALWAYS, 0));
+        let mut audits = world.audits();
+        world.run(&mut audits);
+        world.board.len()
+    };
+    for steps in 0..12 {
+        let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(ALWAYS, 0));
+        let mut audits = world.audits();
+        audits.take(&world.ledger, &[]).unwrap();
+        for _ in 0..steps {
+            world.step(&mut audits).unwrap();
+        }
+        drop(audits);
+        let mut audits = world.audits();
+        let seen: Vec<Event> =
+            world.board.iter().map(|notice| Event::Notice(Box::new(notice.clone()))).collect();
+        audits.take(&world.ledger, &seen).unwrap();
+        world.accusations.clear();
+        // The docket would refuse, and `post` panic, if a step were said twice; a guilty verdict may be.
+        let judged = world.board.iter().filter(|notice| matches!(notice, Notice::Verdict(_))).count();
+        if judged < 2 {
+            world.run(&mut audits);
+            assert_eq!(world.board.len(), whole, "killed after {steps} steps");
+            assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
+        }
+    }
+}
+
+#[test]
+fn a_shown_leaf_coin_is_not_used_for_another_table() {
+    let mut world = World::new([Conduct::FlipsLeaves, Conduct::Honest], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.verdicts().len(), 2);
+    // The steward lost its board, the verifier its memory; both nodes seal other tables than those that were drawn from.
+    drop(audits);
+    (world.docket, world.board) = (Docket::default(), Vec::new());
+    world.nodes.iter_mut().for_each(|node| node.salt += 100);
+    world.accusations.clear();
+    world.worked.clear();
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert!(world.verdicts().is_empty(), "no coin is shown again");
+    assert!(
+        world.worked.contains(&"everything of slot 0".to_owned())
+            && world.worked.contains(&"everything of slot 1".to_owned())
+    );
+    assert_eq!(
+        world.judged(),
+        [(member(11), FindingKind::TotalMismatch)],
+        "the one who lies is found out all the same"
+    );
+}
+
+#[test]
+fn a_new_board_hears_everything_again() {
+    let mut world = World::new([Conduct::Honest, Conduct::Sleeps], manifest(0, 1));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(audits.tally().passed, 1);
+    (world.docket, world.board) = (Docket::default(), Vec::new());
+    world.nodes[1].conduct = Conduct::Honest;
+    audits.board_changed();
+    world.run(&mut audits);
+    assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
+    assert_eq!(world.docket.open(), 0);
+}
+
+#[test]
+fn nobody_is_asked_what_cannot_be_followed_up() {
+    let world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    assert!(audits.next_message(&|_| false).is_none());
+    assert!(audits.next_message(&|_| true).is_some());
+}
+
+#[test]
+fn forged_steps_are_ignored() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    let Some(Message::Notice(_, notice)) = audits.next_message(&|_| true) else { panic!() };
+    let Notice::Request(request) = *notice else { panic!() };
+    let view = world.ledger.round(Round(0)).unwrap();
+    let root = view.commitment(Slot(0)).unwrap().commit.root;
+    let table = TableSeal {
+        request: request.digest(),
+        round: Round(0),
+        freeze: view.freeze_digest().unwrap(),
+        root,
+        seal: Digest([9; 32]),
+    };
+    let run = world.run;
+    let posted =
+        |signer: u8, table: &TableSeal| Event::Notice(Box::new(Notice::Table(id(signer).sign(run, table))));
+    let wrong = [
+        posted(12, &table),
+        posted(11, &TableSeal { root: Digest([1; 32]), ..table.clone() }),
+        posted(11, &TableSeal { round: Round(1), ..table.clone() }),
+        posted(11, &TableSeal { request: Digest([1; 32]), ..table.clone() }),
+    ];
+    audits.take(&world.ledger, &wrong).unwrap();
+    assert!(audits.next_work(&|_| true).is_none());
+    let events = [posted(11, &table)];
+    audits.take(&world.ledger, &events).unwrap();
+    assert!(audits.next_work(&|_| true).is_some());
+    world.worked.clear();
+}
