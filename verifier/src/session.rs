@@ -50,7 +50,7 @@ impl Target {
         let mut part = || parts.next().unwrap_or_default();
         let (run, steward, address) = (unhex(part()), unhex(part()), part());
         match (run, steward) {
-            (Some(run), Some(steward)) if address.contains(':') => Ok(Self {
+            (Some(run), Some(steward)) if is_address(address) => Ok(Self {
                 run: RunId(Digest(run)),
                 steward: Contact { member: MemberId(steward), addresses: vec![address.to_owned()] },
             }),
@@ -59,6 +59,12 @@ impl Target {
             )),
         }
     }
+}
+
+fn is_address(text: &str) -> bool {
+    let (host, port) = text.rsplit_once(':').unwrap_or_default();
+    let bracketed = host.starts_with('[') == host.ends_with(']');
+    !host.is_empty() && bracketed && port.parse::<u16>().is_ok()
 }
 
 /// A directory that knows its run.

@@ -140,7 +140,9 @@ impl Actor {
         self.begin(kept);
         loop {
             self.turn();
-            self.drain()?;
+            while self.drain()? {
+                self.turn();
+            }
             if let Some(failure) = self.state.failed.take() {
                 return Err(failure);
             }
@@ -240,15 +242,17 @@ impl Actor {
         Duration::from_millis((next - now).clamp(1, TURN))
     }
 
-    /// Does what the conductor asks for, until it asks for nothing more.
-    fn drain(&mut self) -> Outcome<()> {
+    /// Does what the conductor asks for, until it asks for nothing more; whether there was something.
+    fn drain(&mut self) -> Outcome<bool> {
+        let mut some = false;
         while let Some(output) = self.conductor.poll_output() {
+            some = true;
             match output {
                 Output::Seal(body) => self.seal(body)?,
                 Output::Apply(results) => self.apply(&results),
             }
         }
-        Ok(())
+        Ok(some)
     }
 
     fn seal(&mut self, mut body: Body) -> Outcome<()> {

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::codec::List;
-use muster_core::ids::{Height, MemberId};
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::messages::enrol::{Enrol, Role, Ticket};
+use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_net::endpoint::Endpoint;
@@ -31,9 +32,13 @@ const SETTINGS: &str = "
 ";
 
 fn new_run(place: &Path) -> PathBuf {
+    new_run_with(place, SETTINGS)
+}
+
+fn new_run_with(place: &Path, settings: &str) -> PathBuf {
     let at = |name: &str| place.join(name);
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
-    fs::write(at("run.toml"), SETTINGS).unwrap();
+    fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
     pack(&PackOptions { text, held_out: vec![], out: corpus.clone() }, &mut |_, _| ()).unwrap();
     create(&CreateOptions { config: at("run.toml"), data: corpus, out: at("run") }).unwrap();
@@ -119,6 +124,36 @@ impl Caller {
             if ledger.height() > news.newest {
                 return ledger;
             }
+        }
+    }
+}
+
+impl Caller {
+    /// A commitment for the round being computed, to whatever `root` says.
+    fn commit(&self, ledger: &Ledger, root: u8) -> Signed<Commit> {
+        let view = ledger.current().unwrap();
+        let slot = view.slot_of(&self.id()).unwrap();
+        self.identity.sign(ledger.run(), &Commit {
+            round: view.round(),
+            head: view.head(),
+            state: view.state().root(),
+            slot,
+            seats: view.seats().len() as u16,
+            leaves: 1,
+            profile: ledger.manifest().profile,
+            loss: 0,
+            root: Digest([root; 32]),
+        })
+    }
+
+    /// The ledger once it satisfies a condition.
+    async fn ledger_when(&self, folder: &Path, reached: impl Fn(&Ledger) -> bool) -> Ledger {
+        loop {
+            let ledger = self.ledger(folder).await;
+            if reached(&ledger) {
+                return ledger;
+            }
+            tokio::time::sleep(Duration::from_millis(20)).await;
         }
     }
 }
@@ -226,4 +261,68 @@ async fn two_volunteers_train_and_the_folder_replays() {
     let replica = Replica::genesis(archive.manifest.clone(), archive.dataset.clone(), 1, None).unwrap();
     let replayed = archive.replay(replica, &mut |_| ()).unwrap();
     assert!(log.contains(&format!("\"event\":\"close\",\"root\":\"{:#}\"", replayed.root)), "{log}");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let line = ticket(&folder, 2, 3600);
+    let (first, second) = (Caller::new(1, line.clone()), Caller::new(2, line));
+    first.enrol().await.unwrap();
+    second.enrol().await.unwrap();
+    let ledger = first.ledger_when(&folder, |ledger| ledger.stage() == Stage::Computing).await;
+    let kept = first.commit(&ledger, 7);
+    let answer = first.ask(Request::Commit(kept.clone())).await.unwrap();
+    assert!(matches!(answer, Response::Committed(_)), "{answer:?}");
+    kill(hosting, &folder).await;
+    let (hosting, _) = start(&folder).await;
+    let other = refusal(first.ask(Request::Commit(first.commit(&ledger, 8))).await);
+    assert!(other.contains("commits once in a round"), "{other}");
+    second.ask(Request::Commit(second.commit(&ledger, 9))).await.unwrap();
+    let banned = |ledger: &Ledger| ledger.member(&first.id()).map(|m| m.standing) == Some(Standing::Banned);
+    let frozen = |ledger: &Ledger| ledger.current().unwrap().freeze().is_some();
+    let ledger = second.ledger_when(&folder, |ledger| banned(ledger) && frozen(ledger)).await;
+    let view = ledger.round(muster_core::ids::Round(0)).unwrap();
+    let roots: Vec<Digest> = view.commitments().map(|(_, c)| c.commit.root).collect();
+    assert_eq!(roots, [Digest([7; 32]), Digest([9; 32])]);
+    let evidence: Vec<_> = fs::read_dir(folder.join("evidence")).unwrap().collect();
+    assert_eq!(evidence.len(), 1);
+    assert!(ledger.member(&second.id()).unwrap().standing != Standing::Banned);
+    kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_steward_killed_again_and_again_forks_nothing() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run_with(place.path(), &SETTINGS.replace("rounds = 4", "rounds = 12"));
+    let (mut hosting, _) = start(&folder).await;
+    let observer = Caller::new(9, ticket(&folder, 1, 3600));
+    let line = ticket(&folder, 2, 3600);
+    let nodes = [1, 2].map(|number| tokio::spawn(join(volunteer(place.path(), number, line.clone()))));
+    let mut head = None;
+    for round in [2, 5, 9] {
+        let reached = |ledger: &Ledger| ledger.next_round().0 >= round;
+        let before = observer.ledger_when(&folder, reached).await;
+        kill(hosting, &folder).await;
+        hosting = start(&folder).await.0;
+        let after = observer.ledger(&folder).await;
+        assert!(after.height() >= before.height(), "what was shown stays sealed");
+        head = Some((before.height(), before.head()));
+    }
+    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    for node in nodes {
+        assert!(matches!(node.await.unwrap().unwrap(), End::Closed { .. }));
+    }
+    let archive = Archive::open(&folder).unwrap();
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    for record in &archive.records {
+        if let Some((_, shown)) = head.filter(|(height, _)| *height == ledger.height()) {
+            assert_eq!(ledger.head(), shown);
+        }
+        ledger.apply(record).unwrap();
+    }
+    let replica = Replica::genesis(archive.manifest.clone(), archive.dataset.clone(), 1, None).unwrap();
+    assert_eq!(archive.replay(replica, &mut |_| ()).unwrap().root, ledger.state().root());
 }

@@ -29,8 +29,6 @@ use driver::Driver;
 
 /// Commands that wait for the swarm at most; more are dropped.
 const COMMANDS: usize = 256;
-/// Hints that wait for the caller at most; more are dropped.
-const HINTS: usize = 256;
 /// How long the swarm may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
@@ -46,7 +44,7 @@ pub enum Topic {
 /// What becomes of a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
-    /// True: given on to the caller and to others.
+    /// True: passed on to others.
     Accept,
     /// Of no use here, but nobody's fault: dropped.
     Ignore,
@@ -54,10 +52,10 @@ pub enum Validity {
     Reject,
 }
 
-/// What the caller lets through. Called by the swarm's own task: it must not wait.
+/// Hears what is gossiped and says what becomes of it. Called by the swarm's own task: it must not wait.
 pub trait Sieve: Send + 'static {
-    /// Judges a message of at most [`limits::GOSSIP_BYTES`].
-    fn judge(&self, topic: Topic, message: &[u8]) -> Validity;
+    /// Judges a message of at most [`limits::GOSSIP_BYTES`]; the same one comes again only after minutes.
+    fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity;
 
     /// Whether the table keeps this member's whereabouts.
     fn knows(&self, member: &MemberId) -> bool;
@@ -70,15 +68,6 @@ pub struct Settings {
     pub listen: Vec<String>,
     /// Multiaddresses of peers to begin with. What cannot be read is left out.
     pub bootstrap: Vec<String>,
-}
-
-/// An accepted message.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Hint {
-    /// What it is about.
-    pub topic: Topic,
-    /// The message, as published.
-    pub message: Vec<u8>,
 }
 
 /// Who is there, as far as the swarm knows.
@@ -108,7 +97,7 @@ pub struct Gossip {
 }
 
 impl Gossip {
-    /// Starts a swarm under the member's own key, and gives the messages that `sieve` accepts. Needs a Tokio runtime.
+    /// Starts a swarm under the member's own key. Needs a Tokio runtime.
     ///
     /// # Errors
     /// [`Cause::Own`] for an address that cannot be read, [`Cause::System`] for one that cannot be listened on.
@@ -117,7 +106,7 @@ impl Gossip {
         run: RunId,
         settings: &Settings,
         sieve: Box<dyn Sieve>,
-    ) -> Result<(Self, mpsc::Receiver<Hint>), NetError> {
+    ) -> Result<Self, NetError> {
         let mut swarm = behaviour::swarm(identity, run, !settings.listen.is_empty())?;
         for text in &settings.listen {
             let wanted = address::listened(text).map_err(|misuse| NetError::new(text, misuse))?;
@@ -125,11 +114,10 @@ impl Gossip {
         }
         let peer = *swarm.local_peer_id();
         let (commands, queue) = mpsc::channel(COMMANDS);
-        let (sender, hints) = mpsc::channel(HINTS);
         let (known, neighbourhood) = watch::channel(Neighbourhood::default());
-        let driver = Driver::new(swarm, run, sieve, (queue, sender, known), &settings.bootstrap);
+        let driver = Driver::new(swarm, run, sieve, (queue, known), &settings.bootstrap);
         let task = tokio::spawn(driver.run());
-        Ok((Self { peer, commands, neighbourhood, task }, hints))
+        Ok(Self { peer, commands, neighbourhood, task })
     }
 
     /// The name among libp2p peers: that of the member's key.
@@ -140,7 +128,8 @@ impl Gossip {
     /// Spreads a message, once there is somebody to tell. Whether it was taken: it is not when it is too long or too
     /// much waits already.
     pub fn publish(&self, topic: Topic, message: Vec<u8>) -> bool {
-        message.len() <= limits::GOSSIP_BYTES && self.commands.try_send(Command::Publish(topic, message)).is_ok()
+        message.len() <= limits::GOSSIP_BYTES
+            && self.commands.try_send(Command::Publish(topic, message)).is_ok()
     }
 
     /// Puts the member's own whereabouts into the table, now and whenever somebody new is met.
@@ -184,6 +173,3 @@ impl From<libp2p::TransportError<std::io::Error>> for Cause {
         }
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -258,7 +258,10 @@ impl Follower {
             }
             let begun = Instant::now();
             match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
-                Ok(values) => results.put(round, &blocks, values),
+                Ok(values) => {
+                    stopwatch.add(Phase::Exchange, begun.elapsed());
+                    results.put(round, &blocks, values);
+                }
                 Err(error) => {
                     tracing::debug!("part {} of round {round} could not be fetched yet: {error}", result.part)
                 }

@@ -2,11 +2,13 @@
 //!
 //! [`Peers`] asks other members and believes nothing that is not proved. [`Replica`] holds the state and the
 //! arithmetic, and re-executes evidence. [`Follower`] keeps ledger and state in step with the steward.
-//! [`archive`] writes a finished run down and replays it to the last bit.
+//! [`Gossiping`] spreads what was sealed and hears what contradicts it. [`archive`] writes a finished run down and replays it to the last bit.
 
 pub mod archive;
 mod bootstrap;
 mod follower;
+mod gossip;
+mod hearsay;
 mod peers;
 mod reduce;
 mod replica;
@@ -16,6 +18,8 @@ mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
 pub use follower::{Event, FollowError, Follower};
+pub use gossip::{Gossiping, find_member};
+pub use hearsay::{Finding, Hearsay, SplitView};
 pub use peers::{Contact, PeerError, Peers, contact, groups};
 pub use reduce::{Reduced, reduce};
 pub use replica::{HELD_OUT_WINDOWS, Replica};

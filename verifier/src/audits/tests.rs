@@ -33,8 +33,8 @@ fn id(secret: u8) -> Identity {
     Identity::from_secret(&[secret; 32])
 }
 
-fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
-    let model = Model {
+fn model() -> Model {
+    Model {
         vocabulary: 32,
         width: 8,
         layers: 1,
@@ -46,7 +46,10 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         rope_base: real(10_000.0),
         norm_epsilon: real(1e-5),
         initial_scale: real(0.1),
-    };
+    }
+}
+
+fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
     let optimiser = Optimiser {
         rate: real(0.01),
         minimum_rate: real(0.001),
@@ -64,7 +67,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         organiser: id(1).id(),
         steward: id(2).id(),
         nonce: [0; 16],
-        model,
+        model: model(),
         profile: Profile::Exact,
         data: Data {
             root: Digest::default(),

@@ -43,7 +43,9 @@ mod tests {
         assert_eq!(listened("127.0.0.1:80").unwrap().to_string(), "/ip4/127.0.0.1/tcp/80");
         assert_eq!(listened("[::1]:0").unwrap().to_string(), "/ip6/::1/tcp/0");
         assert_eq!(listened("/ip4/0.0.0.0/tcp/1").unwrap().to_string(), "/ip4/0.0.0.0/tcp/1");
-        for wrong in ["", "localhost:80", "/ip4/1.2.3.4/udp/1", "/dns4/example.org/tcp/1", "/ip4/1.2.3.4/tcp/1/tcp/2"] {
+        for wrong in
+            ["", "localhost:80", "/ip4/1.2.3.4/udp/1", "/dns4/example.org/tcp/1", "/ip4/1.2.3.4/tcp/1/tcp/2"]
+        {
             assert!(listened(wrong).is_err(), "{wrong}");
         }
     }
@@ -53,7 +55,12 @@ mod tests {
         let peer = PeerId::random();
         let address = format!("/ip4/127.0.0.1/tcp/80/p2p/{peer}");
         assert_eq!(dialled(&address).unwrap().0, peer);
-        for wrong in ["/ip4/127.0.0.1/tcp/80", "127.0.0.1:80", &format!("/p2p/{peer}"), &format!("{address}/p2p-circuit")] {
+        for wrong in [
+            "/ip4/127.0.0.1/tcp/80",
+            "127.0.0.1:80",
+            &format!("/p2p/{peer}"),
+            &format!("{address}/p2p-circuit"),
+        ] {
             assert!(dialled(wrong).is_none(), "{wrong}");
         }
     }

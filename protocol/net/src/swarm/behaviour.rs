@@ -72,7 +72,8 @@ pub(super) fn table(run: RunId) -> StreamProtocol {
 /// [`NetError`] when a protocol cannot be set up.
 pub(super) fn swarm(identity: &Identity, run: RunId, dialable: bool) -> Result<Swarm<Behaviour>, NetError> {
     let failed = |what: String| NetError::new("gossip", std::io::Error::other(what));
-    let keypair = Keypair::ed25519_from_bytes(&mut identity.secret()[..]).map_err(|error| failed(error.to_string()))?;
+    let keypair =
+        Keypair::ed25519_from_bytes(&mut identity.secret()[..]).map_err(|error| failed(error.to_string()))?;
     let mut behaviour = Behaviour::new(&keypair, run).map_err(failed)?;
     // Without an address that somebody confirmed, Kademlia would only ask and never answer.
     behaviour.kad.set_mode(Some(if dialable { kad::Mode::Server } else { kad::Mode::Client }));
@@ -103,8 +104,10 @@ impl Behaviour {
             max_providers_per_key: 0,
             max_provided_keys: 0,
         };
-        let identify = identify::Config::new("/muster/1".into(), keypair.public()).with_agent_version("muster".into());
-        let mut gossipsub = gossipsub::Behaviour::new(MessageAuthenticity::Signed(keypair.clone()), gossip()?)?;
+        let identify =
+            identify::Config::new("/muster/1".into(), keypair.public()).with_agent_version("muster".into());
+        let mut gossipsub =
+            gossipsub::Behaviour::new(MessageAuthenticity::Signed(keypair.clone()), gossip()?)?;
         for topic in Topic::ALL {
             gossipsub.subscribe(&topic.name(run)).map_err(|error| error.to_string())?;
         }
@@ -125,7 +128,8 @@ fn gossip() -> Result<gossipsub::Config, String> {
         .validate_messages()
         .duplicate_cache_time(SEEN)
         .message_id_fn(|message| {
-            let name = Hasher::new(Domain::GOSSIP).part(message.topic.as_str().as_bytes()).part(&message.data);
+            let name =
+                Hasher::new(Domain::GOSSIP).part(message.topic.as_str().as_bytes()).part(&message.data);
             MessageId::from(name.finish().0.to_vec())
         })
         .build()

@@ -19,7 +19,7 @@ use tracing::{debug, info};
 
 use super::behaviour::{Behaviour, BehaviourEvent, table};
 use super::standing::Standing;
-use super::{Command, Hint, Neighbourhood, Sieve, Topic, Validity, address, whereabouts};
+use super::{Command, Neighbourhood, Sieve, Topic, Validity, address, whereabouts};
 
 /// Between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);
@@ -36,7 +36,7 @@ const MET: usize = 64;
 /// Peers to begin with.
 const BOOTSTRAP: usize = 64;
 
-type Channels = (mpsc::Receiver<Command>, mpsc::Sender<Hint>, watch::Sender<Neighbourhood>);
+type Channels = (mpsc::Receiver<Command>, watch::Sender<Neighbourhood>);
 
 struct Search {
     member: MemberId,
@@ -50,7 +50,6 @@ pub(super) struct Driver {
     run: RunId,
     sieve: Box<dyn Sieve>,
     commands: mpsc::Receiver<Command>,
-    hints: mpsc::Sender<Hint>,
     known: watch::Sender<Neighbourhood>,
     bootstrap: Vec<Multiaddr>,
     waiting: VecDeque<(Topic, Vec<u8>)>,
@@ -69,7 +68,7 @@ impl Driver {
         swarm: Swarm<Behaviour>,
         run: RunId,
         sieve: Box<dyn Sieve>,
-        (commands, hints, known): Channels,
+        (commands, known): Channels,
         bootstrap: &[String],
     ) -> Self {
         let mut driver = Self {
@@ -77,7 +76,6 @@ impl Driver {
             run,
             sieve,
             commands,
-            hints,
             known,
             bootstrap: Vec::new(),
             waiting: VecDeque::new(),
@@ -164,7 +162,9 @@ impl Driver {
     fn announce(&mut self) {
         let Some(entry) = self.entry.clone().filter(|_| self.due && self.putting.is_none()) else { return };
         self.due = false;
-        let Ok(said) = muster_core::codec::decode::<muster_core::sign::Signed<Whereabouts>>(&entry) else { return };
+        let Ok(said) = muster_core::codec::decode::<muster_core::sign::Signed<Whereabouts>>(&entry) else {
+            return;
+        };
         let key = RecordKey::new(&whereabouts::key(self.run, &said.claimed_signer()));
         let record = kad::Record { key, value: entry, publisher: None, expires: None };
         match self.swarm.behaviour_mut().kad.put_record(record, Quorum::One) {
@@ -197,7 +197,11 @@ impl Driver {
         match event {
             SwarmEvent::Behaviour(BehaviourEvent::Gossipsub(event)) => self.gossiped(event),
             SwarmEvent::Behaviour(BehaviourEvent::Kad(event)) => self.table(event),
-            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received { peer_id, info, .. })) => {
+            SwarmEvent::Behaviour(BehaviourEvent::Identify(identify::Event::Received {
+                peer_id,
+                info,
+                ..
+            })) => {
                 self.identified(peer_id, &info);
             }
             SwarmEvent::NewListenAddr { .. }
@@ -215,26 +219,20 @@ impl Driver {
             }
             return;
         };
-        let judged = match Topic::named(self.run, &message.topic) {
+        let validity = match Topic::named(self.run, &message.topic) {
             Some(topic) if message.data.len() <= limits::GOSSIP_BYTES => {
-                Some(topic).zip(Some(self.sieve.judge(topic, &message.data)))
+                self.sieve.judge(topic, &message.data)
             }
-            _ => None,
+            _ => Validity::Reject,
         };
-        let acceptance = match judged {
-            Some((topic, Validity::Accept)) => {
-                if self.hints.try_send(Hint { topic, message: message.data }).is_err() {
-                    debug!("a hint was dropped: nobody takes them");
-                }
-                MessageAcceptance::Accept
-            }
-            Some((_, Validity::Ignore)) => MessageAcceptance::Ignore,
-            Some((_, Validity::Reject)) | None => MessageAcceptance::Reject,
+        let acceptance = match validity {
+            Validity::Accept => MessageAcceptance::Accept,
+            Validity::Ignore => MessageAcceptance::Ignore,
+            Validity::Reject => MessageAcceptance::Reject,
         };
-        let rejected = matches!(acceptance, MessageAcceptance::Reject);
         let gossipsub = &mut self.swarm.behaviour_mut().gossipsub;
         gossipsub.report_message_validation_result(&message_id, &propagation_source, acceptance);
-        if rejected {
+        if validity == Validity::Reject {
             self.reject(propagation_source);
         }
     }
@@ -256,7 +254,9 @@ impl Driver {
 
     fn table(&mut self, event: kad::Event) {
         match event {
-            kad::Event::InboundRequest { request: InboundRequest::PutRecord { record: Some(record), .. } } => {
+            kad::Event::InboundRequest {
+                request: InboundRequest::PutRecord { record: Some(record), .. },
+            } => {
                 self.keep(record);
             }
             kad::Event::RoutingUpdated { is_new_peer: true, .. } => self.due = true,
@@ -269,7 +269,9 @@ impl Driver {
                         self.putting = None;
                     }
                     let search = self.searches.remove(&id);
-                    if let Some((best, answer)) = search.and_then(|search| Some((search.best?, search.answer))) {
+                    if let Some((best, answer)) =
+                        search.and_then(|search| Some((search.best?, search.answer)))
+                    {
                         let _ = answer.send(best);
                     }
                 }
@@ -287,7 +289,8 @@ impl Driver {
             return;
         };
         let store = self.swarm.behaviour_mut().kad.store_mut();
-        let held = store.get(&record.key).and_then(|held| whereabouts::read(self.run, &key, &held.value).ok());
+        let held =
+            store.get(&record.key).and_then(|held| whereabouts::read(self.run, &key, &held.value).ok());
         if held.is_none_or(|held| held.time < said.time) && store.put(record).is_err() {
             debug!("the table is full");
         }
@@ -307,7 +310,8 @@ impl Driver {
             return;
         }
         let usable = info.listen_addrs.iter().filter(|address| address::on_tcp(address)).take(ADDRESSES);
-        let named: Vec<Multiaddr> = usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
+        let named: Vec<Multiaddr> =
+            usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
         if let Some(first) = named.first().filter(|_| self.met.len() < MET || self.met.contains_key(&peer)) {
             self.met.insert(peer, first.clone());
         }

@@ -38,7 +38,10 @@ pub(super) fn read(run: RunId, key: &[u8], entry: &[u8]) -> Result<Verified<Wher
 }
 
 /// The later statement. Of two with one time the first stays, so that nobody can alternate them.
-pub(super) fn later(held: Option<Verified<Whereabouts>>, said: Verified<Whereabouts>) -> Verified<Whereabouts> {
+pub(super) fn later(
+    held: Option<Verified<Whereabouts>>,
+    said: Verified<Whereabouts>,
+) -> Verified<Whereabouts> {
     match held {
         Some(held) if held.time >= said.time => held,
         _ => said,

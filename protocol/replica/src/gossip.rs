@@ -1,0 +1,170 @@
+//! The swarm of one follower: spreads what was sealed and said, hears what contradicts it, finds a steward that moved.
+//!
+//! A run works without: everything here is pulled or asked for on a channel as well.
+
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use muster_core::codec::encode;
+use muster_core::ids::{MemberId, RunId};
+use muster_core::ledger::Ledger;
+use muster_core::limits;
+use muster_core::messages::enrol::Addresses;
+use muster_core::messages::gossip::{Gossiped, Head, Whereabouts};
+use muster_core::messages::record::Record;
+use muster_core::messages::round::Commit;
+use muster_core::sign::{Identity, Signed, Verified};
+use muster_net::error::NetError;
+use muster_net::swarm::{Gossip, Settings, Sieve, Topic, Validity};
+use tokio::sync::mpsc;
+use tokio::time;
+
+use crate::follower::lock;
+use crate::hearsay::{Finding, Hearsay};
+
+/// Findings that wait at most; more of them would say the same.
+const FINDINGS: usize = 64;
+/// Between two look-ups, while the swarm is still finding peers.
+const PAUSE: Duration = Duration::from_millis(300);
+
+/// A swarm and what was heard in it.
+pub struct Gossiping {
+    run: RunId,
+    gossip: Gossip,
+    hearsay: Arc<Mutex<Hearsay>>,
+}
+
+impl Gossiping {
+    /// Joins the swarm of the ledger's run. What gossip proves comes out of the receiver.
+    ///
+    /// # Errors
+    /// As [`Gossip::start`].
+    pub fn start(
+        identity: &Identity,
+        ledger: &Ledger,
+        settings: &Settings,
+    ) -> Result<(Self, mpsc::Receiver<Finding>), NetError> {
+        let hearsay = Arc::new(Mutex::new(Hearsay::new(ledger)));
+        let (findings, found) = mpsc::channel(FINDINGS);
+        let ear = Ear { hearsay: hearsay.clone(), findings };
+        let gossip = Gossip::start(identity, ledger.run(), settings, Box::new(ear))?;
+        Ok((Self { run: ledger.run(), gossip, hearsay }, found))
+    }
+
+    /// The own ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
+    pub fn sealed(
+        &self,
+        ledger: &Ledger,
+        signed: &Signed<Record>,
+        record: &Verified<Record>,
+    ) -> Vec<Finding> {
+        let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
+        if !heard {
+            self.gossip.publish(Topic::Records, encode(&Gossiped::Record(signed.clone())));
+        }
+        findings
+    }
+
+    /// The steward has sealed a record: spreads it, or its head alone when it is long.
+    pub fn seal(&self, steward: &Identity, ledger: &Ledger, signed: &Signed<Record>, record: &Record) {
+        lock(&self.hearsay).sealed(ledger, record);
+        let mut message = encode(&Gossiped::Record(signed.clone()));
+        if message.len() > limits::GOSSIP_BYTES {
+            let head = Head { height: record.height, head: record.head() };
+            message = encode(&Gossiped::Head(steward.sign(self.run, &head)));
+        }
+        self.gossip.publish(Topic::Records, message);
+    }
+
+    /// Spreads the own commitment.
+    pub fn committed(&self, commit: &Signed<Commit>) {
+        self.gossip.publish(Topic::Commits, encode(&Gossiped::Commit(commit.clone())));
+    }
+
+    /// Says where the own channel can be dialled from now on.
+    pub fn announce(&self, identity: &Identity, addresses: Addresses) {
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+        self.gossip.announce(&identity.sign(self.run, &Whereabouts { addresses, time }));
+    }
+
+    /// Where a member says that it can be dialled, looked up for `patience` at most.
+    pub async fn find(&self, member: MemberId, patience: Duration) -> Option<Vec<String>> {
+        find(&self.gossip, member, patience).await
+    }
+
+    /// Multiaddresses at which the swarm can be dialled, once it listens.
+    pub async fn own(&self, patience: Duration) -> Vec<String> {
+        let mut known = self.gossip.neighbourhood();
+        let listening = known.wait_for(|known| !known.own.is_empty());
+        time::timeout(patience, listening)
+            .await
+            .ok()
+            .and_then(Result::ok)
+            .map_or(Vec::new(), |known| known.own.clone())
+    }
+
+    /// Multiaddresses of peers met, to begin with another time.
+    pub fn met(&self) -> Vec<String> {
+        self.gossip.neighbourhood().borrow().met.clone()
+    }
+}
+
+/// Looks up a member's addresses before anything else of the run is known, from peers met another time.
+pub async fn find_member(
+    identity: &Identity,
+    run: RunId,
+    member: MemberId,
+    bootstrap: Vec<String>,
+    patience: Duration,
+) -> Option<Vec<String>> {
+    let settings = Settings { listen: Vec::new(), bootstrap };
+    let gossip = Gossip::start(identity, run, &settings, Box::new(Deaf)).ok()?;
+    let found = find(&gossip, member, patience).await;
+    gossip.stop().await;
+    found
+}
+
+async fn find(gossip: &Gossip, member: MemberId, patience: Duration) -> Option<Vec<String>> {
+    let searching = async {
+        loop {
+            if let Some(said) = gossip.find(member, patience).await {
+                return said.addresses.iter().map(|address| address.to_string()).collect();
+            }
+            time::sleep(PAUSE).await;
+        }
+    };
+    time::timeout(patience, searching).await.ok()
+}
+
+/// Hands what is heard to [`Hearsay`].
+struct Ear {
+    hearsay: Arc<Mutex<Hearsay>>,
+    findings: mpsc::Sender<Finding>,
+}
+
+impl Sieve for Ear {
+    fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity {
+        let (validity, found) = lock(&self.hearsay).hear(topic, message);
+        if let Some(found) = found {
+            let _ = self.findings.try_send(found);
+        }
+        validity
+    }
+
+    fn knows(&self, member: &MemberId) -> bool {
+        lock(&self.hearsay).knows(member)
+    }
+}
+
+/// Hears nothing and keeps nothing.
+struct Deaf;
+
+impl Sieve for Deaf {
+    fn judge(&mut self, _: Topic, _: &[u8]) -> Validity {
+        Validity::Ignore
+    }
+
+    fn knows(&self, _: &MemberId) -> bool {
+        false
+    }
+}

@@ -1,0 +1,390 @@
+//! What gossip proves: two seals of the steward on one height, two commitments of a member in one round.
+//!
+//! Hearsay is never acted on for what it says, only for what it contradicts, and both sides of a contradiction are
+//! signed. Who is silent, late or eclipsed learns nothing and loses nothing.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
+
+use muster_core::codec::decode;
+use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
+use muster_core::ledger::{Ledger, Standing};
+use muster_core::messages::audit::{Equivocation, Evidence};
+use muster_core::messages::gossip::Gossiped;
+use muster_core::messages::record::{Body, Record};
+use muster_core::messages::round::Commit;
+use muster_core::sign::Signed;
+use muster_net::swarm::{Topic, Validity};
+
+/// Heights remembered behind the own ledger, and listened to ahead of it.
+const BEHIND: u64 = 256;
+const AHEAD: u64 = 256;
+/// Rounds whose commitments are remembered.
+const ROUNDS: usize = 3;
+
+/// What was found out.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Finding {
+    /// The steward shows different ledgers to different members.
+    SplitView(SplitView),
+    /// A member committed twice.
+    Equivocation(Evidence),
+}
+
+/// The steward has sealed two heads of one height.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct SplitView {
+    /// Where the ledgers part.
+    pub height: Height,
+    /// The head known before.
+    pub known: Digest,
+    /// The other one.
+    pub other: Digest,
+}
+
+impl fmt::Display for SplitView {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { height, known, other } = self;
+        write!(f, "the steward sealed two records at height {height}, with the heads {known:#} and {other:#}")
+    }
+}
+
+/// What was sealed and said, as far as this member knows.
+pub struct Hearsay {
+    run: RunId,
+    steward: MemberId,
+    next: Height,
+    members: BTreeSet<MemberId>,
+    /// Heads after the records, taken or only heard of.
+    heads: BTreeMap<Height, Digest>,
+    /// Who is seated in the newest rounds.
+    seats: BTreeMap<Round, BTreeSet<MemberId>>,
+    commits: BTreeMap<(Round, MemberId), Said>,
+}
+
+struct Said {
+    commit: Commit,
+    signed: Signed<Commit>,
+    /// Whether another one came.
+    proved: bool,
+}
+
+impl Hearsay {
+    /// What the own ledger says.
+    pub fn new(ledger: &Ledger) -> Self {
+        let mut hearsay = Self {
+            run: ledger.run(),
+            steward: ledger.manifest().steward,
+            next: Height(0),
+            members: BTreeSet::new(),
+            heads: BTreeMap::new(),
+            seats: BTreeMap::new(),
+            commits: BTreeMap::new(),
+        };
+        if let Some(last) = ledger.height().0.checked_sub(1) {
+            hearsay.heads.insert(Height(last), ledger.head());
+        }
+        hearsay.advance(ledger);
+        hearsay
+    }
+
+    /// Whether somebody is a member, or the steward.
+    pub fn knows(&self, member: &MemberId) -> bool {
+        *member == self.steward || self.members.contains(member)
+    }
+
+    /// The own ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
+    pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Finding>, bool) {
+        self.advance(ledger);
+        self.took(record)
+    }
+
+    /// Hears a message: what becomes of it, and what it proves.
+    pub fn hear(&mut self, topic: Topic, message: &[u8]) -> (Validity, Option<Finding>) {
+        match (topic, decode(message)) {
+            (Topic::Records, Ok(Gossiped::Record(signed))) if signed.claimed_signer() == self.steward => {
+                let Ok(record) = signed.verify(self.run) else { return (Validity::Reject, None) };
+                let before = record.height.0.checked_sub(1).map(|height| (Height(height), record.previous));
+                self.heads_told(&[Some((record.height, record.head())), before])
+            }
+            (Topic::Records, Ok(Gossiped::Head(signed))) if signed.claimed_signer() == self.steward => {
+                let Ok(said) = signed.verify(self.run) else { return (Validity::Reject, None) };
+                self.heads_told(&[Some((said.height, said.head))])
+            }
+            (Topic::Commits, Ok(Gossiped::Commit(signed))) => self.commit_told(&signed),
+            _ => (Validity::Reject, None),
+        }
+    }
+
+    /// Moves on with the ledger, and forgets what is over.
+    fn advance(&mut self, ledger: &Ledger) {
+        self.next = ledger.height();
+        let present = |standing| !matches!(standing, Standing::Left | Standing::Banned);
+        let members = ledger.members().iter().filter(|member| present(member.standing));
+        self.members = members.map(|member| member.id).collect();
+        if let Some(view) = ledger.current() {
+            let seated = || view.seats().iter().map(|seat| seat.member).collect();
+            self.seats.entry(view.round()).or_insert_with(seated);
+        }
+        while self.seats.len() > ROUNDS {
+            self.seats.pop_first();
+        }
+        let first = self.seats.keys().next().copied().unwrap_or_default();
+        self.commits.retain(|(round, _), _| *round >= first);
+        self.heads = self.heads.split_off(&Height(self.next.0.saturating_sub(BEHIND)));
+    }
+
+    fn took(&mut self, record: &Record) -> (Vec<Finding>, bool) {
+        let heard = self.heads.contains_key(&record.height);
+        let mut found: Vec<Finding> = self.head(record.height, record.head()).into_iter().collect();
+        if let Body::Freeze(freeze) = &record.body {
+            let verified =
+                freeze.commits.iter().filter_map(|signed| Some((signed.verify(self.run).ok()?, signed)));
+            for (commit, signed) in verified.collect::<Vec<_>>() {
+                found.extend(self.commit(commit.author(), commit.into_inner(), signed).1);
+            }
+        }
+        (found, heard)
+    }
+
+    fn heads_told(&mut self, told: &[Option<(Height, Digest)>]) -> (Validity, Option<Finding>) {
+        let near = |height: &Height| {
+            height.0 + BEHIND >= self.next.0 && height.0 <= self.next.0.saturating_add(AHEAD)
+        };
+        if !told.iter().flatten().take(1).all(|(height, _)| height.0 < u64::MAX - BEHIND && near(height)) {
+            return (Validity::Ignore, None);
+        }
+        let found: Vec<Finding> =
+            told.iter().flatten().filter_map(|(height, head)| self.head(*height, *head)).collect();
+        (Validity::Accept, found.into_iter().next())
+    }
+
+    /// The first head of a height stays.
+    fn head(&mut self, height: Height, head: Digest) -> Option<Finding> {
+        let known = *self.heads.entry(height).or_insert(head);
+        (known != head).then_some(Finding::SplitView(SplitView { height, known, other: head }))
+    }
+
+    fn commit_told(&mut self, signed: &Signed<Commit>) -> (Validity, Option<Finding>) {
+        let author = signed.claimed_signer();
+        if !self.seats.values().any(|seated| seated.contains(&author)) {
+            return (Validity::Ignore, None);
+        }
+        let Ok(commit) = signed.verify(self.run) else { return (Validity::Reject, None) };
+        if !self.seats.get(&commit.round).is_some_and(|seated| seated.contains(&author)) {
+            return (Validity::Ignore, None);
+        }
+        self.commit(author, commit.into_inner(), signed)
+    }
+
+    /// Of each member in each round two are worth passing on: one, and one that contradicts it.
+    fn commit(
+        &mut self,
+        author: MemberId,
+        commit: Commit,
+        signed: &Signed<Commit>,
+    ) -> (Validity, Option<Finding>) {
+        let Some(said) = self.commits.get_mut(&(commit.round, author)) else {
+            let said = Said { signed: signed.clone(), proved: false, commit };
+            self.commits.insert((said.commit.round, author), said);
+            return (Validity::Accept, None);
+        };
+        if said.proved || said.commit == commit {
+            return (Validity::Ignore, None);
+        }
+        said.proved = true;
+        let pair = Equivocation { first: said.signed.clone(), second: signed.clone() };
+        (Validity::Accept, Some(Finding::Equivocation(Evidence::Equivocation(pair))))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::{List, encode};
+    use muster_core::ids::Slot;
+    use muster_core::manifest::Profile;
+    use muster_core::messages::gossip::Head;
+    use muster_core::messages::record::Freeze;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    const RUN: RunId = RunId(Digest([5; 32]));
+
+    fn steward() -> Identity {
+        Identity::from_secret(&[1; 32])
+    }
+
+    fn node() -> Identity {
+        Identity::from_secret(&[2; 32])
+    }
+
+    /// A member whose ledger has `next` records, with the node seated in rounds 4 and 5.
+    fn hearsay(next: u64) -> Hearsay {
+        let seated = BTreeSet::from([node().id()]);
+        Hearsay {
+            run: RUN,
+            steward: steward().id(),
+            next: Height(next),
+            members: seated.clone(),
+            heads: BTreeMap::new(),
+            seats: BTreeMap::from([(Round(4), seated.clone()), (Round(5), seated)]),
+            commits: BTreeMap::new(),
+        }
+    }
+
+    fn record(height: u64, previous: u8, what: u8) -> Record {
+        Record {
+            height: Height(height),
+            previous: Digest([previous; 32]),
+            body: Body::Close(Digest([what; 32])),
+        }
+    }
+
+    fn told(record: &Record) -> Vec<u8> {
+        encode(&Gossiped::Record(steward().sign(RUN, record)))
+    }
+
+    fn commit(round: u32, what: u8) -> Commit {
+        Commit {
+            round: Round(round),
+            head: Digest::default(),
+            state: Digest::default(),
+            slot: Slot(0),
+            seats: 1,
+            leaves: 1,
+            profile: Profile::Exact,
+            loss: 0,
+            root: Digest([what; 32]),
+        }
+    }
+
+    fn said(who: &Identity, round: u32, what: u8) -> Vec<u8> {
+        encode(&Gossiped::Commit(who.sign(RUN, &commit(round, what))))
+    }
+
+    fn split(known: &Record, other: &Record) -> Option<Finding> {
+        let (known, other) = (known.head(), other.head());
+        Some(Finding::SplitView(SplitView { height: Height(7), known, other }))
+    }
+
+    #[test]
+    fn another_record_of_a_height_splits_the_view() {
+        let (ours, theirs) = (record(7, 1, 1), record(7, 1, 2));
+        // Taken first, heard after.
+        let mut member = hearsay(8);
+        assert_eq!(member.took(&ours), (Vec::new(), false));
+        assert_eq!(member.hear(Topic::Records, &told(&ours)), (Validity::Accept, None));
+        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, split(&ours, &theirs)));
+        // Heard first, taken after.
+        let mut member = hearsay(7);
+        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, None));
+        assert_eq!(member.took(&theirs), (Vec::new(), true));
+        assert_eq!(member.took(&ours).0, Vec::from_iter(split(&theirs, &ours)));
+        // Both only heard.
+        let mut member = hearsay(0);
+        assert_eq!(member.hear(Topic::Records, &told(&theirs)), (Validity::Accept, None));
+        assert_eq!(member.hear(Topic::Records, &told(&ours)), (Validity::Accept, split(&theirs, &ours)));
+    }
+
+    #[test]
+    fn a_head_alone_and_the_head_that_a_later_record_names_count_too() {
+        let (ours, theirs) = (record(7, 1, 1), record(7, 1, 2));
+        let mut member = hearsay(8);
+        member.took(&ours);
+        let head = |of: &Record| {
+            encode(&Gossiped::Head(steward().sign(RUN, &Head { height: of.height, head: of.head() })))
+        };
+        assert_eq!(member.hear(Topic::Records, &head(&ours)), (Validity::Accept, None));
+        assert_eq!(member.hear(Topic::Records, &head(&theirs)), (Validity::Accept, split(&ours, &theirs)));
+        let next = |previous: &Record| Record { previous: previous.head(), ..record(8, 0, 3) };
+        let mut member = hearsay(8);
+        member.took(&ours);
+        assert_eq!(
+            member.hear(Topic::Records, &told(&next(&theirs))),
+            (Validity::Accept, split(&ours, &theirs))
+        );
+        let mut member = hearsay(8);
+        member.took(&ours);
+        assert_eq!(member.hear(Topic::Records, &told(&next(&ours))), (Validity::Accept, None));
+    }
+
+    #[test]
+    fn nobody_else_can_split_a_view() {
+        let (ours, theirs) = (record(7, 1, 1), record(7, 1, 2));
+        let mut member = hearsay(8);
+        member.took(&ours);
+        let forged = encode(&Gossiped::Record(node().sign(RUN, &theirs)));
+        let elsewhere = encode(&Gossiped::Record(steward().sign(RunId(Digest([6; 32])), &theirs)));
+        let mut damaged = told(&theirs);
+        *damaged.last_mut().unwrap() ^= 1;
+        let head =
+            encode(&Gossiped::Head(node().sign(RUN, &Head { height: Height(7), head: theirs.head() })));
+        for lie in
+            [forged, elsewhere, damaged, head, Vec::new(), vec![0xff; 100], told(&theirs)[..50].to_vec()]
+        {
+            assert_eq!(member.hear(Topic::Records, &lie), (Validity::Reject, None));
+        }
+        assert_eq!(member.hear(Topic::Commits, &told(&theirs)), (Validity::Reject, None));
+        assert_eq!(member.hear(Topic::Records, &said(&node(), 4, 1)), (Validity::Reject, None));
+    }
+
+    #[test]
+    fn far_away_is_of_no_use() {
+        let mut member = hearsay(1000);
+        for height in [0, 1000 - BEHIND - 1, 1000 + AHEAD + 1, u64::MAX - 1, u64::MAX] {
+            assert_eq!(member.hear(Topic::Records, &told(&record(height, 1, 1))), (Validity::Ignore, None));
+        }
+        for height in 1000 - BEHIND..=1000 + AHEAD {
+            let mut member = hearsay(1000);
+            assert_eq!(member.hear(Topic::Records, &told(&record(height, 1, 1))), (Validity::Accept, None));
+        }
+        assert!(member.heads.is_empty());
+    }
+
+    #[test]
+    fn two_commitments_of_one_round_are_evidence_once() {
+        let mut member = hearsay(8);
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, None));
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Ignore, None));
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 5, 2)), (Validity::Accept, None));
+        let (validity, found) = member.hear(Topic::Commits, &said(&node(), 4, 3));
+        assert_eq!(validity, Validity::Accept);
+        let Some(Finding::Equivocation(Evidence::Equivocation(pair))) = found else { panic!("no evidence") };
+        assert_eq!(*pair.first.verify(RUN).unwrap(), commit(4, 1));
+        assert_eq!(*pair.second.verify(RUN).unwrap(), commit(4, 3));
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 4)), (Validity::Ignore, None));
+    }
+
+    #[test]
+    fn a_freeze_with_another_commitment_than_was_gossiped_is_evidence() {
+        let freeze = |what| {
+            let commits = List::new(vec![node().sign(RUN, &commit(4, what))]).unwrap();
+            let body = Body::Freeze(Freeze { round: Round(4), state: Digest::default(), commits });
+            Record { body, ..record(7, 1, 1) }
+        };
+        let mut member = hearsay(8);
+        member.hear(Topic::Commits, &said(&node(), 4, 1));
+        assert!(member.took(&freeze(1)).0.is_empty());
+        let mut member = hearsay(8);
+        member.hear(Topic::Commits, &said(&node(), 4, 1));
+        assert!(matches!(member.took(&freeze(2)).0[..], [Finding::Equivocation(_)]));
+        let mut member = hearsay(8);
+        member.took(&freeze(2));
+        assert!(matches!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, Some(_))));
+    }
+
+    #[test]
+    fn only_the_seated_are_heard() {
+        let mut member = hearsay(8);
+        let stranger = Identity::from_secret(&[3; 32]);
+        assert_eq!(member.hear(Topic::Commits, &said(&stranger, 4, 1)), (Validity::Ignore, None));
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 3, 1)), (Validity::Ignore, None));
+        assert_eq!(member.hear(Topic::Commits, &said(&node(), 6, 1)), (Validity::Ignore, None));
+        let mut forged = said(&node(), 4, 1);
+        *forged.last_mut().unwrap() ^= 1;
+        assert_eq!(member.hear(Topic::Commits, &forged), (Validity::Reject, None));
+        assert!(member.commits.is_empty());
+        assert!(member.knows(&node().id()) && member.knows(&steward().id()) && !member.knows(&stranger.id()));
+    }
+}
