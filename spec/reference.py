@@ -81,7 +81,7 @@ def derive_key(context, data):
 # ---------------------------------------------------------------- hashing (encoding.md)
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators initial state exponents merkle-leaf merkle-node "
-           "merkle-root sketch coin select draw table results evidence invitation channel part file gossip").split()
+           "merkle-root sketch coin select draw table results evidence part file gossip").split()
 
 
 def le(number, size):

@@ -77,7 +77,7 @@ pub struct Machine {
     #[arg(long, default_value_t = 1, value_parser = threads)]
     pub threads: usize,
     /// Kernel path: avx512, avx2 or portable; the fastest if absent.
-    #[arg(long, value_parser = parse_path)]
+    #[arg(long, visible_alias = "kernel", value_parser = parse_path)]
     pub path: Option<Path>,
 }
 

@@ -64,10 +64,6 @@ domains! {
     RESULTS = "results",
     /// Name of a piece of evidence.
     EVIDENCE = "evidence",
-    /// Name of an invitation.
-    INVITATION = "invitation",
-    /// Certificate of a channel key.
-    CHANNEL = "channel",
     /// Digest of an aggregated part.
     PART = "part",
     /// Checksum of what one machine keeps on its disk.

@@ -52,5 +52,3 @@ pub const BOARD_NOTICES: usize = 8192;
 pub const PULL_NOTICES: usize = 256;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;
-/// Bytes of one signed record, body included.
-pub const RECORD_BYTES: usize = 1 << 20;
