@@ -30,7 +30,10 @@ fn dependencies(folder: &str) -> BTreeSet<String> {
     let text = fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
     let section = text.split("[dependencies]").nth(1).unwrap_or("");
     let section = section.split("\n[").next().unwrap_or("");
-    section.lines().filter_map(|line| Some(line.strip_prefix("muster-")?.split(['.', ' ', '=']).next()?.to_owned())).collect()
+    section
+        .lines()
+        .filter_map(|line| Some(line.strip_prefix("muster-")?.split(['.', ' ', '=']).next()?.to_owned()))
+        .collect()
 }
 
 #[test]
@@ -106,7 +109,11 @@ fn modules_of_core_import_only_lower_layers() {
             let group = used.split("};").next().unwrap_or("");
             for name in group.split(|c: char| !c.is_ascii_alphanumeric() && c != '_') {
                 let Some(other) = layer(name) else { continue };
-                assert!(other <= own || name == module, "{}: {module} must not import {name}", within.display());
+                assert!(
+                    other <= own || name == module,
+                    "{}: {module} must not import {name}",
+                    within.display()
+                );
             }
         }
     }
@@ -116,7 +123,17 @@ fn modules_of_core_import_only_lower_layers() {
 fn core_touches_nothing_outside_itself() {
     let mut files = Vec::new();
     rust_files(&root().join("protocol/core/src"), &mut files);
-    let banned = ["std::time", "std::net", "std::fs", "std::thread", "HashMap", "HashSet", "SystemTime", "getrandom", "std::env"];
+    let banned = [
+        "std::time",
+        "std::net",
+        "std::fs",
+        "std::thread",
+        "HashMap",
+        "HashSet",
+        "SystemTime",
+        "getrandom",
+        "std::env",
+    ];
     for file in files {
         let text = fs::read_to_string(&file).expect("a source file");
         let production = code(&text);

@@ -37,7 +37,11 @@ fn steps(sim: &Sim) -> Vec<(Ledger, Record)> {
 fn refused(ledger: &Ledger, signed: &Signed<Record>, what: &str) {
     let mut after = ledger.clone();
     after.apply(signed).expect_err(what);
-    assert_eq!((after.head(), after.height(), after.stage()), (ledger.head(), ledger.height(), ledger.stage()), "{what}");
+    assert_eq!(
+        (after.head(), after.height(), after.stage()),
+        (ledger.head(), ledger.height(), ledger.stage()),
+        "{what}"
+    );
     assert_eq!(after.derived_seats(), ledger.derived_seats(), "{what}");
 }
 
@@ -91,7 +95,9 @@ fn seats_follow_from_the_ledger() {
     let sim = honest_run();
     for (ledger, record) in steps(&sim) {
         let (seats, rebuild): (Vec<Seat>, Box<dyn Fn(Vec<Seat>) -> Body>) = match record.body {
-            Body::Begin(seats) => (seats.to_vec(), Box::new(|seats| Body::Begin(List::new(seats).expect("few")))),
+            Body::Begin(seats) => {
+                (seats.to_vec(), Box::new(|seats| Body::Begin(List::new(seats).expect("few"))))
+            }
             Body::Outcome(outcome) if !outcome.seats.is_empty() => (
                 outcome.seats.to_vec(),
                 Box::new(move |seats| {
@@ -148,7 +154,9 @@ fn inputs_are_frozen_contributions() {
     let sim = honest_run();
     for (ledger, record) in steps(&sim) {
         let Body::Inputs(Inputs { round, attempt, parts }) = record.body else { continue };
-        let with = |attempt, parts: Vec<Bitmap>| Body::Inputs(Inputs { round, attempt, parts: List::new(parts).expect("few") });
+        let with = |attempt, parts: Vec<Bitmap>| {
+            Body::Inputs(Inputs { round, attempt, parts: List::new(parts).expect("few") })
+        };
         let mut stranger = parts.to_vec();
         stranger[0].insert(Slot(200));
         refused_body(&ledger, with(attempt, stranger), "a slot without commitment");
@@ -181,10 +189,22 @@ fn results_are_by_their_aggregators_over_the_sealed_inputs() {
         let author = (10..14).map(|n| Identity::from_secret(&[n; 32]));
         let claimed = outcome.results[0].as_ref().expect("a result").claimed_signer();
         let author = author.into_iter().find(|id| id.id() == claimed).expect("a node");
-        refused_body(&ledger, forge(&author, &|result| result.inputs.insert(Slot(99))), "a result over other inputs");
-        refused_body(&ledger, forge(&author, &|result| result.round = Round(77)), "a result of another round");
+        refused_body(
+            &ledger,
+            forge(&author, &|result| result.inputs.insert(Slot(99))),
+            "a result over other inputs",
+        );
+        refused_body(
+            &ledger,
+            forge(&author, &|result| result.round = Round(77)),
+            "a result of another round",
+        );
         refused_body(&ledger, forge(&author, &|result| result.part = Part(1)), "a result of another part");
-        refused_body(&ledger, forge(&author, &|result| result.attempt = 1 - result.attempt), "another attempt's result");
+        refused_body(
+            &ledger,
+            forge(&author, &|result| result.attempt = 1 - result.attempt),
+            "another attempt's result",
+        );
         let mut skipped = outcome.clone();
         skipped.state.step += 1;
         refused_body(&ledger, Body::Outcome(skipped), "two updates at once");
@@ -206,9 +226,18 @@ fn parts_move_once_to_another_aggregator() {
         let moved = reassign.parts[0].clone();
         let view = ledger.current().expect("a round");
         let own = view.aggregator(moved.part).expect("an aggregator").0;
-        let with = |parts| Body::Reassign(Reassign { round: reassign.round, parts: List::new(parts).expect("few") });
-        refused_body(&ledger, with(vec![Reassigned { part: moved.part, aggregator: own }]), "back to the same");
-        refused_body(&ledger, with(vec![Reassigned { part: Part(99), aggregator: moved.aggregator }]), "no such part");
+        let with =
+            |parts| Body::Reassign(Reassign { round: reassign.round, parts: List::new(parts).expect("few") });
+        refused_body(
+            &ledger,
+            with(vec![Reassigned { part: moved.part, aggregator: own }]),
+            "back to the same",
+        );
+        refused_body(
+            &ledger,
+            with(vec![Reassigned { part: Part(99), aggregator: moved.aggregator }]),
+            "no such part",
+        );
         refused_body(&ledger, with(vec![moved.clone(), moved]), "a part twice");
         refused_body(&ledger, with(Vec::new()), "nothing moved");
     }

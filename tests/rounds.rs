@@ -8,7 +8,9 @@ use muster_core::messages::record::{Body, Outcome};
 const HOUR: u64 = 3_600_000;
 
 fn outcomes(sim: &Sim) -> Vec<Outcome> {
-    sim.records().filter_map(|record| if let Body::Outcome(outcome) = record.body { Some(outcome) } else { None }).collect()
+    sim.records()
+        .filter_map(|record| if let Body::Outcome(outcome) = record.body { Some(outcome) } else { None })
+        .collect()
 }
 
 fn finish(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Sim {
@@ -74,7 +76,11 @@ fn a_part_whose_aggregator_never_reduces_is_reassigned_once() {
     let moves = sim.records().filter(|record| matches!(record.body, Body::Reassign(_))).count();
     assert!(moves >= 1);
     for outcome in outcomes(&sim) {
-        assert!(outcome.results.iter().all(Option::is_some), "round {}: the second aggregator reduces", outcome.round);
+        assert!(
+            outcome.results.iter().all(Option::is_some),
+            "round {}: the second aggregator reduces",
+            outcome.round
+        );
     }
 }
 

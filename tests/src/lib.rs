@@ -1,4 +1,6 @@
 //! What the end-to-end tests share: the simulator, and real processes that are killed when dropped.
 
 pub mod manifests;
+pub mod oracle;
+pub mod processes;
 pub mod sim;

@@ -3,8 +3,8 @@
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule, Timers, Training,
-    VERSION,
+    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
+    Timers, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -43,7 +43,12 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             weight_decay: real(0.01),
             clip_norm: real(1.0),
         },
-        aggregation: Aggregation { rule: Rule::CenteredClip, radius: real(1.25), iterations: 5, cap_ppm: 200_000 },
+        aggregation: Aggregation {
+            rule: Rule::CenteredClip,
+            radius: real(1.25),
+            iterations: 5,
+            cap_ppm: 200_000,
+        },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2 },
         admission: Admission { start_nodes: nodes, start_verifiers: 0, most_members: 256 },
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },

@@ -110,7 +110,8 @@ impl Sim {
         self.drain();
         for number in 0..self.peers.len() {
             let run = self.run_id();
-            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number as u8; 16] };
+            let invitation =
+                Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number as u8; 16] };
             let enrol = Enrol {
                 invitation: organiser.sign(run, &invitation),
                 addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
@@ -274,7 +275,9 @@ impl Sim {
                 self.after(5, 40, Event::Echo(signed));
             }
             Duty::Deliver { round, attempt, parts } if peer.behaviour != Behaviour::Withholds => {
-                let receipts = parts.iter().filter_map(|(part, aggregator)| self.receipt(round, *part, attempt, me, aggregator));
+                let receipts = parts
+                    .iter()
+                    .filter_map(|(part, aggregator)| self.receipt(round, *part, attempt, me, aggregator));
                 let receipts = List::new(receipts.collect()).expect("bounded by parts");
                 let signed = self.peers[number].identity.sign(run, &Delivered { round, attempt, receipts });
                 self.after(20, 100, Event::Delivered(signed));
@@ -288,7 +291,14 @@ impl Sim {
         }
     }
 
-    fn receipt(&self, round: Round, part: Part, attempt: u8, sender: MemberId, aggregator: &MemberId) -> Option<Signed<Receipt>> {
+    fn receipt(
+        &self,
+        round: Round,
+        part: Part,
+        attempt: u8,
+        sender: MemberId,
+        aggregator: &MemberId,
+    ) -> Option<Signed<Receipt>> {
         let taker = self.peers.iter().find(|peer| peer.identity.id() == *aggregator && peer.alive)?;
         let receipt = Receipt { round, part, attempt, sender, root: surrogate(round, &sender) };
         Some(taker.identity.sign(self.run_id(), &receipt))
@@ -305,5 +315,12 @@ fn part_digest(round: Round, part: Part, inputs: &Bitmap) -> Digest {
 
 fn surrogate_state(step: u32) -> StateRoots {
     let digest = Hasher::new(Domain::STATE).value(&step).finish();
-    StateRoots { step, beta_powers: [0; 2], exponents: digest, parameters: digest, first: digest, second: digest }
+    StateRoots {
+        step,
+        beta_powers: [0; 2],
+        exponents: digest,
+        parameters: digest,
+        first: digest,
+        second: digest,
+    }
 }

@@ -66,9 +66,10 @@ impl From<FollowError> for Failure {
         match error {
             FollowError::Steward(error) => error.into(),
             FollowError::Store(error) => error.into(),
-            FollowError::Misconduct(_) | FollowError::Diverged { .. } | FollowError::Genesis => {
-                Self::Negative(error.to_string())
-            }
+            FollowError::Misconduct(_)
+            | FollowError::Diverged { .. }
+            | FollowError::SplitView(_)
+            | FollowError::Genesis => Self::Negative(error.to_string()),
         }
     }
 }

@@ -5,13 +5,14 @@ mod commit;
 mod prepare;
 
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Return, Role};
-use muster_core::messages::record::Body;
+use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::Echo;
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Duties, Duty};
@@ -36,6 +37,9 @@ use super::server::Shared;
 use super::{End, JoinError, Options};
 use crate::progress::Progress;
 
+/// How long a convict still serves after its last round.
+const LINGER: Duration = Duration::from_secs(10);
+
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///
 /// # Errors
@@ -56,6 +60,20 @@ pub async fn join_as(options: Options, labour: Arc<dyn Labour>) -> Result<End, J
     end
 }
 
+/// The rest of a convict's membership.
+struct Dismissal {
+    ban: Ban,
+    /// Since when it has no seat any more.
+    served: Option<Instant>,
+}
+
+impl Dismissal {
+    fn verdict(&self) -> JoinError {
+        let Ban { round, finding, accuser, .. } = self.ban;
+        JoinError::Banned { round, finding: finding.words(), accuser }
+    }
+}
+
 struct Session {
     options: Options,
     labour: Arc<dyn Labour>,
@@ -73,6 +91,7 @@ struct Session {
     progress: Progress,
     endpoint: Endpoint,
     leaves: u64,
+    dismissal: Option<Dismissal>,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
 }
@@ -135,6 +154,7 @@ impl Session {
             progress,
             endpoint,
             leaves,
+            dismissal: None,
             _server: server,
         })
     }
@@ -216,7 +236,21 @@ impl Session {
             }
             self.come_back().await;
             self.work();
+            self.leave_if_dismissed()?;
         }
+    }
+
+    /// Ends the membership of a convict once the round in which it still has a seat is over, and its contributions
+    /// could be fetched: others need what it holds.
+    fn leave_if_dismissed(&mut self) -> Result<(), JoinError> {
+        let ledger = self.follower.ledger();
+        let Some(dismissal) = &mut self.dismissal else { return Ok(()) };
+        if ledger.next_round() >= dismissal.ban.effective
+            && dismissal.served.get_or_insert_with(Instant::now).elapsed() >= LINGER
+        {
+            return Err(dismissal.verdict());
+        }
+        Ok(())
     }
 
     /// Whether no round is under way that this member has a part in.
@@ -239,12 +273,13 @@ impl Session {
             Event::Notice(notice) => self.notice(*notice),
             Event::Sealed(record) => match &record.body {
                 Body::Ban(ban) if ban.culprit == self.me() => {
-                    let (round, finding, accuser) = (ban.round, ban.finding.words(), ban.accuser);
-                    return Err(JoinError::Banned { round, finding, accuser });
+                    self.progress.line("banned: serving what this member still holds, then leaving");
+                    self.dismissal = Some(Dismissal { ban: ban.clone(), served: None });
                 }
                 Body::Leave(leave) if leave.claimed_signer() == self.me() => return Ok(Some(End::Left)),
                 Body::Close(_) => {
                     self.progress.finish();
+                    self.dismissal.as_ref().map_or(Ok(()), |dismissal| Err(dismissal.verdict()))?;
                     return Ok(Some(End::Closed { leaves: self.leaves }));
                 }
                 _ => {}

@@ -13,11 +13,16 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
     BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery,
 };
-use muster_core::sign::{Signed, Verified};
+use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::{State, StateRoots, reals};
+use muster_net::error::NetError;
+use muster_net::swarm::Settings;
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
+use tokio::sync::mpsc;
 
+use crate::gossip::Gossiping;
+use crate::hearsay::{Finding, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
 use crate::results::Results;
@@ -27,6 +32,11 @@ use crate::stopwatch::Phase;
 const POLL: Duration = Duration::from_secs(30);
 /// How long an unreachable steward is tried again before the follower gives up.
 const STEWARD_AWAY: Duration = Duration::from_secs(300);
+/// How long it is away before others are asked where it went, and how long they may take.
+const MOVED: Duration = Duration::from_secs(2);
+const ASKING: Duration = Duration::from_secs(5);
+/// Note of the peers met, to begin with another time.
+const MET: &str = "gossip-met";
 
 /// Something that happened.
 #[derive(Debug)]
@@ -46,6 +56,8 @@ pub enum FollowError {
     Steward(PeerError),
     /// The steward sealed something that breaks a rule: members halt.
     Misconduct(Reject),
+    /// The steward shows others another ledger: members halt.
+    SplitView(SplitView),
     /// The sealed root is not the one that the sealed results give.
     Diverged {
         /// Of which round.
@@ -68,6 +80,7 @@ impl fmt::Display for FollowError {
             Self::Misconduct(reject) => {
                 write!(f, "the steward sealed a record that breaks a rule, halting: {reject}")
             }
+            Self::SplitView(split) => write!(f, "{split}; halting"),
             Self::Diverged { round, computed, sealed } => {
                 write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
             }
@@ -96,6 +109,8 @@ pub struct Follower {
     board: u64,
     notice: u64,
     pending: VecDeque<(Round, StateRoots)>,
+    gossip: Option<Arc<Gossiping>>,
+    findings: Option<mpsc::Receiver<Finding>>,
 }
 
 impl Follower {
@@ -122,6 +137,8 @@ impl Follower {
             board: 0,
             notice: 0,
             pending: VecDeque::new(),
+            gossip: None,
+            findings: None,
         };
         if let Some(journal) = &journal {
             loop {
@@ -136,6 +153,26 @@ impl Follower {
         }
         follower.journal = journal;
         Ok(follower)
+    }
+
+    /// Joins the run's swarm, beginning with the peers met the last time and those that the steward's contact names.
+    /// Following works without.
+    ///
+    /// # Errors
+    /// As [`Gossiping::start`].
+    pub fn join_swarm(&mut self, identity: &Identity, mut settings: Settings) -> Result<(), NetError> {
+        let met =
+            self.journal.as_ref().and_then(|journal| journal.note(MET).ok().flatten()).unwrap_or_default();
+        let met = String::from_utf8_lossy(&met);
+        settings.bootstrap.extend(met.lines().map(str::to_owned).chain(self.steward.swarm_addresses()));
+        let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings)?;
+        (self.gossip, self.findings) = (Some(Arc::new(gossip)), Some(findings));
+        Ok(())
+    }
+
+    /// The swarm, if it was joined.
+    pub fn gossip(&self) -> Option<&Arc<Gossiping>> {
+        self.gossip.as_ref()
     }
 
     /// The ledger so far.
@@ -188,6 +225,7 @@ impl Follower {
             if let Some(journal) = &self.journal {
                 journal.append(record.height, signed).map_err(FollowError::Store)?;
             }
+            self.spread(signed, &record)?;
             events.push(Event::Sealed(Box::new(record)));
         }
         for notice in news.notices.into_inner() {
@@ -208,7 +246,14 @@ impl Follower {
                 board: self.board,
                 notice: self.notice,
             });
-            let error = match self.peers.poll(&self.steward, &request, POLL).await {
+            let answer = tokio::select! {
+                answer = self.peers.poll(&self.steward, &request, POLL) => answer,
+                finding = heard(&mut self.findings) => {
+                    self.act(finding)?;
+                    continue;
+                }
+            };
+            let error = match answer {
                 Ok(Response::News(news)) => {
                     self.board = news.board;
                     self.notice = news.first_notice.saturating_add(news.notices.len() as u64);
@@ -224,7 +269,46 @@ impl Follower {
             let pause = Duration::from_millis(300).max(away / 4).min(Duration::from_secs(5));
             tokio::time::sleep(pause).await;
             away += pause;
+            if away >= MOVED {
+                self.look_for_steward().await;
+            }
         }
+    }
+
+    /// Asks the swarm where the steward can be dialled now.
+    async fn look_for_steward(&mut self) {
+        let Some(gossip) = &self.gossip else { return };
+        let Some(addresses) = gossip.find(self.steward.member, ASKING).await else { return };
+        if !addresses.is_empty() && addresses != self.steward.addresses {
+            tracing::info!("the steward is now at {}", addresses.join(", "));
+            self.steward.addresses = addresses;
+        }
+    }
+
+    /// Spreads a record that the ledger has taken, and compares it with what was heard.
+    fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
+        let Some(gossip) = &self.gossip else { return Ok(()) };
+        let met = gossip.met().join("\n");
+        if let (Body::Outcome(_), Some(journal), false) = (&record.body, &self.journal, met.is_empty()) {
+            journal.put_note(MET, met.as_bytes()).map_err(FollowError::Store)?;
+        }
+        gossip.sealed(&self.ledger, signed, record).into_iter().try_for_each(|finding| self.act(finding))
+    }
+
+    /// Halts on a steward that shows two ledgers; accuses a member that committed twice.
+    fn act(&self, finding: Finding) -> Result<(), FollowError> {
+        let evidence = match finding {
+            Finding::SplitView(split) => return Err(FollowError::SplitView(split)),
+            Finding::Equivocation(evidence) => evidence,
+        };
+        tracing::warn!("a member committed twice in one round; telling the steward");
+        let (peers, steward) = (self.peers.clone(), self.steward.clone());
+        tokio::spawn(async move {
+            if let Err(error) = peers.ask(&steward, &Request::Accuse(evidence)).await {
+                tracing::warn!("the steward did not take the accusation: {error}");
+            }
+        });
+        Ok(())
     }
 
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, FollowError> {
@@ -394,6 +478,16 @@ impl Follower {
             second,
         })
     }
+}
+
+/// The next finding; waits for ever when there will be none.
+async fn heard(findings: &mut Option<mpsc::Receiver<Finding>>) -> Finding {
+    if let Some(receiver) = findings {
+        if let Some(finding) = receiver.recv().await {
+            return finding;
+        }
+    }
+    std::future::pending().await
 }
 
 struct Wanted {

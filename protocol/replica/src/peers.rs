@@ -26,8 +26,15 @@ const CONNECTIONS: usize = 512;
 pub struct Contact {
     /// Whom to expect.
     pub member: MemberId,
-    /// Where.
+    /// Where, as `host:port`, or as the multiaddress of its swarm.
     pub addresses: Vec<String>,
+}
+
+impl Contact {
+    /// Where its swarm is: addresses that are multiaddresses. Channels are dialled at all others.
+    pub fn swarm_addresses(&self) -> impl Iterator<Item = String> + '_ {
+        self.addresses.iter().filter(|address| address.starts_with('/')).cloned()
+    }
 }
 
 /// Where the ledger says that a member can be dialled.
@@ -220,7 +227,7 @@ async fn call(
 ) -> Result<Response, PeerError> {
     let bytes = encode(request);
     let mut last = PeerError::Unreachable;
-    for address in &contact.addresses {
+    for address in contact.addresses.iter().filter(|address| !address.starts_with('/')) {
         match pool.call(address, contact.member, &bytes, patience).await {
             Ok(answer) => {
                 return match decode(&answer)? {

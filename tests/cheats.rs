@@ -1,0 +1,121 @@
+//! Cheats as real processes: caught, expelled, and the archive still replays; a changed archive does not.
+
+use std::fs;
+
+use e2e::processes::{Programs, Run, copy_folder};
+
+const PROGRAMS: Programs = Programs {
+    muster: env!("CARGO_BIN_EXE_e2e-muster"),
+    verifier: env!("CARGO_BIN_EXE_e2e-muster-verifier"),
+};
+
+const SETTINGS: &str = r#"
+name = "cheats"
+[model]
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 24
+sequence = 32
+initial_scale = 0.1
+[training]
+rounds = 40
+leaves = 6
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = 1.0
+leaves = 2
+coin_lead = 6
+final_rounds = 2
+[admission]
+start_nodes = 3
+start_verifiers = 0
+[retention]
+contributions = 32
+states = 16
+"#;
+
+#[test]
+fn cheats_that_counted_are_banned_and_the_archive_replays_to_the_bit() {
+    let run = Run::new(PROGRAMS, SETTINGS);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut cheat = run.attack("cheat", "flip", 2, &nodes);
+    // The verifier comes when the cheating has begun, and its coins count coin_lead rounds later.
+    run.wait_round(2);
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0);
+    assert_eq!(watch.wait(), 0, "{}", watch.log());
+    assert_eq!(steward.wait(), 0);
+    let bans = run.events("ban");
+    assert_eq!(bans.len(), 1, "{bans:?}");
+    let root = run.root();
+    assert_eq!(run.result("first")["final_state_root"], root.as_str());
+    assert_eq!(run.result("second")["final_state_root"], root.as_str());
+
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    let exhibits = fs::read_dir(run.path("run/exhibits")).expect("exhibits").count();
+    assert!(exhibits >= 3, "the cheat counted in {exhibits} rounds");
+    for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
+        let path = evidence.expect("an entry").path();
+        let (code, output) = run.verifier(&["check", &path.to_string_lossy()]);
+        assert_eq!(code, 0, "{output}");
+        assert!(output.contains("guilty"), "{output}");
+    }
+    damage(&run);
+}
+
+/// One changed bit, in each kind of file and all over the ledger, and the replay refuses.
+fn damage(run: &Run) {
+    let copy = run.path("copy");
+    copy_folder(&run.path("run"), &copy);
+    let refused = |file: &std::path::Path, place: usize| {
+        let good = fs::read(file).expect("a file");
+        let mut bad = good.clone();
+        bad[place] ^= 1 << (place % 8);
+        fs::write(file, &bad).expect("a file");
+        let (code, output) = run.verifier(&["replay", &copy.to_string_lossy()]);
+        assert_ne!(code, 0, "{} byte {place}: {output}", file.display());
+        assert!(!output.contains("panicked"), "{output}");
+        fs::write(file, good).expect("a file");
+    };
+    let ledger = copy.join("ledger.bin");
+    let bytes = fs::read(&ledger).expect("a ledger");
+    // A place in the body of each record, then everywhere.
+    let mut at = 0;
+    let mut record = 0;
+    while at + 4 <= bytes.len() {
+        let length = u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four")) as usize;
+        if record % 9 == 0 {
+            refused(&ledger, at + 4 + length - 1);
+        }
+        record += 1;
+        at += 4 + length;
+    }
+    for share in 1..8 {
+        refused(&ledger, bytes.len() * share / 8);
+    }
+    let train = copy.join("data/train.bin");
+    refused(&train, 12_345);
+    refused(&copy.join("manifest.bin"), 40);
+    for folder in ["exhibits", "evidence"] {
+        let first = fs::read_dir(copy.join(folder))
+            .expect("a folder")
+            .next()
+            .expect("an entry")
+            .expect("an entry")
+            .path();
+        let length = fs::metadata(&first).expect("a file").len() as usize;
+        refused(&first, length / 2);
+    }
+    let (code, output) = run.verifier(&["replay", &copy.to_string_lossy()]);
+    assert_eq!(code, 0, "the copy is whole again: {output}");
+}

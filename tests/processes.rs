@@ -1,0 +1,181 @@
+//! Honest runs as real processes: by hand, through crashes, on different kernels.
+
+use e2e::oracle;
+use e2e::processes::{Programs, Run, wait_for};
+
+const PROGRAMS: Programs = Programs {
+    muster: env!("CARGO_BIN_EXE_e2e-muster"),
+    verifier: env!("CARGO_BIN_EXE_e2e-muster-verifier"),
+};
+
+fn settings(rounds: u32, nodes: u32, verifiers: u32) -> String {
+    format!(
+        r#"
+name = "test"
+[model]
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 24
+sequence = 32
+initial_scale = 0.1
+[training]
+rounds = {rounds}
+leaves = 6
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = 0.5
+leaves = 1
+coin_lead = 2
+final_rounds = 2
+[admission]
+start_nodes = {nodes}
+start_verifiers = {verifiers}
+[retention]
+contributions = 16
+states = 16
+"#
+    )
+}
+
+/// What must hold at the end of every honest run.
+fn check_end(run: &Run, members: &[&str]) {
+    let root = run.root();
+    for member in members {
+        assert_eq!(run.result(member)["final_state_root"], root.as_str(), "{member}");
+    }
+    assert!(run.events("ban").is_empty());
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(&root) || output.contains(&root[..16]), "{output}");
+}
+
+#[test]
+fn by_hand_it_trains_what_one_process_trains() {
+    let run = Run::new(PROGRAMS, &settings(12, 2, 1));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0);
+    assert_eq!(watch.wait(), 0);
+    assert_eq!(steward.wait(), 0);
+    check_end(&run, &["first", "second"]);
+    assert!(watch.log().contains("audits passed"), "{}", watch.log());
+    assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
+    let losses: Vec<f64> = run.events("round").iter().filter_map(|event| event["loss"].as_f64()).collect();
+    assert_eq!(losses.len(), 12);
+    assert!(losses[11] < losses[0], "{losses:?}");
+}
+
+#[test]
+fn a_killed_node_comes_back_to_the_same_root() {
+    let run = Run::new(PROGRAMS, &settings(60, 3, 0));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut third = run.join("third", &nodes, &[]);
+    run.wait_round(3);
+    third.kill();
+    let killed_at = run.events("round").len() as u64;
+    run.wait_round(killed_at + 3);
+    let mut third = run.join("third", &nodes, &[]);
+    assert_eq!(third.wait(), 0, "{}", third.log());
+    assert_eq!(first.wait(), 0);
+    assert_eq!(second.wait(), 0);
+    assert_eq!(steward.wait(), 0);
+    check_end(&run, &["first", "second", "third"]);
+}
+
+#[test]
+fn a_killed_steward_goes_on_without_a_fork() {
+    let run = Run::new(PROGRAMS, &settings(40, 2, 0));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    for round in [4, 11, 18] {
+        run.wait_round(round);
+        steward.kill();
+        steward = run.host();
+    }
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0);
+    assert_eq!(steward.wait(), 0);
+    check_end(&run, &["first", "second"]);
+}
+
+#[test]
+fn different_kernels_reach_the_same_root() {
+    let run = Run::new(PROGRAMS, &settings(8, 2, 0));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut fast = run.join("fast", &nodes, &[]);
+    let mut plain = run.join("plain", &nodes, &["--kernel", "portable", "--threads", "2"]);
+    assert_eq!(fast.wait(), 0, "{}", fast.log());
+    assert_eq!(plain.wait(), 0, "{}", plain.log());
+    assert_eq!(steward.wait(), 0);
+    check_end(&run, &["fast", "plain"]);
+}
+
+#[test]
+fn a_wrong_hand_gets_a_sentence_and_nothing_is_damaged() {
+    let run = Run::new(PROGRAMS, &settings(4, 1, 0));
+    let path = |name: &str| run.path(name).to_string_lossy().into_owned();
+    let refuse = |arguments: &[&str], code: i32, words: &str| {
+        let (got, output) = run.muster(arguments);
+        assert_eq!(got, code, "{arguments:?}: {output}");
+        assert!(output.contains(words), "{arguments:?}: {output}");
+        assert!(!output.contains("panicked"), "{arguments:?}: {output}");
+    };
+    refuse(
+        &["run", "new", "--config", &path("run.toml"), "--data", &path("nothing"), "--out", &path("x")],
+        3,
+        "nothing",
+    );
+    refuse(
+        &["run", "new", "--config", &path("run.toml"), "--data", &path("corpus"), "--out", &path("run")],
+        3,
+        "run",
+    );
+    refuse(&["data", "pack", "--text", &path("absent"), "--out", &path("y")], 3, "absent");
+    refuse(&["host", &path("corpus")], 3, "corpus");
+    std::fs::write(run.path("bad.toml"), "[model]\nheads = 3\n").expect("a file");
+    refuse(
+        &["run", "new", "--config", &path("bad.toml"), "--data", &path("corpus"), "--out", &path("x")],
+        2,
+        "heads",
+    );
+    std::fs::write(run.path("odd.toml"), "[model]\nhats = 3\n").expect("a file");
+    refuse(
+        &["run", "new", "--config", &path("odd.toml"), "--data", &path("corpus"), "--out", &path("x")],
+        2,
+        "hats",
+    );
+    refuse(&["join", "muster1:zz", "--data-dir", &path("n")], 2, "invitation");
+
+    let mut steward = run.host();
+    refuse(&["host", &path("run"), "--listen", "127.0.0.1:0"], 3, "run");
+    let taken = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
+    let address = taken.local_addr().expect("an address").to_string();
+    let once = run.invite("node", 1);
+    refuse(&["join", &once, "--data-dir", &path("busy"), "--listen", &address], 3, &address);
+    let expired = {
+        let output = run.good(&["invite", &path("run"), "--role", "node", "--expires", "1s"]);
+        output.trim().to_owned()
+    };
+    std::thread::sleep(std::time::Duration::from_millis(2100));
+    refuse(&["join", &expired, "--data-dir", &path("late"), "--listen", "127.0.0.1:0"], 1, "expire");
+    let mut first = run.join("first", &once, &[]);
+    wait_for("the first admission", || run.events("admit").len() == 1);
+    refuse(&["join", &once, "--data-dir", &path("second"), "--listen", "127.0.0.1:0"], 1, "used up");
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(steward.wait(), 0);
+    check_end(&run, &["first"]);
+}

@@ -1,0 +1,268 @@
+//! Runs as real processes: they are killed when dropped, and their logs are shown when a test fails.
+
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
+
+use tempfile::TempDir;
+
+/// Longest wait for anything.
+const PATIENCE: Duration = Duration::from_secs(180);
+/// Pause between two looks at a log or a process.
+const LOOK: Duration = Duration::from_millis(20);
+
+/// Process tests take turns: the machine has few cores.
+static TURN: Mutex<()> = Mutex::new(());
+
+/// The programs under test.
+#[derive(Clone, Copy)]
+pub struct Programs {
+    /// `muster`.
+    pub muster: &'static str,
+    /// `muster-verifier`.
+    pub verifier: &'static str,
+}
+
+/// A process of a run.
+pub struct Process {
+    name: String,
+    child: Child,
+    log: PathBuf,
+}
+
+impl Process {
+    /// Ends it as the kernel would on a power cut.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
+    /// Waits for its end and gives the exit code.
+    pub fn wait(&mut self) -> i32 {
+        let begun = Instant::now();
+        loop {
+            if let Some(status) = self.child.try_wait().expect("a child of this process") {
+                return status.code().unwrap_or(-1);
+            }
+            assert!(begun.elapsed() < PATIENCE, "{} does not end", self.name);
+            std::thread::sleep(LOOK);
+        }
+    }
+
+    /// What it has printed.
+    pub fn log(&self) -> String {
+        fs::read_to_string(&self.log).unwrap_or_default()
+    }
+}
+
+impl Drop for Process {
+    fn drop(&mut self) {
+        self.kill();
+        if std::thread::panicking() {
+            let log = self.log();
+            let tail: Vec<&str> = log.lines().rev().take(25).collect();
+            eprintln!("---- {}", self.name);
+            tail.iter().rev().for_each(|line| eprintln!("{line}"));
+        }
+    }
+}
+
+/// A run folder in a temporary directory, made by the product's own commands.
+pub struct Run {
+    programs: Programs,
+    home: TempDir,
+    _turn: MutexGuard<'static, ()>,
+}
+
+impl Run {
+    /// Packs a text and makes a run of these settings.
+    pub fn new(programs: Programs, settings: &str) -> Self {
+        let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let run = Self { programs, home, _turn: turn };
+        fs::create_dir(run.path("text")).expect("a folder");
+        fs::write(run.path("text/a.txt"), text(1, 40_000)).expect("a file");
+        fs::write(run.path("text/b.txt"), text(2, 8_000)).expect("a file");
+        fs::write(run.path("run.toml"), settings).expect("a file");
+        run.good(&["data", "pack", "--text", &run.at("text"), "--out", &run.at("corpus")]);
+        run.good(&[
+            "run",
+            "new",
+            "--config",
+            &run.at("run.toml"),
+            "--data",
+            &run.at("corpus"),
+            "--out",
+            &run.at("run"),
+        ]);
+        run
+    }
+
+    /// A path within the temporary directory.
+    pub fn path(&self, name: &str) -> PathBuf {
+        self.home.path().join(name)
+    }
+
+    fn at(&self, name: &str) -> String {
+        self.path(name).to_string_lossy().into_owned()
+    }
+
+    /// Runs `muster` to its end: exit code and what it printed on both outputs.
+    pub fn muster(&self, arguments: &[&str]) -> (i32, String) {
+        finish(self.programs.muster, arguments)
+    }
+
+    /// Runs `muster-verifier` to its end.
+    pub fn verifier(&self, arguments: &[&str]) -> (i32, String) {
+        finish(self.programs.verifier, arguments)
+    }
+
+    /// Runs `muster`, which must succeed, and gives its output.
+    pub fn good(&self, arguments: &[&str]) -> String {
+        let (code, output) = self.muster(arguments);
+        assert_eq!(code, 0, "muster {arguments:?}: {output}");
+        output
+    }
+
+    /// Starts the steward and waits until it can be dialled.
+    pub fn host(&self) -> Process {
+        let steward = self.spawn(
+            "steward",
+            self.programs.muster,
+            &["host", &self.at("run"), "--listen", "127.0.0.1:0"],
+        );
+        wait_for("the steward to listen", || self.path("run/address").exists());
+        steward
+    }
+
+    /// An invitation line.
+    pub fn invite(&self, role: &str, uses: u32) -> String {
+        let (code, line) = {
+            let output = Command::new(self.programs.muster)
+                .args(["invite", &self.at("run"), "--role", role, "--uses", &uses.to_string()])
+                .output()
+                .expect("a program");
+            (output.status.code(), String::from_utf8_lossy(&output.stdout).trim().to_owned())
+        };
+        assert_eq!(code, Some(0), "{line}");
+        line
+    }
+
+    /// Starts a node with a data directory of this name.
+    pub fn join(&self, name: &str, invitation: &str, more: &[&str]) -> Process {
+        let directory = self.at(name);
+        let mut arguments = vec!["join", invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"];
+        arguments.extend(more);
+        self.spawn(name, self.programs.muster, &arguments)
+    }
+
+    /// Starts an attacker of the rehearsal.
+    pub fn attack(&self, name: &str, attack: &str, from: u32, invitation: &str) -> Process {
+        let directory = self.at(name);
+        let from = from.to_string();
+        self.spawn(
+            name,
+            self.programs.muster,
+            &["demo-role", "attacker", attack, &from, invitation, &directory],
+        )
+    }
+
+    /// Enrols a verifier and starts its watch.
+    pub fn watch(&self, name: &str, invitation: &str) -> Process {
+        let directory = self.at(name);
+        let (code, output) = self.verifier(&["enroll", invitation, "--data-dir", &directory]);
+        assert_eq!(code, 0, "{output}");
+        self.spawn(name, self.programs.verifier, &["watch", &directory])
+    }
+
+    /// Starts a program with its output in a log.
+    pub fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
+        let log = self.path(&format!("{name}.log"));
+        let file = File::options().append(true).create(true).open(&log).expect("a log");
+        let child = Command::new(program)
+            .args(arguments)
+            .stdin(Stdio::null())
+            .stdout(file.try_clone().expect("a log"))
+            .stderr(file)
+            .spawn()
+            .expect("a program");
+        Process { name: name.to_owned(), child, log }
+    }
+
+    /// Events of the steward's log of one kind.
+    pub fn events(&self, kind: &str) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(self.path("run/log.jsonl")).unwrap_or_default();
+        let events = text.lines().filter_map(|line| serde_json::from_str::<serde_json::Value>(line).ok());
+        events.filter(|event| event["event"] == kind).collect()
+    }
+
+    /// Waits until this round's outcome is sealed.
+    pub fn wait_round(&self, round: u64) {
+        wait_for(&format!("round {round}"), || {
+            self.events("round").iter().any(|event| event["round"].as_u64() >= Some(round))
+        });
+    }
+
+    /// A member's `result.json`.
+    pub fn result(&self, name: &str) -> serde_json::Value {
+        let text =
+            fs::read_to_string(self.path(name).join("result.json")).expect("a finished member's result");
+        serde_json::from_str(&text).expect("JSON")
+    }
+
+    /// The last sealed root.
+    pub fn root(&self) -> String {
+        self.events("close").last().expect("a closed run")["root"].as_str().expect("text").to_owned()
+    }
+
+    /// Replays the archive: exit code and output.
+    pub fn replay(&self) -> (i32, String) {
+        self.verifier(&["replay", &self.at("run")])
+    }
+}
+
+/// Waits for a condition.
+pub fn wait_for(what: &str, mut holds: impl FnMut() -> bool) {
+    let begun = Instant::now();
+    while !holds() {
+        assert!(begun.elapsed() < PATIENCE, "waited in vain for {what}");
+        std::thread::sleep(LOOK);
+    }
+}
+
+fn finish(program: &str, arguments: &[&str]) -> (i32, String) {
+    let output = Command::new(program).args(arguments).stdin(Stdio::null()).output().expect("a program");
+    let text = [output.stdout, output.stderr].concat();
+    (output.status.code().unwrap_or(-1), String::from_utf8_lossy(&text).into_owned())
+}
+
+/// Words of a small grammar, so that there is something to learn.
+fn text(seed: u64, bytes: usize) -> String {
+    let words = [
+        "let ", "mut ", "state", " = ", "round", "(", ")", ";\n", "if ", "else ", "{\n", "}\n", "leaf",
+        ".sum", "42",
+    ];
+    let mut state = seed;
+    let mut text = String::new();
+    while text.len() < bytes {
+        state = state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        text.push_str(words[(state >> 33) as usize % words.len()]);
+    }
+    text
+}
+
+/// Copies a folder, so that a test may damage the copy.
+pub fn copy_folder(from: &Path, to: &Path) {
+    fs::create_dir_all(to).expect("a folder");
+    for entry in fs::read_dir(from).expect("a folder") {
+        let path = entry.expect("an entry").path();
+        let target = to.join(path.file_name().expect("a name"));
+        if path.is_dir() {
+            copy_folder(&path, &target);
+        } else {
+            fs::copy(&path, &target).expect("a copy");
+        }
+    }
+}
