@@ -8,6 +8,7 @@ mod own;
 mod report;
 mod server;
 mod session;
+mod tell;
 
 use std::fmt;
 use std::path::PathBuf;
@@ -82,7 +83,10 @@ impl JoinError {
         match self {
             Self::Banned { .. } | Self::Refused(_) => 1,
             Self::Follow(
-                FollowError::Misconduct(_) | FollowError::Diverged { .. } | FollowError::Genesis,
+                FollowError::Misconduct(_)
+                | FollowError::Diverged { .. }
+                | FollowError::SplitView(_)
+                | FollowError::Genesis,
             ) => 1,
             Self::Environment(_) | Self::Store(_) | Self::Follow(FollowError::Store(_)) => 3,
             Self::Follow(FollowError::Steward(PeerError::Refused(_))) => 1,

@@ -5,30 +5,26 @@
 //! again, says the same, and goes on. What it must not do twice, showing a coin for two things, the journal prevents.
 
 mod case;
+mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::Judgement;
-use muster_core::coins::{Coin, draw, selects};
-use muster_core::hash::{Domain, Hasher};
+use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{
-    AuditRequest, Evidence, Finding, FindingKind, Results, ResultsSeal, TableOpening, TableSeal, Total,
-    Transcript, Verdict, results_seal,
-};
+use muster_core::messages::audit::{AuditRequest, Evidence, Results};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::{Identity, Signed};
-use muster_core::sketch;
 use muster_replica::Event;
 use muster_store::error::StoreError;
 use tracing::{debug, info, warn};
 
 pub use case::Subject;
-use case::{Case, Doubt, Drawn, Opened, Phase, Sealed};
+use case::{Case, Phase};
 
 use crate::coins::Coins;
 
@@ -404,231 +400,6 @@ impl Audits {
         self.names.retain(|_, key| key.0 >= oldest);
         self.surveyed.retain(|(round, _)| *round >= oldest);
     }
-
-    fn notice(&mut self, notice: &Notice) {
-        match notice {
-            Notice::Request(signed) => self.seen(&signed.digest(), notice),
-            Notice::Table(signed) => {
-                if let Ok(table) = signed.verify(self.run) {
-                    self.table(&table.request, signed);
-                }
-            }
-            Notice::Results(signed) => {
-                if let Ok(results) = signed.verify(self.run) {
-                    self.seen(&results.request, notice);
-                }
-            }
-            Notice::Opening(signed) => {
-                if let Ok(opening) = signed.verify(self.run) {
-                    self.opening(&opening.request, signed);
-                }
-            }
-            Notice::Verdict(signed) => self.verdict(signed, notice),
-            Notice::Echo(_) | Notice::Result(_) | Notice::Return(_) | Notice::Leave(_) => {}
-        }
-    }
-
-    /// Our own word is on the board already.
-    fn seen(&mut self, request: &Digest, notice: &Notice) {
-        if let Some(case) = self.names.get(request).and_then(|key| self.cases.get_mut(key))
-            && case.owed.as_ref() == Some(notice)
-        {
-            case.owed = None;
-        }
-    }
-
-    /// Our own verdict is on the board already: of an earlier process, if the audit is not over.
-    fn verdict(&mut self, signed: &Signed<Verdict>, notice: &Notice) {
-        if signed.claimed_signer() != self.identity.id() {
-            return;
-        }
-        let Ok(verdict) = signed.verify(self.run) else { return };
-        self.seen(&verdict.request, notice);
-        let key = self.names.get(&verdict.request);
-        if verdict.finding == Finding::Pass
-            && let Some(case) = key.and_then(|key| self.cases.get_mut(key))
-        {
-            case.phase = Phase::Over { passed: true };
-            case.owed = None;
-        }
-    }
-
-    fn table(&mut self, request: &Digest, signed: &Signed<TableSeal>) {
-        let Some(key) = self.names.get(request).copied() else { return };
-        let Some(case) = self.cases.get_mut(&key) else { return };
-        if !matches!(case.phase, Phase::Asked) {
-            return;
-        }
-        let seal = match case.check_table(self.run, signed) {
-            Ok(seal) => seal,
-            Err(reject) => return debug!("round {}: a table of {}: {reject}", key.0, case.subject.author),
-        };
-        let Some(coin) = self.coins.leaf(key.0, key.1) else { return };
-        let commit = &case.subject.commit;
-        let positions = draw(&coin, &case.subject.freeze, &seal, commit.leaves, self.manifest.audit.leaves);
-        case.phase = Phase::Drawn(Drawn { table: signed.clone(), seal, positions });
-        self.seal_results(key);
-    }
-
-    /// Seals the recomputed leaves, once they are there.
-    fn seal_results(&mut self, key: Key) {
-        let Some(case) = self.cases.get_mut(&key) else { return };
-        let (Phase::Drawn(drawn), Some((_, name)), Some((seal, computed))) =
-            (&case.phase, &case.request, &case.recomputed)
-        else {
-            return;
-        };
-        let Some(coin) = self.coins.leaf(key.0, key.1).filter(|_| *seal == drawn.seal) else { return };
-        // Secret as long as the coin is, which the verdict shows too.
-        let salt = Hasher::new(Domain::RESULTS).value(&coin.value()).value(name).value(seal).finish().0;
-        let results =
-            ResultsSeal { request: *name, table: drawn.table.digest(), seal: results_seal(&salt, computed) };
-        let results = self.identity.sign(self.run, &results);
-        case.owed = Some(Notice::Results(results.clone()));
-        case.phase =
-            Phase::Sealed(Sealed { drawn: drawn.clone(), results, salt, computed: computed.clone() });
-        if let Some(early) = case.early.take() {
-            self.open_table(key, &early);
-        }
-    }
-
-    fn opening(&mut self, request: &Digest, signed: &Signed<TableOpening>) {
-        let Some(key) = self.names.get(request).copied() else { return };
-        let Some(case) = self.cases.get_mut(&key) else { return };
-        match case.phase {
-            Phase::Asked | Phase::Drawn(_) => case.early = Some(signed.clone()),
-            _ => self.open_table(key, signed),
-        }
-    }
-
-    fn open_table(&mut self, key: Key, signed: &Signed<TableOpening>) {
-        let Some(case) = self.cases.get_mut(&key) else { return };
-        let Phase::Sealed(sealed) = &case.phase else { return };
-        match case.check_opening(self.run, sealed, signed) {
-            Ok(rows) => {
-                case.owed = None;
-                case.phase = Phase::Opened(Opened { sealed: sealed.clone(), opening: signed.clone(), rows });
-            }
-            Err(reject) => debug!("round {}: an opening of {}: {reject}", key.0, case.subject.author),
-        }
-    }
-
-    /// Compares leaves and total with the opened table.
-    fn conclude(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
-        let total = sketch::fingerprint(sketch::points(&self.freeze_of(key)), &q);
-        let Some(case) = self.cases.get(&key) else { return Ok(()) };
-        let Phase::Opened(opened) = &case.phase else { return Ok(()) };
-        let finding = case.finding(opened, total);
-        let Some(verdict) = self.signed_verdict(key, finding, total)? else { return Ok(()) };
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        let (Phase::Opened(opened), Some((request, _))) = (&case.phase, &case.request) else { return Ok(()) };
-        let said = Notice::Verdict(verdict.clone());
-        if finding == Finding::Pass {
-            let leaves: Vec<String> =
-                opened.sealed.drawn.positions.iter().map(|p| leaf_name(case, *p)).collect();
-            self.tally.passed += 1;
-            let (who, passed) = (case.subject.author, self.tally.passed);
-            info!(
-                "round {}: {who} passes: leaves {} and the sum are right ({passed} passed so far)",
-                key.0,
-                leaves.join(", ")
-            );
-            case.owed = Some(said);
-            case.phase = Phase::Over { passed: true };
-            return Ok(());
-        }
-        let evidence = Box::new(Evidence::Audit(Transcript {
-            freeze: case.subject.record.clone(),
-            request: request.clone(),
-            table: opened.sealed.drawn.table.clone(),
-            results: opened.sealed.results.clone(),
-            opening: opened.opening.clone(),
-            verdict,
-        }));
-        case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: Some(Arc::new(q)) });
-        Ok(())
-    }
-
-    /// Shows the leaf coin in a verdict on the opened table; `None` when that coin was shown for another table.
-    fn signed_verdict(
-        &mut self,
-        key: Key,
-        finding: Finding,
-        total: sketch::Fingerprint,
-    ) -> Result<Option<Signed<Verdict>>, Stop> {
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
-        let (Phase::Opened(opened), Some((_, request))) = (&case.phase, &case.request) else {
-            return Ok(None);
-        };
-        let Some(coin) = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)? else {
-            warn!(
-                "round {}: {} sealed a second table after the draw was public; all its leaves are recomputed",
-                key.0, case.subject.author
-            );
-            case.distrusted = true;
-            case.phase = Phase::Over { passed: false };
-            return Ok(None);
-        };
-        let (salt, results) = (opened.sealed.salt, opened.sealed.computed.clone());
-        let verdict = Verdict {
-            request: *request,
-            opening: opened.opening.digest(),
-            coin,
-            salt,
-            results,
-            total,
-            finding,
-        };
-        Ok(Some(self.identity.sign(self.run, &verdict)))
-    }
-
-    /// All leaves were recomputed, and the committed total is not their sum.
-    fn doubt_total(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
-        let total = sketch::fingerprint(sketch::points(&self.freeze_of(key)), &q);
-        let verdict = self.signed_verdict(key, Finding::Guilty(FindingKind::TotalMismatch), total)?;
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        let culprit = case.subject.author;
-        let evidence = Box::new(Evidence::Total(Total { freeze: case.subject.record.clone(), culprit }));
-        case.distrusted = false;
-        case.phase = Phase::Doubted(Doubt { evidence, verdict: verdict.map(Notice::Verdict), q: None });
-        Ok(())
-    }
-
-    /// The second opinion is there.
-    fn decide(&mut self, key: Key, judgement: Judgement) -> Result<(), Stop> {
-        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        if !matches!(case.phase, Phase::Doubted(_)) {
-            return Ok(());
-        }
-        let Phase::Doubted(doubt) = std::mem::replace(&mut case.phase, Phase::Over { passed: false }) else {
-            return Ok(());
-        };
-        let author = case.subject.author;
-        match judgement {
-            Judgement::Guilty { culprit, finding, detail, .. } if culprit == author => {
-                warn!("round {}: {culprit} is guilty, {}: {detail}", key.0, finding.words());
-                case.owed = doubt.verdict;
-                self.tally.guilty += 1;
-                let accusation = Accusation { culprit, told: false, evidence: doubt.evidence };
-                self.accusations.insert(accusation.evidence.digest(), accusation);
-                Ok(())
-            }
-            Judgement::NotGuilty(why) => Err(Stop::Faulty(format!(
-                "round {}: one code path finds {author} guilty, another one does not ({why}): this machine computes wrongly, and \
-                 nobody is accused",
-                key.0
-            ))),
-            other => {
-                warn!("round {}: the audit of {author} stays undecided: {other:?}", key.0);
-                self.tally.undecided += 1;
-                Ok(())
-            }
-        }
-    }
-
-    fn freeze_of(&self, key: Key) -> Digest {
-        self.cases.get(&key).map_or_else(Digest::default, |case| case.subject.freeze)
-    }
 }
 
 fn fresh(subject: Subject, distrusted: bool) -> Case {
@@ -641,10 +412,6 @@ fn fresh(subject: Subject, distrusted: bool) -> Case {
         recomputed: None,
         distrusted,
     }
-}
-
-fn leaf_name(case: &Case, position: u32) -> String {
-    muster_core::assign::leaf(case.subject.commit.slot, case.subject.commit.seats, position).to_string()
 }
 
 #[cfg(test)]

@@ -1,7 +1,7 @@
 //! The Muster verifier: audits a run by recomputing drawn leaves, follows one without a key, re-executes evidence and
 //! whole archives.
 //!
-//! [`audits`] decides what to ask, to recompute and to say, without sockets; [`watch`] gives it a network, a disk
+//! [`audits`] decides what to ask, to recompute and to say, without sockets; `watch` gives it a network, a disk
 //! and a thread that computes. [`run`] is the whole program.
 
 pub mod audits;

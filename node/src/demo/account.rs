@@ -6,6 +6,9 @@ use std::fmt::Write;
 use super::facts::{Facts, MemberFact};
 use crate::exit::{Exit, Failure, Outcome};
 
+/// Cheated rounds in one line.
+const CHEATS: usize = 8;
+
 /// The table.
 pub(super) fn table(facts: &Facts) -> String {
     let mut text = String::new();
@@ -16,9 +19,16 @@ pub(super) fn table(facts: &Facts) -> String {
 }
 
 fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
-    let loss = |round: Option<&super::live::RoundFact>| round.map_or("none".into(), |round| format!("{:.3}", round.loss));
+    let loss = |round: Option<&super::live::RoundFact>| {
+        round.map_or("none".into(), |round| format!("{:.3}", round.loss))
+    };
     let rounds = facts.rounds.len();
-    writeln!(text, "{rounds} rounds in {:.0} s, replayed to the last bit in {:.0} s", facts.run_seconds, facts.seconds - facts.run_seconds)?;
+    writeln!(
+        text,
+        "{rounds} rounds in {:.0} s, replayed to the last bit in {:.0} s",
+        facts.run_seconds,
+        facts.seconds - facts.run_seconds
+    )?;
     writeln!(text)?;
     let (first, last) = (loss(facts.rounds.first()), loss(facts.rounds.last()));
     writeln!(text, "training loss   {first} in the first round, {last} in the last (nats per byte)")?;
@@ -35,40 +45,63 @@ fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
 
 fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
     let all: u64 = facts.members.iter().map(|member| member.leaves_counted).sum();
-    writeln!(text, "{:<10} {:<9} {:>6} {:>7}  ended", "member", "role", "leaves", "share")?;
+    writeln!(text, "{:<10} {:<9} {:>6} {:>7}  ended", "member", "as", "leaves", "share")?;
     for member in &facts.members {
-        let MemberFact { name, role, leaves_counted, .. } = member;
+        let MemberFact { name, role, honest, leaves_counted, .. } = member;
         let (leaves, share) = match *role {
-            "node" => (leaves_counted.to_string(), format!("{:.1} %", 100.0 * *leaves_counted as f64 / all.max(1) as f64)),
+            "node" => (
+                leaves_counted.to_string(),
+                format!("{:.1} %", 100.0 * *leaves_counted as f64 / all.max(1) as f64),
+            ),
             _ => Default::default(),
         };
-        writeln!(text, "{name:<10} {role:<9} {leaves:>6} {share:>7}  {}", fate(facts, member))?;
-        let cheated = facts.cheating.iter().filter(|cheat| cheat.id == member.id);
-        let cheated: Vec<String> =
-            cheated.map(|cheat| format!("round {} ({:.1} % left)", cheat.round, 100.0 * cheat.factor)).collect();
-        if !cheated.is_empty() {
-            writeln!(text, "{:>36}cheating counted in {}", "", cheated.join(", "))?;
+        let role = if *honest { role } else { "attacker" };
+        write!(text, "{name:<10} {role:<9} {leaves:>6} {share:>7}  ")?;
+        for (number, line) in fate(facts, member).iter().enumerate() {
+            let indent = if number == 0 { 0 } else { 37 };
+            writeln!(text, "{:indent$}{line}", "")?;
         }
     }
     Ok(())
 }
 
-fn fate(facts: &Facts, member: &MemberFact) -> String {
-    if let Some(ban) = facts.bans.iter().find(|ban| ban.id == member.id) {
-        return format!(
-            "banned from round {} on: {} in round {}, found by {}, evidence {:.16}",
-            ban.effective,
-            ban.finding,
-            ban.round,
-            facts.name(&ban.verifier),
-            ban.evidence
-        );
+/// What became of a member, in lines.
+fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
+    let Some(ban) = facts.bans.iter().find(|ban| ban.id == member.id) else {
+        return vec![match &member.final_state_root {
+            Some(root) if *root == facts.final_state_root => "with the final state".into(),
+            Some(root) => format!("with another state, {root:.16}"),
+            None => "without a state".into(),
+        }];
+    };
+    let mut lines = vec![
+        format!("banned from round {} on for a {} in round {}", ban.effective, ban.finding, ban.round),
+        format!("found by {}, evidence {:.16}", facts.name(&ban.verifier), ban.evidence),
+    ];
+    let cheated: Vec<_> = facts.cheating.iter().filter(|cheat| cheat.id == member.id).collect();
+    if !cheated.is_empty() {
+        lines.push("rounds in which its cheating counted, and what the robust rule left of it:".into());
     }
-    match &member.final_state_root {
-        Some(root) if *root == facts.final_state_root => "with the final state".into(),
-        Some(root) => format!("with another state, {root:.16}"),
-        None => "without a state".into(),
+    for some in cheated.chunks(CHEATS) {
+        let some = some.iter().map(|cheat| format!("{}: {:.0} %", cheat.round, 100.0 * cheat.factor));
+        lines.push(some.collect::<Vec<_>>().join(", "));
     }
+    lines
+}
+
+/// One sentence, once everything was checked.
+pub(super) fn conclusion(facts: &Facts) -> String {
+    let count = |role: &str, honest: bool| {
+        facts.members.iter().filter(|member| member.role == role && member.honest == honest).count()
+    };
+    format!(
+        "\nAs it should be: {} of {} attackers banned and nobody else; the steward, {} nodes, {} verifier and the replay hold \
+         the same state.\n",
+        facts.bans.len(),
+        count("node", false),
+        count("node", true),
+        count("verifier", true)
+    )
 }
 
 /// Whether everything is as it should be: the replay has agreed already.
@@ -108,7 +141,14 @@ mod tests {
 
     fn member(name: &str, role: &'static str, honest: bool) -> MemberFact {
         let root = honest.then(|| "aa".repeat(32));
-        MemberFact { id: format!("{name}-id"), name: name.into(), role, honest, leaves_counted: 8, final_state_root: root }
+        MemberFact {
+            id: format!("{name}-id"),
+            name: name.into(),
+            role,
+            honest,
+            leaves_counted: 8,
+            final_state_root: root,
+        }
     }
 
     fn facts() -> Facts {
@@ -141,8 +181,10 @@ mod tests {
     #[test]
     fn the_table_says_who_was_banned_and_what_was_left() {
         let text = table(&facts());
-        assert!(text.contains("banned from round 13 on: sum mismatch in round 11, found by verifier"), "{text}");
-        assert!(text.contains("cheating counted in round 10 (3.4 % left)"), "{text}");
+        assert!(text.contains("banned from round 13 on for a sum mismatch in round 11\n"), "{text}");
+        assert!(text.contains("found by verifier, evidence cccccccccccccccc\n"), "{text}");
+        assert!(text.contains("what the robust rule left of it:\n") && text.contains(" 10: 3 %\n"), "{text}");
+        assert!(conclusion(&facts()).contains("1 of 1 attackers banned"));
         assert!(text.contains("held-out loss   2.000"), "{text}");
     }
 
@@ -152,7 +194,8 @@ mod tests {
         let path = place.path().join("report.json");
         facts().save(&path).unwrap();
         let report: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
-        for (pointer, value) in [("/rounds/0/bytes", 1000.into()), ("/bans/0/verifier", "verifier-id".into())] {
+        for (pointer, value) in [("/rounds/0/bytes", 1000.into()), ("/bans/0/verifier", "verifier-id".into())]
+        {
             assert_eq!(report.pointer(pointer), Some::<&serde_json::Value>(&value), "{pointer}");
         }
         let promised = [
@@ -176,7 +219,10 @@ mod tests {
             (|facts| facts.bans.clear(), "flip cheated, and was not banned"),
             (|facts| facts.bans[0].id = "node-1-id".into(), "node-1 was banned, and is honest"),
             (|facts| facts.members[0].final_state_root = None, "steward has not the final state"),
-            (|facts| facts.members[3].final_state_root = Some("bb".into()), "verifier has not the final state"),
+            (
+                |facts| facts.members[3].final_state_root = Some("bb".into()),
+                "verifier has not the final state",
+            ),
             (|facts| facts.held_out_loss = Some(2.5), "the held-out loss is not below"),
             (|facts| facts.held_out_loss = Some(f64::NAN), "the held-out loss is not below"),
         ];

@@ -156,7 +156,14 @@ impl Player {
         let from = attack_from.to_string();
         let words: Vec<&OsStr> = match self.part {
             Part::Node => {
-                vec!["join".as_ref(), ticket.as_ref(), "--data-dir".as_ref(), home, "--listen".as_ref(), LOOPBACK.as_ref()]
+                vec![
+                    "join".as_ref(),
+                    ticket.as_ref(),
+                    "--data-dir".as_ref(),
+                    home,
+                    "--listen".as_ref(),
+                    LOOPBACK.as_ref(),
+                ]
             }
             Part::Attacker(attack) => {
                 let attack: &OsStr = attack.name().as_ref();
@@ -172,7 +179,8 @@ fn players(options: &Options, place: &Place) -> Vec<Player> {
     let nodes = (1..=options.nodes).map(|number| (format!("node-{number}"), Part::Node));
     let attackers = options.attack.iter().enumerate().map(|(place, attack)| {
         let again = options.attack.iter().take(place).filter(|before| *before == attack).count();
-        let name = if again == 0 { attack.name().to_owned() } else { format!("{}-{}", attack.name(), again + 1) };
+        let name =
+            if again == 0 { attack.name().to_owned() } else { format!("{}-{}", attack.name(), again + 1) };
         (name, Part::Attacker(*attack))
     });
     let all = nodes.chain(attackers).chain([("verifier".to_owned(), Part::Verifier)]);

@@ -29,10 +29,13 @@ impl Child {
         let log = File::create(&path).map_err(failed)?;
         let same = log.try_clone().map_err(failed)?;
         let own = std::env::current_exe();
-        let own = own.map_err(|error| Failure::environment(format!("this program cannot be found ({error})")))?;
-        let process = Command::new(&own).args(arguments).stdin(Stdio::null()).stdout(log).stderr(same).spawn();
-        let process = process
-            .map_err(|error| Failure::environment(format!("{}: cannot be started ({error})", own.display())))?;
+        let own =
+            own.map_err(|error| Failure::environment(format!("this program cannot be found ({error})")))?;
+        let process =
+            Command::new(&own).args(arguments).stdin(Stdio::null()).stdout(log).stderr(same).spawn();
+        let process = process.map_err(|error| {
+            Failure::environment(format!("{}: cannot be started ({error})", own.display()))
+        })?;
         Ok(Self { name: name.to_owned(), process, log: path })
     }
 

@@ -85,7 +85,8 @@ fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
             .ok_or_else(|| Failure::environment(format!("Cargo.lock does not name one version of {name}")))?;
         let unpacked = format!("{name}-{version}");
         let folder = folders.iter().map(|folder| folder.join(&unpacked)).find(|folder| folder.is_dir());
-        let folder = folder.ok_or_else(|| missing(&format!("the sources of {unpacked} are not on this machine")))?;
+        let folder =
+            folder.ok_or_else(|| missing(&format!("the sources of {unpacked} are not on this machine")))?;
         let mut paths = Vec::new();
         walk(&folder, &unpacked, &mut paths)
             .map_err(|error| missing(&format!("{}: cannot be read ({error})", folder.display())))?;
@@ -99,7 +100,8 @@ fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
 fn version(name: &str) -> Option<String> {
     let lock: toml::Table = LOCK.parse().ok()?;
     let packages = lock.get("package")?.as_array()?;
-    let mut named = packages.iter().filter(|package| package.get("name").and_then(|n| n.as_str()) == Some(name));
+    let mut named =
+        packages.iter().filter(|package| package.get("name").and_then(|n| n.as_str()) == Some(name));
     let version = named.next()?.get("version")?.as_str()?.to_owned();
     named.next().is_none().then_some(version)
 }
@@ -165,7 +167,10 @@ mod tests {
         let data = pack_from(&folders, &out).unwrap();
         let corpus = dataset::Dataset::open(&out, &data).unwrap();
         let train = String::from_utf8(corpus.train().to_vec()).unwrap();
-        assert!(train.starts_with("first\0arrayvec second\0arrayvec third\0first\0blake3 second\0"), "{train}");
+        assert!(
+            train.starts_with("first\0arrayvec second\0arrayvec third\0first\0blake3 second\0"),
+            "{train}"
+        );
         assert!(corpus.held_out().starts_with(b"first\0bytes second\0bytes third\0"));
     }
 

@@ -118,7 +118,8 @@ impl Facts {
     /// [`Failure`] when a member left no id, or the archive no end.
     pub(super) fn gather(archive: &Archive, replayed: Replayed, observed: Observed<'_>) -> Outcome<Self> {
         let run = archive.manifest.run();
-        let bodies = archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
+        let bodies =
+            archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
         let (mut bans, mut sealed) = (Vec::new(), None);
         for body in bodies {
             match body {
@@ -164,7 +165,8 @@ impl Facts {
     /// # Errors
     /// [`Failure`] naming the file.
     pub(super) fn save(&self, path: &Path) -> Outcome<()> {
-        let failed = |why: String| Failure::environment(format!("{}: cannot be written ({why})", path.display()));
+        let failed =
+            |why: String| Failure::environment(format!("{}: cannot be written ({why})", path.display()));
         let text = serde_json::to_string_pretty(self).map_err(|error| failed(error.to_string()))?;
         fs::write(path, text + "\n").map_err(|error| failed(error.to_string()))
     }

@@ -28,7 +28,13 @@ pub(super) struct RoundFact {
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event {
     Round(Box<Round>),
-    Ban { member: String, round: u32, effective: u32, finding: String, accuser: String },
+    Ban {
+        member: String,
+        round: u32,
+        effective: u32,
+        finding: String,
+        accuser: String,
+    },
     Close,
     #[serde(other)]
     Other,
@@ -80,7 +86,8 @@ impl Live {
     /// # Errors
     /// [`Failure`] when the file cannot be read.
     pub(super) fn read(&mut self, players: &[Player], progress: &Progress) -> Outcome<bool> {
-        let failed = |error| Failure::environment(format!("{}: cannot be read ({error})", self.path.display()));
+        let failed =
+            |error| Failure::environment(format!("{}: cannot be read ({error})", self.path.display()));
         let file = match &mut self.file {
             Some(file) => file,
             None if !self.path.exists() => return Ok(false),
@@ -131,7 +138,8 @@ impl Live {
 
 /// Names by id.
 pub(super) fn names(players: &[Player]) -> BTreeMap<String, String> {
-    let named = players.iter().filter_map(|player| Some((format!("{:#}", player.id()?), player.name.clone())));
+    let named =
+        players.iter().filter_map(|player| Some((format!("{:#}", player.id()?), player.name.clone())));
     named.collect()
 }
 
@@ -148,7 +156,10 @@ mod tests {
         let progress = Progress::new(false);
         assert!(!live.read(&[], &progress).unwrap());
         let mut log = File::create(place.path().join("log.jsonl")).unwrap();
-        log.write_all(b"{\"event\":\"admit\",\"member\":\"00\",\"role\":\"node\"}\n{\"event\":\"round\",\"rou").unwrap();
+        log.write_all(
+            b"{\"event\":\"admit\",\"member\":\"00\",\"role\":\"node\"}\n{\"event\":\"round\",\"rou",
+        )
+        .unwrap();
         assert!(live.read(&[], &progress).unwrap());
         assert!(!live.read(&[], &progress).unwrap());
         log.write_all(

@@ -52,14 +52,21 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(join::join_as(options, attack.labour(Round(from))))?.map(ended).or_else(|error| match error {
-                JoinError::Banned { .. } => Ok(Exit::Negative),
-                error => Err(Failure::environment(error.to_string())),
+            block_on(join::join_as(options, attack.labour(Round(from))))?.map(ended).or_else(|error| {
+                match error {
+                    JoinError::Banned { .. } => Ok(Exit::Negative),
+                    error => Err(Failure::environment(error.to_string())),
+                }
             })
         }
         Role::Verifier { invitation, data_dir } => {
             let data_dir = data_dir.as_os_str();
-            let enrolled = verifier(&[OsStr::new("enroll"), OsStr::new(&invitation), OsStr::new("--data-dir"), data_dir]);
+            let enrolled = verifier(&[
+                OsStr::new("enroll"),
+                OsStr::new(&invitation),
+                OsStr::new("--data-dir"),
+                data_dir,
+            ]);
             if enrolled != Exit::Good {
                 return Ok(enrolled);
             }
@@ -85,7 +92,8 @@ fn verifier(arguments: &[&OsStr]) -> Exit {
 
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
     let done = runtime.block_on(work);
     runtime.shutdown_background();
     Ok(done)

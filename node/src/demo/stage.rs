@@ -36,7 +36,7 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
     let interrupt = Interrupt::listen()?;
     let mut place = Place::make(options.out.as_deref())?;
     rehearse(options, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
-        if failure.exit != Exit::Interrupted {
+        if failure.exit != Exit::Interrupted && place.path("logs").exists() {
             place.keep();
             failure.message += &format!("\nlogs and everything else: {}", place.folder.display());
         }
@@ -52,10 +52,16 @@ fn rehearse(
     say: &mut dyn FnMut(&str),
 ) -> Outcome<()> {
     let progress = Progress::new(drawn);
+    if drawn {
+        progress.round(0, u64::from(options.rounds), "setting up");
+    }
     progress.line("packing the text");
     prepare(options, place)?;
     let mut cast = Cast::start(options, place, interrupt)?;
-    progress.line(&format!("a steward and {} members are started, each a process of its own", cast.players.len()));
+    progress.line(&format!(
+        "a steward and {} members are started, each a process of its own",
+        cast.players.len()
+    ));
     let live = watch(&mut cast, place, (interrupt, drawn), &progress)?;
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
@@ -64,11 +70,14 @@ fn rehearse(
     let replayed = replay(&archive, &progress, interrupt)?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let observed = Observed { rounds: live.rounds, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
+    let observed =
+        Observed { rounds: live.rounds, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
     let facts = Facts::gather(&archive, replayed, observed)?;
     facts.save(&place.path("report.json"))?;
     say(&account::table(&facts));
-    account::check(&facts, !options.no_learning_check)
+    account::check(&facts, !options.no_learning_check)?;
+    say(&account::conclusion(&facts));
+    Ok(())
 }
 
 /// Packs the text and creates the run.
@@ -81,8 +90,9 @@ fn prepare(options: &Options, place: &Place) -> Outcome<()> {
         pack::pack(&text, &mut |_, _| ())?;
     }
     let config = place.path("run.toml");
-    fs::write(&config, settings(options)?)
-        .map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", config.display())))?;
+    fs::write(&config, settings(options)?).map_err(|error| {
+        Failure::environment(format!("{}: cannot be written ({error})", config.display()))
+    })?;
     create(&CreateOptions { config, data, out: place.path("run") })?;
     Ok(())
 }
@@ -93,12 +103,14 @@ fn settings(options: &Options) -> Outcome<String> {
         None => ("the rehearsal's settings".to_owned(), include_str!("run.toml").to_owned()),
         Some(path) => {
             let text = fs::read_to_string(path);
-            let failed = |error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
+            let failed =
+                |error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
             (path.display().to_string(), text.map_err(failed)?)
         }
     };
     let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
-    let mut table: toml::Table = text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+    let mut table: toml::Table =
+        text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
     let nodes = i64::from(options.nodes) + options.attack.len() as i64;
     let asked = [
         ("training", "rounds", i64::from(options.rounds)),
@@ -155,9 +167,10 @@ fn replay(archive: &Archive, progress: &Progress, interrupt: &Interrupt) -> Outc
 fn replay_failure(error: ReplayError) -> Failure {
     match error {
         ReplayError::Store(error) => error.into(),
-        ReplayError::Wrong(what) => {
-            Failure { exit: Exit::Negative, message: format!("the replay does not agree with the run: {what}") }
-        }
+        ReplayError::Wrong(what) => Failure {
+            exit: Exit::Negative,
+            message: format!("the replay does not agree with the run: {what}"),
+        },
     }
 }
 
@@ -208,7 +221,8 @@ impl Interrupt {
     fn listen() -> Outcome<Self> {
         let pressed = Arc::new(AtomicBool::new(false));
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+        let runtime = runtime
+            .map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
         let shared = pressed.clone();
         std::thread::spawn(move || {
             runtime.block_on(async {
@@ -225,7 +239,10 @@ impl Interrupt {
     /// [`Failure`] once it was asked for.
     pub(super) fn check(&self) -> Outcome<()> {
         if self.0.load(Ordering::Relaxed) {
-            return Err(Failure { exit: Exit::Interrupted, message: "interrupted; everyone was sent home".into() });
+            return Err(Failure {
+                exit: Exit::Interrupted,
+                message: "interrupted; everyone was sent home".into(),
+            });
         }
         Ok(())
     }
@@ -277,13 +294,15 @@ mod tests {
 
     #[test]
     fn wrong_wishes_are_refused() {
-        let failure = settings(&Options { config: Some("/nonexistent.toml".into()), ..options() }).unwrap_err();
+        let failure =
+            settings(&Options { config: Some("/nonexistent.toml".into()), ..options() }).unwrap_err();
         assert_eq!(failure.exit, Exit::Environment);
         let failure = run(&Options { attack_from: 14, ..options() }, false, &mut |_| ()).unwrap_err();
         assert_eq!(failure.exit, Exit::Usage);
         let taken = tempfile::tempdir().unwrap();
         fs::write(taken.path().join("thesis"), "years").unwrap();
-        let failure = run(&Options { out: Some(taken.path().to_owned()), ..options() }, false, &mut |_| ()).unwrap_err();
+        let failure = run(&Options { out: Some(taken.path().to_owned()), ..options() }, false, &mut |_| ())
+            .unwrap_err();
         assert!(failure.message.contains("already holds something"), "{failure}");
         assert!(taken.path().join("thesis").exists());
     }

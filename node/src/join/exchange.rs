@@ -15,6 +15,7 @@ use tokio::task::JoinSet;
 
 use super::own::Contribution;
 use super::server::Shared;
+use super::tell::tell;
 
 /// Brings each part to its aggregator, all at once, and tells the steward which receipts came back.
 pub(super) async fn deliver(
@@ -47,9 +48,7 @@ pub(super) async fn deliver(
     shared.stopwatch.add(Phase::Exchange, begun.elapsed());
     let Ok(receipts) = List::new(receipts) else { return };
     let delivered = shared.identity.sign(ledger.run(), &Delivered { round, attempt, receipts });
-    if let Err(error) = peers.ask(&steward, &Request::Delivered(delivered)).await {
-        tracing::debug!("the delivery of round {round} was not taken: {error}");
-    }
+    tell(&(peers, steward), &Request::Delivered(delivered)).await;
 }
 
 async fn deliver_part(
@@ -102,9 +101,7 @@ pub(super) async fn reduce_part(
         }
     };
     let result = shared.identity.sign(run, &PartResult { round, part, attempt, inputs, digest });
-    if let Err(error) = peers.ask(&steward, &Request::Notice(Notice::Result(result))).await {
-        tracing::debug!("the result of part {part} of round {round} was not taken: {error}");
-    }
+    tell(&(peers, steward), &Request::Notice(Notice::Result(result))).await;
 }
 
 fn reduce_here(

@@ -34,6 +34,7 @@ use super::intake::Intake;
 use super::own::Own;
 use super::report::Report;
 use super::server::Shared;
+use super::tell::tell;
 use super::{End, JoinError, Options};
 use crate::progress::Progress;
 
@@ -136,7 +137,6 @@ impl Session {
         let answers = Arc::new(Answers::new(run, *home.secret("salt")?));
         let duties = Duties::new(identity.id());
         let arithmetic = Arc::new(Mutex::new(arithmetic));
-        let leaves = 0;
         Ok(Self {
             options,
             labour,
@@ -153,7 +153,7 @@ impl Session {
             addresses,
             progress,
             endpoint,
-            leaves,
+            leaves: 0,
             dismissal: None,
             _server: server,
         })
@@ -368,11 +368,7 @@ impl Session {
 }
 
 /// Tells the steward something, in the background.
-fn post((peers, steward): &(Peers, Contact), request: Request) {
-    let (peers, steward) = (peers.clone(), steward.clone());
-    tokio::spawn(async move {
-        if let Err(error) = peers.ask(&steward, &request).await {
-            tracing::debug!("the steward did not take it: {error}");
-        }
-    });
+fn post(way: &(Peers, Contact), request: Request) {
+    let way = way.clone();
+    tokio::spawn(async move { tell(&way, &request).await });
 }

@@ -138,7 +138,7 @@ mod tests {
         fs::write(text.join("a.rs"), "first").unwrap();
         let mut told = Vec::new();
         let out = place.path().join("corpus");
-        let packed = pack(&options(&[text.clone()], &[], out.clone()), &mut |done, total| told.push((done, total))).unwrap();
+        let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| told.push((done, total))).unwrap();
         let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
         assert_eq!(corpus.train(), b"first\0second\0");
         assert_eq!(corpus.held_out(), b"third\0");
@@ -166,7 +166,7 @@ mod tests {
         let file = place.path().join("binary");
         fs::write(&file, [0xFF, 0xFE]).unwrap();
         let out = place.path().join("corpus");
-        let failure = pack(&options(&[file.clone()], &[file], out.clone()), &mut |_, _| ()).unwrap_err();
+        let failure = pack(&options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()), &mut |_, _| ()).unwrap_err();
         assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
         assert_eq!(failure.exit, Exit::Environment);
         assert!(!out.exists());

@@ -49,10 +49,10 @@ async fn bind(wanted: &str, before: Option<&SocketAddr>) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
         return Err(Failure::usage(format!("{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777")));
     };
-    if let Some(before) = before.filter(|_| port == "0") {
-        if let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), ADMISSION).await {
-            return Ok(listener);
-        }
+    if let Some(before) = before.filter(|_| port == "0")
+        && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), ADMISSION).await
+    {
+        return Ok(listener);
     }
     Listener::bind(wanted, ADMISSION).await.map_err(|error| explain(wanted, error))
 }

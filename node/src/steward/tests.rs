@@ -312,7 +312,6 @@ async fn a_steward_killed_again_and_again_forks_nothing() {
         head = Some((before.height(), before.head()));
     }
     assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
-    eprintln!("{}", fs::read_to_string(folder.join("log.jsonl")).unwrap());
     for node in nodes {
         assert!(matches!(node.await.unwrap().unwrap(), End::Closed { .. }));
     }

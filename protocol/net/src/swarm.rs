@@ -77,6 +77,8 @@ pub struct Neighbourhood {
     pub own: Vec<String>,
     /// Peers connected.
     pub connected: usize,
+    /// Those of them that listen to gossip.
+    pub listening: usize,
     /// Multiaddresses of peers that were met, to begin with another time.
     pub met: Vec<String>,
 }

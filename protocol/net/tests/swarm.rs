@@ -1,4 +1,5 @@
 //! Real swarms on loopback: what is true spreads, what is not is stopped where it enters.
+#![allow(clippy::unwrap_used)]
 
 use std::future::Future;
 use std::time::Duration;
@@ -283,7 +284,7 @@ impl Table {
         Self { swarm, other }
     }
 
-    /// Values found by a query, until it is over.
+    /// The other's values, once a query is over; it may go on to others.
     async fn answers(&mut self, query: QueryId) -> Vec<Vec<u8>> {
         let mut found = Vec::new();
         let asking = async {
@@ -294,7 +295,9 @@ impl Table {
                 else {
                     continue;
                 };
-                if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(record))) = result {
+                if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(record))) = result
+                    && record.peer == Some(self.other)
+                {
                     found.push(record.record.value);
                 }
                 if id == query && step.last {

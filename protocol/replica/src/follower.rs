@@ -288,7 +288,7 @@ impl Follower {
     /// Spreads a record that the ledger has taken, and compares it with what was heard.
     fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
         let Some(gossip) = &self.gossip else { return Ok(()) };
-        let met = gossip.met().join("\n");
+        let met = gossip.neighbourhood().borrow().met.join("\n");
         if let (Body::Outcome(_), Some(journal), false) = (&record.body, &self.journal, met.is_empty()) {
             journal.put_note(MET, met.as_bytes()).map_err(FollowError::Store)?;
         }
@@ -482,10 +482,10 @@ impl Follower {
 
 /// The next finding; waits for ever when there will be none.
 async fn heard(findings: &mut Option<mpsc::Receiver<Finding>>) -> Finding {
-    if let Some(receiver) = findings {
-        if let Some(finding) = receiver.recv().await {
-            return finding;
-        }
+    if let Some(receiver) = findings
+        && let Some(finding) = receiver.recv().await
+    {
+        return finding;
     }
     std::future::pending().await
 }

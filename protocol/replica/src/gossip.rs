@@ -15,8 +15,8 @@ use muster_core::messages::record::Record;
 use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_net::error::NetError;
-use muster_net::swarm::{Gossip, Settings, Sieve, Topic, Validity};
-use tokio::sync::mpsc;
+use muster_net::swarm::{Gossip, Neighbourhood, Settings, Sieve, Topic, Validity};
+use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use crate::follower::lock;
@@ -103,9 +103,9 @@ impl Gossiping {
             .map_or(Vec::new(), |known| known.own.clone())
     }
 
-    /// Multiaddresses of peers met, to begin with another time.
-    pub fn met(&self) -> Vec<String> {
-        self.gossip.neighbourhood().borrow().met.clone()
+    /// Who is there, and whenever that changes.
+    pub fn neighbourhood(&self) -> watch::Receiver<Neighbourhood> {
+        self.gossip.neighbourhood()
     }
 }
 

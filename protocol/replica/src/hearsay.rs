@@ -135,7 +135,7 @@ impl Hearsay {
     }
 
     fn took(&mut self, record: &Record) -> (Vec<Finding>, bool) {
-        let heard = self.heads.contains_key(&record.height);
+        let heard = self.heads.get(&record.height) == Some(&record.head());
         let mut found: Vec<Finding> = self.head(record.height, record.head()).into_iter().collect();
         if let Body::Freeze(freeze) = &record.body {
             let verified =

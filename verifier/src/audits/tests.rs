@@ -11,10 +11,11 @@ use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Model, Optimiser, Profile, Retention, Rule, Schedule, Timers,
     Training, VERSION,
 };
-use muster_core::messages::audit::{Row, Rows, table_seal};
+use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::record::{Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
+use muster_core::sketch;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::home::Home;
 use muster_store::journal::Journal;

@@ -31,7 +31,8 @@ fn manifest(place: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let data = dataset::pack(text("train"), text("held out"), place, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
-    let manifest = Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
+    let manifest =
+        Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
     (Arc::new(manifest), Arc::new(Dataset::open(place, &data).unwrap()))
 }
 
@@ -71,7 +72,10 @@ fn both_are_honest_before_their_round() {
     let honest = contribute(&Honest, &work);
     for attack in [Attack::Flip, Attack::Lazy] {
         let summed = contribute(&*attack.labour(Round(5)), &work);
-        assert!(summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves, "{attack:?}");
+        assert!(
+            summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves,
+            "{attack:?}"
+        );
         assert!(adds_up(&summed));
     }
 }

@@ -214,9 +214,8 @@ impl Driver {
 
     fn gossiped(&mut self, event: gossipsub::Event) {
         let gossipsub::Event::Message { propagation_source, message_id, message } = event else {
-            if let gossipsub::Event::Subscribed { .. } = event {
-                self.publish();
-            }
+            self.publish();
+            self.tell();
             return;
         };
         let validity = match Topic::named(self.run, &message.topic) {
@@ -325,9 +324,11 @@ impl Driver {
     fn tell(&mut self) {
         let own = *self.swarm.local_peer_id();
         let named = self.swarm.listeners().filter_map(|address| address.clone().with_p2p(own).ok());
+        let listening = self.swarm.behaviour().gossipsub.all_peers();
         let now = Neighbourhood {
             own: named.map(|address| address.to_string()).collect(),
             connected: self.swarm.network_info().num_peers(),
+            listening: listening.filter(|(_, topics)| !topics.is_empty()).count(),
             met: self.met.values().map(Multiaddr::to_string).collect(),
         };
         self.known.send_if_modified(|known| {

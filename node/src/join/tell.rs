@@ -1,0 +1,27 @@
+//! Telling the steward something that must not get lost while it is away.
+
+use std::time::Duration;
+
+use muster_core::messages::wire::Request;
+use muster_replica::{Contact, PeerError, Peers};
+
+/// Between two tries.
+const PAUSE: Duration = Duration::from_millis(300);
+/// Tries before it is given up: with the pauses about five minutes, as long as following goes on.
+const TRIES: u32 = 1000;
+
+/// Tells the steward something once. While it cannot be reached it is tried again, so that a steward that was
+/// restarted misses nothing; what it refuses is over.
+pub(super) async fn tell((peers, steward): &(Peers, Contact), request: &Request) {
+    for _ in 0..TRIES {
+        match peers.ask(steward, request).await {
+            Ok(_) => return,
+            Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
+            Err(error) => {
+                tracing::debug!("the steward did not take it: {error}");
+                return;
+            }
+        }
+        tokio::time::sleep(PAUSE).await;
+    }
+}

@@ -1,0 +1,244 @@
+//! Members that listen to each other: a steward with two ledgers and a member with two commitments are found out.
+#![allow(clippy::unwrap_used)]
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::codec::{List, Real, Text};
+use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
+use muster_core::ledger::Ledger;
+use muster_core::manifest::{
+    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
+    Timers, Training, VERSION,
+};
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::record::{Body, Freeze, Record};
+use muster_core::messages::round::Commit;
+use muster_core::sign::{Identity, Signed, Verified};
+use muster_core::state::StateRoots;
+use muster_net::swarm::Settings;
+use muster_replica::{Finding, Gossiping, find_member};
+use tokio::sync::mpsc;
+use tokio::time::timeout;
+
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn identity(secret: u8) -> Identity {
+    Identity::from_secret(&[secret; 32])
+}
+
+fn organiser() -> Identity {
+    identity(100)
+}
+
+fn steward() -> Identity {
+    identity(101)
+}
+
+/// A run of two nodes.
+fn manifest() -> Manifest {
+    let real = |value| Real::new(value).unwrap();
+    Manifest {
+        version: VERSION,
+        name: Text::new("gossip").unwrap(),
+        organiser: organiser().id(),
+        steward: steward().id(),
+        nonce: [7; 16],
+        model: Model {
+            vocabulary: 256,
+            width: 8,
+            layers: 1,
+            heads: 2,
+            key_value_heads: 1,
+            hidden: 12,
+            sequence: 8,
+            tied: true,
+            rope_base: real(10_000.0),
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.1),
+        },
+        profile: Profile::Exact,
+        data: Data { root: Digest([1; 32]), bytes: 4096, held_out_root: Digest([2; 32]), held_out_bytes: 0 },
+        training: Training { rounds: 2, leaves: 4, leaf_windows: 1, grid_bits: 8 },
+        optimiser: Optimiser {
+            rate: real(0.01),
+            minimum_rate: real(0.001),
+            warmup: 2,
+            schedule: Schedule::Cosine,
+            beta1: real(0.9),
+            beta2: real(0.95),
+            epsilon: real(1e-8),
+            weight_decay: real(0.01),
+            clip_norm: real(1.0),
+        },
+        aggregation: Aggregation {
+            rule: Rule::CenteredClip,
+            radius: real(1.25),
+            iterations: 5,
+            cap_ppm: 200_000,
+        },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1 },
+        admission: Admission { start_nodes: 2, start_verifiers: 0, most_members: 256 },
+        timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
+        retention: Retention { contributions: 8, states: 4 },
+        delay: 0,
+        exchange: 0,
+        groups: 0,
+    }
+}
+
+fn roots(what: u8) -> StateRoots {
+    StateRoots {
+        step: 0,
+        beta_powers: [0; 2],
+        exponents: Digest([what; 32]),
+        parameters: Digest([what; 32]),
+        first: Digest([what; 32]),
+        second: Digest([what; 32]),
+    }
+}
+
+/// A member's ledger.
+struct Chain(Ledger);
+
+impl Chain {
+    fn new() -> Self {
+        Self(Ledger::new(Arc::new(manifest())))
+    }
+
+    fn seal(&mut self, body: Body) -> (Signed<Record>, Verified<Record>) {
+        let signed = steward().sign(self.0.run(), &self.0.record(body));
+        let record = self.0.apply(&signed).unwrap();
+        (signed, record)
+    }
+
+    /// Both nodes are seated in round 0.
+    fn begun() -> Self {
+        let mut chain = Self::new();
+        let run = chain.0.run();
+        chain.seal(Body::Open(roots(1)));
+        for secret in [1, 2] {
+            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [secret; 16] };
+            let invitation = organiser().sign(run, &invitation);
+            let enrol = Enrol { invitation, addresses: List::default(), coins: None };
+            chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));
+        }
+        let seats = List::new(chain.0.derived_seats()).unwrap();
+        chain.seal(Body::Begin(seats));
+        chain
+    }
+
+    fn commit(&self, secret: u8, what: u8) -> Signed<Commit> {
+        let commit = Commit {
+            round: Round(0),
+            head: self.0.head(),
+            state: self.0.state().root(),
+            slot: Slot(u16::from(secret) - 1),
+            seats: 2,
+            leaves: 1,
+            profile: Profile::Exact,
+            loss: 0,
+            root: Digest([what; 32]),
+        };
+        identity(secret).sign(self.0.run(), &commit)
+    }
+}
+
+type Heard = mpsc::Receiver<Finding>;
+
+/// A swarm of members with these ledgers, the first of them the steward's.
+async fn swarm<const N: usize>(members: [(&Identity, &Chain); N]) -> Vec<(Gossiping, Heard)> {
+    let mut nodes: Vec<(Gossiping, Heard)> = Vec::new();
+    let mut bootstrap = Vec::new();
+    for (identity, chain) in members {
+        let settings = Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: bootstrap.clone() };
+        let node = Gossiping::start(identity, &chain.0, &settings).unwrap();
+        bootstrap.extend(node.0.own(PATIENCE).await);
+        assert_eq!(bootstrap.len(), nodes.len() + 1);
+        nodes.push(node);
+    }
+    nodes
+}
+
+async fn soon<T>(waited: impl Future<Output = T>) -> T {
+    timeout(PATIENCE, waited).await.expect("it takes too long")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_steward_that_shows_two_ledgers_is_found_out_by_both_sides() {
+    let (mut ours, mut theirs) = (Chain::new(), Chain::new());
+    let members = [(&steward(), &ours), (&identity(1), &ours), (&identity(2), &theirs)];
+    let mut nodes = swarm(members).await;
+    let (signed, record) = ours.seal(Body::Open(roots(1)));
+    let (other_signed, other) = theirs.seal(Body::Open(roots(2)));
+    let mut found = nodes[1].0.sealed(&ours.0, &signed, &record);
+    found.extend(nodes[2].0.sealed(&theirs.0, &other_signed, &other));
+    assert!(found.is_empty());
+    for node in [1, 2] {
+        let Some(Finding::SplitView(split)) = soon(nodes[node].1.recv()).await else {
+            panic!("no split view")
+        };
+        assert_eq!(split.height, Height(0));
+        let mut heads = [split.known, split.other];
+        heads.sort();
+        let mut sealed = [record.head(), other.head()];
+        sealed.sort();
+        assert_eq!(heads, sealed);
+        assert!(split.to_string().contains("height 0"));
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_long_record_is_announced_by_its_head() {
+    let (chain, mut fork) = (Chain::begun(), Chain::begun());
+    let mut nodes = swarm([(&steward(), &chain), (&identity(1), &fork)]).await;
+    let commits = List::new(vec![chain.commit(1, 1); 200]).unwrap();
+    let freeze = Freeze { round: Round(0), state: chain.0.state().root(), commits };
+    let long = chain.0.record(Body::Freeze(freeze));
+    nodes[0].0.seal(&steward(), &chain.0, &steward().sign(chain.0.run(), &long), &long);
+    let commits = List::new(vec![fork.commit(1, 1), fork.commit(2, 1)]).unwrap();
+    let (signed, short) =
+        fork.seal(Body::Freeze(Freeze { round: Round(0), state: fork.0.state().root(), commits }));
+    let (gossip, heard) = &mut nodes[1];
+    let found = match gossip.sealed(&fork.0, &signed, &short).pop() {
+        Some(found) => Some(found),
+        None => soon(heard.recv()).await,
+    };
+    let Some(Finding::SplitView(split)) = found else { panic!("no split view") };
+    assert!([split.known, split.other].contains(&long.head()) && split.height == long.height);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_member_that_commits_twice_is_found_out() {
+    let chain = Chain::begun();
+    let mut nodes = swarm([(&steward(), &chain), (&identity(1), &chain), (&identity(2), &chain)]).await;
+    let (first, second) = (chain.commit(1, 1), chain.commit(1, 2));
+    nodes[1].0.committed(&first);
+    nodes[1].0.committed(&second);
+    for node in [0, 2] {
+        let Some(Finding::Equivocation(evidence)) = soon(nodes[node].1.recv()).await else {
+            panic!("no evidence")
+        };
+        let Evidence::Equivocation(pair) = evidence else { panic!("{evidence:?}") };
+        let mut told = [pair.first, pair.second].map(|signed| signed.verify(chain.0.run()).unwrap().root);
+        told.sort();
+        assert_eq!(told, [Digest([1; 32]), Digest([2; 32])]);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_newcomer_finds_the_steward_through_peers_of_another_time() {
+    let chain = Chain::begun();
+    let nodes = swarm([(&steward(), &chain), (&identity(1), &chain)]).await;
+    let addresses = List::new(vec![Text::new("moved.example:7").unwrap()]).unwrap();
+    nodes[0].0.announce(&steward(), addresses);
+    let peers = nodes[1].0.own(PATIENCE).await;
+    let whom: MemberId = steward().id();
+    let found = find_member(&identity(50), chain.0.run(), whom, peers, PATIENCE).await;
+    assert_eq!(found, Some(vec!["moved.example:7".to_owned()]));
+    let nobody =
+        find_member(&identity(50), chain.0.run(), whom, Vec::new(), Duration::from_millis(100)).await;
+    assert_eq!(nobody, None);
+}
