@@ -15,7 +15,11 @@ use crate::organise::invite::parse_span;
 
 /// Train one neural network with the machines of strangers, and inspect their work.
 #[derive(Parser)]
-#[command(name = "muster", version, arg_required_else_help = true, after_help = "\
+#[command(
+    name = "muster",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
 An organiser packs text, creates a run, hosts it and invites; volunteers join:
   muster data pack --text book.txt src/ --out corpus/
   muster run new --config run.toml --data corpus/ --out myrun/
@@ -23,7 +27,8 @@ An organiser packs text, creates a run, hosts it and invites; volunteers join:
   muster invite myrun/ --role node --uses 10
   muster join muster1:…
 
-Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 interrupted.")]
+Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 interrupted."
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -231,7 +236,9 @@ pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
 /// Sends logs to standard error. Only the first call of a process counts.
 pub fn log_to_stderr(verbose: u8) {
     let level = ["info", "debug", "trace"][usize::from(verbose.min(2))];
-    let wanted = format!("warn,muster_node={level},muster_net={level},muster_replica={level},muster_store={level},muster_verifier={level}");
+    let wanted = format!(
+        "warn,muster_node={level},muster_net={level},muster_replica={level},muster_store={level},muster_verifier={level}"
+    );
     let filter = tracing_subscriber::EnvFilter::try_from_default_env().unwrap_or_else(|_| wanted.into());
     let stderr = std::io::stderr;
     let log = tracing_subscriber::fmt().with_env_filter(filter).with_writer(stderr).with_target(verbose > 0);

@@ -330,7 +330,12 @@ impl Aggregation {
 impl Audit {
     fn checked(&self) -> Result<manifest::Audit, Misuse> {
         let Self { leaves, coin_lead, final_rounds, .. } = *self;
-        Ok(manifest::Audit { node_ppm: millionths("audit.share", self.share)?, leaves, coin_lead, final_rounds })
+        Ok(manifest::Audit {
+            node_ppm: millionths("audit.share", self.share)?,
+            leaves,
+            coin_lead,
+            final_rounds,
+        })
     }
 }
 
@@ -385,7 +390,12 @@ mod tests {
     use super::*;
 
     fn data() -> Data {
-        Data { root: Digest([1; 32]), bytes: 1 << 20, held_out_root: Digest([2; 32]), held_out_bytes: 1 << 16 }
+        Data {
+            root: Digest([1; 32]),
+            bytes: 1 << 20,
+            held_out_root: Digest([2; 32]),
+            held_out_bytes: 1 << 16,
+        }
     }
 
     fn makers() -> Makers {
@@ -416,14 +426,17 @@ mod tests {
         let fields = shown.split([' ', '{', '}', ',']).filter_map(|word| word.strip_suffix(':'));
         for field in fields {
             let lines = TEMPLATE.lines();
-            let named = lines.into_iter().any(|line| line.starts_with(&format!("{field} =")) || line.starts_with(&format!("[{field}]")));
+            let named = lines.into_iter().any(|line| {
+                line.starts_with(&format!("{field} =")) || line.starts_with(&format!("[{field}]"))
+            });
             assert!(named, "run.toml does not show {field}");
         }
     }
 
     #[test]
     fn an_empty_file_is_a_run() {
-        let manifest = Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
+        let manifest =
+            Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.node_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);

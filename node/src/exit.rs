@@ -96,10 +96,12 @@ impl From<NetError> for Failure {
     /// What the system reports about an address is a matter of this machine, the rest is of the other end.
     fn from(error: NetError) -> Self {
         match &error.cause {
-            Cause::System(system) if system.kind() == std::io::ErrorKind::AddrInUse => Self::environment(format!(
-                "{}: the port is busy; choose another one or stop the process that uses it",
-                error.address
-            )),
+            Cause::System(system) if system.kind() == std::io::ErrorKind::AddrInUse => {
+                Self::environment(format!(
+                    "{}: the port is busy; choose another one or stop the process that uses it",
+                    error.address
+                ))
+            }
             Cause::System(_) | Cause::Own(_) => Self::environment(error.to_string()),
             _ => Self::network(error.to_string()),
         }

@@ -3,7 +3,6 @@
 mod answers;
 mod compute;
 mod exchange;
-mod intake;
 mod own;
 mod report;
 mod server;

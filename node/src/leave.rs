@@ -4,10 +4,10 @@ use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
+use muster_core::ids::Height;
 use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Leave, Ticket};
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
-use muster_core::ids::Height;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
@@ -55,7 +55,8 @@ pub async fn leave(data_dir: &Path) -> Outcome<()> {
         addresses: ticket.addresses.iter().map(|address| address.to_string()).collect(),
     };
     let peers = Peers::new(Endpoint::new(ticket.run, identity.clone()));
-    let Response::News(news) = peers.ask(&steward, &Request::Follow(Follow { height: Height(0), board: 0, notice: 0 })).await?
+    let Response::News(news) =
+        peers.ask(&steward, &Request::Follow(Follow { height: Height(0), board: 0, notice: 0 })).await?
     else {
         return Err(PeerError::Unexpected.into());
     };

@@ -5,6 +5,7 @@ pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod exit;
+mod intake;
 pub mod join;
 pub mod leave;
 pub mod organise;

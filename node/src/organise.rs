@@ -29,11 +29,17 @@ pub const ORGANISER: &str = "organiser";
 pub fn read_identity(home: &Path, name: &str) -> Outcome<Identity> {
     let path = home.join(format!("{name}.key"));
     let text = std::fs::read_to_string(&path).map_err(|error| {
-        Failure::environment(format!("{}: cannot be read ({error}); is this the right directory?", path.display()))
+        Failure::environment(format!(
+            "{}: cannot be read ({error}); is this the right directory?",
+            path.display()
+        ))
     })?;
     let secret = unhex(text.trim());
     let secret = secret.ok_or_else(|| {
-        Failure::environment(format!("{}: is no key (64 hexadecimal digits); restore it from a copy", path.display()))
+        Failure::environment(format!(
+            "{}: is no key (64 hexadecimal digits); restore it from a copy",
+            path.display()
+        ))
     })?;
     Ok(Identity::from_secret(&secret))
 }

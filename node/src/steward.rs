@@ -34,6 +34,7 @@ use tokio::task::JoinSet;
 pub use actor::Ending;
 
 use crate::exit::{Failure, Outcome};
+use crate::intake::Intake;
 use actor::{Actor, Doing, Message, QUEUE};
 use board::Board;
 use court::Court;
@@ -77,7 +78,8 @@ pub struct Ready {
 pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<Ending> {
     let (folder, threads, path) = (options.folder.clone(), options.threads, options.path);
     let recovered = tokio::task::spawn_blocking(move || recover(folder, threads, path)).await;
-    let recovered = recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
+    let recovered =
+        recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let report = Report::open(&options.folder, options.progress)?;
     let listening = Listening::bind(&recovered.home, &options).await?;
@@ -110,13 +112,20 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     ending
 }
 
-fn assemble(recovered: Recovered, endpoint: Endpoint, inbox: Inbox, report: Report) -> Outcome<(Actor, Arc<Server>)> {
+fn assemble(
+    recovered: Recovered,
+    endpoint: Endpoint,
+    inbox: Inbox,
+    report: Report,
+) -> Outcome<(Actor, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic } = recovered;
     let mut name = [0; 8];
-    getrandom::fill(&mut name).map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    getrandom::fill(&mut name)
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     let board = Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name)));
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone());
+    let intake = Intake::new(layout.clone(), Arc::new(home.clone()));
     let presence = Arc::new(Presence::default());
     let replica = Arc::new(Mutex::new(replica));
     let court = Arc::new(Court {
@@ -146,6 +155,7 @@ fn assemble(recovered: Recovered, endpoint: Endpoint, inbox: Inbox, report: Repo
         identity,
         court,
         results,
+        intake,
         presence,
         inbox,
         report,

@@ -8,6 +8,7 @@ use muster_core::aggregate::{Input, block, weights};
 use muster_core::assign;
 use muster_core::ids::{Digest, Leaf, Round, Slot};
 use muster_core::layout::Layout;
+use muster_core::messages::record::Body;
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 use muster_replica::archive::Archive;
 
@@ -66,15 +67,13 @@ fn step(
 fn committed(archive: &Archive) -> Vec<(Round, Vec<u32>)> {
     let mut ledger = muster_core::ledger::Ledger::new(Arc::clone(&archive.manifest));
     let mut rounds = Vec::new();
-    for record in &archive.records {
-        ledger.apply(record).expect("an honest ledger");
-        let Some(view) = ledger.current().filter(|view| view.results().is_some()) else { continue };
-        if rounds.last().is_none_or(|(round, _)| *round != view.round()) {
-            let leaves =
-                view.commitments().map(|(_, commitment)| commitment.commit.leaves).collect::<Vec<_>>();
-            assert_eq!(leaves.len(), view.seats().len(), "every seat of a clean run commits");
-            rounds.push((view.round(), leaves));
-        }
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let Body::Outcome(outcome) = &record.body else { continue };
+        let view = ledger.round(outcome.round).expect("a round just ended");
+        let leaves: Vec<u32> = view.commitments().map(|(_, commitment)| commitment.commit.leaves).collect();
+        assert_eq!(leaves.len(), view.seats().len(), "every seat of a clean run commits");
+        rounds.push((view.round(), leaves));
     }
     rounds
 }

@@ -299,9 +299,11 @@ impl Sim {
         sender: MemberId,
         aggregator: &MemberId,
     ) -> Option<Signed<Receipt>> {
-        let taker = self.peers.iter().find(|peer| peer.identity.id() == *aggregator && peer.alive)?;
+        let keeper = self.peers.iter().find(|peer| peer.identity.id() == *aggregator && peer.alive);
+        let keeper = keeper.map(|peer| &peer.identity);
+        let keeper = keeper.or((*aggregator == self.steward.id()).then_some(&self.steward))?;
         let receipt = Receipt { round, part, attempt, sender, root: surrogate(round, &sender) };
-        Some(taker.identity.sign(self.run_id(), &receipt))
+        Some(keeper.sign(self.run_id(), &receipt))
     }
 }
 

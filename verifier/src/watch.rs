@@ -14,7 +14,7 @@ use muster_core::messages::record::Body;
 use muster_core::messages::wire::Request;
 use muster_core::state::State;
 use muster_replica::archive::mean_loss;
-use muster_replica::{Event, Exhibited, Follower, PeerError, Replica};
+use muster_replica::{Contact, Event, Exhibited, Follower, PeerError, Replica};
 use muster_store::journal::Journal;
 use tokio::sync::Notify;
 use tracing::{debug, info};
@@ -343,7 +343,9 @@ impl Watcher {
         let mut q = vec![0; layout.parameters()];
         let name = (subject.commit.round, subject.author, subject.commit.root);
         for (blocks, contacts) in &subject.sources {
-            match self.session.peers.contribution(contacts, &layout, name, blocks).await {
+            // The steward keeps what an aggregator would otherwise keep of itself alone.
+            let contacts: Vec<Contact> = contacts.iter().chain([&self.session.target.steward]).cloned().collect();
+            match self.session.peers.contribution(&contacts, &layout, name, blocks).await {
                 Ok(found) => {
                     for (data, values) in found {
                         q.get_mut(layout.block(data.block)?.range.clone())?.copy_from_slice(&values);

@@ -9,8 +9,8 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_core::messages::enrol::Ticket;
 
 use super::{
-    Command, DataCommand, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments,
-    RunCommand,
+    Command, DataCommand, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments,
+    PackArguments, RunCommand,
 };
 use crate::address::outward;
 use crate::demo;
@@ -28,7 +28,9 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Host(arguments) => host_run(arguments),
         Command::Invite(arguments) => print_invitation(arguments),
         Command::Join(arguments) => join_run(arguments),
-        Command::Demo(options) => demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}")),
+        Command::Demo(options) => {
+            demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
+        }
         Command::DemoRole(role) => demo::play(role),
         Command::Id(home) => {
             println!("{:#}", crate::leave::id(&data_dir(home)?)?);
@@ -46,7 +48,10 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
 fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     let PackArguments { text, held_out, out } = arguments;
     let bar = ProgressBar::new(0);
-    bar.set_style(ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}").unwrap_or_else(|_| ProgressStyle::default_bar()));
+    bar.set_style(
+        ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}")
+            .unwrap_or_else(|_| ProgressStyle::default_bar()),
+    );
     let options = PackOptions { text, held_out, out };
     let packed = pack(&options, &mut |done, total| {
         bar.set_length(total);
@@ -55,9 +60,22 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     bar.finish_and_clear();
     let packed = packed?;
     let data = &packed.data;
-    println!("training  {:>12} bytes  {:>9} windows of 128  root {:#}", data.bytes, data.bytes.saturating_sub(1) / 128, data.root);
-    println!("held out  {:>12} bytes  {:>9} windows of 128  root {:#}", data.held_out_bytes, data.held_out_bytes.saturating_sub(1) / 128, data.held_out_root);
-    println!("held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per byte", packed.unigram, packed.bigram);
+    println!(
+        "training  {:>12} bytes  {:>9} windows of 128  root {:#}",
+        data.bytes,
+        data.bytes.saturating_sub(1) / 128,
+        data.root
+    );
+    println!(
+        "held out  {:>12} bytes  {:>9} windows of 128  root {:#}",
+        data.held_out_bytes,
+        data.held_out_bytes.saturating_sub(1) / 128,
+        data.held_out_root
+    );
+    println!(
+        "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per byte",
+        packed.unigram, packed.bigram
+    );
     println!("next: muster run new --config run.toml --data {} --out myrun", options.out.display());
     Ok(Exit::Good)
 }
@@ -70,7 +88,12 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         println!("{} did not exist: wrote it with every setting explained, at its default", config.display());
     }
     let model = &created.manifest.model;
-    println!("run {:#}: {} parameters, {} rounds", created.run, model.parameters(), created.manifest.training.rounds);
+    println!(
+        "run {:#}: {} parameters, {} rounds",
+        created.run,
+        model.parameters(),
+        created.manifest.training.rounds
+    );
     println!("next: muster host {}", out.display());
     Ok(Exit::Good)
 }
@@ -168,7 +191,8 @@ fn give_way() {
 
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    let runtime =
+        runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
     let done = runtime.block_on(work);
     // A computation that is under way need not end first: what it would say is not said any more.
     runtime.shutdown_background();

@@ -17,7 +17,7 @@ use super::own::Contribution;
 use super::server::Shared;
 use super::tell::tell;
 
-/// Brings each part to its aggregator, all at once, and tells the steward which receipts came back.
+/// Brings each part to its keeper, all at once, and tells the steward which receipts came back.
 pub(super) async fn deliver(
     shared: Arc<Shared>,
     (peers, steward): (Peers, Contact),
@@ -27,16 +27,15 @@ pub(super) async fn deliver(
 ) {
     let begun = Instant::now();
     let mut tasks = JoinSet::new();
-    for (part, aggregator) in parts {
-        let (shared, peers, ledger, contribution) =
-            (shared.clone(), peers.clone(), ledger.clone(), contribution.clone());
+    for (part, keeper) in parts {
+        let (peers, steward, ledger, contribution) =
+            (peers.clone(), steward.clone(), ledger.clone(), contribution.clone());
         tasks.spawn(async move {
-            let given =
-                deliver_part(&shared, &peers, &ledger, &contribution, (round, attempt, part, aggregator))
-                    .await;
+            let to = (round, attempt, part, keeper);
+            let given = deliver_part((&peers, &steward), &ledger, &contribution, to).await;
             given
                 .inspect_err(|why| {
-                    tracing::warn!("part {part} of round {round} was not delivered to {aggregator}: {why}")
+                    tracing::warn!("part {part} of round {round} was not delivered to {keeper}: {why}")
                 })
                 .ok()
         });
@@ -52,34 +51,28 @@ pub(super) async fn deliver(
 }
 
 async fn deliver_part(
-    shared: &Shared,
-    peers: &Peers,
+    (peers, steward): (&Peers, &Contact),
     ledger: &Ledger,
     contribution: &Contribution,
-    (round, attempt, part, aggregator): (Round, u8, Part, MemberId),
+    (round, attempt, part, keeper): (Round, u8, Part, MemberId),
 ) -> Result<Signed<Receipt>, String> {
     let layout = ledger.layout();
     let view = ledger.round(round).ok_or("the round is over")?;
     let blocks = &view.parts().get(part.index()).ok_or("no such part")?.blocks;
-    let me = shared.identity.id();
-    let to = contact(ledger, &aggregator).ok_or("the aggregator is no member")?;
+    let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
+    let to = to.ok_or("its keeper is no member")?;
     for group in groups(layout, blocks) {
         let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
         let blocks =
             List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
         let put = PutBlocks { round, attempt, blocks };
-        let answer = if aggregator == me {
-            shared.take(ledger, me, put).map_err(|refuse| refuse.0)?.map_or(Response::Done, Response::Receipt)
-        } else {
-            peers.ask(&to, &Request::PutBlocks(put)).await.map_err(|error| error.to_string())?
-        };
-        match answer {
+        match peers.ask(&to, &Request::PutBlocks(put)).await.map_err(|error| error.to_string())? {
             Response::Done => {}
             Response::Receipt(receipt) => return Ok(receipt),
-            _ => return Err("the aggregator answered something else".into()),
+            _ => return Err("its keeper answered something else".into()),
         }
     }
-    Err("the aggregator gave no receipt".into())
+    Err("its keeper gave no receipt".into())
 }
 
 /// Reduces a part over its sealed inputs, serves the values and announces their digest.
@@ -114,16 +107,22 @@ fn reduce_here(
     let view = ledger.round(round)?;
     let layout = ledger.layout();
     let blocks = &view.parts().get(part.index())?.blocks;
+    let own = shared.own.round(round);
     let mut held = std::collections::BTreeMap::new();
     for slot in inputs.slots() {
         let commitment = view.commitment(slot)?;
+        if own.is_some() && commitment.author == shared.identity.id() {
+            continue;
+        }
         for block in blocks {
             let entry = shared.intake.block(round, &commitment.author, &commitment.commit.root, *block)?;
             held.insert((slot, *block), entry);
         }
     }
     let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
-    let input = |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice());
+    let mine = |block| own.as_ref()?.q.get(layout.block(block)?.range.clone());
+    let input =
+        |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice()).or_else(|| mine(block));
     let work = || reduce(ledger.manifest(), layout, blocks, inputs, leaves, input);
     let reduced = shared.stopwatch.time(Phase::Aggregation, work)?;
     shared.results.put(round, blocks, reduced.values);

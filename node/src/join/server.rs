@@ -6,15 +6,14 @@ use std::time::Duration;
 use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Request, Response};
-use muster_core::sign::{Identity, Signed};
+use muster_core::sign::Identity;
 use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
-use super::intake::Intake;
 use super::own::Own;
+use crate::intake::Intake;
 
 /// How long a request may wait for this member to see what the asker has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -47,23 +46,11 @@ impl Handler for Shared {
 impl Shared {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Refuse> {
         let ledger = self.ledger_at(put.round, put.attempt).await?;
-        Ok(match self.take(&ledger, sender, put)? {
-            Some(receipt) => Response::Receipt(receipt),
-            None => Response::Done,
-        })
-    }
-
-    /// Takes blocks; also the member's own for its own part.
-    pub(super) fn take(
-        &self,
-        ledger: &Ledger,
-        sender: MemberId,
-        put: PutBlocks,
-    ) -> Result<Option<Signed<Receipt>>, Refuse> {
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
         let taken = self.intake.take(view, &self.identity.id(), &sender, put);
         let receipt = taken.map_err(|reject| Refuse(reject.to_string()))?;
-        Ok(receipt.map(|receipt| self.identity.sign(ledger.run(), &receipt)))
+        Ok(receipt
+            .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
 
     /// Waits until the freeze, or the reassignment, of a round is known here too.

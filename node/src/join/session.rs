@@ -30,12 +30,12 @@ use self::prepare::{check_disk, listen, prepare};
 use super::answers::Answers;
 use super::compute::{Honest, Labour};
 use super::exchange::{deliver, reduce_part};
-use super::intake::Intake;
 use super::own::Own;
 use super::report::Report;
 use super::server::Shared;
 use super::tell::tell;
 use super::{End, JoinError, Options};
+use crate::intake::Intake;
 use crate::progress::Progress;
 
 /// How long a convict still serves after its last round.

@@ -68,16 +68,23 @@ fn vacant(out: &Path) -> Outcome<()> {
     let taken = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == ErrorKind::NotFound => false,
-        Err(error) => return Err(Failure::environment(format!("{}: cannot be used ({error})", out.display()))),
+        Err(error) => {
+            return Err(Failure::environment(format!("{}: cannot be used ({error})", out.display())));
+        }
     };
     if taken {
-        return Err(Failure::environment(format!("{}: already holds something; name a new directory", out.display())));
+        return Err(Failure::environment(format!(
+            "{}: already holds something; name a new directory",
+            out.display()
+        )));
     }
     Ok(())
 }
 
 fn settings(path: &Path) -> Outcome<(String, bool)> {
-    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be read or written ({error})", path.display()));
+    let failed = |error: std::io::Error| {
+        Failure::environment(format!("{}: cannot be read or written ({error})", path.display()))
+    };
     match fs::read_to_string(path) {
         Ok(text) => Ok((text, false)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
@@ -90,7 +97,9 @@ fn settings(path: &Path) -> Outcome<(String, bool)> {
 
 /// Links the files of a corpus, which never change, or copies them where links are not possible.
 fn copy_corpus(from: &Path, to: &Path, data: &Data) -> Outcome<()> {
-    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be written ({error})", to.display()));
+    let failed = |error: std::io::Error| {
+        Failure::environment(format!("{}: cannot be written ({error})", to.display()))
+    };
     fs::create_dir_all(to).map_err(failed)?;
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
@@ -106,7 +115,8 @@ fn copy_corpus(from: &Path, to: &Path, data: &Data) -> Outcome<()> {
 /// Bytes of the system's randomness.
 pub(super) fn random() -> Outcome<[u8; 16]> {
     let mut bytes = [0; 16];
-    getrandom::fill(&mut bytes).map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    getrandom::fill(&mut bytes)
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     Ok(bytes)
 }
 

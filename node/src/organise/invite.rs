@@ -36,9 +36,13 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
     let organiser = read_identity(&options.folder, ORGANISER)?;
     if organiser.id() != manifest.organiser {
         let path = options.folder.join(format!("{ORGANISER}.key"));
-        return Err(Failure::environment(format!("{}: is not the key of this run's organiser", path.display())));
+        return Err(Failure::environment(format!(
+            "{}: is not the key of this run's organiser",
+            path.display()
+        )));
     }
-    let addresses = if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
+    let addresses =
+        if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
     let expires = now().saturating_add(options.valid_for);
     let invitation = Invitation { role: options.role, uses: options.uses, expires, nonce: random()? };
     let run = manifest.run();
@@ -90,9 +94,13 @@ pub fn hosted_at(folder: &Path) -> Outcome<Vec<String>> {
 /// # Errors
 /// [`Failure`] for one that is no `HOST:PORT`, or for too many.
 pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
-    let wrong = |address: &str, why: String| Failure::usage(format!("{address:?} is no address HOST:PORT ({why})"));
+    let wrong =
+        |address: &str, why: String| Failure::usage(format!("{address:?} is no address HOST:PORT ({why})"));
     let address = |text: &String| -> Outcome<Address> {
-        let port = text.rsplit_once(':').filter(|(host, _)| !host.is_empty()).and_then(|(_, port)| port.parse::<u16>().ok());
+        let port = text
+            .rsplit_once(':')
+            .filter(|(host, _)| !host.is_empty())
+            .and_then(|(_, port)| port.parse::<u16>().ok());
         if port.is_none_or(|port| port == 0) {
             return Err(wrong(text, "a host, a colon, and a port from 1 to 65535".into()));
         }
@@ -135,7 +143,9 @@ mod tests {
         assert_eq!(parse_span("12h"), Ok(43_200));
         assert_eq!(parse_span("30m"), Ok(1800));
         assert_eq!(parse_span("0s"), Ok(0));
-        for wrong in ["", "h", "7", "7w", "-1d", "1.5h", "ä", "99999999999999999999d", "18446744073709551615d"] {
+        for wrong in
+            ["", "h", "7", "7w", "-1d", "1.5h", "ä", "99999999999999999999d", "18446744073709551615d"]
+        {
             assert!(parse_span(wrong).is_err(), "{wrong}");
         }
     }

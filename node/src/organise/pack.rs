@@ -68,7 +68,9 @@ impl Source {
         let mut text = Text::read(&self.path, self.path.display().to_string())?;
         let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
         // A character is not cut in two: its later bytes all begin with the bits 10.
-        let cut = (cut..text.bytes.len()).find(|place| text.bytes[*place] & 0xC0 != 0x80).unwrap_or(text.bytes.len());
+        let cut = (cut..text.bytes.len())
+            .find(|place| text.bytes[*place] & 0xC0 != 0x80)
+            .unwrap_or(text.bytes.len());
         match self.piece {
             Piece::Whole => {}
             Piece::Head => text.bytes.truncate(cut),
@@ -100,7 +102,8 @@ fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
 }
 
 fn walk(path: &Path, found: &mut Vec<Source>) -> Outcome<()> {
-    let failed = |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
+    let failed =
+        |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
     let about = fs::metadata(path).map_err(failed)?;
     if !about.is_dir() {
         found.push(Source { path: path.to_owned(), bytes: about.len(), piece: Piece::Whole });
@@ -138,7 +141,10 @@ mod tests {
         fs::write(text.join("a.rs"), "first").unwrap();
         let mut told = Vec::new();
         let out = place.path().join("corpus");
-        let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| told.push((done, total))).unwrap();
+        let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| {
+            told.push((done, total))
+        })
+        .unwrap();
         let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
         assert_eq!(corpus.train(), b"first\0second\0");
         assert_eq!(corpus.held_out(), b"third\0");
@@ -166,7 +172,11 @@ mod tests {
         let file = place.path().join("binary");
         fs::write(&file, [0xFF, 0xFE]).unwrap();
         let out = place.path().join("corpus");
-        let failure = pack(&options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()), &mut |_, _| ()).unwrap_err();
+        let failure = pack(
+            &options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()),
+            &mut |_, _| (),
+        )
+        .unwrap_err();
         assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
         assert_eq!(failure.exit, Exit::Environment);
         assert!(!out.exists());

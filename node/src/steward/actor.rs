@@ -32,6 +32,7 @@ use super::recover::write_down;
 use super::report::Report;
 use super::server::refused;
 use crate::exit::{Failure, Outcome};
+use crate::intake::Intake;
 
 /// Messages that wait for the actor at most; more of them wait at their senders.
 pub(super) const QUEUE: usize = 256;
@@ -87,6 +88,7 @@ pub(super) struct Actor {
     pub(super) identity: Arc<Identity>,
     pub(super) court: Arc<Court>,
     pub(super) results: Results,
+    pub(super) intake: Intake,
     pub(super) presence: Arc<Presence>,
     pub(super) inbox: Inbox,
     pub(super) report: Report,
@@ -237,7 +239,10 @@ impl Actor {
     fn pause(&self) -> Duration {
         let now = self.now();
         let phase = self.conductor.poll_timeout();
-        let due = phase.into_iter().chain(self.docket.timeout(self.ledger())).chain(self.state.absent.values().copied());
+        let due = phase
+            .into_iter()
+            .chain(self.docket.timeout(self.ledger()))
+            .chain(self.state.absent.values().copied());
         let next = due.filter(|due| *due > now).min().unwrap_or(now + TURN);
         Duration::from_millis((next - now).clamp(1, TURN))
     }
@@ -275,7 +280,9 @@ impl Actor {
                 tracing::debug!("a proposed record was not sealed: {reject}");
                 self.state.rejections += 1;
                 if self.state.rejections >= REJECTIONS {
-                    let why = format!("the round cannot go on, its record is refused: {reject}; please report this");
+                    let why = format!(
+                        "the round cannot go on, its record is refused: {reject}; please report this"
+                    );
                     return Err(Failure::environment(why));
                 }
                 refused(&reject.to_string())
@@ -297,7 +304,9 @@ impl Actor {
                 self.state.shown.clear();
                 self.report.round(self.conductor.ledger(), outcome.round);
                 let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
-                self.inbox.prune(Round(outcome.round.0.saturating_sub(keep)))?;
+                let horizon = Round(outcome.round.0.saturating_sub(keep));
+                self.inbox.prune(horizon)?;
+                self.court.home.prune_contributions(horizon)?;
                 self.write_down();
             }
             Body::Silence(request) => {
@@ -315,7 +324,12 @@ impl Actor {
                 self.report.close(*root);
                 self.state.closed_at = Some(self.now());
             }
-            Body::Open(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Answered(_) | Body::Rewind(_) => {}
+            Body::Open(_)
+            | Body::Freeze(_)
+            | Body::Inputs(_)
+            | Body::Reassign(_)
+            | Body::Answered(_)
+            | Body::Rewind(_) => {}
         }
         Ok(())
     }
@@ -350,7 +364,8 @@ impl Actor {
             let since = self.state.closed_at.unwrap_or(0);
             return (alone || self.now() >= since + FAREWELL).then_some(Ending::Closed);
         }
-        let under_way = matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
+        let under_way =
+            matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.state.stop_after?;
         (!under_way || self.ledger().next_round() > round).then_some(Ending::Stopped)
     }
@@ -413,7 +428,11 @@ impl Applying {
             match peers.values(&part.holders, &self.court.layout, self.round, &part.blocks, digest).await {
                 Ok(values) => self.results.put(self.round, &part.blocks, values),
                 Err(error) => {
-                    tracing::warn!("part {} of round {} is not to be had: {error}", part.result.part, self.round);
+                    tracing::warn!(
+                        "part {} of round {} is not to be had: {error}",
+                        part.result.part,
+                        self.round
+                    );
                     missing.push(part.result.part);
                 }
             }
@@ -434,7 +453,9 @@ impl Applying {
             let mut replica = court.replica.lock().unwrap_or_else(PoisonError::into_inner);
             Ok::<_, Failure>(replica.apply(&update))
         });
-        let applied = applied.await.map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
+        let applied = applied
+            .await
+            .map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
         applied.map(Ok)
     }
 }

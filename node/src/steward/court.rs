@@ -1,10 +1,11 @@
 //! Accusations: what they claim, what is fetched to examine them, and the judgement.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::Exact;
 use muster_core::audit::{Judgement, frozen_commit, judge};
+use muster_core::contribution::open_block;
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -56,12 +57,18 @@ pub(super) fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<(MemberI
 }
 
 /// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
-pub(super) fn equivocation(ledger: &Ledger, held: Option<&Signed<Commit>>, second: &Signed<Commit>) -> Option<Evidence> {
+pub(super) fn equivocation(
+    ledger: &Ledger,
+    held: Option<&Signed<Commit>>,
+    second: &Signed<Commit>,
+) -> Option<Evidence> {
     let run = ledger.run();
     let said = second.verify(run).ok()?;
     let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
     let frozen = frozen.and_then(|record| match &record.body {
-        Body::Freeze(freeze) => freeze.commits.iter().find(|commit| commit.claimed_signer() == said.author()).cloned(),
+        Body::Freeze(freeze) => {
+            freeze.commits.iter().find(|commit| commit.claimed_signer() == said.author()).cloned()
+        }
         _ => None,
     });
     let first = held.filter(|held| held.claimed_signer() == said.author()).cloned().or(frozen)?;
@@ -86,8 +93,10 @@ impl Wanted {
         let root = view.commitment(view.slot_of(&member)?)?.commit.root;
         let author = contact(ledger, &member);
         let parts = view.parts().iter().enumerate().map(|(part, plan)| {
-            let aggregators = [view.aggregator(Part(part as u16)).map(|(slot, _)| slot), Some(plan.aggregator)];
-            let holders = aggregators.into_iter().flatten().filter_map(|slot| contact(ledger, &view.member_at(slot)?));
+            let aggregators =
+                [view.aggregator(Part(part as u16)).map(|(slot, _)| slot), Some(plan.aggregator)];
+            let holders =
+                aggregators.into_iter().flatten().filter_map(|slot| contact(ledger, &view.member_at(slot)?));
             (plan.blocks.clone(), holders.chain(author.clone()).collect())
         });
         let mut parts: Vec<_> = parts.collect();
@@ -121,7 +130,18 @@ impl Court {
         }
         let mut q = vec![0; self.layout.parameters()];
         let commitment = (wanted.round, wanted.member, wanted.root);
+        let mut kept = BTreeSet::new();
+        for data in self.home.load_contribution(wanted.round, &wanted.member).unwrap_or_default() {
+            let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
+            if let (Some(place), Ok(values)) = (place, open_block(&self.layout, &wanted.root, &data)) {
+                place.copy_from_slice(&values);
+                kept.insert(data.block);
+            }
+        }
         for (blocks, holders) in &wanted.parts {
+            if blocks.iter().all(|block| kept.contains(block)) {
+                continue;
+            }
             let found = self.peers.contribution(holders, &self.layout, commitment, blocks).await;
             for (data, values) in found.map_err(|error| error.to_string())? {
                 let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
@@ -157,7 +177,9 @@ impl Court {
                         brought.insert((wanted.round, wanted.member), q);
                         break;
                     }
-                    Err(why) => tracing::debug!("the contribution of {} is not to be had: {why}", wanted.member),
+                    Err(why) => {
+                        tracing::debug!("the contribution of {} is not to be had: {why}", wanted.member)
+                    }
                 }
                 tokio::time::sleep(PAUSE).await;
             }
@@ -166,7 +188,9 @@ impl Court {
             let judgement = self.judge(&evidence, brought.clone());
             (judgement, brought.pop_first().map(|(_, q)| q))
         });
-        judged.await.unwrap_or_else(|error| (Judgement::Undecided(format!("the examination failed: {error}")), None))
+        judged
+            .await
+            .unwrap_or_else(|error| (Judgement::Undecided(format!("the examination failed: {error}")), None))
     }
 
     fn judge(&self, evidence: &Evidence, brought: BTreeMap<(Round, MemberId), Vec<i32>>) -> Judgement {

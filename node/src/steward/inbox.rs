@@ -83,7 +83,10 @@ impl Inbox {
 }
 
 fn failed(path: &Path, error: &io::Error) -> Failure {
-    Failure::environment(format!("{}: {error}; make sure that the disk is writable and has room", path.display()))
+    Failure::environment(format!(
+        "{}: {error}; make sure that the disk is writable and has room",
+        path.display()
+    ))
 }
 
 fn read(path: &Path) -> io::Result<Vec<Request>> {

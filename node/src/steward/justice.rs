@@ -66,7 +66,8 @@ impl Justice {
 
     /// Whether nothing is examined or fetched, and no present member owes an answer or is charged.
     fn at_rest(&self, ledger: &Ledger) -> bool {
-        let present = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
+        let present =
+            |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
         let owed = self.open.values().any(|(target, verifier)| present(target) && present(verifier));
         let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
         let busy = self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
@@ -154,7 +155,8 @@ impl Actor {
     /// Fetches every counted contribution of a convict in the rounds that are remembered: replay needs them.
     fn exhibit_convicts(&mut self, now: u64) {
         let ledger = self.conductor.ledger();
-        let banned = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        let banned =
+            |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
         let counted = ledger.rounds().flat_map(|view| {
             let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
             counted.map(|(_, commitment)| (view.round(), commitment.author))
@@ -184,7 +186,9 @@ impl Actor {
         *exhibit = match kept {
             Ok(()) => Exhibit::Kept,
             Err(why) if tries >= TRIES => {
-                let text = format!("the contribution of {member} to round {round} is lost, the archive will not replay: {why}");
+                let text = format!(
+                    "the contribution of {member} to round {round} is lost, the archive will not replay: {why}"
+                );
                 self.report.line(&text);
                 Exhibit::GivenUp
             }
@@ -206,11 +210,13 @@ impl Actor {
     /// Whether every counted contribution of the last rounds was judged, as far as anybody is there to judge.
     fn settled(&self) -> bool {
         let ledger = self.conductor.ledger();
-        let convicted = |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
-        let judged = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed()).all(|view| {
-            let mut counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
-            counted.all(|(_, c)| self.docket.is_settled(view.round(), &c.author) || convicted(&c.author))
-        });
+        let convicted =
+            |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        let judged =
+            ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed()).all(|view| {
+                let mut counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
+                counted.all(|(_, c)| self.docket.is_settled(view.round(), &c.author) || convicted(&c.author))
+            });
         let rests = self.justice.at_rest(ledger);
         if self.verified() { judged && rests } else { rests || self.justice.open.is_empty() }
     }

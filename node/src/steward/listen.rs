@@ -29,15 +29,19 @@ impl Listening {
     /// # Errors
     /// [`Failure`] naming the address that is malformed, foreign or busy.
     pub(super) async fn bind(home: &Home, options: &HostOptions) -> Outcome<Self> {
-        let before = home.read_file(LISTENED).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
+        let before =
+            home.read_file(LISTENED).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
         let before: Vec<SocketAddr> = before.lines().filter_map(|line| line.parse().ok()).collect();
         let mut listeners = Vec::new();
         for (place, wanted) in options.listen.iter().enumerate() {
             listeners.push(bind(wanted, before.get(place)).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
-        let addresses =
-            if options.advertise.is_empty() { bound.iter().flat_map(dialled).collect() } else { options.advertise.clone() };
+        let addresses = if options.advertise.is_empty() {
+            bound.iter().flat_map(dialled).collect()
+        } else {
+            options.advertise.clone()
+        };
         bounded(&addresses)?;
         home.write_file(LISTENED, lines(bound.iter().map(SocketAddr::to_string)).as_bytes())?;
         home.write_file(ADDRESSES, lines(addresses.iter().cloned()).as_bytes())?;
@@ -47,7 +51,9 @@ impl Listening {
 
 async fn bind(wanted: &str, before: Option<&SocketAddr>) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
-        return Err(Failure::usage(format!("{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777")));
+        return Err(Failure::usage(format!(
+            "{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"
+        )));
     };
     if let Some(before) = before.filter(|_| port == "0")
         && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), ADMISSION).await
@@ -71,7 +77,8 @@ fn dialled(bound: &SocketAddr) -> Vec<String> {
     if !bound.ip().is_unspecified() {
         return vec![bound.to_string()];
     }
-    let loopback: IpAddr = if bound.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
+    let loopback: IpAddr =
+        if bound.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
     let out = outward(bound.is_ipv4()).filter(|out| *out != loopback);
     out.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
 }

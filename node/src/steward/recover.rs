@@ -45,7 +45,10 @@ pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>)
     let identity = Arc::new(home.identity()?);
     if identity.id() != manifest.steward {
         let path = folder.join("identity.key");
-        return Err(Failure::environment(format!("{}: is not the key of this run's steward", path.display())));
+        return Err(Failure::environment(format!(
+            "{}: is not the key of this run's steward",
+            path.display()
+        )));
     }
     let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
     let mut arithmetic = Exact::new(threads, path).map_err(broken)?;
@@ -88,7 +91,8 @@ impl Start<'_> {
     /// the beginning, by the aggregates on disk.
     fn replica(&self, ledger: &Ledger) -> Outcome<Replica> {
         let wanted = ledger.next_round().0.saturating_sub(self.manifest.retention.states);
-        let mut starts: Vec<Round> = self.home.states()?.into_iter().filter(|round| round.0 <= wanted).collect();
+        let mut starts: Vec<Round> =
+            self.home.states()?.into_iter().filter(|round| round.0 <= wanted).collect();
         starts.reverse();
         let mut why = String::new();
         for start in starts.into_iter().map(Some).chain([None]) {
@@ -117,7 +121,9 @@ impl Start<'_> {
         }
         if ledger.stage() != Stage::Empty && replica.state().roots() != *ledger.state() {
             let (found, sealed) = (replica.state().root(), ledger.state().root());
-            return Err(Failure::environment(format!("the files in updates/ give {found}, sealed is {sealed}")));
+            return Err(Failure::environment(format!(
+                "the files in updates/ give {found}, sealed is {sealed}"
+            )));
         }
         Ok(replica)
     }

@@ -34,7 +34,9 @@ impl Report {
     pub(super) fn open(folder: &Path, drawn: bool) -> Outcome<Self> {
         let path = folder.join("log.jsonl");
         let log = OpenOptions::new().append(true).create(true).open(&path);
-        let log = log.map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", path.display())))?;
+        let log = log.map_err(|error| {
+            Failure::environment(format!("{}: cannot be written ({error})", path.display()))
+        })?;
         let progress = Progress::new(drawn);
         Ok(Self { progress, log, round_began: Instant::now(), audits: 0, passed: 0, guilty: 0 })
     }
@@ -64,7 +66,9 @@ impl Report {
         let (loss, bytes) = (mean_loss(view), exchanged(view, ledger.layout()));
         let leaves: u64 = view.commitments().map(|(_, c)| u64::from(c.commit.leaves)).sum();
         let tokens = leaves * u64::from(manifest.training.leaf_windows) * u64::from(manifest.model.sequence);
-        let active = |role| ledger.members().iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
+        let active = |role| {
+            ledger.members().iter().filter(|m| m.role == role && m.standing == Standing::Active).count()
+        };
         let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
         let text = format!(
             "loss {loss:.3}, {:.0} tokens/s, {nodes} nodes, {verifiers} verifiers, {} audits, {} passed, {} guilty",
@@ -138,8 +142,10 @@ impl Report {
 fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
     let mut bytes = 0;
     let results = view.results().unwrap_or_default();
-    for ((part, plan), (inputs, result)) in (0u16..).zip(view.parts()).zip(view.inputs().iter().zip(results)) {
-        let length: u64 = plan.blocks.iter().filter_map(|block| Some(layout.block(*block)?.range.len() as u64 * 4)).sum();
+    for ((part, plan), (inputs, result)) in (0u16..).zip(view.parts()).zip(view.inputs().iter().zip(results))
+    {
+        let length: u64 =
+            plan.blocks.iter().filter_map(|block| Some(layout.block(*block)?.range.len() as u64 * 4)).sum();
         let aggregator: Option<Slot> = view.aggregator(muster_core::ids::Part(part)).map(|(slot, _)| slot);
         let inputs = inputs.slots().filter(|slot| Some(*slot) != aggregator).count() as u64;
         let readers = if result.is_some() { view.seats().len() as u64 } else { 0 };

@@ -1,6 +1,6 @@
 //! What members say to the steward, checked, and the answers.
 
-use muster_core::codec::encode;
+use muster_core::codec::{List, encode};
 use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
@@ -8,7 +8,7 @@ use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::Enrol;
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Commit, CommitReceipt, Delivered};
-use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
 use tokio::sync::oneshot;
 
@@ -76,6 +76,8 @@ impl Actor {
                 Ok(answer)
             }
             Request::Accuse(evidence) => self.accuse(*peer, evidence).map(|()| Answer::Now(Response::Done)),
+            Request::PutBlocks(put) => self.put(peer, put),
+            Request::InputBlocks(query) => self.inputs(&query),
             _ => Err(Reject::Rule("this is asked of a node")),
         }
     }
@@ -86,7 +88,11 @@ impl Actor {
         // A request may come twice when its answer was lost.
         if let Some(member) = self.ledger().member(&author) {
             let gone = matches!(member.standing, Standing::Banned | Standing::Left);
-            return if gone { Err(Reject::NotEntitled("enrol again")) } else { Ok(Answer::Now(Response::Done)) };
+            return if gone {
+                Err(Reject::NotEntitled("enrol again"))
+            } else {
+                Ok(Answer::Now(Response::Done))
+            };
         }
         let enrol = self.ledger().check_enrol(&signed)?;
         if enrol.invitation.verify(run)?.expires < invite::now() {
@@ -110,6 +116,28 @@ impl Actor {
             self.keep(Request::Commit(signed));
         }
         Ok(Answer::Now(Response::Committed(self.identity.sign(run, &receipt))))
+    }
+
+    /// Keeps an aggregator's own part, so that it is not in its author's hands alone.
+    fn put(&mut self, sender: &MemberId, put: PutBlocks) -> Result<Answer, Reject> {
+        let view = self.ledger().round(put.round).ok_or(Reject::Stale("the round is not remembered"))?;
+        let receipt = self.intake.take(view, &self.identity.id(), sender, put)?;
+        let run = self.ledger().run();
+        Ok(Answer::Now(
+            receipt.map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(run, &receipt))),
+        ))
+    }
+
+    fn inputs(&self, query: &InputQuery) -> Result<Answer, Reject> {
+        let view = self.ledger().round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
+        let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
+        let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
+        let block = |block| Some(self.intake.block(query.round, &query.member, &root, block)?.0.clone());
+        let blocks: Option<Vec<_>> = query.blocks.iter().copied().map(block).collect();
+        let blocks = blocks.ok_or(Reject::Stale("this block is not kept here"))?;
+        List::new(blocks)
+            .map(|blocks| Answer::Now(Response::Blocks(blocks)))
+            .map_err(|_| Reject::Rule("too many blocks"))
     }
 
     fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Answer, Reject> {
@@ -141,7 +169,11 @@ impl Actor {
                 self.ledger().check_leave(signed)?;
                 return Ok(Answer::Sealed(Box::new(Body::Leave(signed.clone()))));
             }
-            Notice::Request(_) | Notice::Table(_) | Notice::Results(_) | Notice::Opening(_) | Notice::Verdict(_) => {
+            Notice::Request(_)
+            | Notice::Table(_)
+            | Notice::Results(_)
+            | Notice::Opening(_)
+            | Notice::Verdict(_) => {
                 let sealed = self.docket.post(now, self.conductor.ledger(), &notice)?;
                 self.watch_audit(&notice);
                 self.board.post(notice);

@@ -48,12 +48,13 @@ impl Handler for Server {
             Request::StateOffer => self.offer().await?,
             Request::State(query) => self.offers.piece(&query)?,
             Request::Data(query) => self.data(&query)?,
-            Request::PutBlocks(_) | Request::InputBlocks(_) => {
-                return Err(Refuse("a steward does not answer this: ask a node".into()));
-            }
-            Request::Enrol(_) | Request::Commit(_) | Request::Delivered(_) | Request::Notice(_) | Request::Accuse(_) => {
-                self.ask(peer, request).await?
-            }
+            Request::Enrol(_)
+            | Request::Commit(_)
+            | Request::PutBlocks(_)
+            | Request::InputBlocks(_)
+            | Request::Delivered(_)
+            | Request::Notice(_)
+            | Request::Accuse(_) => self.ask(peer, request).await?,
         };
         Ok(encode(&response))
     }
@@ -144,6 +145,9 @@ pub(super) fn refused(why: &str) -> Response {
     Response::Refused(Text::new(&why[..cut]).unwrap_or_default())
 }
 
-fn bytes<const MAX: usize>(bytes: Vec<u8>, wrap: impl FnOnce(Bytes<MAX>) -> Response) -> Result<Response, Refuse> {
+fn bytes<const MAX: usize>(
+    bytes: Vec<u8>,
+    wrap: impl FnOnce(Bytes<MAX>) -> Response,
+) -> Result<Response, Refuse> {
     Bytes::new(bytes).map(wrap).map_err(|misuse| Refuse(misuse.to_string()))
 }

@@ -47,7 +47,14 @@ fn new_run_with(place: &Path, settings: &str) -> PathBuf {
 
 fn options(folder: &Path) -> HostOptions {
     let listen = vec!["127.0.0.1:0".to_owned()];
-    HostOptions { folder: folder.to_owned(), listen, advertise: vec![], threads: 1, path: None, progress: false }
+    HostOptions {
+        folder: folder.to_owned(),
+        listen,
+        advertise: vec![],
+        threads: 1,
+        path: None,
+        progress: false,
+    }
 }
 
 async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
@@ -73,7 +80,8 @@ async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
 
 fn ticket(folder: &Path, uses: u32, valid_for: u64) -> Ticket {
     let addresses = vec![];
-    invite(&InviteOptions { folder: folder.to_owned(), role: Role::Node, uses, valid_for, addresses }).unwrap()
+    invite(&InviteOptions { folder: folder.to_owned(), role: Role::Node, uses, valid_for, addresses })
+        .unwrap()
 }
 
 /// A member as the steward sees it.
@@ -133,17 +141,20 @@ impl Caller {
     fn commit(&self, ledger: &Ledger, root: u8) -> Signed<Commit> {
         let view = ledger.current().unwrap();
         let slot = view.slot_of(&self.id()).unwrap();
-        self.identity.sign(ledger.run(), &Commit {
-            round: view.round(),
-            head: view.head(),
-            state: view.state().root(),
-            slot,
-            seats: view.seats().len() as u16,
-            leaves: 1,
-            profile: ledger.manifest().profile,
-            loss: 0,
-            root: Digest([root; 32]),
-        })
+        self.identity.sign(
+            ledger.run(),
+            &Commit {
+                round: view.round(),
+                head: view.head(),
+                state: view.state().root(),
+                slot,
+                seats: view.seats().len() as u16,
+                leaves: 1,
+                profile: ledger.manifest().profile,
+                loss: 0,
+                root: Digest([root; 32]),
+            },
+        )
     }
 
     /// The ledger once it satisfies a condition.
@@ -183,10 +194,13 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
     let forged = late.identity.sign(once.run, &once.invitation.verify(once.run).unwrap().into_inner());
     let forger = Caller::new(4, Ticket { invitation: forged, ..once.clone() });
     assert!(refusal(forger.enrol().await).contains("only the organiser"));
-    let stranger = refusal(second.ask(Request::Notice(Notice::Leave(second.identity.sign(
-        once.run,
-        &muster_core::messages::enrol::Leave { height: Height(1) },
-    )))).await);
+    let stranger = refusal(
+        second
+            .ask(Request::Notice(Notice::Leave(
+                second.identity.sign(once.run, &muster_core::messages::enrol::Leave { height: Height(1) }),
+            )))
+            .await,
+    );
     assert!(stranger.contains("no member"), "{stranger}");
     let ledger = first.ledger(&folder).await;
     assert_eq!(ledger.members().iter().map(|m| m.id).collect::<Vec<_>>(), [first.id()]);

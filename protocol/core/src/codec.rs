@@ -130,7 +130,8 @@ impl<T: BorshDeserialize, const MAX: usize> BorshDeserialize for List<T, MAX> {
         // A stranger's count reserves little before its items arrive.
         let mut items = Vec::with_capacity(length.min(64));
         for index in 0..length {
-            let item = T::deserialize_reader(reader).map_err(|error| malformed(format!("[{index}] {error}")))?;
+            let item =
+                T::deserialize_reader(reader).map_err(|error| malformed(format!("[{index}] {error}")))?;
             items.push(item);
         }
         Ok(Self(items))
@@ -291,7 +292,8 @@ mod arbitrary_values {
 
     impl<'a, const MAX: usize> Arbitrary<'a> for Text<MAX> {
         fn arbitrary(u: &mut Unstructured<'a>) -> Result<Self> {
-            let text: String = String::arbitrary(u)?.chars().filter(|c| !c.is_control()).take(MAX / 4).collect();
+            let text: String =
+                String::arbitrary(u)?.chars().filter(|c| !c.is_control()).take(MAX / 4).collect();
             Ok(Self(text))
         }
     }

@@ -81,7 +81,11 @@ pub fn step_exponent(last: i16, wanted: i16) -> i16 {
 /// A mean loss in nats as fixed point, to nearest; [`LOSS_NOT_FINITE`] where it is not finite or beyond it.
 pub fn fixed_loss(mean: f64) -> i64 {
     let scaled = mean * LOSS_ONE as f64;
-    if scaled.is_finite() && scaled.abs() < LOSS_NOT_FINITE as f64 { scaled.round_ties_even() as i64 } else { LOSS_NOT_FINITE }
+    if scaled.is_finite() && scaled.abs() < LOSS_NOT_FINITE as f64 {
+        scaled.round_ties_even() as i64
+    } else {
+        LOSS_NOT_FINITE
+    }
 }
 
 #[cfg(test)]

@@ -68,7 +68,8 @@ impl Layout {
         let vocabulary = model.vocabulary as usize;
         layout.push("model.embed_tokens.weight".into(), [vocabulary, width]);
         for layer in 0..model.layers {
-            let mut push = |name: &str, shape| layout.push(format!("model.layers.{layer}.{name}.weight"), shape);
+            let mut push =
+                |name: &str, shape| layout.push(format!("model.layers.{layer}.{name}.weight"), shape);
             push("input_layernorm", [1, width]);
             push("self_attn.q_proj", [width, width]);
             push("self_attn.k_proj", [key_value, width]);
@@ -92,7 +93,11 @@ impl Layout {
         for range in split(tensor.range(), limits::BLOCK_COEFFICIENTS) {
             let first = self.chunks.len();
             self.chunks.extend(split(range.clone(), limits::CHUNK_COEFFICIENTS));
-            self.blocks.push(BlockRange { tensor: self.tensors.len(), range, chunks: first..self.chunks.len() });
+            self.blocks.push(BlockRange {
+                tensor: self.tensors.len(),
+                range,
+                chunks: first..self.chunks.len(),
+            });
         }
         self.tensors.push(tensor);
     }

@@ -4,13 +4,13 @@
 //! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate < messages
 //! < channel contribution < assign < ledger < audit < round`. A test in `tests/` enforces it.
 
-pub mod contribution;
-pub mod audit;
 pub mod aggregate;
 pub mod assign;
+pub mod audit;
 pub mod channel;
 pub mod codec;
 pub mod coins;
+pub mod contribution;
 pub mod error;
 pub mod grid;
 pub mod hash;

@@ -306,7 +306,11 @@ impl Manifest {
             "audit.final_rounds",
             "must be below retention.states",
         )?;
-        require(audit.coin_lead >= 1, "audit.coin_lead", "must be at least 1, or coins could be chosen after the freeze they are used with")?;
+        require(
+            audit.coin_lead >= 1,
+            "audit.coin_lead",
+            "must be at least 1, or coins could be chosen after the freeze they are used with",
+        )?;
         require(self.retention.states >= 2, "retention.states", "must be at least 2")?;
         require(self.admission.start_nodes >= 1, "admission.start_nodes", "must be at least 1")?;
         let most = self.admission.most_members;
@@ -352,7 +356,11 @@ impl Model {
             "must divide model.heads",
         )?;
         require(self.sequence <= limits::SEQUENCE, "model.sequence", "is over the limit of 65536")?;
-        require(self.vocabulary >= 2 && self.hidden >= 2, "model", "must have at least 2 tokens and 2 hidden units")?;
+        require(
+            self.vocabulary >= 2 && self.hidden >= 2,
+            "model",
+            "must have at least 2 tokens and 2 hidden units",
+        )?;
         require(self.layers <= 256, "model.layers", "is over the limit of 256")?;
         require(self.rope_base.value() >= 1.0, "model.rope_base", "must be at least 1")?;
         require(self.norm_epsilon.value() > 0.0, "model.norm_epsilon", "must be positive")?;

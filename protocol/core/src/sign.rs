@@ -128,13 +128,20 @@ fn signed_digest<M: Message>(run: RunId, body: &[u8]) -> Digest {
 
 impl<M> Clone for Signed<M> {
     fn clone(&self) -> Self {
-        Self { run: self.run, signer: self.signer, signature: self.signature, body: self.body.clone(), kind: PhantomData }
+        Self {
+            run: self.run,
+            signer: self.signer,
+            signature: self.signature,
+            body: self.body.clone(),
+            kind: PhantomData,
+        }
     }
 }
 
 impl<M> PartialEq for Signed<M> {
     fn eq(&self, other: &Self) -> bool {
-        (self.run, self.signer, self.signature, &self.body) == (other.run, other.signer, other.signature, &other.body)
+        (self.run, self.signer, self.signature, &self.body)
+            == (other.run, other.signer, other.signature, &other.body)
     }
 }
 

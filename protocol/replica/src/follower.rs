@@ -21,7 +21,7 @@ use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use crate::gossip::Gossiping;
+use crate::gossip::{Gossiping, met, remember};
 use crate::hearsay::{Finding, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
@@ -35,8 +35,6 @@ const STEWARD_AWAY: Duration = Duration::from_secs(300);
 /// How long it is away before others are asked where it went, and how long they may take.
 const MOVED: Duration = Duration::from_secs(2);
 const ASKING: Duration = Duration::from_secs(5);
-/// Note of the peers met, to begin with another time.
-const MET: &str = "gossip-met";
 
 /// Something that happened.
 #[derive(Debug)]
@@ -161,10 +159,8 @@ impl Follower {
     /// # Errors
     /// As [`Gossiping::start`].
     pub fn join_swarm(&mut self, identity: &Identity, mut settings: Settings) -> Result<(), NetError> {
-        let met =
-            self.journal.as_ref().and_then(|journal| journal.note(MET).ok().flatten()).unwrap_or_default();
-        let met = String::from_utf8_lossy(&met);
-        settings.bootstrap.extend(met.lines().map(str::to_owned).chain(self.steward.swarm_addresses()));
+        settings.bootstrap.extend(self.journal.as_ref().map(|journal| met(journal)).unwrap_or_default());
+        settings.bootstrap.extend(self.steward.swarm_addresses());
         let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings)?;
         (self.gossip, self.findings) = (Some(Arc::new(gossip)), Some(findings));
         Ok(())
@@ -288,9 +284,8 @@ impl Follower {
     /// Spreads a record that the ledger has taken, and compares it with what was heard.
     fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
         let Some(gossip) = &self.gossip else { return Ok(()) };
-        let met = gossip.neighbourhood().borrow().met.join("\n");
-        if let (Body::Outcome(_), Some(journal), false) = (&record.body, &self.journal, met.is_empty()) {
-            journal.put_note(MET, met.as_bytes()).map_err(FollowError::Store)?;
+        if let (Body::Outcome(_), Some(journal)) = (&record.body, &self.journal) {
+            remember(journal, &gossip.neighbourhood().borrow().met).map_err(FollowError::Store)?;
         }
         gossip.sealed(&self.ledger, signed, record).into_iter().try_for_each(|finding| self.act(finding))
     }

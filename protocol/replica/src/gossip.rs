@@ -16,11 +16,14 @@ use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_net::error::NetError;
 use muster_net::swarm::{Gossip, Neighbourhood, Settings, Sieve, Topic, Validity};
+use muster_store::error::StoreError;
+use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use crate::follower::lock;
 use crate::hearsay::{Finding, Hearsay};
+use crate::peers::Contact;
 
 /// Findings that wait at most; more of them would say the same.
 const FINDINGS: usize = 64;
@@ -109,7 +112,37 @@ impl Gossiping {
     }
 }
 
-/// Looks up a member's addresses before anything else of the run is known, from peers met another time.
+/// Note of the peers met, to begin with another time.
+const MET: &str = "gossip-met";
+
+/// Peers that this directory met another time.
+pub(crate) fn met(journal: &Journal) -> Vec<String> {
+    let note = journal.note(MET).ok().flatten().unwrap_or_default();
+    String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
+}
+
+/// Writes down the peers met, if there are any.
+pub(crate) fn remember(journal: &Journal, met: &[String]) -> Result<(), StoreError> {
+    if met.is_empty() { Ok(()) } else { journal.put_note(MET, met.join("\n").as_bytes()) }
+}
+
+/// Where a steward went that cannot be reached any more, by peers met another time or named in its contact.
+pub async fn moved(
+    identity: &Identity,
+    run: RunId,
+    steward: &Contact,
+    journal: &Journal,
+    patience: Duration,
+) -> Option<Contact> {
+    let bootstrap: Vec<String> = met(journal).into_iter().chain(steward.swarm_addresses()).collect();
+    if bootstrap.is_empty() {
+        return None;
+    }
+    let addresses = find_member(identity, run, steward.member, bootstrap, patience).await?;
+    Some(Contact { member: steward.member, addresses }).filter(|contact| contact != steward)
+}
+
+/// Looks up a member's addresses before anything else of the run is known, from these peers.
 pub async fn find_member(
     identity: &Identity,
     run: RunId,

@@ -18,7 +18,7 @@ mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
 pub use follower::{Event, FollowError, Follower};
-pub use gossip::{Gossiping, find_member};
+pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Finding, Hearsay, SplitView};
 pub use peers::{Contact, PeerError, Peers, contact, groups};
 pub use reduce::{Reduced, reduce};

@@ -176,7 +176,8 @@ impl Ledger {
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
-        self.require(self.member(&ban.accuser).is_some(), "a member accuses")?;
+        let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
+        self.require(entitled, "a member or the steward accuses")?;
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.stand(&ban.culprit, Standing::Banned);

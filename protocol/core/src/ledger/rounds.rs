@@ -25,6 +25,7 @@ pub struct Commitment {
 #[derive(Clone)]
 pub struct RoundView {
     round: Round,
+    steward: MemberId,
     head: Digest,
     state: StateRoots,
     seed: Digest,
@@ -52,6 +53,7 @@ impl RoundView {
         let parts = assign::parts(&ledger.layout, &seed, aggregators);
         Self {
             round: ledger.next_round,
+            steward: ledger.manifest.steward,
             head: ledger.head,
             state: ledger.state,
             seed,
@@ -124,6 +126,14 @@ impl RoundView {
             Some(slot) => Some((*slot, 1)),
             None => Some((self.parts.get(part.index())?.aggregator, 0)),
         }
+    }
+
+    /// Who takes in and keeps a sender's part, and by which attempt: its aggregator, or the steward when the sender is
+    /// that itself, so that nothing which counts is in its author's hands alone.
+    pub fn keeper(&self, part: Part, sender: &MemberId) -> Option<(MemberId, u8)> {
+        let (slot, attempt) = self.aggregator(part)?;
+        let aggregator = self.member_at(slot)?;
+        Some((if aggregator == *sender { self.steward } else { aggregator }, attempt))
     }
 
     /// The freeze record, once sealed.

@@ -142,10 +142,10 @@ impl Conductor {
         Ok(())
     }
 
-    /// A member has delivered what it could; the aggregators' receipts say what.
+    /// A member has delivered what it could; the receipts say what.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, or a receipt that its aggregator did not sign for this sender.
+    /// [`Reject`] for another round or attempt, or a receipt that the part's keeper did not sign for this sender.
     pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
         let run = self.ledger.run();
         let delivered = signed.verify(run)?;
@@ -163,12 +163,12 @@ impl Conductor {
         let mut parts = Vec::new();
         for signed in &delivered.receipts {
             let receipt = signed.verify(run)?;
-            let (aggregator, turn) =
-                view.aggregator(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
+            let keeper = view.keeper(receipt.part, &delivered.author());
+            let (keeper, turn) = keeper.ok_or(Reject::Rule("a receipt names a part"))?;
             let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
             let about = receipt.sender == delivered.author() && receipt.root == root;
-            if !fits || !about || view.member_at(aggregator) != Some(receipt.author()) {
-                return Err(Reject::Rule("a receipt is signed by the part's aggregator for this sender"));
+            if !fits || !about || keeper != receipt.author() {
+                return Err(Reject::Rule("a receipt is signed by the part's keeper for this sender"));
             }
             parts.push(receipt.part);
         }

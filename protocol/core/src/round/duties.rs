@@ -23,14 +23,13 @@ pub enum Duty {
         /// R_t.
         freeze: Digest,
     },
-    /// Bring these parts of the contribution to their aggregators, then say which receipts came back. A part of the
-    /// member's own is in the list too.
+    /// Bring these parts of the contribution to their keepers, then say which receipts came back.
     Deliver {
         /// The round.
         round: Round,
         /// 0, or 1 after a reassignment.
         attempt: u8,
-        /// Parts and who takes them.
+        /// Parts and who takes them in: the aggregator, for the member's own parts the steward.
         parts: Vec<(Part, MemberId)>,
     },
     /// Reduce a part over its sealed inputs.
@@ -95,11 +94,9 @@ fn exchange(view: &RoundView, slot: Slot) -> Vec<Duty> {
     let second: Vec<Part> = view.reassigned().collect();
     let attempt = u8::from(!second.is_empty());
     let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
-    let takers = parts.into_iter().filter_map(|part| {
-        let (aggregator, _) = view.aggregator(part)?;
-        Some((part, view.member_at(aggregator)?))
-    });
-    owed.push(Duty::Deliver { round: view.round(), attempt, parts: takers.collect() });
+    let keeper = |part| Some((part, view.keeper(part, &view.member_at(slot)?)?.0));
+    let keepers = parts.into_iter().filter_map(keeper);
+    owed.push(Duty::Deliver { round: view.round(), attempt, parts: keepers.collect() });
     owed
 }
 

@@ -1,4 +1,5 @@
-//! What an aggregator takes in: blocks proved against frozen commitments, until its parts are whole.
+//! What a keeper takes in: blocks proved against frozen commitments, until their parts are whole. Aggregators keep the
+//! parts that they reduce, the steward keeps aggregators' own ones.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -18,7 +19,7 @@ const ROUNDS: usize = 3;
 type Held = BTreeMap<(Round, MemberId), BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>>;
 
 /// Received blocks.
-pub struct Intake {
+pub(crate) struct Intake {
     layout: Arc<Layout>,
     home: Arc<Home>,
     held: Mutex<Held>,
@@ -26,15 +27,15 @@ pub struct Intake {
 
 impl Intake {
     /// Empty, with a disk for what is older.
-    pub fn new(layout: Arc<Layout>, home: Arc<Home>) -> Self {
+    pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>) -> Self {
         Self { layout, home, held: Mutex::default() }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
     ///
     /// # Errors
-    /// [`Reject`] when they are not of the frozen contribution, or not for this aggregator.
-    pub fn take(
+    /// [`Reject`] when they are not of the frozen contribution, or not for this keeper.
+    pub(crate) fn take(
         &self,
         view: &RoundView,
         me: &MemberId,
@@ -48,9 +49,11 @@ impl Intake {
         let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
         let part = Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16);
         let mine = view
-            .aggregator(part)
-            .filter(|(slot, attempt)| view.member_at(*slot) == Some(*me) && *attempt == put.attempt);
-        mine.ok_or(Reject::NotEntitled("deliver this part here"))?;
+            .keeper(part, sender)
+            .is_some_and(|(keeper, attempt)| keeper == *me && attempt == put.attempt);
+        if !mine {
+            return Err(Reject::NotEntitled("deliver this part here"));
+        }
         let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
         let mut opened = Vec::with_capacity(put.blocks.len());
         for data in put.blocks.into_inner() {
@@ -85,7 +88,7 @@ impl Intake {
     }
 
     /// One block with its integers, from memory or disk.
-    pub fn block(
+    pub(crate) fn block(
         &self,
         round: Round,
         member: &MemberId,
