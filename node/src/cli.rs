@@ -132,7 +132,20 @@ struct HostArguments {
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
     #[command(flatten)]
+    gossip: GossipArguments,
+    #[command(flatten)]
     compute: ComputeArguments,
+}
+
+#[derive(Args)]
+struct GossipArguments {
+    /// Where to gossip with other members [default: beside the address listened on, a free port].
+    #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
+    gossip: Option<String>,
+    /// Neither gossip nor listen to it. A run works without, but a steward that shows its members different ledgers is
+    /// not found out.
+    #[arg(long, conflicts_with = "gossip")]
+    no_gossip: bool,
 }
 
 #[derive(Args)]
@@ -194,6 +207,8 @@ struct JoinArguments {
     #[arg(long, conflicts_with_all = ["listen", "advertise"])]
     no_listen: bool,
     #[command(flatten)]
+    gossip: GossipArguments,
+    #[command(flatten)]
     compute: ComputeArguments,
     /// Most disk to use, in GiB.
     #[arg(long, value_name = "G")]
@@ -212,6 +227,10 @@ struct HomeArguments {
 
 fn kernel(name: &str) -> Result<KernelPath, String> {
     KernelPath::parse(name).map_err(|misuse| misuse.to_string())
+}
+
+fn gossip_address(text: &str) -> Result<String, String> {
+    muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
 /// Does what the arguments say, the first being the program's name, and gives the exit code.

@@ -87,7 +87,7 @@ section! {
         /// ε of RMSNorm.
         norm_epsilon: f32 = 1e-5,
         /// Standard deviation of the initial matrices.
-        initial_scale: f32 = 0.02,
+        initial_scale: f32 = 0.1,
     }
 }
 
@@ -123,19 +123,19 @@ section! {
         /// Peak learning rate.
         rate: f32 = 0.01,
         /// Last learning rate.
-        minimum_rate: f32 = 5e-4,
+        minimum_rate: f32 = 0.0,
         /// Rounds of warm-up.
-        warmup: u32 = 10,
+        warmup: u32 = 40,
         /// Shape after the warm-up.
-        schedule: Schedule = Schedule::Cosine,
+        schedule: Schedule = Schedule::Linear,
         /// Decay of the first moment.
-        beta1: f32 = 0.9,
+        beta1: f32 = 0.85,
         /// Decay of the second moment.
-        beta2: f32 = 0.95,
+        beta2: f32 = 0.98,
         /// Added to the root of the second moment.
         epsilon: f32 = 1e-8,
         /// Weight decay.
-        weight_decay: f32 = 0.1,
+        weight_decay: f32 = 0.05,
         /// Largest global norm.
         clip_norm: f32 = 1.0,
     }

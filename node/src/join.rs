@@ -14,6 +14,7 @@ use std::path::PathBuf;
 
 use muster_core::ids::{MemberId, Round};
 use muster_core::messages::enrol::Ticket;
+use muster_net::swarm::Settings;
 use muster_replica::{BootstrapError, FollowError, PeerError};
 use muster_store::error::StoreError;
 
@@ -30,6 +31,8 @@ pub struct Options {
     pub listen: Option<String>,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
+    /// Where to gossip; none for a membership without.
+    pub gossip: Option<Settings>,
     /// Compute threads.
     pub threads: usize,
     /// Kernel path, instead of the fastest.

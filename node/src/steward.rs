@@ -16,6 +16,7 @@ mod recover;
 mod report;
 mod requests;
 mod server;
+mod swarm;
 #[cfg(test)]
 mod tests;
 
@@ -27,6 +28,7 @@ use muster_core::ids::RunId;
 use muster_core::round::Conductor;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
+use muster_net::swarm::Settings;
 use muster_replica::{Peers, Results};
 use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
@@ -54,6 +56,8 @@ pub struct HostOptions {
     pub listen: Vec<String>,
     /// What invitations tell people to dial; none for the addresses listened on.
     pub advertise: Vec<String>,
+    /// Where to gossip; none for a run without.
+    pub gossip: Option<Settings>,
     /// Compute threads.
     pub threads: usize,
     /// Kernel path, instead of the fastest.
@@ -83,9 +87,18 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     let (inbox, kept) = Inbox::open(&options.folder)?;
     let report = Report::open(&options.folder, options.progress)?;
     let listening = Listening::bind(&recovered.home, &options).await?;
+    let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
+        Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
+        None => (None, None, Vec::new()),
+    };
+    listening.tell(&recovered.home, &swarm)?;
+    if let Some(gossip) = &gossip {
+        gossip.announce(&recovered.identity, swarm::whereabouts(&listening.addresses));
+    }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let (actor, server) = assemble(recovered, endpoint.clone(), inbox, report)?;
+    let (mut actor, server) = assemble(recovered, endpoint.clone(), inbox, report)?;
+    actor.gossip = gossip;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -97,6 +110,9 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
         servers.spawn(serve(listener, endpoint.clone(), server.clone(), shutdown));
     }
     drop(stopped);
+    if let Some(findings) = findings {
+        servers.spawn(swarm::listen(findings, server.actor.clone()));
+    }
     let sender = server.actor.clone();
     servers.spawn(async move {
         if tokio::signal::ctrl_c().await.is_ok() {
@@ -159,6 +175,7 @@ fn assemble(
         presence,
         inbox,
         report,
+        gossip: None,
         queue,
         sender,
         justice: justice::Justice::default(),

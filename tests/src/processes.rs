@@ -58,6 +58,7 @@ impl Process {
 }
 
 impl Drop for Process {
+    #[allow(clippy::print_stderr)]
     fn drop(&mut self) {
         self.kill();
         if std::thread::panicking() {

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use muster_compute::Path;
 use muster_core::audit::Judgement;
+use muster_net::swarm::Settings;
 use tracing_subscriber::EnvFilter;
 
 use crate::failure::{Failure, INTERRUPTED};
@@ -40,6 +41,8 @@ enum Command {
         directory: PathBuf,
         #[command(flatten)]
         machine: Machine,
+        #[command(flatten)]
+        gossip: Gossip,
     },
     /// Follow a run without being a member, checking every record and every state.
     Observe {
@@ -50,6 +53,8 @@ enum Command {
         data_dir: Option<PathBuf>,
         #[command(flatten)]
         machine: Machine,
+        #[command(flatten)]
+        gossip: Gossip,
     },
     /// Re-execute one piece of evidence: 0 it holds, 1 it does not or is none, 3 something to decide it is missing.
     Check {
@@ -68,6 +73,28 @@ enum Command {
         #[command(flatten)]
         machine: Machine,
     },
+}
+
+/// Whether and where to gossip.
+#[derive(Args)]
+struct Gossip {
+    /// Where to gossip with members [default: only dial].
+    #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
+    gossip: Option<String>,
+    /// Neither gossip nor listen to it: a steward that shows others another ledger is then not found out.
+    #[arg(long, conflicts_with = "gossip")]
+    no_gossip: bool,
+}
+
+impl Gossip {
+    fn settings(self) -> Option<Settings> {
+        let listen = self.gossip.into_iter().collect();
+        (!self.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
+    }
+}
+
+fn gossip_address(text: &str) -> Result<String, String> {
+    muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
 /// How to compute.
@@ -125,9 +152,10 @@ fn execute(command: Command) -> Result<u8, Failure> {
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        Command::Watch { directory, machine } => block_on(async {
+        Command::Watch { directory, machine, gossip } => block_on(async {
             let Machine { threads, path } = machine;
-            match watch::watch(watch::Options { directory, threads, path }).await? {
+            match watch::watch(watch::Options { directory, threads, path, gossip: gossip.settings() }).await?
+            {
                 watch::Ended::Closed(tally) => {
                     let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
                     say(&format!(
@@ -138,8 +166,8 @@ fn execute(command: Command) -> Result<u8, Failure> {
                 watch::Ended::Interrupted => Ok(INTERRUPTED),
             }
         }),
-        Command::Observe { target, data_dir, machine } => block_on(async {
-            match observe::observe(&target, data_dir, machine.threads).await? {
+        Command::Observe { target, data_dir, machine, gossip } => block_on(async {
+            match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
                 observe::Ended::Closed => Ok(0),
                 observe::Ended::Interrupted => Ok(INTERRUPTED),
             }

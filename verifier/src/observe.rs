@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::record::Body;
+use muster_net::swarm::Settings;
 use muster_replica::Event;
 use muster_replica::archive::mean_loss;
 use muster_store::journal::Journal;
@@ -26,12 +27,17 @@ pub enum Ended {
 ///
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule or seals a state that does not follow.
-pub async fn observe(target: &str, directory: Option<PathBuf>, threads: usize) -> Result<Ended, Failure> {
+pub async fn observe(
+    target: &str,
+    directory: Option<PathBuf>,
+    threads: usize,
+    gossip: Option<Settings>,
+) -> Result<Ended, Failure> {
     let target = Target::parse(target).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
     let session = Session::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
-    let mut follower = session.follower(journal, threads).await?;
+    let mut follower = session.follower(journal, threads, gossip).await?;
     say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
     let following = async {
         while follower.ledger().stage() != Stage::Closed {

@@ -12,6 +12,7 @@ use muster_core::messages::enrol::Ticket;
 use muster_core::sign::Identity;
 use muster_core::state::State;
 use muster_net::endpoint::Endpoint;
+use muster_net::swarm::Settings;
 use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
@@ -108,11 +109,16 @@ impl Session {
         Ok(Self { home, identity, target, peers, manifest, dataset })
     }
 
-    /// A follower that goes on where the directory stopped.
+    /// A follower that goes on where the directory stopped, and gossips if it can.
     ///
     /// # Errors
     /// [`Failure`].
-    pub async fn follower(&self, journal: Arc<Journal>, threads: usize) -> Result<Follower, Failure> {
+    pub async fn follower(
+        &self,
+        journal: Arc<Journal>,
+        threads: usize,
+        gossip: Option<Settings>,
+    ) -> Result<Follower, Failure> {
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {
@@ -121,7 +127,14 @@ impl Session {
         });
         let replica = replica.await.map_err(|error| Failure::Environment(error.to_string()))?;
         let replica = replica.map_err(failure::arithmetic)?;
-        Ok(Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?)
+        let mut follower =
+            Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
+        if let Some(settings) = gossip
+            && let Err(error) = follower.join_swarm(&self.identity, settings)
+        {
+            tracing::warn!("going on without gossip: {error}");
+        }
+        Ok(follower)
     }
 
     fn newest_state(&self) -> Option<(muster_core::ids::Round, State)> {

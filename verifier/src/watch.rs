@@ -13,6 +13,7 @@ use muster_core::limits;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Request;
 use muster_core::state::State;
+use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
 use muster_replica::{Contact, Event, Exhibited, Follower, PeerError, Replica};
 use muster_store::journal::Journal;
@@ -39,6 +40,8 @@ pub struct Options {
     pub threads: usize,
     /// Kernel path of the first computation; none for the fastest.
     pub path: Option<Path>,
+    /// Where to gossip; none to go without.
+    pub gossip: Option<Settings>,
 }
 
 /// How watching ended.
@@ -108,7 +111,7 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, threads, path)).await;
     let worker =
         worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
-    let follower = session.follower(journal.clone(), threads).await?;
+    let follower = session.follower(journal.clone(), threads, options.gossip.clone()).await?;
     let mut audits =
         Audits::new(session.manifest.clone(), session.identity.clone(), Coins::new(coins, journal.clone()));
     recall(&session, &journal, &follower, &mut audits)?;
@@ -344,7 +347,8 @@ impl Watcher {
         let name = (subject.commit.round, subject.author, subject.commit.root);
         for (blocks, contacts) in &subject.sources {
             // The steward keeps what an aggregator would otherwise keep of itself alone.
-            let contacts: Vec<Contact> = contacts.iter().chain([&self.session.target.steward]).cloned().collect();
+            let contacts: Vec<Contact> =
+                contacts.iter().chain([&self.session.target.steward]).cloned().collect();
             match self.session.peers.contribution(&contacts, &layout, name, blocks).await {
                 Ok(found) => {
                     for (data, values) in found {

@@ -7,10 +7,11 @@ use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_core::messages::enrol::Ticket;
+use muster_net::swarm::Settings;
 
 use super::{
-    Command, DataCommand, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments,
-    PackArguments, RunCommand,
+    Command, DataCommand, GossipArguments, HomeArguments, HostArguments, InviteArguments, JoinArguments,
+    NewArguments, PackArguments, RunCommand,
 };
 use crate::address::outward;
 use crate::demo;
@@ -106,11 +107,13 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, compute } = arguments;
+    let HostArguments { folder, listen, advertise, gossip, compute } = arguments;
+    let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
         listen,
         advertise,
+        gossip,
         threads: usize::from(compute.threads),
         path: compute.kernel,
         progress: std::io::stderr().is_terminal(),
@@ -142,11 +145,14 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         give_way();
     }
     let free = || SocketAddr::new(outward(true).unwrap_or([127, 0, 0, 1].into()), 0).to_string();
+    let listen = (!arguments.no_listen).then(|| arguments.listen.unwrap_or_else(free));
+    let gossip = swarm(arguments.gossip, listen.as_ref());
     let options = join::Options {
         ticket,
         data_dir,
-        listen: (!arguments.no_listen).then(|| arguments.listen.unwrap_or_else(free)),
+        listen,
         advertise: arguments.advertise,
+        gossip,
         threads: usize::from(arguments.compute.threads),
         path: arguments.compute.kernel,
         max_disk: arguments.max_disk,
@@ -167,6 +173,13 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         }
         Err(error) => Err(failure(&error)),
     }
+}
+
+/// Where to gossip: as said, or on a free port of the address listened on, if that is a number; else only dialling.
+fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings> {
+    let beside = || Some(SocketAddr::new(beside?.parse::<SocketAddr>().ok()?.ip(), 0).to_string());
+    let listen = arguments.gossip.or_else(beside).into_iter().collect();
+    (!arguments.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
 }
 
 fn failure(error: &JoinError) -> Failure {

@@ -9,6 +9,8 @@ use muster_core::ids::Round;
 use muster_core::messages::enrol::Ticket;
 
 use super::attack::Attack;
+use muster_net::swarm::Settings;
+
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
 
@@ -47,6 +49,7 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 data_dir,
                 listen: Some("127.0.0.1:0".into()),
                 advertise: None,
+                gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
                 threads: 1,
                 path: None,
                 max_disk: None,

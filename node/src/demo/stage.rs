@@ -33,8 +33,8 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
         return Err(Failure::usage("--attack-from must be below --rounds, or nobody ever cheats"));
     }
     let began = Instant::now();
-    let interrupt = Interrupt::listen()?;
     let mut place = Place::make(options.out.as_deref())?;
+    let interrupt = Interrupt::listen()?;
     rehearse(options, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
         if failure.exit != Exit::Interrupted && place.path("logs").exists() {
             place.keep();

@@ -18,15 +18,13 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Duties, Duty};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_replica::{
-    Contact, Event, FollowError, Follower, PeerError, Peers, Phase, fetch_dataset, fetch_manifest,
-};
+use muster_replica::{Contact, Event, FollowError, Follower, PeerError, Peers, Phase, fetch_dataset};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{oneshot, watch};
 
-use self::prepare::{check_disk, listen, prepare};
+use self::prepare::{check_disk, join_swarm, listen, prepare, reach};
 use super::answers::Answers;
 use super::compute::{Honest, Labour};
 use super::exchange::{deliver, reduce_part};
@@ -110,7 +108,8 @@ impl Session {
             addresses: options.ticket.addresses.iter().map(|address| address.to_string()).collect(),
         };
         let progress = Progress::new(options.progress);
-        let manifest = fetch_manifest(&peers, &steward, run).await?;
+        let journal = Arc::new(Journal::open(&home)?);
+        let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
         check_disk(&options, &manifest)?;
         let bytes = manifest.data.bytes + manifest.data.held_out_bytes;
         let bar = progress.bytes("text", bytes);
@@ -120,8 +119,7 @@ impl Session {
                 .await?;
         bar.finish_and_clear();
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
-        let journal = Arc::new(Journal::open(&home)?);
-        let follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
+        let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let layout = follower.ledger().layout().clone();
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
@@ -134,9 +132,9 @@ impl Session {
             stopwatch: follower.replica().lock().unwrap_or_else(PoisonError::into_inner).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
+        join_swarm(&options, &identity, &mut follower, &addresses);
         let answers = Arc::new(Answers::new(run, *home.secret("salt")?));
         let duties = Duties::new(identity.id());
-        let arithmetic = Arc::new(Mutex::new(arithmetic));
         Ok(Self {
             options,
             labour,
@@ -147,7 +145,7 @@ impl Session {
             follower,
             duties,
             answers,
-            arithmetic,
+            arithmetic: Arc::new(Mutex::new(arithmetic)),
             manifest,
             dataset,
             addresses,
@@ -237,6 +235,12 @@ impl Session {
             self.come_back().await;
             self.work();
             self.leave_if_dismissed()?;
+            // The outcome of the last round may come together with the end.
+            if self.follower.ledger().stage() == Stage::Closed && self.follower.in_step() {
+                self.progress.finish();
+                self.dismissal.as_ref().map_or(Ok(()), |dismissal| Err(dismissal.verdict()))?;
+                return Ok(End::Closed { leaves: self.leaves });
+            }
         }
     }
 
@@ -277,11 +281,6 @@ impl Session {
                     self.dismissal = Some(Dismissal { ban: ban.clone(), served: None });
                 }
                 Body::Leave(leave) if leave.claimed_signer() == self.me() => return Ok(Some(End::Left)),
-                Body::Close(_) => {
-                    self.progress.finish();
-                    self.dismissal.as_ref().map_or(Ok(()), |dismissal| Err(dismissal.verdict()))?;
-                    return Ok(Some(End::Closed { leaves: self.leaves }));
-                }
                 _ => {}
             },
         }

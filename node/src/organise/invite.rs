@@ -97,6 +97,10 @@ pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
     let wrong =
         |address: &str, why: String| Failure::usage(format!("{address:?} is no address HOST:PORT ({why})"));
     let address = |text: &String| -> Outcome<Address> {
+        // The multiaddress of a swarm: whoever reads it checks it.
+        if text.starts_with('/') {
+            return Address::new(text.as_str()).map_err(|misuse| wrong(text, misuse.to_string()));
+        }
         let port = text
             .rsplit_once(':')
             .filter(|(host, _)| !host.is_empty())

@@ -12,6 +12,7 @@ use muster_core::audit::docket::Docket;
 use muster_core::codec::encode;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::PartResult;
@@ -19,7 +20,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
-use muster_replica::{Results, contact};
+use muster_replica::{Gossiping, Results, contact};
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot};
 
@@ -66,6 +67,8 @@ pub(super) enum Message {
     Exhibited(Round, MemberId, Result<(), String>),
     /// What a round leaves on the disk is written.
     Written(Outcome<()>),
+    /// Gossip proved something.
+    Heard(Box<Evidence>),
     /// Somebody pressed Ctrl-C.
     Interrupt,
 }
@@ -92,6 +95,7 @@ pub(super) struct Actor {
     pub(super) presence: Arc<Presence>,
     pub(super) inbox: Inbox,
     pub(super) report: Report,
+    pub(super) gossip: Option<Gossiping>,
     pub(super) queue: mpsc::Receiver<Message>,
     pub(super) sender: mpsc::Sender<Message>,
     pub(super) justice: Justice,
@@ -201,6 +205,9 @@ impl Actor {
             Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
             Message::Written(Err(failure)) => self.state.failed = Some(failure),
             Message::Written(Ok(())) => {}
+            Message::Heard(evidence) => {
+                let _ = self.accuse(self.identity.id(), *evidence);
+            }
             Message::Interrupt => {
                 self.state.stop_after = Some(self.ledger().next_round());
                 self.report.line("finishing the round, then stopping (Ctrl-C again aborts)");
@@ -271,6 +278,9 @@ impl Actor {
         let answer = match &sealed {
             Ok(_) => {
                 self.journal.append(record.height, &signed)?;
+                if let Some(gossip) = &self.gossip {
+                    gossip.seal(&self.identity, self.ledger(), &signed, &record);
+                }
                 self.board.seal(signed);
                 self.state.rejections = 0;
                 self.sealed(&record)?;

@@ -24,7 +24,7 @@ pub(super) struct Listening {
 }
 
 impl Listening {
-    /// Binds, and writes the addresses down for `muster invite` and the next start.
+    /// Binds, and writes the addresses down for the next start.
     ///
     /// # Errors
     /// [`Failure`] naming the address that is malformed, foreign or busy.
@@ -44,8 +44,16 @@ impl Listening {
         };
         bounded(&addresses)?;
         home.write_file(LISTENED, lines(bound.iter().map(SocketAddr::to_string)).as_bytes())?;
-        home.write_file(ADDRESSES, lines(addresses.iter().cloned()).as_bytes())?;
         Ok(Self { listeners, addresses })
+    }
+
+    /// Writes down for `muster invite` where to dial, the swarm's multiaddresses last, as many as a ticket holds.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub(super) fn tell(&self, home: &Home, swarm: &[String]) -> Outcome<()> {
+        let told = self.addresses.iter().chain(swarm).take(muster_core::limits::ADDRESSES);
+        Ok(home.write_file(ADDRESSES, lines(told.cloned()).as_bytes())?)
     }
 }
 

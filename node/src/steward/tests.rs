@@ -12,6 +12,7 @@ use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_net::endpoint::Endpoint;
+use muster_net::swarm::Settings;
 use muster_replica::archive::Archive;
 use muster_replica::{Contact, PeerError, Peers, Replica};
 use tokio::sync::oneshot;
@@ -45,12 +46,18 @@ fn new_run_with(place: &Path, settings: &str) -> PathBuf {
     at("run")
 }
 
+/// Gossip on any port.
+fn beside() -> Settings {
+    Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }
+}
+
 fn options(folder: &Path) -> HostOptions {
     let listen = vec!["127.0.0.1:0".to_owned()];
     HostOptions {
         folder: folder.to_owned(),
         listen,
         advertise: vec![],
+        gossip: Some(beside()),
         threads: 1,
         path: None,
         progress: false,
@@ -250,6 +257,7 @@ fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
         data_dir: place.join(format!("node{number}")),
         listen: Some("127.0.0.1:0".into()),
         advertise: None,
+        gossip: Some(beside()),
         threads: 1,
         path: None,
         max_disk: None,
@@ -339,4 +347,34 @@ async fn a_steward_killed_again_and_again_forks_nothing() {
     }
     let replica = Replica::genesis(archive.manifest.clone(), archive.dataset.clone(), 1, None).unwrap();
     assert_eq!(archive.replay(replica, &mut |_| ()).unwrap().root, ledger.state().root());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn members_find_a_steward_that_moved() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run_with(place.path(), &SETTINGS.replace("rounds = 4", "rounds = 40"));
+    let (hosting, before) = start(&folder).await;
+    let ticket = ticket(&folder, 2, 3600);
+    assert!(ticket.addresses.iter().any(|address| address.starts_with("/ip4/127.0.0.1/tcp/")), "{ticket:?}");
+    let first = tokio::spawn(join(volunteer(place.path(), 1, ticket.clone())));
+    let second = tokio::spawn(join(volunteer(place.path(), 2, ticket)));
+    let met = || {
+        let log = fs::read_to_string(folder.join("log.jsonl")).unwrap_or_default();
+        log.matches("\"event\":\"round\"").count() >= 3
+    };
+    while !met() {
+        tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+    }
+    kill(hosting, &folder).await;
+    let (tell, told) = oneshot::channel();
+    let elsewhere = HostOptions { listen: vec!["127.0.0.2:0".into()], ..options(&folder) };
+    let hosting = tokio::spawn(host(elsewhere, move |ready: &Ready| {
+        let _ = tell.send(ready.clone());
+    }));
+    let after = told.await.unwrap();
+    assert!(after.addresses.iter().all(|address| !before.addresses.contains(address)));
+    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    for joined in [first, second] {
+        assert!(matches!(joined.await.unwrap().unwrap(), End::Closed { .. }));
+    }
 }

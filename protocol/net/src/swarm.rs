@@ -15,6 +15,7 @@ use std::time::Duration;
 
 use libp2p::PeerId;
 use muster_core::codec::encode;
+use muster_core::error::Misuse;
 use muster_core::ids::{MemberId, RunId};
 use muster_core::limits;
 use muster_core::messages::gossip::Whereabouts;
@@ -68,6 +69,14 @@ pub struct Settings {
     pub listen: Vec<String>,
     /// Multiaddresses of peers to begin with. What cannot be read is left out.
     pub bootstrap: Vec<String>,
+}
+
+/// Whether a text is where a swarm can listen: `IP:PORT` or a multiaddress.
+///
+/// # Errors
+/// [`Misuse`] saying what is expected.
+pub fn check_listen(text: &str) -> Result<(), Misuse> {
+    address::listened(text).map(drop)
 }
 
 /// Who is there, as far as the swarm knows.

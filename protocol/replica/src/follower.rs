@@ -21,7 +21,7 @@ use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use crate::gossip::{Gossiping, met, remember};
+use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
@@ -159,9 +159,8 @@ impl Follower {
     /// # Errors
     /// As [`Gossiping::start`].
     pub fn join_swarm(&mut self, identity: &Identity, mut settings: Settings) -> Result<(), NetError> {
-        settings.bootstrap.extend(self.journal.as_ref().map(|journal| met(journal)).unwrap_or_default());
         settings.bootstrap.extend(self.steward.swarm_addresses());
-        let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings)?;
+        let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings, self.journal.clone())?;
         (self.gossip, self.findings) = (Some(Arc::new(gossip)), Some(findings));
         Ok(())
     }
@@ -278,15 +277,13 @@ impl Follower {
         if !addresses.is_empty() && addresses != self.steward.addresses {
             tracing::info!("the steward is now at {}", addresses.join(", "));
             self.steward.addresses = addresses;
+            self.peers.moved(self.steward.clone());
         }
     }
 
     /// Spreads a record that the ledger has taken, and compares it with what was heard.
     fn spread(&self, signed: &Signed<Record>, record: &Verified<Record>) -> Result<(), FollowError> {
         let Some(gossip) = &self.gossip else { return Ok(()) };
-        if let (Body::Outcome(_), Some(journal)) = (&record.body, &self.journal) {
-            remember(journal, &gossip.neighbourhood().borrow().met).map_err(FollowError::Store)?;
-        }
         gossip.sealed(&self.ledger, signed, record).into_iter().try_for_each(|finding| self.act(finding))
     }
 

@@ -11,12 +11,11 @@ use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::gossip::{Gossiped, Head, Whereabouts};
-use muster_core::messages::record::Record;
+use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_net::error::NetError;
 use muster_net::swarm::{Gossip, Neighbourhood, Settings, Sieve, Topic, Validity};
-use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
@@ -35,10 +34,12 @@ pub struct Gossiping {
     run: RunId,
     gossip: Gossip,
     hearsay: Arc<Mutex<Hearsay>>,
+    journal: Option<Arc<Journal>>,
 }
 
 impl Gossiping {
-    /// Joins the swarm of the ledger's run. What gossip proves comes out of the receiver.
+    /// Joins the swarm of the ledger's run, beginning also with the peers that the journal has met. What gossip proves
+    /// comes out of the receiver.
     ///
     /// # Errors
     /// As [`Gossip::start`].
@@ -46,12 +47,15 @@ impl Gossiping {
         identity: &Identity,
         ledger: &Ledger,
         settings: &Settings,
+        journal: Option<Arc<Journal>>,
     ) -> Result<(Self, mpsc::Receiver<Finding>), NetError> {
+        let mut settings = settings.clone();
+        settings.bootstrap.extend(journal.as_ref().map(|journal| met(journal)).unwrap_or_default());
         let hearsay = Arc::new(Mutex::new(Hearsay::new(ledger)));
         let (findings, found) = mpsc::channel(FINDINGS);
         let ear = Ear { hearsay: hearsay.clone(), findings };
-        let gossip = Gossip::start(identity, ledger.run(), settings, Box::new(ear))?;
-        Ok((Self { run: ledger.run(), gossip, hearsay }, found))
+        let gossip = Gossip::start(identity, ledger.run(), &settings, Box::new(ear))?;
+        Ok((Self { run: ledger.run(), gossip, hearsay, journal }, found))
     }
 
     /// The own ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
@@ -62,6 +66,7 @@ impl Gossiping {
         record: &Verified<Record>,
     ) -> Vec<Finding> {
         let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
+        self.remember(record);
         if !heard {
             self.gossip.publish(Topic::Records, encode(&Gossiped::Record(signed.clone())));
         }
@@ -71,12 +76,25 @@ impl Gossiping {
     /// The steward has sealed a record: spreads it, or its head alone when it is long.
     pub fn seal(&self, steward: &Identity, ledger: &Ledger, signed: &Signed<Record>, record: &Record) {
         lock(&self.hearsay).sealed(ledger, record);
+        self.remember(record);
         let mut message = encode(&Gossiped::Record(signed.clone()));
         if message.len() > limits::GOSSIP_BYTES {
             let head = Head { height: record.height, head: record.head() };
             message = encode(&Gossiped::Head(steward.sign(self.run, &head)));
         }
         self.gossip.publish(Topic::Records, message);
+    }
+
+    /// Writes down once a round who was met.
+    fn remember(&self, record: &Record) {
+        let (Body::Outcome(_), Some(journal)) = (&record.body, &self.journal) else { return };
+        let met = self.gossip.neighbourhood().borrow().met.join("\n");
+        if met.is_empty() {
+            return;
+        }
+        if let Err(error) = journal.put_note(MET, met.as_bytes()) {
+            tracing::warn!("the peers met are not remembered: {error}");
+        }
     }
 
     /// Spreads the own commitment.
@@ -86,8 +104,11 @@ impl Gossiping {
 
     /// Says where the own channel can be dialled from now on.
     pub fn announce(&self, identity: &Identity, addresses: Addresses) {
-        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
-        self.gossip.announce(&identity.sign(self.run, &Whereabouts { addresses, time }));
+        let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
+        self.gossip.announce(
+            &identity
+                .sign(self.run, &Whereabouts { addresses, time: u64::try_from(time).unwrap_or(u64::MAX) }),
+        );
     }
 
     /// Where a member says that it can be dialled, looked up for `patience` at most.
@@ -116,14 +137,9 @@ impl Gossiping {
 const MET: &str = "gossip-met";
 
 /// Peers that this directory met another time.
-pub(crate) fn met(journal: &Journal) -> Vec<String> {
+fn met(journal: &Journal) -> Vec<String> {
     let note = journal.note(MET).ok().flatten().unwrap_or_default();
     String::from_utf8_lossy(&note).lines().map(str::to_owned).collect()
-}
-
-/// Writes down the peers met, if there are any.
-pub(crate) fn remember(journal: &Journal, met: &[String]) -> Result<(), StoreError> {
-    if met.is_empty() { Ok(()) } else { journal.put_note(MET, met.join("\n").as_bytes()) }
 }
 
 /// Where a steward went that cannot be reached any more, by peers met another time or named in its contact.

@@ -1,7 +1,7 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
 use std::fmt;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_core::codec::{Bytes, List, decode, encode};
@@ -15,6 +15,8 @@ use muster_core::state::reals;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
 use muster_net::pool::Pool;
+
+use crate::follower::lock;
 
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -87,6 +89,8 @@ pub struct Peers {
     pool: Arc<Pool>,
     /// Long polls hold up everything else on their channel, so they have channels of their own.
     polls: Arc<Pool>,
+    /// A steward that moved is where it says, whichever contact of it a task still has.
+    moved: Arc<Mutex<Option<Contact>>>,
 }
 
 impl Peers {
@@ -95,7 +99,18 @@ impl Peers {
         Self {
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
             polls: Arc::new(Pool::new(endpoint, 1)),
+            moved: Arc::default(),
         }
+    }
+
+    /// Dials the steward here from now on, instead of where its contacts say.
+    pub fn moved(&self, steward: Contact) {
+        *lock(&self.moved) = Some(steward);
+    }
+
+    fn current(&self, contact: &Contact) -> Contact {
+        let moved = lock(&self.moved).clone();
+        moved.filter(|moved| moved.member == contact.member).unwrap_or_else(|| contact.clone())
     }
 
     /// Asks one member, at each of its addresses in turn, with the usual patience.
@@ -103,7 +118,7 @@ impl Peers {
     /// # Errors
     /// [`PeerError`] of the last address.
     pub async fn ask(&self, contact: &Contact, request: &Request) -> Result<Response, PeerError> {
-        call(&self.pool, contact, request, ANSWER).await
+        call(&self.pool, &self.current(contact), request, ANSWER).await
     }
 
     /// Asks something that the other side may answer late, on a channel of its own.
@@ -116,7 +131,7 @@ impl Peers {
         request: &Request,
         patience: Duration,
     ) -> Result<Response, PeerError> {
-        call(&self.polls, contact, request, patience).await
+        call(&self.polls, &self.current(contact), request, patience).await
     }
 
     /// Values of a part, in order of its blocks, from the first contact whose values have the digest.

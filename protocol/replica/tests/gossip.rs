@@ -154,7 +154,7 @@ async fn swarm<const N: usize>(members: [(&Identity, &Chain); N]) -> Vec<(Gossip
     let mut bootstrap = Vec::new();
     for (identity, chain) in members {
         let settings = Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: bootstrap.clone() };
-        let node = Gossiping::start(identity, &chain.0, &settings).unwrap();
+        let node = Gossiping::start(identity, &chain.0, &settings, None).unwrap();
         bootstrap.extend(node.0.own(PATIENCE).await);
         assert_eq!(bootstrap.len(), nodes.len() + 1);
         nodes.push(node);

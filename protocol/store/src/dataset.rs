@@ -87,7 +87,9 @@ impl Dataset {
         let all = bytes.len().saturating_sub(1) / length;
         let taken = all.min(most);
         let starts = (0..taken).map(|index| (index as u64 * all as u64 / taken as u64) as usize * length);
-        starts.map(|start| bytes[start..=start + length].iter().map(|byte| u32::from(*byte)).collect()).collect()
+        starts
+            .map(|start| bytes[start..=start + length].iter().map(|byte| u32::from(*byte)).collect())
+            .collect()
     }
 
     /// Chunks of [`DATA_CHUNK_BYTES`] from number `first` on: as many of `count` as there are, the last one of the

@@ -68,10 +68,16 @@ impl Session {
             ledger: ledger.clone(),
         };
         let way = (self.follower.peers().clone(), self.follower.steward().clone());
+        let gossip = self.follower.gossip().cloned();
         tokio::spawn(async move {
             let commit = tokio::task::spawn_blocking(move || task.commit(work)).await;
             match commit {
-                Ok(Ok(commit)) => post(&way, Request::Commit(commit)),
+                Ok(Ok(commit)) => {
+                    if let Some(gossip) = gossip {
+                        gossip.committed(&commit);
+                    }
+                    post(&way, Request::Commit(commit));
+                }
                 Ok(Err(why)) => tracing::error!("round {round}: {why}"),
                 Err(error) => tracing::error!("round {round}: computing failed: {error}"),
             }

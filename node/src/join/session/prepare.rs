@@ -1,21 +1,68 @@
 //! What must hold before a member may take part: room on disk, sound arithmetic, a port.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_compute::Exact;
 use muster_core::codec::{List, Text};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Addresses;
+use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::serve;
-use muster_replica::Replica;
+use muster_replica::{
+    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, moved,
+};
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
 use tokio::sync::oneshot;
 
 use crate::join::server::Shared;
 use crate::join::{JoinError, Options};
+
+/// How long the swarm is asked where a steward went.
+const MOVED: Duration = Duration::from_secs(15);
+
+/// The manifest, and the steward where it is: if the ticket's addresses lead nowhere, the swarm may know others.
+pub(super) async fn reach(
+    options: &Options,
+    identity: &Identity,
+    peers: &Peers,
+    steward: Contact,
+    journal: &Journal,
+) -> Result<(Contact, Arc<Manifest>), JoinError> {
+    let run = options.ticket.run;
+    let error = match fetch_manifest(peers, &steward, run).await {
+        Ok(manifest) => return Ok((steward, manifest)),
+        Err(error) => error,
+    };
+    let lost = matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_))));
+    if !lost || options.gossip.is_none() {
+        return Err(error.into());
+    }
+    let Some(steward) = moved(identity, run, &steward, journal, MOVED).await else {
+        return Err(error.into());
+    };
+    let manifest = fetch_manifest(peers, &steward, run).await?;
+    Ok((steward, manifest))
+}
+
+/// Joins the swarm, and says in it where this member is. A membership goes on without.
+pub(super) fn join_swarm(
+    options: &Options,
+    identity: &Identity,
+    follower: &mut Follower,
+    addresses: &Addresses,
+) {
+    let Some(settings) = &options.gossip else { return };
+    if let Err(error) = follower.join_swarm(identity, settings.clone()) {
+        tracing::warn!("going on without gossip: {error}");
+    }
+    if let Some(gossip) = follower.gossip().filter(|_| !addresses.is_empty()) {
+        gossip.announce(identity, addresses.clone());
+    }
+}
 
 /// Refuses a run that takes more disk than allowed.
 pub(super) fn check_disk(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {

@@ -40,7 +40,7 @@ wire! {
     pub struct Whereabouts {
         /// Where.
         pub addresses: Addresses,
-        /// When it was said, in Unix seconds: a later statement replaces an earlier one.
+        /// When it was said, in Unix milliseconds: a later statement replaces an earlier one.
         pub time: u64,
     }
 }

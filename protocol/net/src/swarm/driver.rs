@@ -23,8 +23,9 @@ use super::{Command, Neighbourhood, Sieve, Topic, Validity, address, whereabouts
 
 /// Between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two attempts to find somebody, while nobody is connected.
+/// Ticks between two attempts to find somebody, while nobody is connected, and to find those that one began with.
 const LONELY: u32 = 3;
+const REACH: u32 = 30;
 /// Messages that wait for somebody to tell; the oldest go first.
 const WAITING: usize = 128;
 /// Look-ups under way.
@@ -51,7 +52,7 @@ pub(super) struct Driver {
     sieve: Box<dyn Sieve>,
     commands: mpsc::Receiver<Command>,
     known: watch::Sender<Neighbourhood>,
-    bootstrap: Vec<Multiaddr>,
+    bootstrap: Vec<(PeerId, Multiaddr)>,
     waiting: VecDeque<(Topic, Vec<u8>)>,
     standing: Standing,
     searches: HashMap<QueryId, Search>,
@@ -137,9 +138,11 @@ impl Driver {
         self.ticks = self.ticks.wrapping_add(1);
         self.publish();
         self.announce();
-        if self.swarm.network_info().num_peers() == 0 && self.ticks.is_multiple_of(LONELY) {
-            let bootstrap = self.bootstrap.clone();
-            bootstrap.into_iter().for_each(|address| self.connect(address));
+        let lonely = self.swarm.network_info().num_peers() == 0;
+        if self.ticks.is_multiple_of(if lonely { LONELY } else { REACH }) {
+            let absent = self.bootstrap.iter().filter(|(peer, _)| !self.swarm.is_connected(peer));
+            let absent: Vec<Multiaddr> = absent.map(|(_, address)| address.clone()).collect();
+            absent.into_iter().for_each(|address| self.connect(address));
         }
     }
 
@@ -181,8 +184,9 @@ impl Driver {
         if peer == *self.swarm.local_peer_id() {
             return;
         }
-        if self.bootstrap.len() < BOOTSTRAP && !self.bootstrap.contains(&address) {
-            self.bootstrap.push(address.clone());
+        let entry = (peer, address.clone());
+        if self.bootstrap.len() < BOOTSTRAP && !self.bootstrap.contains(&entry) {
+            self.bootstrap.push(entry);
         }
         self.connect(address);
     }
