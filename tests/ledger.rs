@@ -10,6 +10,9 @@ use muster_core::messages::record::{Ban, Body, Inputs, Reassign, Reassigned, Rec
 use muster_core::messages::round::Bitmap;
 use muster_core::sign::{Identity, Signed};
 
+/// Puts other seats into a record.
+type Rebuild = Box<dyn Fn(Vec<Seat>) -> Body>;
+
 fn steward() -> Identity {
     Identity::from_secret(&[2; 32])
 }
@@ -94,7 +97,7 @@ fn one_changed_bit_anywhere_is_refused() {
 fn seats_follow_from_the_ledger() {
     let sim = honest_run();
     for (ledger, record) in steps(&sim) {
-        let (seats, rebuild): (Vec<Seat>, Box<dyn Fn(Vec<Seat>) -> Body>) = match record.body {
+        let (seats, rebuild): (Vec<Seat>, Rebuild) = match record.body {
             Body::Begin(seats) => {
                 (seats.to_vec(), Box::new(|seats| Body::Begin(List::new(seats).expect("few"))))
             }

@@ -127,7 +127,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
             return if error.use_stderr() { 2 } else { 0 };
         }
     };
-    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info"));
+    let filter = EnvFilter::try_from_default_env().unwrap_or_else(|_| EnvFilter::new("info,libp2p=error"));
     // A program that starts this one within itself may have a log already.
     let _ = tracing_subscriber::fmt()
         .with_env_filter(filter)

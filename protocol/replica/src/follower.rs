@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 use std::fmt;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
@@ -23,7 +23,7 @@ use tokio::sync::mpsc;
 
 use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
-use crate::peers::{Contact, PeerError, Peers, contact};
+use crate::peers::{Contact, PeerError, Peers, contact, lock};
 use crate::replica::Replica;
 use crate::results::Results;
 use crate::stopwatch::Phase;
@@ -487,8 +487,4 @@ struct Wanted {
     blocks: Vec<Block>,
     digest: Digest,
     holders: Vec<Contact>,
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -20,9 +20,8 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
-use crate::follower::lock;
 use crate::hearsay::{Finding, Hearsay};
-use crate::peers::Contact;
+use crate::peers::{Contact, lock};
 
 /// Findings that wait at most; more of them would say the same.
 const FINDINGS: usize = 64;

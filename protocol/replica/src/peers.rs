@@ -1,7 +1,7 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
 use std::fmt;
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use muster_core::codec::{Bytes, List, decode, encode};
@@ -15,8 +15,6 @@ use muster_core::state::reals;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
 use muster_net::pool::Pool;
-
-use crate::follower::lock;
 
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
@@ -283,4 +281,8 @@ fn bounded<T: Clone, const MAX: usize>(items: &[T]) -> Result<List<T, MAX>, Peer
 /// Bulk bytes as an answer; refused when they are more than one answer holds.
 pub(crate) fn bulk(bytes: Vec<u8>) -> Option<Response> {
     Bytes::new(bytes).ok().map(Response::Bytes)
+}
+
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
