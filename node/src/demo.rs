@@ -1,7 +1,7 @@
 //! `muster demo`: a whole run on this machine, with cheats among the members, and an account of what happened.
 //!
 //! Everything is real: steward, nodes and verifier are processes of their own that speak over the network. Only the
-//! attackers are ours ([`attack`]), and no honest path knows of them. This module alone may name the verifier's
+//! attackers are ours (`attack`), and no honest path knows of them. This module alone may name the verifier's
 //! crate, because the program starts its verifier by starting itself.
 
 mod account;

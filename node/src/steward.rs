@@ -1,7 +1,7 @@
 //! The steward: hosts a run's folder. It admits members, freezes rounds, applies and seals outcomes, examines
 //! accusations, and serves whoever follows.
 //!
-//! One task decides ([`actor`]); a server answers bulk requests beside it. What was sealed is in the journal before
+//! One task decides (`actor`); a server answers bulk requests beside it. What was sealed is in the journal before
 //! anybody sees it, and what members have said is kept until a record holds it, so that a killed steward goes on
 //! without a fork.
 
