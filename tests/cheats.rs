@@ -73,6 +73,24 @@ fn cheats_that_counted_are_banned_and_the_archive_replays_to_the_bit() {
     damage(&run);
 }
 
+#[test]
+fn a_small_rehearsal_ends_as_it_should() {
+    let run = Run::new(PROGRAMS, SETTINGS);
+    let out = run.path("rehearsal");
+    let arguments = ["demo", "--nodes", "2", "--attack", "lazy", "--rounds", "14", "--attack-from", "5"];
+    let (code, output) =
+        run.muster(&[&arguments[..], &["--no-learning-check", "--out", &out.to_string_lossy()]].concat());
+    assert_eq!(code, 0, "{output}");
+    let report = fs::read_to_string(out.join("report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    assert_eq!(report["rounds"].as_array().map(Vec::len), Some(14));
+    assert_eq!(report["bans"].as_array().map(Vec::len), Some(1), "{report}");
+    let root = &report["final_state_root"];
+    let members = report["members"].as_array().expect("members");
+    let honest: Vec<_> = members.iter().filter(|member| member["honest"] == true).collect();
+    assert!(honest.len() >= 3 && honest.iter().all(|member| member["final_state_root"] == *root), "{report}");
+}
+
 /// One changed bit, in each kind of file and all over the ledger, and the replay refuses.
 fn damage(run: &Run) {
     let copy = run.path("copy");

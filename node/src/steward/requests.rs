@@ -151,10 +151,6 @@ impl Actor {
         match &notice {
             Notice::Echo(signed) => self.conductor.echo(now, signed.clone())?,
             Notice::Result(signed) => {
-                // What is being applied is what the outcome will list.
-                if self.state.applying {
-                    return Err(Reject::Stale("the round's results are being applied"));
-                }
                 self.conductor.result(now, signed.clone())?;
                 let result = signed.verify(self.ledger().run())?;
                 if self.state.shown.insert((result.part, result.attempt)) {

@@ -183,8 +183,12 @@ impl Conductor {
     /// An aggregator has reduced a part.
     ///
     /// # Errors
-    /// [`Reject`] as by [`Ledger::check_result`].
+    /// [`Reject`] as by [`Ledger::check_result`], and while the results are being applied: what is applied is what the
+    /// outcome lists.
     pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<(), Reject> {
+        if self.applying || self.gathered.next.is_some() {
+            return Err(Reject::Stale("the round's results are being applied"));
+        }
         let result = self.ledger.check_result(&signed)?;
         self.gathered.results.entry(result.part).or_insert(signed);
         self.tick(now);
