@@ -74,16 +74,24 @@ impl Intake {
         let horizon = Round(view.round().0.saturating_sub(ROUNDS as u32));
         held.retain(|(round, _), _| *round >= horizon);
         drop(held);
-        self.keep(view.round(), sender, part, &data);
+        self.keep(view.round(), *sender, part, data);
         let root = commitment.commit.root;
         Ok(Some(Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root }))
     }
 
-    /// Writes a whole part down for audits, exhibits and restarts.
-    fn keep(&self, round: Round, member: &MemberId, part: Part, data: &[Arc<(BlockData, Vec<i32>)>]) {
-        let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
-        if let Err(error) = self.home.save_contribution(round, member, part.0, &blocks) {
-            tracing::warn!("a part of round {round} could not be kept: {error}");
+    /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
+    /// disk, because a keeper that dies now costs its part one reassignment and nothing else.
+    fn keep(&self, round: Round, member: MemberId, part: Part, data: Vec<Arc<(BlockData, Vec<i32>)>>) {
+        let home = self.home.clone();
+        let write = move || {
+            let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
+            if let Err(error) = home.save_contribution(round, &member, part.0, &blocks) {
+                tracing::warn!("a part of round {round} could not be kept: {error}");
+            }
+        };
+        match tokio::runtime::Handle::try_current() {
+            Ok(runtime) => drop(runtime.spawn_blocking(write)),
+            Err(_) => write(),
         }
     }
 
