@@ -16,19 +16,23 @@ use muster_store::home::Home;
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
 const ROUNDS: usize = 3;
 
-type Held = BTreeMap<(Round, MemberId), BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>>;
+type Blocks = BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>;
+type Held = BTreeMap<(Round, MemberId), Blocks>;
+type Loaded = ((Round, MemberId), Blocks);
 
 /// Received blocks.
 pub(crate) struct Intake {
     layout: Arc<Layout>,
     home: Arc<Home>,
     held: Mutex<Held>,
+    /// The contribution last read from disk, and no more: whoever asks for old rounds must not fill the memory.
+    loaded: Mutex<Option<Loaded>>,
 }
 
 impl Intake {
     /// Empty, with a disk for what is older.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>) -> Self {
-        Self { layout, home, held: Mutex::default() }
+        Self { layout, home, held: Mutex::default(), loaded: Mutex::default() }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
@@ -107,26 +111,61 @@ impl Intake {
         {
             return Some(found);
         }
-        let kept = self.home.load_contribution(round, member).ok()?;
-        let mut wanted = None;
-        let mut opened = BTreeMap::new();
-        for data in kept {
-            let number = data.block;
-            let Ok(integers) = open_block(&self.layout, root, &data) else { continue };
-            let entry = Arc::new((data, integers));
-            if number == block {
-                wanted = Some(entry.clone());
-            }
-            opened.insert(number, entry);
+        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
+        let has = |(name, blocks): &Loaded| *name == (round, *member) && blocks.contains_key(&block);
+        if !loaded.as_ref().is_some_and(has) {
+            let kept = self.home.load_contribution(round, member).ok()?;
+            let open = |data: BlockData| {
+                let integers = open_block(&self.layout, root, &data).ok()?;
+                Some((data.block, Arc::new((data, integers))))
+            };
+            *loaded = Some(((round, *member), kept.into_iter().filter_map(open).collect()));
         }
-        let mut held = self.lock();
-        if held.len() < 4096 {
-            held.entry((round, *member)).or_default().extend(opened);
-        }
-        wanted
+        loaded.as_ref()?.1.get(&block).cloned()
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::contribution::Commitment;
+
+    use super::*;
+    use crate::config::{Makers, Settings};
+
+    #[test]
+    fn old_rounds_are_read_from_disk_and_do_not_fill_the_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let member = MemberId([3; 32]);
+        let makers = Makers { organiser: member, steward: member, nonce: [0; 16] };
+        let digest = muster_core::ids::Digest::default();
+        let data = muster_core::manifest::Data {
+            root: digest,
+            bytes: 4096,
+            held_out_root: digest,
+            held_out_bytes: 0,
+        };
+        let manifest = Settings::default().manifest(&makers, data).unwrap();
+        let layout = Arc::new(Layout::of(&manifest.model));
+        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = tree.block(&layout, &q, Block(2)).unwrap();
+        let intake = Intake::new(layout, home.clone());
+        for round in 0..20 {
+            home.save_contribution(Round(round), &member, 0, std::slice::from_ref(&block)).unwrap();
+            let found = intake.block(Round(round), &member, &tree.root(), Block(2)).unwrap();
+            assert_eq!(found.0, block);
+            assert!(intake.block(Round(round), &member, &tree.root(), Block(3)).is_none());
+        }
+        assert!(intake.lock().is_empty());
+        let loaded = intake.loaded.lock().unwrap();
+        assert_eq!(
+            loaded.as_ref().map(|(name, blocks)| (*name, blocks.len())),
+            Some(((Round(19), member), 1))
+        );
     }
 }
