@@ -187,6 +187,12 @@ def contribution(model, multiplier):
 
 
 @operation
+def chunk(bytes, count):
+    """`values` is null where the bytes are refused."""
+    return {"values": ref.chunk_values(un(bytes), count)}
+
+
+@operation
 def seed(run, round, state):
     return {"seed": ref.round_seed(un(run), round, un(state)).hex()}
 
@@ -201,6 +207,15 @@ def calibration(run):
 def windows(seed, slot, seats, position, count, windows):
     leaf = slot + seats * position
     return {"leaf": leaf, "windows": ref.windows(un(seed), leaf, count, windows)}
+
+
+@operation
+def masked(model, seed, leaf, window):
+    """The tokens of the window are 0, 1, 2, … modulo 6."""
+    shape = ref.decode("Model", un(model))
+    tokens = [i % 6 for i in range(shape["sequence"] + 1)]
+    inputs, places = ref.masked(shape, un(seed), leaf, window, tokens)
+    return {"inputs": inputs, "places": places}
 
 
 @operation
@@ -365,10 +380,13 @@ def sample(kind, variant=None, **change):
     return ref.write(kind, value).hex()
 
 
-SMALL = dict(vocabulary=7, width=8, layers=2, heads=4, key_value_heads=2, hidden=12, sequence=16, tied=True,
-             rope_base="461c4000", norm_epsilon="3727c5ac", initial_scale="3ca3d70a")
+DECODER = dict(key_value_heads=2, tied=True, rope_base="461c4000")
+SMALL = dict(vocabulary=7, width=8, layers=2, heads=4, hidden=12, sequence=16, norm_epsilon="3727c5ac",
+             initial_scale="3ca3d70a", family=dict(Decoder=DECODER))
 SMALL_MODEL = ref.write("Model", SMALL).hex()
-UNTIED_MODEL = ref.write("Model", {**SMALL, "tied": False, "layers": 1}).hex()
+UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
+ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
+ALBERT_MODEL = ref.write("Model", ALBERT).hex()
 BLOCKY = {**SMALL, "vocabulary": 1100, "width": 64, "hidden": 260, "layers": 1}
 BLOCKY_MODEL = ref.write("Model", BLOCKY).hex()
 RUN = fill(0x11)
@@ -403,12 +421,12 @@ def family_codec():
                        ("overlong UTF-8", "c0af"), ("surrogate", "eda080")):
         yield bad(f"text: {name}", "CODEC-6", "a log or a terminal is steered, or one text has two encodings", "Return",
                   "00" * 8 + "01000000" + ref.le(len(data) // 2, 4).hex() + data)
-    head = sample("Model")[:-24]
+    head, tail = "00" * 24, "0000803f" + sample("Family")
     for name, bits in (("−0", "00000080"), ("NaN", "0000c07f"), ("signalling NaN", "010080ff"), ("infinity", "0000807f")):
         yield bad(f"real: {name}", "CODEC-7", "equal settings with two run ids, or a poisoned computation", "Model",
-                  head + bits + "0000803f" * 2)
+                  head + bits + tail)
     yield case("real: smallest", "CODEC-7", "subnormals are finite", "roundtrip", type="Model",
-               bytes=head + "01000000" + "0000803f" * 2)
+               bytes=head + "01000000" + tail)
 
 
 def family_hash():
@@ -538,6 +556,7 @@ def family_ledger():
 def family_layout():
     yield case("small, tied", "LAYOUT-1", "order or shape of tensors", "layout", model=SMALL_MODEL)
     yield case("small, untied", "LAYOUT-1", "the head comes last", "layout", model=UNTIED_MODEL)
+    yield case("masked, shared layer", "LAYOUT-4", "order or shape of tensors", "layout", model=ALBERT_MODEL)
     yield case("tensors beyond a block", "LAYOUT-2", "blocks and chunks that cross a tensor's end", "layout", model=BLOCKY_MODEL)
 
 
@@ -551,6 +570,21 @@ def family_state():
 
 def family_contribution():
     yield case("small", "COMMIT-1", "the tree follows the layout's chunks", "contribution", model=SMALL_MODEL, multiplier=37)
+    chunk = lambda name, why, data, count: case(name, "COMMIT-6", why, "chunk", bytes=data, count=count)
+    least = "two encodings would be two commitments to one Q"
+    yield chunk("zeros", "", "00", 5)
+    yield chunk("one byte", "sign extension", "017f80ff", 3)
+    yield chunk("two bytes", "sign extension", "02800000ffff7fff", 3)
+    yield chunk("two bytes, signs", "sign extension", "02ff7f0080", 2)
+    yield chunk("three bytes", "sign extension", "03008000ffff7f000080", 3)
+    yield chunk("four bytes", "", "04000080000000008000ffffff", 3)
+    yield chunk("zeros in one byte", least, "010000", 2)
+    yield chunk("small ones in two bytes", least, "027f0001ff", 2)
+    yield chunk("small ones in four bytes", least, "04ffff7f00", 1)
+    yield chunk("five bytes", "a width beyond the integers", "050000000000", 1)
+    yield chunk("empty", "no width", "", 0)
+    yield chunk("short", "a coefficient is missing", "01010203", 4)
+    yield chunk("long", "a coefficient too many", "01010203", 2)
     yield case("tensors beyond a block", "COMMIT-1", "a chunk ends with its block", "contribution", model=BLOCKY_MODEL,
                multiplier=4099)
 
@@ -564,6 +598,9 @@ def family_assignment():
     for slot, seats, position, total in ((0, 1, 0, 1), (3, 4, 5, 1000), (255, 256, 255, 2**40), (1, 4, 0, 3)):
         yield case(f"leaf {position} of slot {slot} of {seats}", "ASSIGN-3", "a member picks its data", "windows",
                    seed=seed, slot=slot, seats=seats, position=position, count=6, windows=total)
+    for leaf, window in ((0, 0), (0, 1), (9, 0), (2**40, 3)):
+        yield case(f"mask of window {window} of leaf {leaf}", "ASSIGN-8", "a member picks what is easy to predict", "masked",
+                   model=ALBERT_MODEL, seed=seed, leaf=leaf, window=window)
     for slots in ([], [4], [0, 1], [0, 1, 2, 5, 7], list(range(40))):
         yield case(f"{len(slots)} aggregators", "ASSIGN-5", "values do not depend on it, addresses do", "parts",
                    model=SMALL_MODEL, seed=seed, aggregators=slots)

@@ -80,7 +80,8 @@ def derive_key(context, data):
 
 # ---------------------------------------------------------------- hashing (encoding.md)
 
-DOMAINS = ("run sign ledger round-seed windows dither aggregators initial state exponents merkle-leaf merkle-node "
+DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
+           "merkle-node "
            "merkle-root sketch coin select draw table results evidence part file gossip").split()
 
 
@@ -158,11 +159,15 @@ def schema():
                          profile=profile, data="Data", training="Training", optimiser="Optimiser",
                          aggregation="Aggregation", audit="Audit", admission="Admission", timers="Timers",
                          retention="Retention", delay=u8, exchange=u8, groups=u8),
-        "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, key_value_heads=u32, hidden=u32, sequence=u32,
-                      tied=("bool",), rope_base=("real",), norm_epsilon=("real",), initial_scale=("real",)),
-        "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64),
-        "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8),
-        "Optimiser": dict(rate=("real",), minimum_rate=("real",), warmup=u32,
+        "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
+                      norm_epsilon=("real",), initial_scale=("real",), family="Family"),
+        "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
+        "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
+        "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser"),
+        "TokeniserFile": dict(digest=digest, tokens=u32),
+        "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8, recompute=("bool",),
+                         start=("tagged", ("Drawn", None), ("Given", digest))),
+        "Optimiser": dict(method=("choice", "AdamW", "Lamb"), rate=("real",), minimum_rate=("real",), warmup=u32,
                           schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median"), radius=("real",), iterations=u8, cap_ppm=u32),
@@ -212,7 +217,7 @@ def schema():
         "Whereabouts": dict(addresses=addresses, time=u64),
         "Follow": dict(height=u64, board=u64, notice=u64),
         "News": dict(records=listed(signed, 256), newest=u64, board=u64, first_notice=u64, notices=listed("Notice", 256)),
-        "BlockData": dict(block=u32, chunks=listed(("bytes", 65536), 4), proofs=listed("Proof", 4)),
+        "BlockData": dict(block=u32, chunks=listed(("bytes", 65537), 4), proofs=listed("Proof", 4)),
         "PutBlocks": dict(round=u32, attempt=u8, blocks=listed("BlockData", 1024)),
         "BlockQuery": dict(round=u32, blocks=block_ids),
         "InputQuery": dict(round=u32, member=member, blocks=block_ids),
@@ -221,6 +226,8 @@ def schema():
         "DataQuery": dict(held_out=("bool",), first=u64, count=u32),
     }
     enums = {
+        "Family": dict(Decoder="Decoder", Albert="Albert"),
+        "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest),
@@ -577,9 +584,12 @@ def cut(start, end, most):
 
 
 def tensors(model):
-    """LAYOUT-1"""
+    """LAYOUT-1, LAYOUT-4"""
     width, hidden, vocabulary = model["width"], model["hidden"], model["vocabulary"]
-    key_value = width // model["heads"] * model["key_value_heads"]
+    if "Albert" in model["family"]:
+        return albert_tensors(model, model["family"]["Albert"]["embedding"])
+    decoder = model["family"]["Decoder"]
+    key_value = width // model["heads"] * decoder["key_value_heads"]
     shapes = [("model.embed_tokens", vocabulary, width)]
     for layer in range(model["layers"]):
         shapes += [(f"model.layers.{layer}.{name}", rows, columns) for name, rows, columns in (
@@ -588,9 +598,28 @@ def tensors(model):
             ("post_attention_layernorm", 1, width), ("mlp.gate_proj", hidden, width), ("mlp.up_proj", hidden, width),
             ("mlp.down_proj", width, hidden))]
     shapes.append(("model.norm", 1, width))
-    if not model["tied"]:
+    if not decoder["tied"]:
         shapes.append(("lm_head", vocabulary, width))
     return [(name + ".weight", rows, columns) for name, rows, columns in shapes]
+
+
+def albert_tensors(model, narrow):
+    """LAYOUT-4"""
+    width, hidden, vocabulary = model["width"], model["hidden"], model["vocabulary"]
+    matrix = lambda name, rows, columns: [(name + ".weight", rows, columns), (name + ".bias", 1, rows)]
+    norm = lambda name, columns: [(name + ".weight", 1, columns), (name + ".bias", 1, columns)]
+    layer = "albert.encoder.albert_layer_groups.0.albert_layers.0."
+    return ([("albert.embeddings.word_embeddings.weight", vocabulary, narrow),
+             ("albert.embeddings.position_embeddings.weight", model["sequence"], narrow)]
+            + norm("albert.embeddings.LayerNorm", narrow)
+            + matrix("albert.encoder.embedding_hidden_mapping_in", width, narrow)
+            + [(layer + f"attention.{name}.weight", width, width) for name in ("query", "key", "value")]
+            + [(layer + f"attention.{name}.bias", 1, width) for name in ("query", "value")]
+            + matrix(layer + "attention.dense", width, width) + norm(layer + "attention.LayerNorm", width)
+            + matrix(layer + "ffn", hidden, width) + matrix(layer + "ffn_output", width, hidden)
+            + norm(layer + "full_layer_layer_norm", width)
+            + matrix("predictions.dense", narrow, width) + norm("predictions.LayerNorm", narrow)
+            + [("predictions.bias", 1, vocabulary)])
 
 
 def layout(model):
@@ -630,6 +659,30 @@ def round_seed(run, number, state):
 def windows(seed, leaf, count, total):
     """ASSIGN-3"""
     return [below(number(tagged("windows", seed, le(leaf, 8), le(b, 4))), total) for b in range(count)]
+
+
+def masked(model, seed, leaf, window, tokens):
+    """ASSIGN-8: what a masked language model reads of a window, and the places that it is to predict."""
+    albert, sequence, vocabulary = model["family"]["Albert"], model["sequence"], model["vocabulary"]
+    key = tagged("mask", seed, le(leaf, 8), le(window, 4))
+    drawn = 0
+
+    def draw(most):
+        nonlocal drawn
+        drawn += 1
+        return below(chacha8_u64(key, drawn - 1), most)
+
+    inputs, places = list(tokens[:sequence]), list(range(sequence))
+    count = min(max(sequence * albert["masked_ppm"] // 1_000_000, 1), sequence)
+    for first in range(count):
+        other = first + draw(sequence - first)
+        places[first], places[other] = places[other], places[first]
+    places = sorted(places[:count])
+    for place in places:
+        what, token = draw(10), draw(vocabulary)
+        if what < 9:
+            inputs[place] = albert["mask_token"] if what < 8 else token
+    return inputs, places
 
 
 def parts(model, seed, aggregators):
@@ -696,11 +749,26 @@ def fixed_loss(mean):
     return round(scaled) if math.isfinite(scaled) and abs(scaled) < 2**40 else 2**40
 
 
+def chunk_bytes(values):
+    """COMMIT-6: a width, then each integer in as many bytes."""
+    fits = lambda w: all(v == 0 if w == 0 else -(1 << 8 * w - 1) <= v < 1 << 8 * w - 1 for v in values)
+    width = next(w for w in range(5) if fits(w))
+    return bytes([width]) + b"".join(v.to_bytes(width, "little", signed=True) for v in values if width)
+
+
+def chunk_values(data, count):
+    """COMMIT-6: the integers, or None where the bytes are no encoding of so many."""
+    if not data or data[0] > 4 or len(data) != 1 + data[0] * count:
+        return None
+    width = data[0]
+    values = [int.from_bytes(data[1 + i * width:1 + (i + 1) * width], "little", signed=True) for i in range(count)]
+    return values if chunk_bytes(values) == data else None
+
+
 def commitment_root(model, q):
     """COMMIT-1: Merkle root over the layout's chunks of Q."""
     chunks = layout(model)[1]
-    data = lambda start, end: b"".join(v.to_bytes(4, "little", signed=True) for v in q[start:end])
-    return merkle_root([merkle_leaf(i, data(*chunk)) for i, chunk in enumerate(chunks)])
+    return merkle_root([merkle_leaf(i, chunk_bytes(q[start:end])) for i, (start, end) in enumerate(chunks)])
 
 
 def part_digest(blocks):

@@ -5,7 +5,7 @@ use std::path::Path;
 use muster_core::codec::{Real, Text};
 use muster_core::error::Misuse;
 use muster_core::ids::MemberId;
-use muster_core::manifest::{self, Data, Manifest, Profile, VERSION};
+use muster_core::manifest::{self, Data, Manifest, Profile, Start, VERSION};
 use serde::Deserialize;
 
 use crate::exit::{Failure, Outcome};
@@ -63,9 +63,21 @@ section! {
     }
 }
 
+/// As [`manifest::Family`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Family {
+    /// Predicts the next token.
+    Decoder,
+    /// Predicts masked tokens.
+    Albert,
+}
+
 section! {
     /// As [`manifest::Model`].
     Model {
+        /// What kind of transformer.
+        family: Family = Family::Decoder,
         /// Token kinds.
         vocabulary: u32 = 256,
         /// Width of the residual stream.
@@ -84,7 +96,13 @@ section! {
         tied: bool = true,
         /// Base of the rotary frequencies.
         rope_base: f32 = 10_000.0,
-        /// ε of RMSNorm.
+        /// ALBERT: width of the embedding.
+        embedding: u32 = 32,
+        /// ALBERT: share of the tokens to be predicted.
+        masked: f64 = 0.15,
+        /// ALBERT: the token that stands for a masked one.
+        mask_token: u32 = 256,
+        /// ε of the norms.
         norm_epsilon: f32 = 1e-5,
         /// Standard deviation of the initial matrices.
         initial_scale: f32 = 0.1,
@@ -102,6 +120,8 @@ section! {
         leaf_windows: u32 = 2,
         /// Negative log₂ of κ.
         grid_bits: u8 = 8,
+        /// Whether activations are computed again.
+        recompute: bool = false,
     }
 }
 
@@ -117,9 +137,21 @@ pub enum Schedule {
     Cosine,
 }
 
+/// As [`manifest::Method`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Method {
+    /// Adam with decoupled weight decay.
+    Adamw,
+    /// Layer-wise scaled AdamW.
+    Lamb,
+}
+
 section! {
     /// As [`manifest::Optimiser`].
     Optimiser {
+        /// Which.
+        method: Method = Method::Adamw,
         /// Peak learning rate.
         rate: f32 = 0.01,
         /// Last learning rate.
@@ -238,7 +270,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Misuse`] naming field and rule.
-    pub fn manifest(&self, makers: &Makers, data: Data) -> Result<Manifest, Misuse> {
+    pub fn manifest(&self, makers: &Makers, data: Data, start: Start) -> Result<Manifest, Misuse> {
         let manifest = Manifest {
             version: VERSION,
             name: Text::new(self.name.clone()).map_err(|misuse| Misuse(format!("name: {misuse}")))?,
@@ -248,7 +280,7 @@ impl Settings {
             model: self.model.checked()?,
             profile: Profile::Exact,
             data,
-            training: self.training.plain(),
+            training: self.training.plain(start),
             optimiser: self.optimiser.checked()?,
             aggregation: self.aggregation.checked()?,
             audit: self.audit.checked()?,
@@ -259,9 +291,6 @@ impl Settings {
             exchange: 0,
             groups: 0,
         };
-        if manifest.model.vocabulary < 256 {
-            return Err(Misuse("model.vocabulary must be at least 256, because the tokens are bytes".into()));
-        }
         manifest.check()?;
         Ok(manifest)
     }
@@ -274,27 +303,40 @@ impl Model {
             width: self.width,
             layers: self.layers,
             heads: self.heads,
-            key_value_heads: self.key_value_heads,
             hidden: self.hidden,
             sequence: self.sequence,
-            tied: self.tied,
-            rope_base: real("model.rope_base", self.rope_base)?,
             norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
             initial_scale: real("model.initial_scale", self.initial_scale)?,
+            family: match self.family {
+                Family::Decoder => manifest::Family::Decoder(manifest::Decoder {
+                    key_value_heads: self.key_value_heads,
+                    tied: self.tied,
+                    rope_base: real("model.rope_base", self.rope_base)?,
+                }),
+                Family::Albert => manifest::Family::Albert(manifest::Albert {
+                    embedding: self.embedding,
+                    masked_ppm: millionths("model.masked", self.masked)?,
+                    mask_token: self.mask_token,
+                }),
+            },
         })
     }
 }
 
 impl Training {
-    fn plain(&self) -> manifest::Training {
-        let Self { rounds, leaves, leaf_windows, grid_bits } = *self;
-        manifest::Training { rounds, leaves, leaf_windows, grid_bits }
+    fn plain(&self, start: Start) -> manifest::Training {
+        let Self { rounds, leaves, leaf_windows, grid_bits, recompute } = *self;
+        manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute, start }
     }
 }
 
 impl Optimiser {
     fn checked(&self) -> Result<manifest::Optimiser, Misuse> {
         Ok(manifest::Optimiser {
+            method: match self.method {
+                Method::Adamw => manifest::Method::AdamW,
+                Method::Lamb => manifest::Method::Lamb,
+            },
             rate: real("optimiser.rate", self.rate)?,
             minimum_rate: real("optimiser.minimum_rate", self.minimum_rate)?,
             warmup: self.warmup,
@@ -395,6 +437,7 @@ mod tests {
             bytes: 1 << 20,
             held_out_root: Digest([2; 32]),
             held_out_bytes: 1 << 16,
+            tokeniser: manifest::Tokeniser::Bytes,
         }
     }
 
@@ -404,7 +447,7 @@ mod tests {
 
     fn refused(text: &str) -> String {
         let parsed = Settings::parse(Path::new("run.toml"), text);
-        let manifest = parsed.and_then(|settings| Ok(settings.manifest(&makers(), data())?));
+        let manifest = parsed.and_then(|settings| Ok(settings.manifest(&makers(), data(), Start::Drawn)?));
         let failure = manifest.unwrap_err();
         assert_eq!(failure.exit, crate::exit::Exit::Usage);
         failure.message
@@ -435,8 +478,10 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_a_run() {
-        let manifest =
-            Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
+        let manifest = Settings::parse(Path::new("run.toml"), "")
+            .unwrap()
+            .manifest(&makers(), data(), Start::Drawn)
+            .unwrap();
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.node_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);

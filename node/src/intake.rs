@@ -11,7 +11,9 @@ use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BlockData, PutBlocks};
+use muster_store::error::StoreError;
 use muster_store::home::Home;
+use tokio::sync::mpsc;
 
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
 const ROUNDS: usize = 3;
@@ -24,15 +26,17 @@ type Loaded = ((Round, MemberId), Blocks);
 pub(crate) struct Intake {
     layout: Arc<Layout>,
     home: Arc<Home>,
+    /// Told of a write that failed: a keeper that cannot keep must not go on.
+    failed: mpsc::Sender<StoreError>,
     held: Mutex<Held>,
     /// The contribution last read from disk, and no more: whoever asks for old rounds must not fill the memory.
     loaded: Mutex<Option<Loaded>>,
 }
 
 impl Intake {
-    /// Empty, with a disk for what is older.
-    pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>) -> Self {
-        Self { layout, home, held: Mutex::default(), loaded: Mutex::default() }
+    /// Empty, with a disk for what is older, and whom to tell when that fails.
+    pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
+        Self { layout, home, failed, held: Mutex::default(), loaded: Mutex::default() }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
@@ -86,11 +90,12 @@ impl Intake {
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
     /// disk, because a keeper that dies now costs its part one reassignment and nothing else.
     fn keep(&self, round: Round, member: MemberId, part: Part, data: Vec<Arc<(BlockData, Vec<i32>)>>) {
-        let home = self.home.clone();
+        let (home, failed) = (self.home.clone(), self.failed.clone());
         let write = move || {
             let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
             if let Err(error) = home.save_contribution(round, &member, part.0, &blocks) {
-                tracing::warn!("a part of round {round} could not be kept: {error}");
+                // One that was told before is enough.
+                let _ = failed.try_send(error);
             }
         };
         match tokio::runtime::Handle::try_current() {
@@ -147,14 +152,15 @@ mod tests {
             bytes: 4096,
             held_out_root: digest,
             held_out_bytes: 0,
+            tokeniser: muster_core::manifest::Tokeniser::Bytes,
         };
-        let manifest = Settings::default().manifest(&makers, data).unwrap();
+        let manifest = Settings::default().manifest(&makers, data, muster_core::manifest::Start::Drawn).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
         let q = vec![7; layout.parameters()];
         let tree = Commitment::new(&layout, &q);
         let block = tree.block(&layout, &q, Block(2)).unwrap();
-        let intake = Intake::new(layout, home.clone());
+        let intake = Intake::new(layout, home.clone(), mpsc::channel(1).0);
         for round in 0..20 {
             home.save_contribution(Round(round), &member, 0, std::slice::from_ref(&block)).unwrap();
             let found = intake.block(Round(round), &member, &tree.root(), Block(2)).unwrap();

@@ -3,8 +3,8 @@
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
-    Timers, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -21,18 +21,30 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             width: 8,
             layers: 1,
             heads: 2,
-            key_value_heads: 1,
             hidden: 12,
             sequence: 8,
-            tied: true,
-            rope_base: real(10_000.0),
             norm_epsilon: real(1e-5),
             initial_scale: real(0.1),
+            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
         },
         profile: Profile::Exact,
-        data: Data { root: Digest([1; 32]), bytes: 4096, held_out_root: Digest([2; 32]), held_out_bytes: 0 },
-        training: Training { rounds, leaves: u32::from(nodes) * 2, leaf_windows: 1, grid_bits: 8 },
+        data: Data {
+            root: Digest([1; 32]),
+            bytes: 4096,
+            held_out_root: Digest([2; 32]),
+            held_out_bytes: 0,
+            tokeniser: Tokeniser::Bytes,
+        },
+        training: Training {
+            rounds,
+            leaves: u32::from(nodes) * 2,
+            leaf_windows: 1,
+            grid_bits: 8,
+            recompute: false,
+            start: Start::Drawn,
+        },
         optimiser: Optimiser {
+            method: Method::AdamW,
             rate: real(0.01),
             minimum_rate: real(0.001),
             warmup: 2,

@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::RunId;
-use muster_core::manifest::{Data, Manifest};
+use muster_core::manifest::{Data, Manifest, Start};
 use muster_store::dataset::{Dataset, described};
 use muster_store::home::Home;
 
@@ -55,11 +55,11 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
         Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
     };
     let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
-    settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
+    settings.manifest(&makers(None)?, data.clone(), Start::Drawn).map_err(in_file)?;
     let home = Home::open(&options.out)?;
     copy_corpus(&options.data, &options.out.join(DATA), &data)?;
     home.write_file(SETTINGS, text.as_bytes())?;
-    let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
+    let manifest = settings.manifest(&makers(Some(&home))?, data, Start::Drawn).map_err(in_file)?;
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }

@@ -13,8 +13,8 @@ use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
-    Timers, Training,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -80,18 +80,21 @@ impl Settings {
             width: self.number("width"),
             layers: self.number("layers"),
             heads: self.number("heads"),
-            key_value_heads: self.number("kv"),
             hidden: self.number("hidden"),
             sequence: self.number("sequence"),
-            tied: self.number("tied") == 1,
-            rope_base: self.real("base")?,
             norm_epsilon: Real::new(1e-5)?,
             initial_scale: self.real("scale")?,
+            family: Family::Decoder(Decoder {
+                key_value_heads: self.number("kv"),
+                tied: self.number("tied") == 1,
+                rope_base: self.real("base")?,
+            }),
         })
     }
 
     fn optimiser(&self) -> Result<Optimiser, Failure> {
         Ok(Optimiser {
+            method: Method::AdamW,
             rate: self.real("rate")?,
             minimum_rate: self.real("minimum")?,
             warmup: self.number("warmup"),
@@ -120,12 +123,16 @@ impl Settings {
                 bytes,
                 held_out_root: Digest::default(),
                 held_out_bytes: 0,
+                tokeniser: Tokeniser::Bytes,
             },
             training: Training {
                 rounds: self.number("rounds"),
                 leaves: self.number("leaves"),
                 leaf_windows: self.number("windows"),
                 grid_bits: self.number("bits") as u8,
+
+                recompute: false,
+                start: Start::Drawn,
             },
             optimiser: self.optimiser()?,
             aggregation: Aggregation {
@@ -180,7 +187,7 @@ fn windows(manifest: &Manifest, text: &[u8], round: u32, leaf: u32) -> Vec<Vec<u
 
 fn run(manifest: &Manifest, exact: &mut Exact, text: &[u8], held: &[Vec<u32>], every: u32) {
     let layout = Layout::of(&manifest.model);
-    let mut state = exact.initial(manifest, &windows(manifest, text, u32::MAX, 0));
+    let mut state = exact.initial(manifest, None, &windows(manifest, text, u32::MAX, 0));
     println!(
         "{} parameters, path {}, held out {:.4}",
         layout.parameters(),

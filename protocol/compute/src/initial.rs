@@ -15,10 +15,10 @@ use crate::path::Kernels;
 /// Exponent of a tensor whose calibration gradient is zero or not finite.
 const FALLBACK_EXPONENT: i16 = -20;
 
-/// Parameters drawn from the manifest, zero moments, exponents still 0.
-pub(crate) fn state(manifest: &Manifest) -> State {
+/// Parameters given or drawn from the manifest, zero moments, exponents still 0.
+pub(crate) fn state(manifest: &Manifest, given: Option<Vec<f32>>) -> State {
     let key = Hasher::new(Domain::INITIAL).value(manifest).finish();
-    let parameters = draw(&manifest.model, key);
+    let parameters = given.unwrap_or_else(|| draw(&manifest.model, key));
     let zeros = vec![0.0; parameters.len()];
     let exponents = vec![0; Layout::of(&manifest.model).tensors().len()];
     State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }

@@ -176,7 +176,7 @@ fn weigh(kernels: Kernels, plan: &Plan, piece: &Piece, tapes: &[Tape], panels: &
         }
         Source::Embedding => {
             out.fill(0.0);
-            if plan.model.tied {
+            if plan.tied {
                 weigh(kernels, plan, &Piece { source: Source::Head, ..piece.clone() }, tapes, panels, out);
             }
             embed(plan, piece, tapes, out);

@@ -15,6 +15,8 @@ mod function;
 mod initial;
 mod kernel;
 mod leaf;
+#[doc(hidden)]
+pub mod measure;
 mod optimiser;
 mod parallel;
 mod path;
@@ -74,9 +76,9 @@ impl Exact {
 }
 
 impl Arithmetic for Exact {
-    fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State {
+    fn initial(&mut self, manifest: &Manifest, given: Option<Vec<f32>>, calibration: &[Vec<u32>]) -> State {
         require_ieee();
-        let mut state = initial::state(manifest);
+        let mut state = initial::state(manifest, given);
         let gradient = self.engine.gradient(&manifest.model, &state.parameters, calibration);
         state.exponents = initial::exponents(self.kernels, manifest, gradient);
         state

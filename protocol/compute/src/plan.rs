@@ -3,7 +3,7 @@
 use std::ops::Range;
 
 use muster_core::layout::{Layout, Tensor, split};
-use muster_core::manifest::Model;
+use muster_core::manifest::{Family, Model};
 
 use crate::function;
 
@@ -81,6 +81,8 @@ pub(crate) struct Piece {
 #[derive(Debug)]
 pub(crate) struct Plan {
     pub model: Model,
+    /// Whether the head shares the embedding.
+    pub tied: bool,
     pub layout: Layout,
     /// Tokens of a window.
     pub tokens: usize,
@@ -111,6 +113,7 @@ pub(crate) struct Plan {
 impl Plan {
     /// Plans a model that [`Model::check`] accepts.
     pub(crate) fn new(model: &Model) -> Self {
+        let Family::Decoder(decoder) = &model.family else { unreachable!("a decoder's plan") };
         let layout = Layout::of(model);
         let size = |n: u32| n as usize;
         let [width, heads, tokens] = [model.width, model.heads, model.sequence].map(size);
@@ -118,19 +121,20 @@ impl Plan {
         let tensors = layout.tensors();
         let layers: Vec<Layer> = tensors[1..].chunks_exact(9).take(size(model.layers)).map(layer).collect();
         let embedding = Matrix::joined(&tensors[..1]);
-        let head = if model.tied { embedding } else { Matrix::joined(&tensors[tensors.len() - 1..]) };
+        let head = if decoder.tied { embedding } else { Matrix::joined(&tensors[tensors.len() - 1..]) };
         let final_gain = tensors[1 + 9 * layers.len()].range();
-        let [cosines, sines] = rotary_tables(tokens, head_width, f64::from(model.rope_base.value()));
+        let [cosines, sines] = rotary_tables(tokens, head_width, f64::from(decoder.rope_base.value()));
         let mut plan = Self {
             model: model.clone(),
+            tied: decoder.tied,
             tokens,
             width,
             heads,
             head_width,
             hidden: size(model.hidden),
             vocabulary: size(model.vocabulary),
-            group: heads / size(model.key_value_heads),
-            key_width: head_width * size(model.key_value_heads),
+            group: heads / size(decoder.key_value_heads),
+            key_width: head_width * size(decoder.key_value_heads),
             epsilon: model.norm_epsilon.value(),
             score_scale: (1.0 / (head_width as f64).sqrt()) as f32,
             layout,
@@ -175,7 +179,7 @@ impl Plan {
             }
         }
         matrix(Source::FinalGain, gain(&self.final_gain));
-        if !self.model.tied {
+        if !self.tied {
             matrix(Source::Head, self.head);
         }
         pieces
@@ -201,6 +205,7 @@ fn rotary_tables(tokens: usize, head_width: usize, base: f64) -> [Vec<f32>; 2] {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::Real;
+    use muster_core::manifest;
 
     use super::*;
 
@@ -213,13 +218,15 @@ mod tests {
                 width: 12,
                 layers: 3,
                 heads: 6,
-                key_value_heads: 2,
                 hidden: 20,
                 sequence: 5,
-                tied,
-                rope_base: real(10_000.0),
                 norm_epsilon: real(1e-5),
                 initial_scale: real(0.02),
+                family: Family::Decoder(manifest::Decoder {
+                    key_value_heads: 2,
+                    tied,
+                    rope_base: real(10_000.0),
+                }),
             };
             let plan = Plan::new(&model);
             let mut end = 0;

@@ -6,7 +6,7 @@ use muster_core::codec::Real;
 use muster_core::error::Misuse;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, hex};
-use muster_core::manifest::{Model, Optimiser, Schedule};
+use muster_core::manifest::{Decoder, Family, Method, Model, Optimiser, Schedule};
 use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
 
 use crate::initial;
@@ -70,18 +70,17 @@ fn model() -> Result<Model, Misuse> {
         width: 24,
         layers: 2,
         heads: 3,
-        key_value_heads: 1,
         hidden: 42,
         sequence: 29,
-        tied: false,
-        rope_base: Real::new(10_000.0)?,
         norm_epsilon: Real::new(1e-5)?,
         initial_scale: Real::new(0.2)?,
+        family: Family::Decoder(Decoder { key_value_heads: 1, tied: false, rope_base: Real::new(10_000.0)? }),
     })
 }
 
 fn optimiser() -> Result<Optimiser, Misuse> {
     Ok(Optimiser {
+        method: Method::AdamW,
         rate: Real::new(0.01)?,
         minimum_rate: Real::new(0.001)?,
         warmup: 1,

@@ -7,6 +7,7 @@ use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Block, Digest, Leaf, Part, Round, RunId, Slot};
 use crate::layout::Layout;
 use crate::limits;
+use crate::manifest::{Albert, Model};
 
 /// Seed of a round: `H("round-seed", run, t, root X_t)`.
 pub fn round_seed(run: RunId, round: Round, state: &Digest) -> Digest {
@@ -22,6 +23,50 @@ pub fn calibration_seed(run: RunId) -> Digest {
 pub fn windows(seed: &Digest, leaf: Leaf, count: u32, windows: u64) -> Vec<u64> {
     let base = Hasher::new(Domain::WINDOWS).value(seed).value(&leaf);
     (0..count).map(|index| below(base.clone().value(&index).number(), windows)).collect()
+}
+
+/// A window as a masked language model sees it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Masked {
+    /// What it reads: the first `sequence` tokens, some of them replaced.
+    pub inputs: Vec<u32>,
+    /// Places of the tokens to be predicted, ascending.
+    pub places: Vec<u32>,
+}
+
+/// Masks window `window` of a leaf: nobody chooses what is easy to predict.
+///
+/// All draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each. The places are the
+/// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each place, ascending, takes
+/// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
+/// the second maps to the vocabulary (8), or stays (9).
+pub fn masked(
+    (model, albert): (&Model, &Albert),
+    seed: &Digest,
+    leaf: Leaf,
+    window: u32,
+    tokens: &[u32],
+) -> Masked {
+    let key = Hasher::new(Domain::MASK).value(seed).value(&leaf).value(&window).finish();
+    let mut stream = ChaCha8Rng::from_seed(key.0);
+    let mut inputs: Vec<u32> = tokens.iter().take(model.sequence as usize).copied().collect();
+    let mut places: Vec<u32> = (0..inputs.len() as u32).collect();
+    let count = (albert.masked(model.sequence) as usize).min(places.len());
+    for first in 0..count {
+        let other = first + below(stream.next_u64(), (places.len() - first) as u64) as usize;
+        places.swap(first, other);
+    }
+    places.truncate(count);
+    places.sort_unstable();
+    for place in &places {
+        let [what, token] = [stream.next_u64(), stream.next_u64()];
+        match below(what, 10) {
+            0..8 => inputs[*place as usize] = albert.mask_token,
+            8 => inputs[*place as usize] = below(token, u64::from(model.vocabulary)) as u32,
+            _ => {}
+        }
+    }
+    Masked { inputs, places }
 }
 
 /// The leaf at a position of a slot's contribution.

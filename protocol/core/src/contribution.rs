@@ -1,5 +1,7 @@
 //! A contribution Q: its Merkle commitment over chunks, its blocks with proofs, and their checking.
 
+use std::ops::Range;
+
 use crate::codec::{Bytes, List};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher};
@@ -7,7 +9,7 @@ use crate::ids::{Block, Digest};
 use crate::layout::Layout;
 use crate::merkle::{self, Tree};
 use crate::messages::wire::BlockData;
-use crate::state::{integer_bytes, integers, real_bytes};
+use crate::state::real_bytes;
 
 /// The Merkle tree over the chunks of a contribution.
 pub struct Commitment(Tree);
@@ -17,7 +19,7 @@ impl Commitment {
     pub fn new(layout: &Layout, q: &[i32]) -> Self {
         let chunks = layout.chunks().iter().enumerate();
         Self(Tree::new(chunks.map(|(index, range)| {
-            merkle::leaf(index as u64, &integer_bytes(q.get(range.clone()).unwrap_or(&[])))
+            merkle::leaf(index as u64, &chunk_bytes(q.get(range.clone()).unwrap_or(&[])))
         })))
     }
 
@@ -33,7 +35,7 @@ impl Commitment {
         let mut proofs = Vec::new();
         for index in range.chunks.clone() {
             let coefficients = q.get(layout.chunks().get(index)?.clone())?;
-            chunks.push(Bytes::new(integer_bytes(coefficients)).ok()?);
+            chunks.push(Bytes::new(chunk_bytes(coefficients)).ok()?);
             proofs.push(self.0.prove(index as u64)?);
         }
         Some(BlockData { block, chunks: List::new(chunks).ok()?, proofs: List::new(proofs).ok()? })
@@ -52,14 +54,67 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     }
     let mut values = Vec::with_capacity(range.range.len());
     for ((index, bytes), proof) in range.chunks.clone().zip(&data.chunks).zip(&data.proofs) {
-        let length = layout.chunks().get(index).map(|chunk| chunk.len() * 4);
-        if length != Some(bytes.len()) {
-            return Err(Reject::Rule("a chunk has the length that the layout gives"));
-        }
+        let length = layout.chunks().get(index).map_or(0, Range::len);
         proof.verify(root, count, index as u64, merkle::leaf(index as u64, bytes))?;
-        values.extend(integers(bytes));
+        chunk_values(bytes, length, &mut values)?;
     }
     Ok(values)
+}
+
+/// The one encoding of a chunk: a byte w, then the w low bytes of each integer, little-endian; w is the least width that
+/// holds them all in two's complement, 0 where all are 0.
+pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
+    let width = width_of(values);
+    let mut bytes = Vec::with_capacity(1 + width * values.len());
+    bytes.push(width as u8);
+    match width {
+        0 => {}
+        1 => bytes.extend(values.iter().map(|value| *value as u8)),
+        2 => bytes.extend(values.iter().flat_map(|value| (*value as i16).to_le_bytes())),
+        3 => bytes.extend(values.iter().flat_map(|value| {
+            let [a, b, c, _] = value.to_le_bytes();
+            [a, b, c]
+        })),
+        _ => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+    }
+    bytes
+}
+
+/// Appends the `count` integers of a chunk.
+///
+/// # Errors
+/// [`Reject`] when the bytes are not the encoding of that many.
+pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result<(), Reject> {
+    let (width, bytes) = bytes.split_first().ok_or(Reject::Rule("a chunk begins with its width"))?;
+    let width = usize::from(*width);
+    if width > 4 || bytes.len() != width * count {
+        return Err(Reject::Rule("a chunk has the length that the layout and its width give"));
+    }
+    let start = values.len();
+    match width {
+        0 => values.resize(start + count, 0),
+        1 => values.extend(bytes.iter().map(|byte| i32::from(*byte as i8))),
+        2 => values.extend(bytes.as_chunks().0.iter().map(|two| i32::from(i16::from_le_bytes(*two)))),
+        3 => values
+            .extend(bytes.as_chunks().0.iter().map(|[a, b, c]| i32::from_le_bytes([0, *a, *b, *c]) >> 8)),
+        _ => values.extend(bytes.as_chunks().0.iter().map(|four| i32::from_le_bytes(*four))),
+    }
+    if width_of(&values[start..]) != width {
+        return Err(Reject::Rule("a chunk has the least width"));
+    }
+    Ok(())
+}
+
+/// Bytes that hold every one of the integers in two's complement; 0 where all are 0.
+fn width_of(values: &[i32]) -> usize {
+    // A non-negative number has the same bits below its sign as the value, a negative one their complement.
+    let (mut any, mut bits) = (0, 0);
+    for value in values {
+        any |= *value;
+        bits |= value ^ (value >> 31);
+    }
+    let with_sign = 33 - bits.leading_zeros() as usize;
+    if any == 0 { 0 } else { with_sign.div_ceil(8) }
 }
 
 /// `H(PART, values of the blocks in order)`: what an aggregator signs.
@@ -82,5 +137,42 @@ impl PartDigest {
     /// The digest.
     pub fn finish(&self) -> Digest {
         self.0.finish()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_chunk_has_one_encoding() {
+        let chunks: [(&[i32], usize); 10] = [
+            (&[0, 0, 0], 0),
+            (&[], 0),
+            (&[-1, 0, 0], 1),
+            (&[127, -128, 3], 1),
+            (&[128, 0], 2),
+            (&[-129], 2),
+            (&[32_767, -32_768], 2),
+            (&[32_768, -5], 3),
+            (&[8_388_607, -8_388_608, -1], 3),
+            (&[i32::MAX, i32::MIN, 8_388_608], 4),
+        ];
+        for (values, width) in chunks {
+            let bytes = chunk_bytes(values);
+            assert_eq!(bytes.len(), 1 + width * values.len(), "{values:?}");
+            let mut read = vec![9];
+            chunk_values(&bytes, values.len(), &mut read).unwrap();
+            assert_eq!(&read[1..], values);
+            assert!(chunk_values(&bytes, values.len() + 1, &mut Vec::new()).is_err() || width == 0);
+            assert!(chunk_values(&bytes[..bytes.len() - 1], values.len(), &mut Vec::new()).is_err());
+            assert!(chunk_values(&[&bytes[..], &[0]].concat(), values.len(), &mut Vec::new()).is_err());
+        }
+        for wide in
+            [&[1u8, 0, 0][..], &[2, 127, 0, 1, 0], &[3, 0, 128, 255], &[4, 1, 0, 0, 0], &[5, 0, 0, 0, 0, 0]]
+        {
+            let count = (wide.len() - 1) / usize::from(wide[0]);
+            assert!(chunk_values(wide, count, &mut Vec::new()).is_err(), "{wide:?}");
+        }
     }
 }

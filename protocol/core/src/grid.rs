@@ -24,8 +24,12 @@ pub struct Dither(ChaCha8Rng);
 impl Dither {
     /// The stream of one leaf, at coefficient 0.
     pub fn new(round_seed: &Digest, leaf: Leaf) -> Self {
-        let key = Hasher::new(Domain::DITHER).part(&round_seed.0).value(&leaf).finish();
-        Self(ChaCha8Rng::from_seed(key.0))
+        Self(ChaCha8Rng::from_seed(Self::key(round_seed, leaf).0))
+    }
+
+    /// Key of one leaf's stream.
+    pub fn key(round_seed: &Digest, leaf: Leaf) -> Digest {
+        Hasher::new(Domain::DITHER).part(&round_seed.0).value(&leaf).finish()
     }
 
     /// Fills 32-bit words; the dither of a coefficient is its word shifted right by 8.
@@ -43,15 +47,21 @@ impl Dither {
 
 /// `floor(g·2^−e + u/2²⁴)`, saturated at ±2²²; 0 for a value that is not finite.
 ///
-/// In f64: the product is exact, the sum is rounded once to nearest even, as IEEE 754 defines.
+/// In f64: the product is exact, the sum is rounded once to nearest even, as IEEE 754 defines. No branch and no call,
+/// so that loops over it become vector code on any processor.
 #[inline(always)]
 pub fn quantise(gradient: f32, inverse_step: f64, dither_word: u32) -> i32 {
-    if !gradient.is_finite() {
-        return 0;
-    }
-    let u = f64::from(dither_word >> 8) * (1.0 / 16_777_216.0);
-    let limit = f64::from(GRID_LIMIT);
-    (f64::from(gradient) * inverse_step + u).floor().clamp(-limit, limit) as i32
+    /// 1.5·2⁵²: adding it rounds to an integer, which then stands in the low bits.
+    const ROUND: f64 = 6_755_399_441_055_744.0;
+    const LIMIT: f64 = GRID_LIMIT as f64;
+    let finite = if gradient.abs() < f32::INFINITY { gradient } else { 0.0 };
+    let u = f64::from((dither_word >> 8) as i32) * (1.0 / 16_777_216.0);
+    let sum = f64::from(finite) * inverse_step + u;
+    let below = if sum < LIMIT { sum } else { LIMIT };
+    let limited = if below > -LIMIT { below } else { -LIMIT };
+    let rounded = limited + ROUND;
+    let nearest = rounded.to_bits() as i32;
+    if rounded - ROUND > limited { nearest - 1 } else { nearest }
 }
 
 /// 2^e as an exact f64.

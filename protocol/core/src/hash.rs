@@ -38,6 +38,10 @@ domains! {
     DITHER = "dither",
     /// Aggregators of a round.
     AGGREGATORS = "aggregators",
+    /// Places and tokens that a masked language model does not see.
+    MASK = "mask",
+    /// Name of a tokeniser's file.
+    TOKENISER = "tokeniser",
     /// Initial parameters.
     INITIAL = "initial",
     /// Root of a state.

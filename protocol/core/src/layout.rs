@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::ids::Block;
 use crate::limits;
-use crate::manifest::Model;
+use crate::manifest::{Albert, Decoder, Family, Model};
 
 /// One tensor of the model, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -58,18 +58,24 @@ pub struct BlockRange {
 }
 
 impl Layout {
-    /// The layout of a checked model: embedding, layers in order, final norm, head when untied.
+    /// The layout of a checked model.
     pub fn of(model: &Model) -> Self {
         let mut layout = Self { tensors: Vec::new(), blocks: Vec::new(), chunks: Vec::new() };
-        let width = model.width as usize;
-        let head_width = width / model.heads as usize;
-        let key_value = head_width * model.key_value_heads as usize;
-        let hidden = model.hidden as usize;
-        let vocabulary = model.vocabulary as usize;
-        layout.push("model.embed_tokens.weight".into(), [vocabulary, width]);
+        match &model.family {
+            Family::Decoder(decoder) => layout.push_decoder(model, decoder),
+            Family::Albert(albert) => layout.push_albert(model, albert),
+        }
+        layout
+    }
+
+    /// Embedding, layers in order, final norm, head when untied.
+    fn push_decoder(&mut self, model: &Model, decoder: &Decoder) {
+        let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
+        let key_value = width / model.heads as usize * decoder.key_value_heads as usize;
+        self.push("model.embed_tokens.weight".into(), [vocabulary, width]);
         for layer in 0..model.layers {
             let mut push =
-                |name: &str, shape| layout.push(format!("model.layers.{layer}.{name}.weight"), shape);
+                |name: &str, shape| self.push(format!("model.layers.{layer}.{name}.weight"), shape);
             push("input_layernorm", [1, width]);
             push("self_attn.q_proj", [width, width]);
             push("self_attn.k_proj", [key_value, width]);
@@ -80,11 +86,45 @@ impl Layout {
             push("mlp.up_proj", [hidden, width]);
             push("mlp.down_proj", [width, hidden]);
         }
-        layout.push("model.norm.weight".into(), [1, width]);
-        if !model.tied {
-            layout.push("lm_head.weight".into(), [vocabulary, width]);
+        self.push("model.norm.weight".into(), [1, width]);
+        if !decoder.tied {
+            self.push("lm_head.weight".into(), [vocabulary, width]);
         }
-        layout
+    }
+
+    /// Embeddings, the one layer, prediction head; a matrix, then its bias.
+    fn push_albert(&mut self, model: &Model, albert: &Albert) {
+        let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
+        let (narrow, sequence) = (albert.embedding as usize, model.sequence as usize);
+        let layer = "albert.encoder.albert_layer_groups.0.albert_layers.0";
+        let mut push = |name: &str, rows, columns| self.push(name.to_owned(), [rows, columns]);
+        push("albert.embeddings.word_embeddings.weight", vocabulary, narrow);
+        push("albert.embeddings.position_embeddings.weight", sequence, narrow);
+        push("albert.embeddings.LayerNorm.weight", 1, narrow);
+        push("albert.embeddings.LayerNorm.bias", 1, narrow);
+        push("albert.encoder.embedding_hidden_mapping_in.weight", width, narrow);
+        push("albert.encoder.embedding_hidden_mapping_in.bias", 1, width);
+        let mut within = |name: &str, rows, columns| push(&format!("{layer}.{name}"), rows, columns);
+        within("attention.query.weight", width, width);
+        within("attention.key.weight", width, width);
+        within("attention.value.weight", width, width);
+        within("attention.query.bias", 1, width);
+        within("attention.value.bias", 1, width);
+        within("attention.dense.weight", width, width);
+        within("attention.dense.bias", 1, width);
+        within("attention.LayerNorm.weight", 1, width);
+        within("attention.LayerNorm.bias", 1, width);
+        within("ffn.weight", hidden, width);
+        within("ffn.bias", 1, hidden);
+        within("ffn_output.weight", width, hidden);
+        within("ffn_output.bias", 1, width);
+        within("full_layer_layer_norm.weight", 1, width);
+        within("full_layer_layer_norm.bias", 1, width);
+        push("predictions.dense.weight", narrow, width);
+        push("predictions.dense.bias", 1, narrow);
+        push("predictions.LayerNorm.weight", 1, narrow);
+        push("predictions.LayerNorm.bias", 1, narrow);
+        push("predictions.bias", 1, vocabulary);
     }
 
     fn push(&mut self, name: String, shape: [usize; 2]) {

@@ -28,6 +28,8 @@ pub const QUOTA: u32 = 256;
 pub const LEAF_WINDOWS: u32 = 1024;
 /// Tokens of one window, without the target that follows the last one.
 pub const SEQUENCE: u32 = 1 << 16;
+/// Token kinds by which a model's vocabulary may exceed its tokeniser's.
+pub const PADDED_TOKENS: u32 = 1023;
 /// Saturation of a grid coefficient of one leaf, symmetric.
 pub const GRID_LIMIT: i32 = 1 << 22;
 /// Bytes of one chunk of a dataset.

@@ -54,7 +54,7 @@ wire! {
 }
 
 wire! {
-    /// A Llama-style decoder: RMSNorm, rotary positions, grouped-query attention, SwiGLU; no biases.
+    /// A transformer: what both families share, and which it is.
     pub struct Model {
         /// Token kinds.
         pub vocabulary: u32,
@@ -64,20 +64,53 @@ wire! {
         pub layers: u32,
         /// Query heads; divides `width`.
         pub heads: u32,
-        /// Key and value heads; divides `heads`.
-        pub key_value_heads: u32,
         /// Width inside the feed-forward.
         pub hidden: u32,
         /// Tokens of a window.
         pub sequence: u32,
+        /// ε of the norms.
+        pub norm_epsilon: Real,
+        /// Standard deviation of the initial matrices.
+        pub initial_scale: Real,
+        /// What kind of transformer.
+        pub family: Family,
+    }
+}
+
+wire! {
+    /// The kinds of transformers.
+    pub enum Family {
+        /// Predicts the next token.
+        Decoder(Decoder),
+        /// Predicts masked tokens.
+        Albert(Albert),
+    }
+}
+
+wire! {
+    /// A Llama-style decoder: RMSNorm, rotary positions, grouped-query causal attention, SwiGLU; no biases.
+    pub struct Decoder {
+        /// Key and value heads; divides `heads`.
+        pub key_value_heads: u32,
         /// Whether the head shares the embedding.
         pub tied: bool,
         /// Base of the rotary frequencies.
         pub rope_base: Real,
-        /// ε of RMSNorm.
-        pub norm_epsilon: Real,
-        /// Standard deviation of the initial matrices.
-        pub initial_scale: Real,
+    }
+}
+
+wire! {
+    /// ALBERT (Lan et al. 2020), masked-language-modelling head only: one layer's parameters serve all layers,
+    /// factorised embedding, learned positions, LayerNorm after each sum, attention in both directions, GELU.
+    ///
+    /// Key biases and token types are left out: the first have no gradient, the second repeat the positions.
+    pub struct Albert {
+        /// Width of the embedding.
+        pub embedding: u32,
+        /// Positions of a window whose tokens are to be predicted, in parts per million of `sequence`.
+        pub masked_ppm: u32,
+        /// The token that stands for a masked one.
+        pub mask_token: u32,
     }
 }
 
@@ -101,6 +134,28 @@ wire! {
         pub held_out_root: Digest,
         /// Held-out bytes.
         pub held_out_bytes: u64,
+        /// How the bytes are tokens.
+        pub tokeniser: Tokeniser,
+    }
+}
+
+wire! {
+    /// How committed bytes are tokens.
+    pub enum Tokeniser {
+        /// Each byte is a token: 256 kinds.
+        Bytes,
+        /// Token numbers, little-endian, in as many bytes as [`Data::token_bytes`] says.
+        File(TokeniserFile),
+    }
+}
+
+wire! {
+    /// A `tokenizer.json` of Hugging Face's format.
+    pub struct TokeniserFile {
+        /// [`crate::hash::Domain::TOKENISER`] of the file's bytes.
+        pub digest: Digest,
+        /// Token kinds that it knows.
+        pub tokens: u32,
     }
 }
 
@@ -115,7 +170,33 @@ wire! {
         pub leaf_windows: u32,
         /// Negative log₂ of κ: a grid step is 2^−`grid_bits` of the last aggregate's rms.
         pub grid_bits: u8,
+        /// Whether activations are computed again in the backward pass: less memory, more time, the same bits.
+        pub recompute: bool,
+        /// Where the parameters come from.
+        pub start: Start,
     }
+}
+
+/// The parameters before the first round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum Start {
+    /// Drawn from the hash of the manifest.
+    Drawn,
+    /// Those with this [`crate::state::vector_root`].
+    Given(Digest),
+}
+
+/// How an aggregate changes parameters.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum Method {
+    /// Adam with decoupled weight decay (Loshchilov & Hutter 2019).
+    AdamW,
+    /// Layer-wise scaled AdamW for large batches (You et al. 2020).
+    Lamb,
 }
 
 /// How the learning rate goes down after the warm-up.
@@ -132,8 +213,10 @@ pub enum Schedule {
 }
 
 wire! {
-    /// AdamW with decoupled weight decay (Loshchilov & Hutter 2019), gradient clipped by global norm.
+    /// AdamW or LAMB, on a gradient clipped by global norm.
     pub struct Optimiser {
+        /// Which.
+        pub method: Method,
         /// Peak learning rate.
         pub rate: Real,
         /// Last learning rate.
@@ -245,9 +328,9 @@ impl Manifest {
         encode(self)
     }
 
-    /// Windows that the training text offers: window `w` holds the bytes `w·sequence ..= (w+1)·sequence`.
+    /// Windows that the training text offers: window `w` holds the tokens `w·sequence ..= (w+1)·sequence`.
     pub fn windows(&self) -> u64 {
-        self.data.bytes.saturating_sub(1) / u64::from(self.model.sequence.max(1))
+        self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
     }
 
     /// Checks every rule that a manifest must keep.
@@ -257,6 +340,7 @@ impl Manifest {
     pub fn check(&self) -> Result<(), Misuse> {
         require(self.version == VERSION, "version", "must be 1")?;
         self.model.check()?;
+        self.data.check(&self.model)?;
         self.check_training()?;
         self.check_audit()?;
         require(
@@ -264,9 +348,7 @@ impl Manifest {
             "delay, exchange, groups",
             "are reserved and must be 0",
         )?;
-        let windows = self.windows();
-        require(windows >= 1, "data.bytes", "must hold at least one window of model.sequence tokens")?;
-        require(self.data.bytes <= limits::DATA_BYTES, "data.bytes", "is over the limit of 1 TiB")
+        require(self.windows() >= 1, "data.bytes", "must hold at least one window of model.sequence tokens")
     }
 
     fn check_training(&self) -> Result<(), Misuse> {
@@ -327,54 +409,134 @@ impl Manifest {
     }
 }
 
+impl Data {
+    /// Bytes of a token: 1, or for token numbers 2 while they fit, else 4.
+    pub fn token_bytes(&self) -> u64 {
+        match &self.tokeniser {
+            Tokeniser::Bytes => 1,
+            Tokeniser::File(file) if file.tokens <= 1 << 16 => 2,
+            Tokeniser::File(_) => 4,
+        }
+    }
+
+    /// Kinds of tokens that may occur.
+    pub fn kinds(&self) -> u32 {
+        match &self.tokeniser {
+            Tokeniser::Bytes => 256,
+            Tokeniser::File(file) => file.tokens,
+        }
+    }
+
+    /// Training tokens.
+    pub fn tokens(&self) -> u64 {
+        self.bytes / self.token_bytes()
+    }
+
+    /// Checks sizes, and the vocabulary against the tokeniser's. Models pad theirs to round numbers: some more kinds
+    /// are good, fewer or many more are another tokeniser's.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        require(self.bytes <= limits::DATA_BYTES, "data.bytes", "is over the limit of 1 TiB")?;
+        let whole = |bytes: u64| bytes.is_multiple_of(self.token_bytes());
+        require(whole(self.bytes) && whole(self.held_out_bytes), "data.bytes", "must be whole tokens")?;
+        let kinds = self.kinds();
+        require((2..=1 << 20).contains(&kinds), "data.tokeniser", "must know 2 to 2^20 tokens")?;
+        let matches = (kinds..=kinds + limits::PADDED_TOKENS).contains(&model.vocabulary);
+        if !matches {
+            return Err(Misuse(format!(
+                "model.vocabulary is {}, but the text's tokens are of {kinds} kinds: it must be {kinds}, or up to \
+                 {} more where a model pads it",
+                model.vocabulary,
+                limits::PADDED_TOKENS
+            )));
+        }
+        Ok(())
+    }
+}
+
 impl Model {
     /// Checks the shape.
     ///
     /// # Errors
     /// [`Misuse`] naming field and rule.
     pub fn check(&self) -> Result<(), Misuse> {
-        let positive = [
-            self.vocabulary,
-            self.width,
-            self.layers,
-            self.heads,
-            self.key_value_heads,
-            self.hidden,
-            self.sequence,
+        let sizes = [
+            ("model.vocabulary", self.vocabulary, 2),
+            ("model.width", self.width, 1),
+            ("model.layers", self.layers, 1),
+            ("model.heads", self.heads, 1),
+            ("model.hidden", self.hidden, 2),
+            ("model.sequence", self.sequence, 1),
         ];
-        require(positive.iter().all(|n| *n > 0), "model", "must have no zero size")?;
-        require(positive.iter().all(|n| *n <= 1 << 20), "model", "must have no size above 2^20")?;
+        for (field, size, least) in sizes {
+            require(size >= least, field, &format!("must be at least {least}"))?;
+            require(size <= 1 << 20, field, "is over the limit of 2^20")?;
+        }
         require(self.width.is_multiple_of(self.heads), "model.heads", "must divide model.width")?;
-        require(
-            (self.width / self.heads).is_multiple_of(2),
-            "model.heads",
-            "must leave an even head width for rotary positions",
-        )?;
-        require(
-            self.heads.is_multiple_of(self.key_value_heads),
-            "model.key_value_heads",
-            "must divide model.heads",
-        )?;
         require(self.sequence <= limits::SEQUENCE, "model.sequence", "is over the limit of 65536")?;
-        require(
-            self.vocabulary >= 2 && self.hidden >= 2,
-            "model",
-            "must have at least 2 tokens and 2 hidden units",
-        )?;
         require(self.layers <= 256, "model.layers", "is over the limit of 256")?;
-        require(self.rope_base.value() >= 1.0, "model.rope_base", "must be at least 1")?;
         require(self.norm_epsilon.value() > 0.0, "model.norm_epsilon", "must be positive")?;
         require(self.initial_scale.value() > 0.0, "model.initial_scale", "must be positive")?;
+        match &self.family {
+            Family::Decoder(decoder) => decoder.check(self)?,
+            Family::Albert(albert) => albert.check(self)?,
+        }
         require(self.parameters() <= limits::PARAMETERS, "model", "has more than 2^33 parameters")
     }
 
     /// Parameters in all.
     pub fn parameters(&self) -> u64 {
-        let [width, hidden] = [u64::from(self.width), u64::from(self.hidden)];
-        let key_value = width / u64::from(self.heads.max(1)) * u64::from(self.key_value_heads);
-        let layer = 2 * width + 2 * width * width + 2 * width * key_value + 3 * width * hidden;
-        let embeddings = if self.tied { 1 } else { 2 };
-        u64::from(self.vocabulary) * width * embeddings + u64::from(self.layers) * layer + width
+        let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
+        match &self.family {
+            Family::Decoder(decoder) => {
+                let key_value = width / u64::from(self.heads.max(1)) * u64::from(decoder.key_value_heads);
+                let layer = 2 * width + 2 * width * width + 2 * width * key_value + 3 * width * hidden;
+                let embeddings = if decoder.tied { 1 } else { 2 };
+                vocabulary * width * embeddings + u64::from(self.layers) * layer + width
+            }
+            Family::Albert(albert) => {
+                let embedding = u64::from(albert.embedding);
+                let embedded = (vocabulary + u64::from(self.sequence) + 2) * embedding;
+                let mapped = width * embedding + width;
+                let attention = 4 * width * width + 3 * width + 2 * width;
+                let feed_forward = 2 * width * hidden + hidden + width + 2 * width;
+                let predicted = width * embedding + 3 * embedding + vocabulary;
+                embedded + mapped + attention + feed_forward + predicted
+            }
+        }
+    }
+}
+
+impl Decoder {
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        require(self.key_value_heads >= 1, "model.key_value_heads", "must be at least 1")?;
+        require(
+            model.heads.is_multiple_of(self.key_value_heads),
+            "model.key_value_heads",
+            "must divide model.heads",
+        )?;
+        require(
+            (model.width / model.heads).is_multiple_of(2),
+            "model.heads",
+            "must leave an even head width for rotary positions",
+        )?;
+        require(self.rope_base.value() >= 1.0, "model.rope_base", "must be at least 1")
+    }
+}
+
+impl Albert {
+    /// Positions of a window that are predicted, at least one.
+    pub fn masked(&self, sequence: u32) -> u32 {
+        ((u64::from(sequence) * u64::from(self.masked_ppm) / 1_000_000) as u32).clamp(1, sequence.max(1))
+    }
+
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        require(
+            (1..=1 << 20).contains(&self.embedding),
+            "model.embedding",
+            "must be at least 1 and at most 2^20",
+        )?;
+        require((1..=1_000_000).contains(&self.masked_ppm), "model.masked", "must lie in (0, 1]")?;
+        require(self.mask_token < model.vocabulary, "model.mask_token", "must lie below model.vocabulary")
     }
 }
 

@@ -15,13 +15,13 @@ use muster_core::aggregate::{self, Input};
 use muster_core::channel::certificate::Certificate;
 use muster_core::codec::{List, Real, decode, encode};
 use muster_core::coins::{self, Coin, CoinKind, CoinOpening, CoinTerms, CoinTree};
-use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::contribution::{Commitment, PartDigest, chunk_bytes, chunk_values};
 use muster_core::error::Reject;
 use muster_core::grid::{self, Dither};
 use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot, hex};
 use muster_core::layout::Layout;
-use muster_core::manifest::{self, Manifest, Model};
+use muster_core::manifest::{self, Family, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
 use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
@@ -132,6 +132,12 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("layout", "layout") => layout(inputs),
         ("state", "state") => state(inputs),
         ("contribution", "contribution") => contribution(inputs),
+        ("contribution", "chunk") => {
+            let (data, mut values) = (bytes(inputs, "bytes"), Vec::new());
+            let read = chunk_values(&data, number(inputs, "count") as usize, &mut values);
+            assert!(read.is_err() || chunk_bytes(&values) == data);
+            json!({ "values": read.is_ok().then_some(values) })
+        }
         ("assignment", op) => assignment(op, inputs),
         ("grid", op) => on_grid(op, inputs),
         ("fingerprint", op) => fingerprint(op, inputs),
@@ -168,7 +174,12 @@ macro_rules! reencoder {
 reencoder!(
     Manifest,
     Model,
+    manifest::Family,
+    manifest::Decoder,
+    manifest::Albert,
     manifest::Data,
+    manifest::Tokeniser,
+    manifest::TokeniserFile,
     manifest::Training,
     manifest::Optimiser,
     manifest::Aggregation,
@@ -437,6 +448,14 @@ fn assignment(op: &str, inputs: &Value) -> Value {
             let leaf = assign::leaf(Slot(small("slot")), small("seats"), number(inputs, "position") as u32);
             let (count, windows) = (number(inputs, "count") as u32, number(inputs, "windows"));
             json!({ "leaf": leaf.0, "windows": assign::windows(&seed(), leaf, count, windows) })
+        }
+        "masked" => {
+            let model: Model = read_as(inputs, "model");
+            let Family::Albert(albert) = &model.family else { panic!("a model that masks") };
+            let tokens: Vec<u32> = (0..=model.sequence).map(|place| place % 6).collect();
+            let (leaf, window) = (Leaf(number(inputs, "leaf")), number(inputs, "window") as u32);
+            let masked = assign::masked((&model, albert), &seed(), leaf, window, &tokens);
+            json!({ "inputs": masked.inputs, "places": masked.places })
         }
         "parts" => {
             let plans = assign::parts(&Layout::of(&read_as(inputs, "model")), &seed(), &slots());

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use muster_core::ids::Digest;
 use muster_core::limits::DATA_CHUNK_BYTES;
-use muster_core::manifest::Data;
+use muster_core::manifest::{Data, Tokeniser};
 use muster_core::merkle::{self, Proof, Tree};
 
 pub use assembly::Assembly;
@@ -67,6 +67,7 @@ impl Dataset {
             bytes: self.train.bytes.len() as u64,
             held_out_root: self.held_out.tree.root(),
             held_out_bytes: self.held_out.bytes.len() as u64,
+            tokeniser: Tokeniser::Bytes,
         }
     }
 

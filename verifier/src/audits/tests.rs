@@ -8,8 +8,8 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Model, Optimiser, Profile, Retention, Rule, Schedule, Timers,
-    Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
+    Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -40,18 +40,17 @@ fn model() -> Model {
         width: 8,
         layers: 1,
         heads: 2,
-        key_value_heads: 1,
         hidden: 12,
         sequence: SEQUENCE,
-        tied: true,
-        rope_base: real(10_000.0),
         norm_epsilon: real(1e-5),
         initial_scale: real(0.1),
+        family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
     }
 }
 
 fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
     let optimiser = Optimiser {
+        method: Method::AdamW,
         rate: real(0.01),
         minimum_rate: real(0.001),
         warmup: 1,
@@ -75,12 +74,16 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             bytes: 1000,
             held_out_root: Digest::default(),
             held_out_bytes: 0,
+            tokeniser: Tokeniser::Bytes,
         },
         training: Training {
             rounds: 1 + u32::from(final_rounds == 0),
             leaves: 6,
             leaf_windows: 2,
             grid_bits: 8,
+
+            recompute: false,
+            start: Start::Drawn,
         },
         optimiser,
         aggregation: Aggregation {
@@ -218,7 +221,8 @@ impl World {
         let mut exact = Exact::new(1, None).unwrap();
         let seed = assign::calibration_seed(run);
         let windows = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
-        let state = exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
+        let state =
+            exact.initial(&manifest, None, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
         let nodes = [(11, conducts[0]), (12, conducts[1])].map(|(secret, conduct)| Node {
             identity: id(secret),
             conduct,

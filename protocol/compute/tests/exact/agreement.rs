@@ -11,7 +11,7 @@ use crate::setting::{leaf, manifest, model, windows};
 /// Everything that two rounds compute.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest) -> (State, Vec<i64>, u64) {
     let model = &manifest.model;
-    let mut state = exact.initial(manifest, &windows(model, 2, 0));
+    let mut state = exact.initial(manifest, None, &windows(model, 2, 0));
     let mut losses = Vec::new();
     for round in 0..2 {
         let (loss, sum) = leaf(exact, manifest, &state, round, &windows(model, 3, round as u32));
@@ -50,7 +50,7 @@ fn earlier_work_leaves_no_trace() {
     let expected = two_rounds(&mut Exact::new(1, None).unwrap(), &small);
     let mut used = Exact::new(1, None).unwrap();
     two_rounds(&mut used, &big);
-    let state = used.initial(&big, &[]);
+    let state = used.initial(&big, None, &[]);
     used.evaluate(&big, &state, &windows(&big.model, 5, 3));
     assert_eq!(two_rounds(&mut used, &small), expected);
 }
@@ -60,7 +60,7 @@ fn sums_add_up_and_leaves_differ() {
     let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
     let mut exact = Exact::new(1, None).unwrap();
     let windows = windows(&manifest.model, 2, 1);
-    let state = exact.initial(&manifest, &windows);
+    let state = exact.initial(&manifest, None, &windows);
     let (_, one) = leaf(&mut exact, &manifest, &state, 1, &windows);
     let (_, two) = leaf(&mut exact, &manifest, &state, 2, &windows);
     assert_ne!(one, two, "the dither is the leaf's own");
@@ -81,7 +81,7 @@ fn what_is_not_finite_stays_out() {
     for path in paths() {
         let mut exact = Exact::new(1, Some(path)).unwrap();
         let windows = windows(&manifest.model, 2, 1);
-        let mut state = exact.initial(&manifest, &windows);
+        let mut state = exact.initial(&manifest, None, &windows);
         state.parameters[40] = f32::NAN;
         let (loss, _) = leaf(&mut exact, &manifest, &state, 1, &windows);
         assert_eq!(loss, LOSS_NOT_FINITE);
@@ -99,7 +99,7 @@ fn tokens_beyond_the_vocabulary_count_as_the_last() {
     let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
     let mut exact = Exact::new(1, None).unwrap();
     let last = vec![vec![32; 26]];
-    let state = exact.initial(&manifest, &last);
+    let state = exact.initial(&manifest, None, &last);
     assert_eq!(
         leaf(&mut exact, &manifest, &state, 0, &last),
         leaf(&mut exact, &manifest, &state, 0, &[vec![u32::MAX; 26]])

@@ -17,7 +17,7 @@ fn check(model: Model) {
     let model = &manifest.model;
     let mut exact = Exact::new(1, None).unwrap();
     let windows = windows(model, 2, 5);
-    let mut state = exact.initial(&manifest, &windows);
+    let mut state = exact.initial(&manifest, None, &windows);
     for tensor in Layout::of(model).tensors().iter().filter(|tensor| tensor.shape[0] == 1) {
         let gains = state.parameters[tensor.range()].iter_mut().enumerate();
         gains.for_each(|(index, gain)| *gain += 0.1 * (index % 7) as f32 - 0.3);

@@ -19,7 +19,7 @@ fn loss_falls() {
     manifest.training.grid_bits = 8;
     manifest.model.initial_scale = real(0.1);
     let mut exact = Exact::new(2, None).unwrap();
-    let mut state = exact.initial(&manifest, &windows(2, 100));
+    let mut state = exact.initial(&manifest, None, &windows(2, 100));
     let blocks = Layout::of(&manifest.model).blocks().len();
     let held_out = windows(4, 0);
     let before = exact.evaluate(&manifest, &state, &held_out);

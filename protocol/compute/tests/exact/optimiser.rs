@@ -73,7 +73,7 @@ fn values(count: usize, round: u32) -> Vec<f32> {
 
 fn initial(manifest: &Manifest) -> (Exact, State) {
     let mut exact = Exact::new(1, None).unwrap();
-    let state = exact.initial(manifest, &windows(&manifest.model, 2, 1));
+    let state = exact.initial(manifest, None, &windows(&manifest.model, 2, 1));
     (exact, state)
 }
 

@@ -1,7 +1,7 @@
 //! The decoder's loss in plain f64, written from the formulas alone.
 
 use muster_core::layout::Layout;
-use muster_core::manifest::Model;
+use muster_core::manifest::{Decoder, Family, Model};
 
 /// Parameters in f64, found by name.
 pub struct Reference<'a> {
@@ -44,7 +44,7 @@ impl Reference<'_> {
         }
         let normed = self.norm(&x, &self.tensor("model.norm.weight")[0]);
         let logits =
-            linear(&normed, &if self.model.tied { embedding } else { self.tensor("lm_head.weight") });
+            linear(&normed, &if self.decoder().tied { embedding } else { self.tensor("lm_head.weight") });
         let losses = logits.iter().zip(&tokens[1..]).map(|(row, target)| {
             row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[*target as usize]
         });
@@ -60,9 +60,16 @@ impl Reference<'_> {
         x.iter().map(scaled).collect()
     }
 
+    fn decoder(&self) -> &Decoder {
+        match &self.model.family {
+            Family::Decoder(decoder) => decoder,
+            Family::Albert(_) => panic!("a reference of decoders"),
+        }
+    }
+
     fn rotated(&self, row: &[f64], position: usize) -> Vec<f64> {
         let half = row.len() / 2;
-        let base = f64::from(self.model.rope_base.value());
+        let base = f64::from(self.decoder().rope_base.value());
         let angle = |i: usize| position as f64 * base.powf(-((2 * i) as f64) / row.len() as f64);
         let low = (0..half).map(|i| row[i] * angle(i).cos() - row[i + half] * angle(i).sin());
         low.chain((0..half).map(|i| row[i + half] * angle(i).cos() + row[i] * angle(i).sin())).collect()
@@ -71,7 +78,7 @@ impl Reference<'_> {
     fn attention(&self, q: &Rows, k: &Rows, v: &Rows) -> Rows {
         let heads = self.model.heads as usize;
         let width = self.model.width as usize / heads;
-        let group = heads / self.model.key_value_heads as usize;
+        let group = heads / self.decoder().key_value_heads as usize;
         let mut mixed = vec![Vec::new(); q.len()];
         for head in 0..heads {
             let own = head * width..(head + 1) * width;

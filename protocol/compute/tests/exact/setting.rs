@@ -3,8 +3,8 @@
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Manifest, Model, Optimiser, Profile, Retention, Rule, Schedule,
-    Timers, Training,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -22,13 +22,11 @@ pub fn model(
         width,
         layers,
         heads,
-        key_value_heads,
         hidden,
         sequence,
-        tied,
-        rope_base: real(10_000.0),
         norm_epsilon: real(1e-5),
         initial_scale: real(0.3),
+        family: Family::Decoder(Decoder { key_value_heads, tied, rope_base: real(10_000.0) }),
     }
 }
 
@@ -47,9 +45,18 @@ pub fn manifest(model: Model) -> Manifest {
             bytes: 1 << 20,
             held_out_root: Digest::default(),
             held_out_bytes: 0,
+            tokeniser: Tokeniser::Bytes,
         },
-        training: Training { rounds: 40, leaves: 4, leaf_windows: 2, grid_bits: 14 },
+        training: Training {
+            rounds: 40,
+            leaves: 4,
+            leaf_windows: 2,
+            grid_bits: 14,
+            recompute: false,
+            start: Start::Drawn,
+        },
         optimiser: Optimiser {
+            method: Method::AdamW,
             rate: real(0.01),
             minimum_rate: real(0.001),
             warmup: 3,

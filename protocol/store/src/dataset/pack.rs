@@ -4,7 +4,7 @@ use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::unhex;
-use muster_core::manifest::Data;
+use muster_core::manifest::{Data, Tokeniser};
 
 use super::{ABOUT, ADVICE, Committed, Dataset, bounded, directory};
 use crate::error::{Result, StoreError};
@@ -73,6 +73,7 @@ pub fn described(directory: &Path) -> Result<Data> {
             bytes: entry(&text, "training bytes")?.parse().ok()?,
             held_out_root: muster_core::ids::Digest(unhex(entry(&text, "held-out root")?)?),
             held_out_bytes: entry(&text, "held-out bytes")?.parse().ok()?,
+            tokeniser: Tokeniser::Bytes,
         })
     };
     data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))
