@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """The rules of Muster, once more, in plain Python: slow, readable, one function a rule.
 
-    python3 spec/reference.py --check     recomputes every vector in spec/vectors
-    python3 spec/reference.py --write     writes them anew from spec/cases.py
+    python3 spec/reference.py --check          recomputes every vector in spec/vectors but golden ones
+    python3 spec/reference.py --check-golden   those, too: minutes
+    python3 spec/reference.py --write          writes them anew from spec/cases.py
 
 Only the standard library. Nothing here is shared with the Rust crates: where both agree, a rule was understood twice.
 A docstring starts with the id of its rule in the chapters beside this file.
@@ -165,8 +166,7 @@ def schema():
         "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
         "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser"),
         "TokeniserFile": dict(digest=digest, tokens=u32),
-        "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8, recompute=("bool",),
-                         start=("tagged", ("Drawn", None), ("Given", digest))),
+        "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8, recompute=("bool",)),
         "Optimiser": dict(method=("choice", "AdamW", "Lamb"), rate=("real",), minimum_rate=("real",), warmup=u32,
                           schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
@@ -574,9 +574,21 @@ def data_root(data):
     return merkle_root([merkle_leaf(i, chunk) for i, chunk in enumerate(chunks)])
 
 
-def window_count(size, sequence):
+def token_bytes(numbers):
+    """DATA-4; without `numbers`, tokens are bytes."""
+    return 1 if numbers is None else 2 if numbers <= 1 << 16 else 4
+
+
+def window_count(tokens, sequence):
     """DATA-3"""
-    return max(size - 1, 0) // sequence
+    return max(tokens - 1, 0) // sequence
+
+
+def window(data, numbers, index, sequence):
+    """DATA-2"""
+    size = token_bytes(numbers)
+    first = index * sequence
+    return [int.from_bytes(data[i * size:(i + 1) * size], "little") for i in range(first, first + sequence + 1)]
 
 
 def cut(start, end, most):

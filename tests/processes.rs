@@ -1,61 +1,17 @@
 //! Honest runs as real processes: by hand, through crashes, on different kernels.
 
 use e2e::oracle;
-use e2e::processes::{Programs, Run, wait_for};
+use e2e::processes::{Run, wait_for};
+use e2e::programs;
+use e2e::settings::Settings;
 
-const PROGRAMS: Programs = Programs {
-    muster: env!("CARGO_BIN_EXE_e2e-muster"),
-    verifier: env!("CARGO_BIN_EXE_e2e-muster-verifier"),
-};
-
-fn settings(rounds: u32, nodes: u32, verifiers: u32) -> String {
-    format!(
-        r#"
-name = "test"
-[model]
-width = 16
-layers = 1
-heads = 2
-key_value_heads = 1
-hidden = 24
-sequence = 32
-initial_scale = 0.1
-[training]
-rounds = {rounds}
-leaves = 6
-leaf_windows = 1
-[optimiser]
-warmup = 3
-[audit]
-share = 0.5
-leaves = 1
-coin_lead = 2
-final_rounds = 2
-[admission]
-start_nodes = {nodes}
-start_verifiers = {verifiers}
-[retention]
-contributions = 16
-states = 16
-"#
-    )
-}
-
-/// What must hold at the end of every honest run.
-fn check_end(run: &Run, members: &[&str]) {
-    let root = run.root();
-    for member in members {
-        assert_eq!(run.result(member)["final_state_root"], root.as_str(), "{member}");
-    }
-    assert!(run.events("ban").is_empty());
-    let (code, output) = run.replay();
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains(&root) || output.contains(&root[..16]), "{output}");
+fn settings(rounds: u32, nodes: u32, verifiers: u32) -> Settings {
+    Settings { rounds, nodes, verifiers, ..Settings::default() }
 }
 
 #[test]
 fn by_hand_it_trains_what_one_process_trains() {
-    let run = Run::new(PROGRAMS, &settings(12, 2, 1));
+    let run = Run::new(programs!(), &settings(12, 2, 1));
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
     let mut first = run.join("first", &nodes, &[]);
@@ -65,7 +21,7 @@ fn by_hand_it_trains_what_one_process_trains() {
     assert_eq!(second.wait(), 0);
     assert_eq!(watch.wait(), 0);
     assert_eq!(steward.wait(), 0);
-    check_end(&run, &["first", "second"]);
+    run.check_end(&["first", "second"]);
     assert!(watch.log().contains("audits passed"), "{}", watch.log());
     assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
     let losses: Vec<f64> = run.events("round").iter().filter_map(|event| event["loss"].as_f64()).collect();
@@ -75,7 +31,7 @@ fn by_hand_it_trains_what_one_process_trains() {
 
 #[test]
 fn a_killed_node_comes_back_to_the_same_root() {
-    let run = Run::new(PROGRAMS, &settings(60, 3, 0));
+    let run = Run::new(programs!(), &settings(60, 3, 0));
     let mut steward = run.host();
     let nodes = run.invite("node", 3);
     let mut first = run.join("first", &nodes, &[]);
@@ -90,12 +46,12 @@ fn a_killed_node_comes_back_to_the_same_root() {
     assert_eq!(first.wait(), 0);
     assert_eq!(second.wait(), 0);
     assert_eq!(steward.wait(), 0);
-    check_end(&run, &["first", "second", "third"]);
+    run.check_end(&["first", "second", "third"]);
 }
 
 #[test]
 fn a_killed_steward_goes_on_without_a_fork() {
-    let run = Run::new(PROGRAMS, &settings(40, 2, 0));
+    let run = Run::new(programs!(), &settings(40, 2, 0));
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
     let mut first = run.join("first", &nodes, &[]);
@@ -108,12 +64,12 @@ fn a_killed_steward_goes_on_without_a_fork() {
     assert_eq!(first.wait(), 0, "{}", first.log());
     assert_eq!(second.wait(), 0);
     assert_eq!(steward.wait(), 0);
-    check_end(&run, &["first", "second"]);
+    run.check_end(&["first", "second"]);
 }
 
 #[test]
 fn different_kernels_reach_the_same_root() {
-    let run = Run::new(PROGRAMS, &settings(8, 2, 0));
+    let run = Run::new(programs!(), &settings(8, 2, 0));
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
     let mut fast = run.join("fast", &nodes, &[]);
@@ -121,12 +77,12 @@ fn different_kernels_reach_the_same_root() {
     assert_eq!(fast.wait(), 0, "{}", fast.log());
     assert_eq!(plain.wait(), 0, "{}", plain.log());
     assert_eq!(steward.wait(), 0);
-    check_end(&run, &["fast", "plain"]);
+    run.check_end(&["fast", "plain"]);
 }
 
 #[test]
 fn a_wrong_hand_gets_a_sentence_and_nothing_is_damaged() {
-    let run = Run::new(PROGRAMS, &settings(4, 1, 0));
+    let run = Run::new(programs!(), &settings(4, 1, 0));
     let path = |name: &str| run.path(name).to_string_lossy().into_owned();
     let refuse = |arguments: &[&str], code: i32, words: &str| {
         let (got, output) = run.muster(arguments);
@@ -177,5 +133,5 @@ fn a_wrong_hand_gets_a_sentence_and_nothing_is_damaged() {
     refuse(&["join", &once, "--data-dir", &path("second"), "--listen", "127.0.0.1:0"], 1, "used up");
     assert_eq!(first.wait(), 0, "{}", first.log());
     assert_eq!(steward.wait(), 0);
-    check_end(&run, &["first"]);
+    run.check_end(&["first"]);
 }

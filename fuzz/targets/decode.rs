@@ -1,34 +1,75 @@
-//! What decodes, re-encodes to the same bytes.
+//! What decodes, re-encodes to the same bytes: any bytes, and messages of which some bytes were changed.
 #![no_main]
 
+use std::fmt::Debug;
+
+use arbitrary::{Arbitrary, Unstructured};
+use borsh::{BorshDeserialize, BorshSerialize};
 use libfuzzer_sys::fuzz_target;
+use muster_core::channel::certificate::Certificate;
 use muster_core::codec::{decode, encode};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
-use muster_core::messages::enrol::{Enrol, Ticket};
-use muster_core::messages::record::Record;
-use muster_core::messages::round::{Commit, Delivered};
-use muster_core::messages::wire::{Request, Response};
+use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 
-macro_rules! canonical {
-    ($bytes:expr, $($type:ty),*) => { $(
-        if let Ok(value) = decode::<$type>($bytes) {
-            assert_eq!(encode(&value), $bytes);
-        }
-    )* };
+#[derive(Arbitrary, Debug)]
+struct Case<'a> {
+    kind: u8,
+    /// None: the bytes are the message. Else they are what a message is made of, and its encoding is changed.
+    edits: Option<Vec<Edit>>,
+    bytes: &'a [u8],
 }
 
-fuzz_target!(|input: (u8, &[u8])| {
-    let (kind, bytes) = input;
-    match kind % 9 {
-        0 => canonical!(bytes, Manifest),
-        1 => canonical!(bytes, Evidence),
-        2 => canonical!(bytes, Enrol),
-        3 => canonical!(bytes, Ticket),
-        4 => canonical!(bytes, Record),
-        5 => canonical!(bytes, Commit),
-        6 => canonical!(bytes, Delivered),
-        7 => canonical!(bytes, Request),
-        _ => canonical!(bytes, Response),
+#[derive(Arbitrary, Debug)]
+enum Edit {
+    Flip(u16, u8),
+    Cut(u16),
+    Insert(u16, u8),
+    Add(u16, i8),
+}
+
+impl Edit {
+    fn apply(&self, bytes: &mut Vec<u8>) {
+        let (Self::Flip(at, _) | Self::Cut(at) | Self::Insert(at, _) | Self::Add(at, _)) = self;
+        let at = usize::from(*at) % (bytes.len() + 1);
+        match self {
+            Self::Insert(_, byte) => bytes.insert(at, *byte),
+            Self::Cut(_) => bytes.truncate(at),
+            Self::Flip(_, bits) => bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte ^= bits),
+            Self::Add(_, n) => {
+                bytes.iter_mut().skip(at).take(1).for_each(|byte| *byte = byte.wrapping_add_signed(*n))
+            }
+        }
     }
-});
+}
+
+fn check<T>(case: &Case<'_>)
+where
+    T: for<'a> Arbitrary<'a> + BorshSerialize + BorshDeserialize + PartialEq + Debug,
+{
+    let mut bytes = case.bytes.to_vec();
+    if let Some(edits) = &case.edits {
+        let Ok(value) = T::arbitrary(&mut Unstructured::new(case.bytes)) else { return };
+        bytes = encode(&value);
+        assert_eq!(decode::<T>(&bytes).expect("an encoding decodes"), value);
+        edits.iter().for_each(|edit| edit.apply(&mut bytes));
+    }
+    if let Ok(value) = decode::<T>(&bytes) {
+        assert_eq!(encode(&value), bytes);
+    }
+}
+
+macro_rules! kinds {
+    ($($kind:ty),* $(,)?) => { const KINDS: &[fn(&Case<'_>)] = &[$(check::<$kind>),*]; };
+}
+
+kinds! {
+    Manifest, Certificate,
+    enrol::Invitation, enrol::Enrol, enrol::Return, enrol::Leave, enrol::Ticket,
+    round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered, round::PartResult,
+    record::Record,
+    audit::AuditRequest, audit::TableSeal, audit::ResultsSeal, audit::TableOpening, audit::Verdict, audit::Evidence,
+    gossip::Gossiped, gossip::Head, gossip::Whereabouts,
+    wire::Request, wire::Response,
+}
+
+fuzz_target!(|case: Case<'_>| KINDS[usize::from(case.kind) % KINDS.len()](&case));

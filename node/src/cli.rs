@@ -62,6 +62,17 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
   muster join muster1:… --threads 2 --nice
   muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
     Join(JoinArguments),
+    /// Continue a prompt with what was trained so far.
+    #[command(after_help = "\
+  muster generate myrun/ --prompt \"fn main() {\" --tokens 400
+  muster generate ~/.local/share/muster --temperature 0")]
+    Generate(GenerateArguments),
+    /// Measure whether this machine can help: ten seconds, no peers.
+    #[command(after_help = "\
+  muster bench                    # the settings that `muster run new` begins with
+  muster bench run.toml --threads 2
+  muster bench myrun/")]
+    Bench(BenchArguments),
     /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
     #[command(after_help = "\
 Trains on Rust sources that cargo has downloaded, unless --text names other text.
@@ -94,6 +105,9 @@ struct PackArguments {
     /// UTF-8 files, or folders of them, to measure on; never trained on.
     #[arg(long, num_args = 1.., value_name = "PATH")]
     held_out: Vec<PathBuf>,
+    /// A tokenizer.json of Hugging Face's format, whose numbers are the tokens; without it, bytes are.
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
     /// The new corpus.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
@@ -106,6 +120,11 @@ enum RunCommand {
 If the settings do not exist, a file with every setting explained is written there and used.
   muster run new --config run.toml --data corpus/ --out myrun/")]
     New(NewArguments),
+    /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
+    #[command(after_help = "\
+  muster run export myrun/ --out model/
+  muster run export myrun/ --round 100 --out model-100/")]
+    Export(ExportArguments),
 }
 
 #[derive(Args)]
@@ -119,6 +138,53 @@ struct NewArguments {
     /// The new folder of the run.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,
+}
+
+#[derive(Args)]
+struct ExportArguments {
+    /// A run's folder, or the data directory of a member that has finished.
+    folder: PathBuf,
+    /// The model as it was before this round [default: the newest].
+    #[arg(long, value_name = "T")]
+    round: Option<u32>,
+    /// The new folder.
+    #[arg(long, value_name = "DIR")]
+    out: PathBuf,
+}
+
+#[derive(Args)]
+struct GenerateArguments {
+    /// A run's folder, or the data directory of a member that has finished.
+    folder: PathBuf,
+    /// What to continue.
+    #[arg(long, value_name = "TEXT", default_value = "")]
+    prompt: String,
+    /// Tokens to add.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    tokens: usize,
+    /// Below 1 the likely becomes likelier; 0 always takes the most likely.
+    #[arg(long, value_name = "X", default_value_t = 0.7, value_parser = temperature)]
+    temperature: f64,
+    /// Draw among so many of the most likely tokens; 0 stands for all.
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    top: usize,
+    /// Another seed gives another text.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    seed: u64,
+    /// The model as it was before this round [default: the newest].
+    #[arg(long, value_name = "T")]
+    round: Option<u32>,
+    /// The run's tokenizer.json [default: the one in the folder].
+    #[arg(long, value_name = "FILE")]
+    tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    compute: ComputeArguments,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    let wrong = || "it must be a number from 0 to 100".to_owned();
+    let value: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.0..=100.0).contains(&value) { Ok(value) } else { Err(wrong()) }
 }
 
 #[derive(Args)]
@@ -146,6 +212,14 @@ struct GossipArguments {
     /// not found out.
     #[arg(long, conflicts_with = "gossip")]
     no_gossip: bool,
+}
+
+#[derive(Args)]
+struct BenchArguments {
+    /// A run's folder, a member's data directory, or settings [default: the default settings].
+    run: Option<PathBuf>,
+    #[command(flatten)]
+    compute: ComputeArguments,
 }
 
 #[derive(Args)]
@@ -210,8 +284,8 @@ struct JoinArguments {
     gossip: GossipArguments,
     #[command(flatten)]
     compute: ComputeArguments,
-    /// Most disk to use, in GiB.
-    #[arg(long, value_name = "G")]
+    /// Most disk to use, in GiB, like 10 or 0.5: before it would take more, the member stops.
+    #[arg(long, value_name = "G", value_parser = gibibytes)]
     max_disk: Option<u64>,
     /// Give way to everything else on this machine.
     #[arg(long)]
@@ -227,6 +301,13 @@ struct HomeArguments {
 
 fn kernel(name: &str) -> Result<KernelPath, String> {
     KernelPath::parse(name).map_err(|misuse| misuse.to_string())
+}
+
+/// Bytes.
+fn gibibytes(text: &str) -> Result<u64, String> {
+    let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
+    // A size beyond all disks stands for the largest.
+    size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
 }
 
 fn gossip_address(text: &str) -> Result<String, String> {

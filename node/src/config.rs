@@ -5,7 +5,7 @@ use std::path::Path;
 use muster_core::codec::{Real, Text};
 use muster_core::error::Misuse;
 use muster_core::ids::MemberId;
-use muster_core::manifest::{self, Data, Manifest, Profile, Start, VERSION};
+use muster_core::manifest::{self, Data, Manifest, Profile, VERSION};
 use serde::Deserialize;
 
 use crate::exit::{Failure, Outcome};
@@ -270,7 +270,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Misuse`] naming field and rule.
-    pub fn manifest(&self, makers: &Makers, data: Data, start: Start) -> Result<Manifest, Misuse> {
+    pub fn manifest(&self, makers: &Makers, data: Data) -> Result<Manifest, Misuse> {
         let manifest = Manifest {
             version: VERSION,
             name: Text::new(self.name.clone()).map_err(|misuse| Misuse(format!("name: {misuse}")))?,
@@ -280,7 +280,7 @@ impl Settings {
             model: self.model.checked()?,
             profile: Profile::Exact,
             data,
-            training: self.training.plain(start),
+            training: self.training.plain(),
             optimiser: self.optimiser.checked()?,
             aggregation: self.aggregation.checked()?,
             audit: self.audit.checked()?,
@@ -324,9 +324,9 @@ impl Model {
 }
 
 impl Training {
-    fn plain(&self, start: Start) -> manifest::Training {
+    fn plain(&self) -> manifest::Training {
         let Self { rounds, leaves, leaf_windows, grid_bits, recompute } = *self;
-        manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute, start }
+        manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute }
     }
 }
 
@@ -447,7 +447,7 @@ mod tests {
 
     fn refused(text: &str) -> String {
         let parsed = Settings::parse(Path::new("run.toml"), text);
-        let manifest = parsed.and_then(|settings| Ok(settings.manifest(&makers(), data(), Start::Drawn)?));
+        let manifest = parsed.and_then(|settings| Ok(settings.manifest(&makers(), data())?));
         let failure = manifest.unwrap_err();
         assert_eq!(failure.exit, crate::exit::Exit::Usage);
         failure.message
@@ -480,7 +480,7 @@ mod tests {
     fn an_empty_file_is_a_run() {
         let manifest = Settings::parse(Path::new("run.toml"), "")
             .unwrap()
-            .manifest(&makers(), data(), Start::Drawn)
+            .manifest(&makers(), data())
             .unwrap();
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.node_ppm, 500_000);

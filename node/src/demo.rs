@@ -12,6 +12,7 @@ mod corpus;
 mod facts;
 mod live;
 mod role;
+mod sample;
 mod stage;
 
 use std::path::PathBuf;
@@ -30,7 +31,7 @@ pub struct Options {
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub text: Vec<PathBuf>,
     /// Rounds to train.
-    #[arg(long, value_name = "N", default_value_t = 150, value_parser = clap::value_parser!(u32).range(2..))]
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..))]
     pub rounds: u32,
     /// Round in which the attackers begin to cheat.
     #[arg(long, value_name = "ROUND", default_value_t = 10)]

@@ -87,8 +87,14 @@ impl From<Reject> for Failure {
 }
 
 impl From<PeerError> for Failure {
+    /// A refusal is an answer, everything else a matter of the network.
     fn from(error: PeerError) -> Self {
-        Self::network(error.to_string())
+        match error {
+            PeerError::Refused(why) => {
+                Self { exit: Exit::Negative, message: format!("the steward refused: {why}") }
+            }
+            error => Self::network(error.to_string()),
+        }
     }
 }
 

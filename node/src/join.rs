@@ -37,7 +37,7 @@ pub struct Options {
     pub threads: usize,
     /// Kernel path, instead of the fastest.
     pub path: Option<muster_compute::Path>,
-    /// Largest disk use, in GiB.
+    /// Largest disk use, in bytes.
     pub max_disk: Option<u64>,
     /// Whether to draw progress; else plain lines are logged.
     pub progress: bool,
@@ -71,6 +71,8 @@ pub enum JoinError {
     },
     /// The steward refused something, in its words.
     Refused(String),
+    /// What ended this membership before: it cannot go on.
+    Over(&'static str),
     /// This machine: what, and what to do.
     Environment(String),
     /// Disk.
@@ -83,7 +85,7 @@ impl JoinError {
     /// The exit code: 1 a negative verdict, 3 environment, 4 network.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Banned { .. } | Self::Refused(_) => 1,
+            Self::Banned { .. } | Self::Refused(_) | Self::Over(_) => 1,
             Self::Follow(
                 FollowError::Misconduct(_)
                 | FollowError::Diverged { .. }
@@ -104,6 +106,9 @@ impl fmt::Display for JoinError {
                 write!(f, "this member was banned for a {finding} in round {round}, found by {accuser}")
             }
             Self::Refused(why) => write!(f, "the steward refused: {why}"),
+            Self::Over(how) => {
+                write!(f, "this member {how}; with another --data-dir you can join as a new one")
+            }
             Self::Environment(what) => f.write_str(what),
             Self::Store(error) => error.fmt(f),
             Self::Follow(error) => error.fmt(f),

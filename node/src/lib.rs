@@ -1,10 +1,13 @@
 //! The Muster node and steward: everything behind the binary `muster`.
 
 pub mod address;
+pub mod bench;
+pub mod checkpoint;
 pub mod cli;
 pub mod config;
 pub mod demo;
 pub mod exit;
+pub mod generate;
 mod intake;
 pub mod join;
 pub mod leave;

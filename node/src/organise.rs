@@ -1,8 +1,10 @@
 //! What the organiser does before and beside the run: pack the text, create the run, invite.
 
 pub mod create;
+pub mod export;
 pub mod invite;
 pub mod pack;
+pub mod tokenise;
 
 use std::path::Path;
 

@@ -59,10 +59,20 @@ impl Progress {
     }
 }
 
-/// From now on Ctrl-C ends the process at once, with exit code 130.
-pub fn abort_on_second_interrupt() {
+/// Waits for the first Ctrl-C. From then on another one ends the process at once, with exit code 130.
+pub async fn interrupted() {
+    if tokio::signal::ctrl_c().await.is_err() {
+        return std::future::pending().await;
+    }
+    let mut second = Box::pin(tokio::signal::ctrl_c());
+    // Looked at once, so that it listens before anybody is told of the first.
+    tokio::select! {
+        biased;
+        _ = &mut second => std::process::exit(130),
+        () = std::future::ready(()) => {}
+    }
     tokio::spawn(async {
-        if tokio::signal::ctrl_c().await.is_ok() {
+        if second.await.is_ok() {
             std::process::exit(130);
         }
     });

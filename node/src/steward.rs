@@ -115,10 +115,8 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     }
     let sender = server.actor.clone();
     servers.spawn(async move {
-        if tokio::signal::ctrl_c().await.is_ok() {
-            crate::progress::abort_on_second_interrupt();
-            let _ = sender.send(Message::Interrupt).await;
-        }
+        crate::progress::interrupted().await;
+        let _ = sender.send(Message::Interrupt).await;
         std::future::pending::<()>().await;
     });
     ready(&Ready { run, addresses: listening.addresses });
@@ -141,7 +139,8 @@ fn assemble(
     let board = Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name)));
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone());
-    let intake = Intake::new(layout.clone(), Arc::new(home.clone()));
+    let (failed, failures) = mpsc::channel(1);
+    let intake = Intake::new(layout.clone(), Arc::new(home.clone()), failed);
     let presence = Arc::new(Presence::default());
     let replica = Arc::new(Mutex::new(replica));
     let court = Arc::new(Court {
@@ -176,6 +175,7 @@ fn assemble(
         inbox,
         report,
         gossip: None,
+        failures,
         queue,
         sender,
         justice: justice::Justice::default(),

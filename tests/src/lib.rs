@@ -3,4 +3,5 @@
 pub mod manifests;
 pub mod oracle;
 pub mod processes;
+pub mod settings;
 pub mod sim;

@@ -4,7 +4,7 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rule, Schedule, Timers, Tokeniser, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -41,7 +41,6 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             leaf_windows: 1,
             grid_bits: 8,
             recompute: false,
-            start: Start::Drawn,
         },
         optimiser: Optimiser {
             method: Method::AdamW,

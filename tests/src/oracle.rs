@@ -25,7 +25,7 @@ pub fn train(folder: &Path) -> Digest {
         indices.into_iter().map(|index| dataset.window(index, sequence)).collect()
     };
     let calibration = windows(&assign::calibration_seed(manifest.run()), Leaf(0));
-    let mut state = arithmetic.initial(manifest, None, &calibration);
+    let mut state = arithmetic.initial(manifest, &calibration);
     for (round, seats) in committed(&archive) {
         let seed = assign::round_seed(manifest.run(), round, &state.root());
         let mut sums = Vec::new();

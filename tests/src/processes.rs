@@ -8,6 +8,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
+use crate::settings::Settings;
+
 /// Longest wait for anything.
 const PATIENCE: Duration = Duration::from_secs(180);
 /// Pause between two looks at a log or a process.
@@ -15,6 +17,17 @@ const LOOK: Duration = Duration::from_millis(20);
 
 /// Process tests take turns: the machine has few cores.
 static TURN: Mutex<()> = Mutex::new(());
+
+/// The programs under test, which only a test of this package can name.
+#[macro_export]
+macro_rules! programs {
+    () => {
+        $crate::processes::Programs {
+            muster: env!("CARGO_BIN_EXE_e2e-muster"),
+            verifier: env!("CARGO_BIN_EXE_e2e-muster-verifier"),
+        }
+    };
+}
 
 /// The programs under test.
 #[derive(Clone, Copy)]
@@ -37,6 +50,37 @@ impl Process {
     pub fn kill(&mut self) {
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+
+    /// Its number.
+    pub fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Presses Ctrl-C.
+    pub fn interrupt(&self) {
+        self.signal("INT");
+    }
+
+    /// Stops it where it is, connections open, until [`Self::resume`].
+    pub fn suspend(&self) {
+        self.signal("STOP");
+    }
+
+    /// Lets it go on.
+    pub fn resume(&self) {
+        self.signal("CONT");
+    }
+
+    fn signal(&self, name: &str) {
+        let kill = format!("kill -{name} {}", self.id());
+        let sent = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
+        assert!(sent.success(), "{} has ended before {kill}", self.name);
+    }
+
+    /// Waits until it has printed something.
+    pub fn wait_for_log(&self, words: &str) {
+        wait_for(&format!("{words:?} of {}", self.name), || self.log().contains(words));
     }
 
     /// Waits for its end and gives the exit code.
@@ -79,7 +123,12 @@ pub struct Run {
 
 impl Run {
     /// Packs a text and makes a run of these settings.
-    pub fn new(programs: Programs, settings: &str) -> Self {
+    pub fn new(programs: Programs, settings: &Settings) -> Self {
+        Self::packed(programs, &settings.to_string(), None)
+    }
+
+    /// The same with the text of a `run.toml`, and perhaps of a `tokenizer.json`.
+    pub fn packed(programs: Programs, settings: &str, tokeniser: Option<&str>) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let home = tempfile::tempdir().expect("a temporary directory");
         let run = Self { programs, home, _turn: turn };
@@ -87,7 +136,13 @@ impl Run {
         fs::write(run.path("text/a.txt"), text(1, 40_000)).expect("a file");
         fs::write(run.path("text/b.txt"), text(2, 8_000)).expect("a file");
         fs::write(run.path("run.toml"), settings).expect("a file");
-        run.good(&["data", "pack", "--text", &run.at("text"), "--out", &run.at("corpus")]);
+        let (text, corpus, file) = (run.at("text"), run.at("corpus"), run.at("tokenizer.json"));
+        let mut pack = vec!["data", "pack", "--text", &text, "--out", &corpus];
+        if let Some(tokeniser) = tokeniser {
+            fs::write(&file, tokeniser).expect("a file");
+            pack.extend(["--tokenizer", &file]);
+        }
+        run.good(&pack);
         run.good(&[
             "run",
             "new",
@@ -106,7 +161,8 @@ impl Run {
         self.home.path().join(name)
     }
 
-    fn at(&self, name: &str) -> String {
+    /// A path within the temporary directory, as an argument.
+    pub fn at(&self, name: &str) -> String {
         self.path(name).to_string_lossy().into_owned()
     }
 
@@ -136,6 +192,19 @@ impl Run {
         );
         wait_for("the steward to listen", || self.path("run/address").exists());
         steward
+    }
+
+    /// Starts a steward whose folder is cramped.
+    pub fn host_cramped(&self, cramped: &Cramped) -> Process {
+        let arguments = ["host", &self.at("run"), "--listen", "127.0.0.1:0"];
+        self.launch("steward", cramped.command(self.programs.muster), &arguments)
+    }
+
+    /// Starts a node within a cramped directory.
+    pub fn join_cramped(&self, name: &str, invitation: &str, cramped: &Cramped) -> Process {
+        let directory = cramped.path.join("home").to_string_lossy().into_owned();
+        let arguments = ["join", invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"];
+        self.launch(name, cramped.command(self.programs.muster), &arguments)
     }
 
     /// An invitation line.
@@ -178,11 +247,20 @@ impl Run {
         self.spawn(name, self.programs.verifier, &["watch", &directory])
     }
 
+    /// Starts to observe a run: of an invitation, or `RUN@STEWARD@HOST:PORT`.
+    pub fn observe(&self, name: &str, target: &str) -> Process {
+        self.spawn(name, self.programs.verifier, &["observe", target, "--data-dir", &self.at(name)])
+    }
+
     /// Starts a program with its output in a log.
-    pub fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
+    fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
+        self.launch(name, Command::new(program), arguments)
+    }
+
+    fn launch(&self, name: &str, mut program: Command, arguments: &[&str]) -> Process {
         let log = self.path(&format!("{name}.log"));
         let file = File::options().append(true).create(true).open(&log).expect("a log");
-        let child = Command::new(program)
+        let child = program
             .args(arguments)
             .stdin(Stdio::null())
             .stdout(file.try_clone().expect("a log"))
@@ -216,6 +294,18 @@ impl Run {
     /// The last sealed root.
     pub fn root(&self) -> String {
         self.events("close").last().expect("a closed run")["root"].as_str().expect("text").to_owned()
+    }
+
+    /// What must hold at the end of every run without cheats.
+    pub fn check_end(&self, members: &[&str]) {
+        let root = self.root();
+        for member in members {
+            assert_eq!(self.result(member)["final_state_root"], root.as_str(), "{member}");
+        }
+        assert!(self.events("ban").is_empty());
+        let (code, output) = self.replay();
+        assert_eq!(code, 0, "{output}");
+        assert!(output.contains(&root) || output.contains(&root[..16]), "{output}");
     }
 
     /// Replays the archive: exit code and output.
@@ -264,6 +354,57 @@ pub fn copy_folder(from: &Path, to: &Path) {
             copy_folder(&path, &target);
         } else {
             fs::copy(&path, &target).expect("a copy");
+        }
+    }
+}
+
+/// A directory that cannot grow as it should: a small file system of its own where this process may mount one, else a
+/// limit on the size of each file.
+pub struct Cramped {
+    path: PathBuf,
+    mounted: bool,
+    kibibytes: u32,
+}
+
+impl Cramped {
+    /// Makes the directory. `mount` is whether a file system is tried at all.
+    pub fn new(path: PathBuf, kibibytes: u32, mount: bool) -> Self {
+        fs::create_dir(&path).expect("a new directory");
+        let mounted = mount && Self::mount(&path, &format!("size={kibibytes}k"));
+        Self { path, mounted, kibibytes }
+    }
+
+    fn mount(path: &Path, options: &str) -> bool {
+        let mut mount = Command::new("mount");
+        mount.args(["-t", "tmpfs", "-o", options, "muster-test"]).arg(path);
+        mount.output().is_ok_and(|done| done.status.success())
+    }
+
+    /// The command that runs a program under the limit.
+    fn command(&self, program: &str) -> Command {
+        if self.mounted {
+            return Command::new(program);
+        }
+        let mut shell = Command::new("sh");
+        // In blocks of 512 bytes.
+        let limited = format!("ulimit -f {}; exec \"$0\" \"$@\"", self.kibibytes * 2);
+        shell.args(["-c", &limited, program]);
+        shell
+    }
+
+    /// Makes room, for the processes that are started from now on.
+    pub fn widen(&mut self) {
+        self.kibibytes = 1 << 20;
+        if self.mounted {
+            assert!(Self::mount(&self.path, "remount,size=1g"), "room can be made");
+        }
+    }
+}
+
+impl Drop for Cramped {
+    fn drop(&mut self) {
+        if self.mounted {
+            let _ = Command::new("umount").arg("--lazy").arg(&self.path).output();
         }
     }
 }

@@ -1,23 +1,28 @@
 //! Carrying out a command.
 
 use std::future::Future;
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
+use muster_compute::Exact;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 
 use super::{
-    Command, DataCommand, GossipArguments, HomeArguments, HostArguments, InviteArguments, JoinArguments,
-    NewArguments, PackArguments, RunCommand,
+    BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
+    HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
 use crate::address::outward;
+use crate::bench::{BenchOptions, bench};
+use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
+use crate::generate::{Sampling, Words, continue_text};
 use crate::join::{self, End, JoinError};
 use crate::organise::create::{CreateOptions, create};
+use crate::organise::export::export;
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};
 use crate::steward::{Ending, HostOptions, host};
@@ -29,6 +34,13 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Host(arguments) => host_run(arguments),
         Command::Invite(arguments) => print_invitation(arguments),
         Command::Join(arguments) => join_run(arguments),
+        Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
+        Command::Generate(arguments) => generate_text(&arguments),
+        Command::Bench(BenchArguments { run, compute }) => {
+            let options = BenchOptions { run, threads: compute.threads.into(), path: compute.kernel };
+            print!("{}", bench(&options)?.text());
+            Ok(Exit::Good)
+        }
         Command::Demo(options) => {
             demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
         }
@@ -46,14 +58,38 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
     }
 }
 
+fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
+    let mut exact = Exact::new(1, None)?;
+    let checkpoint = Checkpoint::open(&arguments.folder, arguments.round, &mut exact)?;
+    export(&checkpoint, &arguments.out)?;
+    println!("the model before round {} is in {}", checkpoint.round, arguments.out.display());
+    Ok(Exit::Good)
+}
+
+fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
+    let GenerateArguments { folder, prompt, tokens, temperature, top, seed, round, tokenizer, compute } = arguments;
+    let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
+    let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
+    let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
+    print!("{prompt}");
+    let mut show = |text: &str| {
+        print!("{text}");
+        std::io::stdout().flush().is_ok()
+    };
+    let words = Words::of(&checkpoint, tokenizer.as_deref())?;
+    continue_text(&mut exact, (&checkpoint, &words), prompt, (*tokens, sampling), &mut show)?;
+    println!();
+    Ok(Exit::Good)
+}
+
 fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
-    let PackArguments { text, held_out, out } = arguments;
+    let PackArguments { text, held_out, tokenizer, out } = arguments;
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let options = PackOptions { text, held_out, out };
+    let options = PackOptions { text, held_out, tokeniser: tokenizer, out };
     let packed = pack(&options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -61,20 +97,15 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     bar.finish_and_clear();
     let packed = packed?;
     let data = &packed.data;
+    let texts =
+        [("training", data.bytes, data.root), ("held out", data.held_out_bytes, data.held_out_root)];
+    for (name, bytes, root) in texts {
+        let windows = (bytes / data.token_bytes()).saturating_sub(1) / 128;
+        println!("{name}  {bytes:>12} bytes  {windows:>9} windows of 128  root {root:#}");
+    }
+    println!("tokens are of {} kinds, {} bytes each", data.kinds(), data.token_bytes());
     println!(
-        "training  {:>12} bytes  {:>9} windows of 128  root {:#}",
-        data.bytes,
-        data.bytes.saturating_sub(1) / 128,
-        data.root
-    );
-    println!(
-        "held out  {:>12} bytes  {:>9} windows of 128  root {:#}",
-        data.held_out_bytes,
-        data.held_out_bytes.saturating_sub(1) / 128,
-        data.held_out_root
-    );
-    println!(
-        "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per byte",
+        "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per token",
         packed.unigram, packed.bigram
     );
     println!("next: muster run new --config run.toml --data {} --out myrun", options.out.display());
@@ -202,11 +233,22 @@ fn give_way() {
     }
 }
 
+/// A file that may not grow (`ulimit -f`) fails the write, which says so; the signal would end the process without a
+/// word.
+fn refuse_large_files() {
+    // SIGXFSZ on Linux, macOS and the BSDs.
+    #[cfg(unix)]
+    let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25));
+}
+
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
-    let done = runtime.block_on(work);
+    let done = runtime.block_on(async {
+        refuse_large_files();
+        work.await
+    });
     // A computation that is under way need not end first: what it would say is not said any more.
     runtime.shutdown_background();
     Ok(done)

@@ -145,7 +145,7 @@ impl Facts {
             round: bad.round.0,
             factor: bad.factor,
         });
-        let (unigram, bigram) = unigram_bigram(archive.dataset.train(), archive.dataset.held_out());
+        let (unigram, bigram) = unigram_bigram(&archive.dataset);
         Ok(Self {
             run: format!("{run:#}"),
             rounds: observed.rounds,

@@ -13,6 +13,7 @@ use muster_replica::archive::{Archive, ReplayError, Replayed};
 use super::cast::Cast;
 use super::facts::{Facts, Observed};
 use super::live::Live;
+use super::sample::sample;
 use super::{Options, account, corpus};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::create::{CreateOptions, create};
@@ -75,6 +76,7 @@ fn rehearse(
     let facts = Facts::gather(&archive, replayed, observed)?;
     facts.save(&place.path("report.json"))?;
     say(&account::table(&facts));
+    say(&sample(options, &place.path("run"), &archive)?);
     account::check(&facts, !options.no_learning_check)?;
     say(&account::conclusion(&facts));
     Ok(())
@@ -86,7 +88,12 @@ fn prepare(options: &Options, place: &Place) -> Outcome<()> {
     if options.text.is_empty() {
         corpus::pack(&data)?;
     } else {
-        let text = pack::PackOptions { text: options.text.clone(), held_out: Vec::new(), out: data.clone() };
+        let text = pack::PackOptions {
+            text: options.text.clone(),
+            held_out: Vec::new(),
+            tokeniser: None,
+            out: data.clone(),
+        };
         pack::pack(&text, &mut |_, _| ())?;
     }
     let config = place.path("run.toml");

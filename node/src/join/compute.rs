@@ -66,12 +66,11 @@ pub struct Summed {
 impl Summed {
     /// The sum of leaves.
     pub fn of(leaves: Vec<LeafSum>) -> Self {
-        let mut q = vec![0i32; leaves.first().map_or(0, |(leaf, _)| leaf.len())];
-        let mut loss = 0i64;
-        for (leaf, own) in &leaves {
+        let mut q = leaves.first().map_or_else(Vec::new, |(leaf, _)| leaf.clone());
+        for (leaf, _) in leaves.iter().skip(1) {
             q.iter_mut().zip(leaf).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
-            loss = loss.saturating_add(*own);
         }
+        let loss = leaves.iter().fold(0i64, |sum, (_, own)| sum.saturating_add(*own));
         Self { q, loss, leaves }
     }
 }

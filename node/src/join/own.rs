@@ -53,10 +53,11 @@ impl Own {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner).get(&round).cloned()
     }
 
-    /// Keeps a contribution, and drops what is too old or too much.
-    pub fn put(&self, contribution: Contribution) {
+    /// Keeps a contribution and gives it back, and drops what is too old or too much.
+    pub fn put(&self, contribution: Contribution) -> Arc<Contribution> {
+        let contribution = Arc::new(contribution);
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
-        rounds.insert(contribution.commit.round, Arc::new(contribution));
+        rounds.insert(contribution.commit.round, contribution.clone());
         while rounds.len() > self.keep {
             rounds.pop_first();
         }
@@ -68,5 +69,6 @@ impl Own {
                 None => *held.leaves.lock().unwrap_or_else(PoisonError::into_inner) = None,
             }
         }
+        contribution
     }
 }

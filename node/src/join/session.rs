@@ -2,29 +2,32 @@
 
 mod audit;
 mod commit;
+mod disk;
 mod prepare;
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
+use muster_core::codec::List;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Return, Role};
 use muster_core::messages::record::{Ban, Body};
-use muster_core::messages::round::Echo;
+use muster_core::messages::round::{Delivered, Echo};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Duties, Duty};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, Event, FollowError, Follower, PeerError, Peers, Phase, fetch_dataset};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
-use tokio::sync::{oneshot, watch};
+use tokio::sync::{mpsc, oneshot, watch};
 
-use self::prepare::{check_disk, join_swarm, listen, prepare, reach};
+use self::prepare::{join_swarm, listen, prepare, reach};
 use super::answers::Answers;
 use super::compute::{Honest, Labour};
 use super::exchange::{deliver, reduce_part};
@@ -34,6 +37,7 @@ use super::server::Shared;
 use super::tell::tell;
 use super::{End, JoinError, Options};
 use crate::intake::Intake;
+use crate::organise::MANIFEST;
 use crate::progress::Progress;
 
 /// How long a convict still serves after its last round.
@@ -91,6 +95,11 @@ struct Session {
     endpoint: Endpoint,
     leaves: u64,
     dismissal: Option<Dismissal>,
+    /// How it ends once the round under way is over.
+    leaving: Option<End>,
+    /// Writes that failed in the background.
+    failures: mpsc::Receiver<StoreError>,
+    failed: mpsc::Sender<StoreError>,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
 }
@@ -110,7 +119,7 @@ impl Session {
         let progress = Progress::new(options.progress);
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
-        check_disk(&options, &manifest)?;
+        disk::check_run(&options, &manifest)?;
         let bytes = manifest.data.bytes + manifest.data.held_out_bytes;
         let bar = progress.bytes("text", bytes);
         let folder = options.data_dir.join("data");
@@ -123,10 +132,11 @@ impl Session {
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let layout = follower.ledger().layout().clone();
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
+        let (failed, failures) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             identity: identity.clone(),
             ledger,
-            intake: Intake::new(layout, home.clone()),
+            intake: Intake::new(layout, home.clone(), failed.clone()),
             own: Own::new(keep),
             results: follower.results().clone(),
             stopwatch: follower.replica().lock().unwrap_or_else(PoisonError::into_inner).stopwatch().clone(),
@@ -153,16 +163,25 @@ impl Session {
             endpoint,
             leaves: 0,
             dismissal: None,
+            leaving: None,
+            failures,
+            failed,
             _server: server,
         })
     }
 
-    /// Writes down what came of it, for the member and for programs.
+    /// Writes down what came of it, for the member and for programs, and the model as it is now.
     fn report(&self) {
         let replica = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner);
         let report =
             Report::new(self.me(), self.leaves, &replica, self.endpoint.bytes_sent(), &self.shared.stopwatch);
-        if let Err(error) = self.home.write_file("result.json", report.json().as_bytes()) {
+        let kept = [
+            self.home.write_file("result.json", report.json().as_bytes()),
+            self.home.write_file(MANIFEST, &self.manifest.bytes()),
+            self.home.save_state(replica.round(), replica.state()),
+            self.home.prune_states(&|round| round == replica.round()),
+        ];
+        for error in kept.into_iter().filter_map(Result::err) {
             tracing::warn!("{error}");
         }
     }
@@ -181,8 +200,12 @@ impl Session {
         while self.follower.ledger().stage() == Stage::Empty || self.follower.ledger().height().0 == 0 {
             self.follower.step().await?;
         }
-        if self.follower.ledger().member(&me).is_some() {
-            return Ok(());
+        if let Some(member) = self.follower.ledger().member(&me) {
+            return match member.standing {
+                Standing::Left => Err(JoinError::Over("left the run for good")),
+                Standing::Banned => Err(JoinError::Over("was banned from the run")),
+                Standing::Active | Standing::Away | Standing::Silent(_) => Ok(()),
+            };
         }
         let enrol = Enrol {
             invitation: self.options.ticket.invitation.clone(),
@@ -208,29 +231,36 @@ impl Session {
     }
 
     async fn follow(&mut self) -> Result<End, JoinError> {
+        let mut interrupt = Box::pin(crate::progress::interrupted());
         let mut interrupted = false;
         loop {
-            let events = if interrupted {
-                self.follower.step().await?
-            } else {
-                tokio::select! {
-                    events = self.follower.step() => events?,
-                    _ = tokio::signal::ctrl_c() => {
-                        interrupted = true;
-                        crate::progress::abort_on_second_interrupt();
-                        self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)");
-                        if self.idle() {
-                            return Ok(End::Interrupted);
+            let idle = self.idle();
+            let events = {
+                let step = self.follower.step();
+                tokio::pin!(step);
+                loop {
+                    tokio::select! {
+                        events = &mut step => break events?,
+                        Some(error) = self.failures.recv() => return Err(error.into()),
+                        () = &mut interrupt, if !interrupted => {
+                            self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)");
+                            interrupted = true;
+                            self.leaving.get_or_insert(End::Interrupted);
+                            if idle {
+                                return Ok(End::Interrupted);
+                            }
                         }
-                        continue;
                     }
                 }
             };
             self.ledgers.send_replace(Arc::new(self.follower.ledger().clone()));
+            let mut applied = false;
             for event in events {
-                if let Some(end) = self.event(event, interrupted).await? {
-                    return Ok(end);
-                }
+                applied |= matches!(event, Event::Applied(..));
+                self.event(event)?;
+            }
+            if let Some(end) = self.leaving.filter(|_| applied || self.idle()) {
+                return Ok(end);
             }
             self.come_back().await;
             self.work();
@@ -264,7 +294,7 @@ impl Session {
         !under_way || ledger.current().is_none_or(|view| view.slot_of(&self.me()).is_none())
     }
 
-    async fn event(&mut self, event: Event, interrupted: bool) -> Result<Option<End>, JoinError> {
+    fn event(&mut self, event: Event) -> Result<(), JoinError> {
         match event {
             Event::Applied(round, _) => {
                 self.count(round);
@@ -272,7 +302,7 @@ impl Session {
                 if let Err(error) = self.home.prune_contributions(Round(horizon)) {
                     tracing::warn!("old contributions could not be removed: {error}");
                 }
-                return Ok(interrupted.then_some(End::Interrupted));
+                disk::check_round(&self.options, &self.manifest)?;
             }
             Event::Notice(notice) => self.notice(*notice),
             Event::Sealed(record) => match &record.body {
@@ -280,11 +310,14 @@ impl Session {
                     self.progress.line("banned: serving what this member still holds, then leaving");
                     self.dismissal = Some(Dismissal { ban: ban.clone(), served: None });
                 }
-                Body::Leave(leave) if leave.claimed_signer() == self.me() => return Ok(Some(End::Left)),
+                Body::Leave(leave) if leave.claimed_signer() == self.me() => {
+                    self.progress.line("finishing the round, then leaving for good");
+                    self.leaving = Some(End::Left);
+                }
                 _ => {}
             },
         }
-        Ok(None)
+        Ok(())
     }
 
     /// Shows the volunteer what counted.
@@ -335,14 +368,19 @@ impl Session {
                 Duty::Echo { round, freeze } => {
                     let sign = || self.identity().sign(ledger.run(), &Echo { round, freeze });
                     let echo = self.shared.stopwatch.time(Phase::Signing, sign);
-                    let once = self.journal.put_vote("echo", round, &freeze.0);
-                    if once.is_ok_and(|first| first == freeze.0) {
-                        post(&way, Request::Notice(Notice::Echo(echo)));
+                    match self.journal.put_vote("echo", round, &freeze.0) {
+                        Ok(first) if first == freeze.0 => post(&way, Request::Notice(Notice::Echo(echo))),
+                        Ok(_) => {}
+                        Err(error) => drop(self.failed.try_send(error)),
                     }
                 }
                 Duty::Deliver { round, attempt, parts } => {
                     let Some(contribution) = self.contribution(&ledger, round) else {
                         tracing::warn!("the contribution to round {round} is not here any more");
+                        // Nobody need wait for it.
+                        let receipts = List::new(Vec::new()).expect("none is within every bound");
+                        let delivered = Delivered { round, attempt, receipts };
+                        post(&way, Request::Delivered(self.identity().sign(ledger.run(), &delivered)));
                         continue;
                     };
                     tokio::spawn(deliver(

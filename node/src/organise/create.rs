@@ -5,7 +5,7 @@ use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::RunId;
-use muster_core::manifest::{Data, Manifest, Start};
+use muster_core::manifest::{Data, Manifest};
 use muster_store::dataset::{Dataset, described};
 use muster_store::home::Home;
 
@@ -55,16 +55,16 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
         Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
     };
     let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
-    settings.manifest(&makers(None)?, data.clone(), Start::Drawn).map_err(in_file)?;
+    settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
     let home = Home::open(&options.out)?;
     copy_corpus(&options.data, &options.out.join(DATA), &data)?;
     home.write_file(SETTINGS, text.as_bytes())?;
-    let manifest = settings.manifest(&makers(Some(&home))?, data, Start::Drawn).map_err(in_file)?;
+    let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }
 
-fn vacant(out: &Path) -> Outcome<()> {
+pub(super) fn vacant(out: &Path) -> Outcome<()> {
     let taken = match fs::read_dir(out) {
         Ok(mut entries) => entries.next().is_some(),
         Err(error) if error.kind() == ErrorKind::NotFound => false,
@@ -131,7 +131,9 @@ mod tests {
     fn corpus(place: &Path) -> PathBuf {
         let (text, out) = (place.join("text.txt"), place.join("corpus"));
         fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
-        pack(&PackOptions { text: vec![text], held_out: vec![], out: out.clone() }, &mut |_, _| ()).unwrap();
+        let options =
+            PackOptions { text: vec![text], held_out: vec![], tokeniser: None, out: out.clone() };
+        pack(&options, &mut |_, _| ()).unwrap();
         out
     }
 

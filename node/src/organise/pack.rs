@@ -1,5 +1,6 @@
 //! `muster data pack`: texts become a corpus with Merkle roots.
 
+use std::cell::RefCell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -7,6 +8,7 @@ use muster_core::manifest::Data;
 use muster_store::dataset::{self, Text, unigram_bigram};
 use muster_store::error::StoreError;
 
+use super::tokenise::Tokeniser;
 use crate::exit::{Failure, Outcome};
 
 /// One of this many files, or bytes of a single file, is held out when nothing is said about it.
@@ -20,6 +22,8 @@ pub struct PackOptions {
     /// The same for the held-out text. Without it, the last twentieth of the files is held out, or the last
     /// twentieth of a single file.
     pub held_out: Vec<PathBuf>,
+    /// The `tokenizer.json` whose numbers the corpus holds; without it, bytes.
+    pub tokeniser: Option<PathBuf>,
     /// The new directory.
     pub out: PathBuf,
 }
@@ -29,7 +33,7 @@ pub struct PackOptions {
 pub struct Packed {
     /// What a manifest says of it.
     pub data: Data,
-    /// Loss on the held-out text of a unigram model of the training text, in nats per byte.
+    /// Loss on the held-out text of a unigram model of the training text, in nats per token.
     pub unigram: f64,
     /// The same of a bigram model.
     pub bigram: f64,
@@ -38,15 +42,49 @@ pub struct Packed {
 /// Packs. `progress` is told bytes done and bytes in all.
 ///
 /// # Errors
-/// [`Failure`] naming the file that is missing, unreadable or no UTF-8.
+/// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser.
 pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<Packed> {
+    let tokeniser = options.tokeniser.as_deref().map(Tokeniser::open).transpose()?;
     let (train, held_out) = sources(options)?;
     let total = train.iter().chain(&held_out).map(|source| source.bytes).sum();
-    let read = |sources: Vec<Source>| sources.into_iter().map(Source::read);
-    let data = dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?;
+    let data = match tokeniser {
+        None => {
+            let read = |sources: Vec<Source>| sources.into_iter().map(Source::read);
+            dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?
+        }
+        Some(tokeniser) => {
+            numbers(&tokeniser, [train, held_out], &options.out, &mut |done| progress(done, total))?
+        }
+    };
     let corpus = dataset::Dataset::open(&options.out, &data)?;
-    let (unigram, bigram) = unigram_bigram(corpus.train(), corpus.held_out());
+    let (unigram, bigram) = unigram_bigram(&corpus);
     Ok(Packed { data, unigram, bigram })
+}
+
+/// Packs the numbers of texts.
+fn numbers(
+    tokeniser: &Tokeniser,
+    [train, held_out]: [Vec<Source>; 2],
+    out: &Path,
+    progress: &mut dyn FnMut(u64),
+) -> Outcome<Data> {
+    let told = RefCell::new((0, progress));
+    let read = |source: Source| {
+        let text = source.read()?;
+        let numbers = tokeniser.encode_all(utf8(&text)?, &mut |bytes| {
+            let (done, progress) = &mut *told.borrow_mut();
+            *done += bytes;
+            progress(*done);
+        })?;
+        Ok((text.name, numbers))
+    };
+    let [train, held_out] = [train, held_out].map(|sources| sources.into_iter().map(read));
+    dataset::pack_tokens(train, held_out, out, &tokeniser.numbering())
+}
+
+fn utf8(text: &Text) -> Outcome<&str> {
+    std::str::from_utf8(&text.bytes)
+        .map_err(|error| Failure::environment(format!("{}: is not UTF-8 text ({error})", text.name)))
 }
 
 /// A file, or one end of it.
@@ -124,11 +162,12 @@ fn walk(path: &Path, found: &mut Vec<Source>) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::tokenise::tests::WORDS;
     use super::*;
     use crate::exit::Exit;
 
     fn options(text: &[PathBuf], held_out: &[PathBuf], out: PathBuf) -> PackOptions {
-        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), out }
+        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), tokeniser: None, out }
     }
 
     #[test]
@@ -164,6 +203,31 @@ mod tests {
         let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
         assert_eq!(corpus.held_out(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
         assert_eq!(corpus.train().len(), 191);
+    }
+
+    #[test]
+    fn the_same_text_and_tokeniser_give_the_same_roots() {
+        let place = tempfile::tempdir().unwrap();
+        let (file, rules) = (place.path().join("one.txt"), place.path().join("tokenizer.json"));
+        fs::write(&file, "Bread and butter.\n".repeat(40)).unwrap();
+        fs::write(&rules, WORDS).unwrap();
+        let packed = ["one", "two"].map(|name| {
+            let text = options(std::slice::from_ref(&file), &[file.clone()], place.path().join(name));
+            let mut told = Vec::new();
+            let options = PackOptions { tokeniser: Some(rules.clone()), ..text };
+            let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();
+            assert_eq!(told, [(720, 1440), (1440, 1440)]);
+            assert_eq!(fs::read(options.out.join(dataset::TOKENISER)).unwrap(), WORDS.as_bytes());
+            assert_eq!(dataset::described(&options.out).unwrap(), packed.data);
+            packed
+        });
+        let [one, two] = packed;
+        assert_eq!(one.data, two.data);
+        assert_eq!((one.data.kinds(), one.data.tokens()), (301, 161), "each text ends with </s>");
+        let corpus = dataset::Dataset::open(&place.path().join("one"), &one.data).unwrap();
+        assert_eq!(corpus.window(1, 4), [1, 2, 258, 4, 1]);
+        assert_eq!(corpus.window(39, 4), [1, 2, 258, 4, 300]);
+        assert!(one.bigram > 0.0 && one.bigram < one.unigram, "{} {}", one.bigram, one.unigram);
     }
 
     #[test]

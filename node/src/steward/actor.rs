@@ -21,6 +21,7 @@ use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
 use muster_replica::{Gossiping, Results, contact};
+use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot};
 
@@ -41,7 +42,7 @@ pub(super) const QUEUE: usize = 256;
 const ABSENCE: u64 = 3_000;
 /// How long members have to find a steward that was restarted.
 const RESTART: u64 = 15_000;
-/// How long a closed run is still served.
+/// How long a closed run is still served to those who are connected, members and observers.
 const FAREWELL: u64 = 15_000;
 /// Longest sleep: members' clocks and the disk may have moved.
 const TURN: u64 = 500;
@@ -96,6 +97,8 @@ pub(super) struct Actor {
     pub(super) inbox: Inbox,
     pub(super) report: Report,
     pub(super) gossip: Option<Gossiping>,
+    /// Writes that failed beside the actor.
+    pub(super) failures: mpsc::Receiver<StoreError>,
     pub(super) queue: mpsc::Receiver<Message>,
     pub(super) sender: mpsc::Sender<Message>,
     pub(super) justice: Justice,
@@ -158,6 +161,7 @@ impl Actor {
             let pause = self.pause();
             tokio::select! {
                 Some(message) = self.queue.recv() => self.take(message),
+                Some(error) = self.failures.recv() => self.state.failed = Some(error.into()),
                 () = self.presence.changed() => {}
                 () = tokio::time::sleep(pause) => {}
             }
@@ -369,10 +373,8 @@ impl Actor {
 
     fn ending(&self) -> Option<Ending> {
         if self.ledger().stage() == Stage::Closed {
-            let members = self.ledger().members();
-            let alone = !members.iter().any(|member| self.presence.has(&member.id));
             let since = self.state.closed_at.unwrap_or(0);
-            return (alone || self.now() >= since + FAREWELL).then_some(Ending::Closed);
+            return (self.presence.is_empty() || self.now() >= since + FAREWELL).then_some(Ending::Closed);
         }
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);

@@ -38,6 +38,11 @@ impl Presence {
         self.lock().contains_key(member)
     }
 
+    /// Whether nobody has a connection.
+    pub(super) fn is_empty(&self) -> bool {
+        self.lock().is_empty()
+    }
+
     /// Waits for the next change.
     pub(super) async fn changed(&self) {
         self.changed.notified().await;

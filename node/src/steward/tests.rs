@@ -41,7 +41,8 @@ fn new_run_with(place: &Path, settings: &str) -> PathBuf {
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
     fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
-    pack(&PackOptions { text, held_out: vec![], out: corpus.clone() }, &mut |_, _| ()).unwrap();
+    let options = PackOptions { text, held_out: vec![], tokeniser: None, out: corpus.clone() };
+    pack(&options, &mut |_, _| ()).unwrap();
     create(&CreateOptions { config: at("run.toml"), data: corpus, out: at("run") }).unwrap();
     at("run")
 }

@@ -14,7 +14,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
+    Retention, Rule, Schedule, Timers, Tokeniser, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -132,7 +132,6 @@ impl Settings {
                 grid_bits: self.number("bits") as u8,
 
                 recompute: false,
-                start: Start::Drawn,
             },
             optimiser: self.optimiser()?,
             aggregation: Aggregation {
@@ -187,7 +186,7 @@ fn windows(manifest: &Manifest, text: &[u8], round: u32, leaf: u32) -> Vec<Vec<u
 
 fn run(manifest: &Manifest, exact: &mut Exact, text: &[u8], held: &[Vec<u32>], every: u32) {
     let layout = Layout::of(&manifest.model);
-    let mut state = exact.initial(manifest, None, &windows(manifest, text, u32::MAX, 0));
+    let mut state = exact.initial(manifest, &windows(manifest, text, u32::MAX, 0));
     println!(
         "{} parameters, path {}, held out {:.4}",
         layout.parameters(),

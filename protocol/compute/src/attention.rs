@@ -1,107 +1,145 @@
-//! Causal attention of one window.
+//! Attention of one window, causal or in both directions.
 //!
-//! Tokens are cut into blocks of [`BLOCK`]. A row's chain over keys ends with its block, and a key's chain over rows
-//! starts with its block; the probabilities beyond a row's own token are +0 and take part. The query heads that
-//! share a key head are added to its gradient in order.
+//! Causal (ARITH-5, back: ARITH-37): tokens are cut into blocks of [`BLOCK`]. A row's chain over keys ends with its
+//! block, and a key's chain over rows starts with its block; the probabilities beyond a row's own token are +0 and take
+//! part. In both directions (ARITH-65) every chain is whole. The query heads that share a key head are added to its gradient in order.
 
 use crate::kernel::matrix::{Panels, Product, Strided, multiply};
-use crate::kernel::rows::{Rotation, ScoreRows, rotate, softmax, softmax_backward};
+use crate::kernel::rows::{ScoreRows, softmax, softmax_backward};
 use crate::path::Kernels;
-use crate::plan::Plan;
 
 /// Tokens of a block: a multiple of every path's tile height.
 const BLOCK: usize = 24;
 
+/// The shape of attention.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Heads {
+    pub tokens: usize,
+    /// Query heads.
+    pub count: usize,
+    /// Query heads that share a key and value head.
+    pub group: usize,
+    /// Width of a head.
+    pub width: usize,
+    /// Whether a token sees only itself and those before it.
+    pub causal: bool,
+}
+
+impl Heads {
+    /// Width of all queries.
+    pub(crate) fn query_width(&self) -> usize {
+        self.count * self.width
+    }
+
+    /// Width of all keys; the values are as wide.
+    pub(crate) fn key_width(&self) -> usize {
+        self.count / self.group * self.width
+    }
+
+    /// Width of a row of queries, keys and values.
+    pub(crate) fn joint_width(&self) -> usize {
+        self.query_width() + 2 * self.key_width()
+    }
+
+    /// 1/√head width.
+    pub(crate) fn score_scale(&self) -> f32 {
+        (1.0 / (self.width as f64).sqrt()) as f32
+    }
+
+    /// Values from row to row of scores: padded, so that columns do not share cache sets.
+    fn score_stride(&self) -> usize {
+        self.tokens.next_multiple_of(16) + 16
+    }
+
+    /// Columns of a row of queries, keys and values where a head's own begin.
+    fn columns(&self, head: usize) -> [usize; 3] {
+        let key = self.query_width() + head / self.group * self.width;
+        [head * self.width, key, key + self.key_width()]
+    }
+
+    fn blocks(self) -> impl Iterator<Item = Block> {
+        (0..self.tokens).step_by(BLOCK).map(move |first| {
+            let end = self.tokens.min(first + BLOCK);
+            let (keys, since) = if self.causal { (end, first) } else { (self.tokens, 0) };
+            Block { first, rows: end - first, keys, since, stride: self.score_stride() }
+        })
+    }
+}
+
+/// Rows of scores that are computed together.
+#[derive(Clone, Copy)]
+struct Block {
+    /// Token of the first row.
+    first: usize,
+    rows: usize,
+    /// Keys that take part in the rows' chains.
+    keys: usize,
+    /// Row at which the chains of these tokens' keys begin.
+    since: usize,
+    stride: usize,
+}
+
+impl Block {
+    fn scores(&self, heads: &Heads) -> ScoreRows {
+        let Self { first, rows, keys, stride, .. } = *self;
+        ScoreRows { first: if heads.causal { first } else { keys }, rows, keys, stride }
+    }
+}
+
 /// Buffers of attention, one set a thread.
 #[derive(Default)]
 pub(crate) struct Attention {
-    /// Probabilities of every layer and head of a window.
-    probabilities: Vec<f32>,
     d_scores: Vec<f32>,
     panels: [Panels; 2],
 }
 
-/// Values from row to row of scores: padded, so that columns do not share cache sets.
-fn score_stride(plan: &Plan) -> usize {
-    plan.tokens.next_multiple_of(16) + 16
-}
-
-fn blocks(plan: &Plan) -> impl Iterator<Item = ScoreRows> {
-    let (tokens, stride) = (plan.tokens, score_stride(plan));
-    (0..tokens).step_by(BLOCK).map(move |first| {
-        let keys = tokens.min(first + BLOCK);
-        ScoreRows { first, rows: keys - first, keys, stride }
-    })
-}
-
-/// Rotates queries and keys (`direction` 1) or their gradients back (−1); queries are scaled by 1/√head width.
-pub(crate) fn rotate_joint(kernels: Kernels, plan: &Plan, joint: &mut [f32], direction: f32) {
-    let of = |heads, scale| Rotation {
-        stride: plan.joint_width(),
-        heads,
-        half: plan.head_width / 2,
-        cosines: &plan.cosines,
-        sines: &plan.sines,
-        direction,
-        scale,
-    };
-    rotate(kernels, joint, &of(plan.heads, plan.score_scale));
-    rotate(kernels, &mut joint[plan.width..], &of(plan.heads / plan.group, 1.0));
-}
-
 impl Attention {
-    fn probabilities_at(&mut self, plan: &Plan, layer: usize, head: usize) -> &mut [f32] {
-        let size = plan.tokens * score_stride(plan);
-        self.probabilities.resize(plan.layers.len() * plan.heads * size, 0.0);
-        &mut self.probabilities[(layer * plan.heads + head) * size..][..size]
-    }
-
-    /// From rotated queries, keys, values to the heads' outputs; keeps the probabilities.
+    /// From (rotated, scaled) queries, keys, values to the heads' outputs; keeps every head's probabilities.
     pub(crate) fn forward(
         &mut self,
         kernels: Kernels,
-        plan: &Plan,
-        layer: usize,
+        heads: &Heads,
         joint: &[f32],
+        probabilities: &mut Vec<f32>,
         mixed: &mut [f32],
     ) {
-        let (stride, width) = (plan.joint_width(), plan.head_width);
-        for head in 0..plan.heads {
-            if head % plan.group == 0 {
-                let key = &joint[plan.width + head / plan.group * width..];
-                self.panels[0].pack(kernels, Strided::transposed(key, stride), width, plan.tokens);
-                let value = Strided::rows(&key[plan.key_width..], stride);
-                self.panels[1].pack(kernels, value, plan.tokens, width);
+        let (stride, across, size) = (heads.joint_width(), heads.query_width(), heads.tokens * heads.score_stride());
+        probabilities.resize(heads.count * size, 0.0);
+        for (head, scores) in probabilities.chunks_exact_mut(size).enumerate() {
+            let [own, key, value] = heads.columns(head);
+            if head % heads.group == 0 {
+                let keys = Strided::transposed(&joint[key..], stride);
+                self.panels[0].pack(kernels, keys, heads.width, heads.tokens);
+                self.panels[1].pack(kernels, Strided::rows(&joint[value..], stride), heads.tokens, heads.width);
             }
-            let panels = std::mem::take(&mut self.panels);
-            let scores = self.probabilities_at(plan, layer, head);
-            for block in blocks(plan) {
-                let ScoreRows { first, rows, keys, .. } = block;
+            for block in heads.blocks() {
+                let Block { first, rows, keys, .. } = block;
                 let scores = &mut scores[first * block.stride..];
-                let query = Strided::rows(&joint[first * stride + head * width..], stride);
-                let product = Product { columns: keys, ..Product::full(query, &panels[0], rows) };
+                let query = Strided::rows(&joint[first * stride + own..], stride);
+                let product = Product { columns: keys, ..Product::full(query, &self.panels[0], rows) };
                 multiply(kernels, &product, scores, block.stride);
-                softmax(kernels, &mut scores[..rows * block.stride], block);
+                softmax(kernels, &mut scores[..rows * block.stride], block.scores(heads));
                 let scores = Strided::rows(scores, block.stride);
-                let product = Product { depth: 0..keys, ..Product::full(scores, &panels[1], rows) };
-                multiply(kernels, &product, &mut mixed[first * plan.width + head * width..], plan.width);
+                let product = Product { depth: 0..keys, ..Product::full(scores, &self.panels[1], rows) };
+                multiply(kernels, &product, &mut mixed[first * across + own..], across);
             }
-            self.panels = panels;
         }
     }
 
-    /// The gradient of rotated queries, keys, values; `rows` are joint, mixed, d_mixed.
+    /// The gradient of (rotated, scaled) queries, keys, values; `rows` are joint, mixed, d_mixed.
     pub(crate) fn backward(
         &mut self,
         kernels: Kernels,
-        plan: &Plan,
-        layer: usize,
+        heads: &Heads,
+        probabilities: &[f32],
         rows: [&[f32]; 3],
         d_joint: &mut [f32],
     ) {
-        for head in 0..plan.heads {
-            self.backward_of_rows(kernels, plan, (layer, head), rows, d_joint);
-            self.backward_of_keys(kernels, plan, (layer, head), rows, d_joint);
+        let size = heads.tokens * heads.score_stride();
+        self.d_scores.resize(size, 0.0);
+        for (head, probabilities) in probabilities.chunks_exact(size).enumerate() {
+            self.backward_of_rows(kernels, (heads, head), probabilities, rows, d_joint);
+            self.backward_of_keys(kernels, (heads, head), probabilities, rows, d_joint);
         }
     }
 
@@ -109,64 +147,53 @@ impl Attention {
     fn backward_of_rows(
         &mut self,
         kernels: Kernels,
-        plan: &Plan,
-        (layer, head): (usize, usize),
+        (heads, head): (&Heads, usize),
+        probabilities: &[f32],
         [joint, mixed, d_mixed]: [&[f32]; 3],
         d_joint: &mut [f32],
     ) {
-        let (stride, width) = (plan.joint_width(), plan.head_width);
-        let mut panels = std::mem::take(&mut self.panels);
-        let mut d_scores = std::mem::take(&mut self.d_scores);
-        d_scores.resize(plan.tokens * score_stride(plan), 0.0);
-        let key = &joint[plan.width + head / plan.group * width..];
-        let value = &key[plan.key_width..];
-        panels[0].pack(kernels, Strided::transposed(value, stride), width, plan.tokens);
-        panels[1].pack(kernels, Strided::rows(key, stride), plan.tokens, width);
-        let probabilities = self.probabilities_at(plan, layer, head);
-        for block in blocks(plan) {
-            let ScoreRows { first, rows, keys, .. } = block;
-            let at = first * plan.width + head * width;
-            let d_output = Strided::rows(&d_mixed[at..], plan.width);
+        let (stride, across, width) = (heads.joint_width(), heads.query_width(), heads.width);
+        let [own, key, value] = heads.columns(head);
+        let Self { panels, d_scores } = self;
+        panels[0].pack(kernels, Strided::transposed(&joint[value..], stride), width, heads.tokens);
+        panels[1].pack(kernels, Strided::rows(&joint[key..], stride), heads.tokens, width);
+        for block in heads.blocks() {
+            let Block { first, rows, keys, .. } = block;
+            let at = first * across + own;
+            let d_output = Strided::rows(&d_mixed[at..], across);
             let d_scores = &mut d_scores[first * block.stride..];
             let product = Product { columns: keys, ..Product::full(d_output, &panels[0], rows) };
             multiply(kernels, &product, d_scores, block.stride);
             let probabilities = &probabilities[first * block.stride..];
             let outputs = [&mixed[at..], &d_mixed[at..]];
-            softmax_backward(kernels, d_scores, probabilities, block, outputs, [plan.width, width]);
+            softmax_backward(kernels, d_scores, probabilities, block.scores(heads), outputs, [across, width]);
             let d_scores = Strided::rows(d_scores, block.stride);
             let product = Product { depth: 0..keys, ..Product::full(d_scores, &panels[1], rows) };
-            multiply(kernels, &product, &mut d_joint[first * stride + head * width..], stride);
+            multiply(kernels, &product, &mut d_joint[first * stride + own..], stride);
         }
-        (self.panels, self.d_scores) = (panels, d_scores);
     }
 
     /// Gradients of the keys and values that one head reads.
     fn backward_of_keys(
         &mut self,
         kernels: Kernels,
-        plan: &Plan,
-        (layer, head): (usize, usize),
+        (heads, head): (&Heads, usize),
+        probabilities: &[f32],
         [joint, _, d_mixed]: [&[f32]; 3],
         d_joint: &mut [f32],
     ) {
-        let (stride, width) = (plan.joint_width(), plan.head_width);
-        let mut panels = std::mem::take(&mut self.panels);
-        let d_scores = std::mem::take(&mut self.d_scores);
-        panels[0].pack(kernels, Strided::rows(&joint[head * width..], stride), plan.tokens, width);
-        panels[1].pack(kernels, Strided::rows(&d_mixed[head * width..], plan.width), plan.tokens, width);
-        let probabilities = self.probabilities_at(plan, layer, head);
-        let key = plan.width + head / plan.group * width;
-        for ScoreRows { first, rows, stride: across, .. } in blocks(plan) {
-            for (left, right, column) in
-                [(&*d_scores, &panels[0], key), (&*probabilities, &panels[1], key + plan.key_width)]
-            {
-                let left = Strided::transposed(&left[first..], across);
-                let depth = first..plan.tokens;
-                let product =
-                    Product { depth, add: head % plan.group > 0, ..Product::full(left, right, rows) };
+        let (stride, across, tokens) = (heads.joint_width(), heads.query_width(), heads.tokens);
+        let [own, key, value] = heads.columns(head);
+        let Self { panels, d_scores } = self;
+        panels[0].pack(kernels, Strided::rows(&joint[own..], stride), tokens, heads.width);
+        panels[1].pack(kernels, Strided::rows(&d_mixed[own..], across), tokens, heads.width);
+        let add = head % heads.group > 0;
+        for Block { first, rows, since, stride: down, .. } in heads.blocks() {
+            for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)] {
+                let left = Strided::transposed(&left[first..], down);
+                let product = Product { depth: since..tokens, add, ..Product::full(left, right, rows) };
                 multiply(kernels, &product, &mut d_joint[first * stride + column..], stride);
             }
         }
-        (self.panels, self.d_scores) = (panels, d_scores);
     }
 }

@@ -1,166 +1,196 @@
-//! The decoder over one window: forward and backward, up to the factors of the weights' gradients.
+//! The decoder over one window, forward and backward.
+//!
+//! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): each window adds to it in its turn. The
+//! embedding's is added last, by [`embed`], from what the backward pass of every window leaves.
 
-use crate::attention::{Attention, rotate_joint};
-use crate::kernel::matrix::{Panels, Product, Strided, multiply};
-use crate::kernel::rows::{cross_entropy, rms_norm, rms_norm_backward, swiglu, swiglu_backward};
-use crate::path::Kernels;
-use crate::plan::{MATRICES, Matrix, Plan, Weight};
-use crate::tape::Tape;
+pub(crate) mod places;
+mod tape;
 
-/// Weight matrices packed as right factors.
+use crate::attention::Attention;
+use crate::kernel::matrix::Panels;
+use crate::kernel::rows::{
+    Rotation, cross_entropy, rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward,
+};
+use crate::passes::Passes;
+use crate::plan::Plan;
+use crate::turns::Turn;
+use places::{Decoder, Norm, Weight};
+pub(crate) use tape::Tape;
+use tape::Layer;
+
+/// Gradient of a window's embedded tokens.
 #[derive(Default)]
-pub(crate) struct Packed {
-    /// By layer, and [`Weight`] as index.
-    layers: Vec<[Panels; 4]>,
-    head: Panels,
+pub(crate) struct Embedded {
+    tokens: Vec<usize>,
+    /// Per token.
+    rows: Vec<f32>,
 }
 
-impl Packed {
-    /// Sizes the tables and lists every panel set with its matrix.
-    pub(crate) fn entries(&mut self, plan: &Plan) -> impl Iterator<Item = (&mut Panels, Matrix)> {
-        self.layers.resize_with(plan.layers.len(), Default::default);
-        let layers = self.layers.iter_mut().enumerate().flat_map(move |(layer, panels)| {
-            panels.iter_mut().zip(MATRICES).map(move |(panels, weight)| (panels, plan.matrix(layer, weight)))
-        });
-        layers.chain(std::iter::once((&mut self.head, plan.head)))
+impl Tape {
+    /// Runs a window up to its loss, a sum over its tokens, and the gradient of its logits (ARITH-41).
+    pub(crate) fn forward(&mut self, passes: &Passes<'_>, decoder: &Decoder, window: &[u32]) -> f64 {
+        self.logits(passes, decoder, window);
+        let Passes { kernels, plan, share, .. } = *passes;
+        cross_entropy(kernels, &mut self.logits, plan.vocabulary, &self.targets, share)
     }
 
-    fn panels(&self, layer: usize, weight: Weight) -> &Panels {
-        &self.layers[layer][weight as usize]
-    }
-}
-
-/// Packs `W` transposed, as the forward pass multiplies by it.
-pub(crate) fn pack_forward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {
-    let weights = Strided::transposed(&parameters[matrix.range()], matrix.inputs);
-    panels.pack(kernels, weights, matrix.inputs, matrix.outputs);
-}
-
-/// Packs `W`, as the backward pass multiplies by it.
-pub(crate) fn pack_backward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {
-    let weights = Strided::rows(&parameters[matrix.range()], matrix.inputs);
-    panels.pack(kernels, weights, matrix.outputs, matrix.inputs);
-}
-
-/// What the passes over a window read.
-#[derive(Clone, Copy)]
-pub(crate) struct Decoder<'a> {
-    pub kernels: Kernels,
-    pub plan: &'a Plan,
-    pub parameters: &'a [f32],
-    pub forward: &'a Packed,
-    pub backward: &'a Packed,
-    /// One over the tokens of the leaf: scale of the loss gradient.
-    pub share: f32,
-}
-
-/// Buffers of the passes, one set a thread.
-#[derive(Default)]
-pub(crate) struct Buffers {
-    attention: Attention,
-    d_mixed: Vec<f32>,
-    d_product: Vec<f32>,
-}
-
-impl Decoder<'_> {
-    /// Runs a loaded window up to its loss and the gradient of its logits.
-    pub(crate) fn run_forward(&self, tape: &mut Tape, buffers: &mut Buffers) {
-        let Self { kernels, plan, parameters, .. } = *self;
-        let width = plan.width;
-        for (row, token) in tape.residual[0].chunks_exact_mut(width).zip(&tape.inputs) {
-            row.copy_from_slice(&parameters[plan.embedding.offset + token * width..][..width]);
+    /// Runs a window up to its logits, a row for each token.
+    pub(crate) fn logits(&mut self, passes: &Passes<'_>, decoder: &Decoder, window: &[u32]) -> &[f32] {
+        let Passes { kernels, plan, parameters, .. } = *passes;
+        self.load(plan, if passes.recompute { 1 } else { plan.layers }, window);
+        for (row, token) in self.residual[0].chunks_exact_mut(plan.width).zip(&self.inputs) {
+            row.copy_from_slice(&parameters[decoder.embedding.offset + token * plan.width..][..plan.width]);
         }
-        for layer in 0..plan.layers.len() {
-            self.attention_forward(layer, tape, buffers);
-            self.feed_forward(layer, tape);
+        for number in 0..plan.layers {
+            let [input, output] = &mut self.residual[number..number + 2] else { unreachable!("two streams") };
+            let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
+            let run = Run { passes, decoder, number };
+            run.forward(layer, input, &mut self.attention);
+            output.copy_from_slice(&layer.middle);
+            passes.forward(Decoder::matrix(number, Weight::Down), &layer.product, output, true);
         }
-        let gain = &parameters[plan.final_gain.clone()];
-        let last = &tape.residual[plan.layers.len()];
-        rms_norm(kernels, last, gain, plan.epsilon, &mut tape.normed, &mut tape.scales);
-        self.product(&tape.normed, &self.forward.head, &mut tape.logits, false);
-        tape.loss = cross_entropy(kernels, &mut tape.logits, plan.vocabulary, &tape.targets, self.share);
+        let gain = &parameters[decoder.last_gain()];
+        let last = &self.residual[plan.layers];
+        rms_norm(kernels, last, gain, plan.epsilon, &mut self.normed, &mut self.scales);
+        passes.forward(decoder.head(), &self.normed, &mut self.logits, false);
+        &self.logits
     }
 
-    /// `out = left · right`, or added to `out`; rows are tokens.
-    fn product(&self, left: &[f32], right: &Panels, out: &mut [f32], add: bool) {
-        let rows = self.plan.tokens;
-        let left = Strided::rows(left, left.len() / rows);
-        let stride = out.len() / rows;
-        multiply(self.kernels, &Product { add, ..Product::full(left, right, rows) }, out, stride);
-    }
-
-    fn attention_forward(&self, layer: usize, tape: &mut Tape, buffers: &mut Buffers) {
-        let Self { kernels, plan, forward, .. } = *self;
-        let input = &tape.residual[layer];
-        let at = &mut tape.layers[layer];
-        let gain = &self.parameters[plan.layers[layer].gains[0].clone()];
-        rms_norm(kernels, input, gain, plan.epsilon, &mut at.normed, &mut at.scales);
-        self.product(&at.normed, forward.panels(layer, Weight::QueryKeyValue), &mut at.joint, false);
-        rotate_joint(kernels, plan, &mut at.joint, 1.0);
-        buffers.attention.forward(kernels, plan, layer, &at.joint, &mut at.mixed);
-        at.middle.copy_from_slice(input);
-        self.product(&at.mixed, forward.panels(layer, Weight::Output), &mut at.middle, true);
-    }
-
-    fn feed_forward(&self, layer: usize, tape: &mut Tape) {
-        let Self { kernels, plan, forward, .. } = *self;
-        let at = &mut tape.layers[layer];
-        let gain = &self.parameters[plan.layers[layer].gains[1].clone()];
-        rms_norm(kernels, &at.middle, gain, plan.epsilon, &mut at.feed_normed, &mut at.feed_scales);
-        self.product(&at.feed_normed, forward.panels(layer, Weight::GateUp), &mut at.gate_up, false);
-        swiglu(kernels, &at.gate_up, plan.hidden, &mut at.sigmoid, &mut at.product);
-        let output = &mut tape.residual[layer + 1];
-        output.copy_from_slice(&at.middle);
-        self.product(&at.product, forward.panels(layer, Weight::Down), output, true);
-    }
-
-    /// Runs back from the gradient of the logits to that of the embedded tokens.
-    pub(crate) fn run_backward(&self, tape: &mut Tape, buffers: &mut Buffers) {
-        let Self { kernels, plan, parameters, .. } = *self;
-        let layers = plan.layers.len();
-        buffers.d_mixed.resize(plan.tokens * plan.width, 0.0);
-        buffers.d_product.resize(plan.tokens * plan.hidden, 0.0);
-        self.product(&tape.logits, &self.backward.head, &mut tape.d_gain, false);
-        let gain = &parameters[plan.final_gain.clone()];
-        let gradient = &mut tape.d_residual[layers];
-        gradient.fill(0.0);
-        rms_norm_backward(kernels, &tape.residual[layers], gain, &tape.scales, &mut tape.d_gain, gradient);
-        for layer in (0..layers).rev() {
-            self.feed_backward(layer, tape, buffers);
-            self.attention_backward(layer, tape, buffers);
+    /// Runs back from the gradient of the logits to that of the embedded tokens (ARITH-42).
+    pub(crate) fn backward(
+        &mut self,
+        passes: &Passes<'_>,
+        decoder: &Decoder,
+        turn: &Turn<'_, '_>,
+        embedded: &mut Embedded,
+    ) {
+        let Passes { kernels, plan, parameters, .. } = *passes;
+        self.make_gradients(plan);
+        let normed = &mut self.gradients.normed;
+        passes.backward(decoder.head(), &self.logits, normed, false);
+        let factors = [&*self.logits, &*self.normed];
+        passes.weigh_in_turn((turn, decoder.head_part()), decoder.head(), factors, &mut self.panels);
+        let gradient = &mut embedded.rows;
+        gradient.clear();
+        gradient.resize(plan.tokens * plan.width, 0.0);
+        let gain = &parameters[decoder.last_gain()];
+        rms_norm_backward(kernels, &self.residual[plan.layers], gain, &self.scales, normed, gradient);
+        passes.add_rows(turn, decoder.last_gain_part(), normed);
+        for number in (0..plan.layers).rev() {
+            let run = Run { passes, decoder, number };
+            if passes.recompute && number + 1 < plan.layers {
+                run.forward(&mut self.layers[0], &self.residual[number], &mut self.attention);
+            }
+            run.feed_backward(self, gradient, turn);
+            run.attention_backward(self, gradient, turn);
         }
+        embedded.tokens.clone_from(&self.inputs);
+    }
+}
+
+/// One layer of a pass.
+struct Run<'a> {
+    passes: &'a Passes<'a>,
+    decoder: &'a Decoder,
+    number: usize,
+}
+
+impl Run<'_> {
+    /// All of the layer but its last product.
+    fn forward(&self, layer: &mut Layer, input: &[f32], attention: &mut Attention) {
+        let Self { passes, number, .. } = *self;
+        let Passes { kernels, plan, .. } = *passes;
+        rms_norm(kernels, input, self.gain(Norm::Attention), plan.epsilon, &mut layer.normed, &mut layer.scales);
+        passes.forward(Decoder::matrix(number, Weight::QueryKeyValue), &layer.normed, &mut layer.joint, false);
+        self.rotate(&mut layer.joint, 1.0);
+        attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
+        layer.middle.copy_from_slice(input);
+        passes.forward(Decoder::matrix(number, Weight::Output), &layer.mixed, &mut layer.middle, true);
+        let (normed, scales) = (&mut layer.feed_normed, &mut layer.feed_scales);
+        rms_norm(kernels, &layer.middle, self.gain(Norm::Feed), plan.epsilon, normed, scales);
+        passes.forward(Decoder::matrix(number, Weight::GateUp), normed, &mut layer.gate_up, false);
+        swiglu(kernels, &layer.gate_up, plan.hidden, &mut layer.sigmoid, &mut layer.product);
     }
 
-    fn feed_backward(&self, layer: usize, tape: &mut Tape, buffers: &mut Buffers) {
-        let Self { kernels, plan, backward, .. } = *self;
-        let at = &mut tape.layers[layer];
-        let gradient = &tape.d_residual[layer + 1];
-        self.product(gradient, backward.panels(layer, Weight::Down), &mut buffers.d_product, false);
-        swiglu_backward(
-            kernels,
-            &at.gate_up,
-            plan.hidden,
-            &at.sigmoid,
-            &buffers.d_product,
-            &mut at.d_gate_up,
-        );
-        self.product(&at.d_gate_up, backward.panels(layer, Weight::GateUp), &mut at.d_feed_gain, false);
-        at.d_middle.copy_from_slice(gradient);
-        let gain = &self.parameters[plan.layers[layer].gains[1].clone()];
-        rms_norm_backward(kernels, &at.middle, gain, &at.feed_scales, &mut at.d_feed_gain, &mut at.d_middle);
+    /// Turns the gradient of the layer's output into that of its middle.
+    fn feed_backward(&self, tape: &mut Tape, gradient: &mut [f32], turn: &Turn<'_, '_>) {
+        let Self { passes, number, .. } = *self;
+        let Passes { kernels, plan, .. } = *passes;
+        let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
+        passes.backward(Decoder::matrix(number, Weight::Down), gradient, &mut to.product, false);
+        self.weigh(turn, Weight::Down, [gradient, &layer.product], &mut tape.panels);
+        swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, &to.product, &mut to.gate_up);
+        passes.backward(Decoder::matrix(number, Weight::GateUp), &to.gate_up, &mut to.normed, false);
+        self.weigh(turn, Weight::GateUp, [&to.gate_up, &layer.feed_normed], &mut tape.panels);
+        let (gain, scales) = (self.gain(Norm::Feed), &layer.feed_scales);
+        rms_norm_backward(kernels, &layer.middle, gain, scales, &mut to.normed, gradient);
+        passes.add_rows(turn, Decoder::gain_part(number, Norm::Feed), &to.normed);
     }
 
-    fn attention_backward(&self, layer: usize, tape: &mut Tape, buffers: &mut Buffers) {
-        let Self { kernels, plan, backward, .. } = *self;
-        let at = &mut tape.layers[layer];
-        self.product(&at.d_middle, backward.panels(layer, Weight::Output), &mut buffers.d_mixed, false);
-        let rows = [&*at.joint, &*at.mixed, &*buffers.d_mixed];
-        buffers.attention.backward(kernels, plan, layer, rows, &mut at.d_joint);
-        rotate_joint(kernels, plan, &mut at.d_joint, -1.0);
-        self.product(&at.d_joint, backward.panels(layer, Weight::QueryKeyValue), &mut at.d_gain, false);
-        let gradient = &mut tape.d_residual[layer];
-        gradient.copy_from_slice(&at.d_middle);
-        let gain = &self.parameters[plan.layers[layer].gains[0].clone()];
-        rms_norm_backward(kernels, &tape.residual[layer], gain, &at.scales, &mut at.d_gain, gradient);
+    /// Turns the gradient of the layer's middle into that of its input.
+    fn attention_backward(&self, tape: &mut Tape, gradient: &mut [f32], turn: &Turn<'_, '_>) {
+        let Self { passes, number, .. } = *self;
+        let Passes { kernels, plan, .. } = *passes;
+        let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
+        passes.backward(Decoder::matrix(number, Weight::Output), gradient, &mut to.mixed, false);
+        self.weigh(turn, Weight::Output, [gradient, &layer.mixed], &mut tape.panels);
+        let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
+        tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
+        self.rotate(&mut to.joint, -1.0);
+        passes.backward(Decoder::matrix(number, Weight::QueryKeyValue), &to.joint, &mut to.normed, false);
+        self.weigh(turn, Weight::QueryKeyValue, [&to.joint, &layer.normed], &mut tape.panels);
+        let (gain, input) = (self.gain(Norm::Attention), &tape.residual[number]);
+        rms_norm_backward(kernels, input, gain, &layer.scales, &mut to.normed, gradient);
+        passes.add_rows(turn, Decoder::gain_part(number, Norm::Attention), &to.normed);
+    }
+
+    /// Where the tape keeps this layer.
+    fn kept(&self) -> usize {
+        if self.passes.recompute { 0 } else { self.number }
+    }
+
+    fn gain(&self, norm: Norm) -> &[f32] {
+        &self.passes.parameters[self.decoder.gain(self.number, norm)]
+    }
+
+    /// In the window's turn, adds to the gradient of a matrix.
+    fn weigh(
+        &self,
+        turn: &Turn<'_, '_>,
+        weight: Weight,
+        factors: [&[f32]; 2],
+        panels: &mut Panels,
+    ) {
+        let (part, matrix) = (Decoder::part(self.number, weight), Decoder::matrix(self.number, weight));
+        self.passes.weigh_in_turn((turn, part), matrix, factors, panels);
+    }
+
+    /// Rotates queries and keys (`direction` 1) or their gradients back (−1); queries are scaled by 1/√head width.
+    fn rotate(&self, joint: &mut [f32], direction: f32) {
+        let (decoder, plan) = (self.decoder, self.passes.plan);
+        let of = |heads, scale| Rotation {
+            stride: plan.heads.joint_width(),
+            heads,
+            half: plan.heads.width / 2,
+            cosines: &decoder.cosines,
+            sines: &decoder.sines,
+            direction,
+            scale,
+        };
+        rotate(self.passes.kernels, joint, &of(plan.heads.count, plan.heads.score_scale()));
+        let keys = plan.heads.count / plan.heads.group;
+        rotate(self.passes.kernels, &mut joint[plan.heads.query_width()..], &of(keys, 1.0));
+    }
+}
+
+/// Adds the gradient of the embedded tokens of every window, in order, to some rows of the embedding's (ARITH-44).
+pub(crate) fn embed(plan: &Plan, first: usize, windows: &[Embedded], out: &mut [f32]) {
+    let rows = first..first + out.len() / plan.width;
+    for Embedded { tokens, rows: gradients } in windows {
+        let gradients = gradients.chunks_exact(plan.width);
+        for (token, gradient) in tokens.iter().zip(gradients).filter(|(token, _)| rows.contains(token)) {
+            let sums = &mut out[(token - rows.start) * plan.width..][..plan.width];
+            sums.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
+        }
     }
 }

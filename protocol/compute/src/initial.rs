@@ -15,20 +15,21 @@ use crate::path::Kernels;
 /// Exponent of a tensor whose calibration gradient is zero or not finite.
 const FALLBACK_EXPONENT: i16 = -20;
 
-/// Parameters given or drawn from the manifest, zero moments, exponents still 0.
-pub(crate) fn state(manifest: &Manifest, given: Option<Vec<f32>>) -> State {
+/// Parameters drawn from the manifest, zero moments, exponents still 0.
+pub(crate) fn state(manifest: &Manifest) -> State {
     let key = Hasher::new(Domain::INITIAL).value(manifest).finish();
-    let parameters = given.unwrap_or_else(|| draw(&manifest.model, key));
+    let parameters = draw(&manifest.model, key);
     let zeros = vec![0.0; parameters.len()];
     let exponents = vec![0; Layout::of(&manifest.model).tensors().len()];
     State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }
 }
 
-/// Initial parameters of a model.
+/// Initial parameters of a model (ARITH-8).
 ///
 /// Coefficient `c` of the flat vector has word `c` of ChaCha20 keyed by `key`. Its upper 24 bits `u` give
 /// `(2u + 1)/2²⁴ − 1`, times √3·`initial_scale` (and 1/√(2·layers) in `o_proj` and `down_proj`, whose outputs add up
-/// in the residual stream), in f64, rounded to f32 once. Norm gains are 1 and use up their words.
+/// in the residual stream), in f64, rounded to f32 once. A tensor of one row is 0 where its name ends in `.bias`, else
+/// 1; it uses up its words.
 pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
     let layout = Layout::of(model);
     let mut words = ChaCha20Rng::from_seed(key.0);
@@ -38,17 +39,17 @@ pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
     for tensor in layout.tensors() {
         let adds_up = tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
         let bound = if adds_up { bound * residual } else { bound };
-        let gain = tensor.shape[0] == 1;
+        let constant = (tensor.shape[0] == 1).then(|| if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
         for parameter in &mut parameters[tensor.range()] {
             let u = f64::from(words.next_u32() >> 8);
             let unit = (2.0 * u + 1.0) / 16_777_216.0 - 1.0;
-            *parameter = if gain { 1.0 } else { (unit * bound) as f32 };
+            *parameter = constant.unwrap_or((unit * bound) as f32);
         }
     }
     parameters
 }
 
-/// Grid exponents of a calibration gradient, from each tensor's rms.
+/// Grid exponents of a calibration gradient, from each tensor's rms (ARITH-49).
 pub(crate) fn exponents(kernels: Kernels, manifest: &Manifest, gradient: &[f32]) -> Vec<i16> {
     let layout = Layout::of(&manifest.model);
     let exponent = |tensor: &Tensor| {

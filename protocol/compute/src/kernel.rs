@@ -1,15 +1,23 @@
 //! Kernels: each is written once, as a generic body, and compiled once per [`Path`](crate::path::Path).
 //!
-//! Bits are defined because nothing is left to the compiler: IEEE 754 binary32 and binary64 operations, rounded to
-//! nearest even, subnormals kept, in the written order. Rust neither contracts nor reassociates, so that vector
-//! and scalar code of one body agree. A fused multiply-add occurs only where [`Fma::fma`] is written.
+//! Bits are defined (ARITH-1) because nothing is left to the compiler: IEEE 754 binary32 and binary64 operations,
+//! rounded to nearest even, subnormals kept, in the written order. Rust neither contracts nor reassociates, so that
+//! vector and scalar code of one body agree. A fused multiply-add occurs only where [`Fma::fma`] is written.
 //!
-//! Sums over a row have one tree: element `i` goes to lane `i mod 16`, each lane adds in order of `i` from +0, and
-//! the lanes are added in pairs (0+8, 1+9, …), then (0+4, …), (0+2, …), (0+1).
+//! Sums over a row have one tree (ARITH-3): element `i` goes to lane `i mod 16`, each lane adds in order of `i` from
+//! +0, and the lanes are added in pairs (0+8, 1+9, …), then (0+4, …), (0+2, …), (0+1).
 
+#[cfg(test)]
+mod definition;
+pub(crate) mod albert;
+pub(crate) mod dither;
+pub(crate) mod lamb;
 pub(crate) mod matrix;
+pub(crate) mod panels;
 pub(crate) mod rows;
+mod tile;
 pub(crate) mod update;
+mod vector;
 
 use std::hint::black_box;
 
@@ -29,7 +37,8 @@ impl Fma for Hardware {
     }
 }
 
-/// Correctly rounded in integer arithmetic.
+/// In f64, where the product is exact: the sum is rounded to odd, which the rounding to f32 then cannot tell from the
+/// exact sum (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 #[derive(Clone, Copy)]
 #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
 pub(crate) struct Software;
@@ -37,7 +46,13 @@ pub(crate) struct Software;
 impl Fma for Software {
     #[inline(always)]
     fn fma(a: f32, b: f32, c: f32) -> f32 {
-        libm::fmaf(a, b, c)
+        let (product, c) = (f64::from(a) * f64::from(b), f64::from(c));
+        let sum = product + c;
+        let of_c = sum - product;
+        let error = (product - (sum - of_c)) + (c - of_c);
+        let inexact = u64::from(error.abs() > 0.0);
+        let beyond = ((error.to_bits() ^ sum.to_bits()) >> 63) & inexact;
+        f64::from_bits(sum.to_bits().wrapping_sub(beyond) | inexact) as f32
     }
 }
 
@@ -82,7 +97,7 @@ pub(crate) use kernels;
 /// Lanes of a sum.
 pub(crate) const LANES: usize = 16;
 
-/// Adds the lanes in pairs.
+/// Adds the lanes in pairs (ARITH-3).
 #[inline(always)]
 pub(crate) fn tree(mut lanes: [f32; LANES]) -> f32 {
     let mut half = LANES / 2;
@@ -95,7 +110,7 @@ pub(crate) fn tree(mut lanes: [f32; LANES]) -> f32 {
     lanes[0]
 }
 
-/// `Σ a[i]·b[i]`, fused, by lanes.
+/// `Σ a[i]·b[i]`, fused, by lanes (ARITH-3).
 #[inline(always)]
 pub(crate) fn dot<F: Fma>(a: &[f32], b: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -111,7 +126,7 @@ pub(crate) fn dot<F: Fma>(a: &[f32], b: &[f32]) -> f32 {
     tree(lanes)
 }
 
-/// e^x: `x = n·ln 2 + r`, then Cephes' polynomial of degree 7 in r. 0 below −87, e^88 above 88, NaN of NaN.
+/// e^x (ARITH-23): `x = n·ln 2 + r`, then Cephes' polynomial of degree 7 in r. 0 below −87, e^88 above 88, NaN of NaN.
 #[inline(always)]
 pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
     /// 1.5·2²³: adding it rounds to an integer, which then stands in the low bits.
@@ -174,6 +189,31 @@ mod tests {
             assert!((f64::from(y) - expected).abs() <= 1.5e-7 * expected, "e^{x} = {y}, not {expected}");
         }
         assert!(exp::<Software>(f32::NAN).is_nan());
+    }
+
+    #[test]
+    fn software_rounds_once() {
+        let mut word = 9u64;
+        let mut next = || {
+            word = word.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+            (word >> 32) as u32
+        };
+        let near = |bits: u32, exponent: u32| f32::from_bits((bits & 0x807f_ffff) | exponent << 23);
+        for step in 0..2_000_000u32 {
+            let [a, b, c] = [next(), next(), next()];
+            let [a, b, c] = match step % 4 {
+                0 => [a, b, c].map(f32::from_bits),
+                // Sums that cancel, that end half-way, and that are subnormal.
+                1 => [near(a, 127), near(b, 127), near(c, 125 + c % 5)],
+                2 => [near(a & !0xfff, 127), near(b & !0xfff, 100), near(c & !0xff, 100 + a % 64)],
+                _ => [near(a, 40 + a % 30), near(b, 40 + b % 30), near(c, c % 4)],
+            };
+            let (found, expected) = (Software::fma(a, b, c), libm::fmaf(a, b, c));
+            assert!(
+                found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()),
+                "{a:e}·{b:e} + {c:e} = {found:e}, not {expected:e}"
+            );
+        }
     }
 
     /// Another library of the process may have changed the mode of this thread.

@@ -1,45 +1,60 @@
 //! The gradient of one leaf, and losses without gradient.
 //!
-//! Threads take windows, then parts of the gradient. A weight's chain runs through all tokens of the leaf, window by
-//! window, so that the number of threads changes nothing.
+//! Threads take windows in order, each with its own tape, and add to every part of the gradient in order of the
+//! windows: their number changes no bit, and memory grows with it, not with the leaf.
 
 use std::time::{Duration, Instant};
 
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
+use muster_core::ids::{Digest, Leaf};
+use muster_core::layout::split;
 use muster_core::manifest::Model;
 use muster_core::state::LeafJob;
 
-use crate::decoder::{Buffers, Decoder, Packed, pack_backward, pack_forward};
-use crate::kernel::matrix::{Panels, Product, Strided, multiply};
-use crate::kernel::rows::add_rows;
-use crate::kernel::update::add_quantised;
+use crate::albert::{self, Masking};
+use crate::decoder::{self, Embedded, embed};
+use crate::kernel::matrix::Panels;
+use crate::kernel::dither::add_dithered;
 use crate::parallel::{each, parts};
+use crate::passes::{Passes, pack_backward, pack_forward};
 use crate::path::Kernels;
-use crate::plan::{Matrix, Piece, Plan, Source};
-use crate::tape::Tape;
+use crate::plan::{Network, Plan};
+use crate::turns::Turns;
 
-/// Dither words drawn at once.
-const DITHER_WORDS: usize = 4096;
+/// Rows of an embedding's gradient that one task adds to.
+const EMBEDDING_ROWS: usize = 512;
+
+/// A model, and how a run wants it computed.
+#[derive(Clone, Copy)]
+pub(crate) struct Setting<'a> {
+    pub model: &'a Model,
+    pub recompute: bool,
+}
+
+/// Windows, and the randomness that masks them where a network wants that.
+#[derive(Clone, Copy)]
+pub(crate) struct Batch<'a> {
+    pub windows: &'a [Vec<u32>],
+    pub seed: Digest,
+    pub leaf: Leaf,
+}
 
 /// Buffers of one thread.
 #[derive(Default)]
-pub(crate) struct Worker {
-    buffers: Buffers,
-    /// Window of an evaluation.
-    tape: Tape,
-    /// Right factor of a weight's gradient.
-    panels: Panels,
-    dither: Vec<u32>,
+struct Worker {
+    decoder: decoder::Tape,
+    albert: albert::Tape,
 }
 
 /// The model's gradient machine, with every buffer it reuses from call to call.
 pub(crate) struct Engine {
     kernels: Kernels,
     plan: Option<Plan>,
-    forward: Packed,
-    backward: Packed,
-    tapes: Vec<Tape>,
+    /// Packed matrices, by number.
+    forward: Vec<Panels>,
+    backward: Vec<Panels>,
     workers: Vec<Worker>,
+    embedded: Vec<Embedded>,
     gradient: Vec<f32>,
     pub(crate) spent: Spent,
 }
@@ -60,10 +75,10 @@ impl Engine {
         Self {
             kernels,
             plan: None,
-            forward: Packed::default(),
-            backward: Packed::default(),
-            tapes: Vec::new(),
+            forward: Vec::new(),
+            backward: Vec::new(),
             workers,
+            embedded: Vec::new(),
             gradient: Vec::new(),
             spent: Spent::default(),
         }
@@ -78,24 +93,19 @@ impl Engine {
     }
 
     /// Adds the grid integers of a leaf to `sum`; returns its fixed-point mean loss.
-    pub(crate) fn leaf(&mut self, model: &Model, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
+    pub(crate) fn leaf(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
         let begun = Instant::now();
-        let loss = self.differentiate(model, &job.state.parameters, job.windows);
+        let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
+        let loss = self.differentiate(setting, &job.state.parameters, batch);
         let differentiated = Instant::now();
-        let plan = self.plan(model);
+        let plan = self.plan(setting.model);
         let blocks = plan.layout.blocks();
         let sums = parts(sum, blocks.iter().map(|block| block.range.len()));
-        let (kernels, gradient) = (self.kernels, &self.gradient);
-        each(&mut self.workers, blocks.iter().zip(sums), |worker, (block, sum)| {
+        let (kernels, gradient, key) = (self.kernels, &self.gradient, Dither::key(&job.round_seed, job.leaf));
+        each(&mut self.workers, blocks.iter().zip(sums), |_, (block, sum)| {
             let inverse_step = power_of_two(-i32::from(job.state.exponents[block.tensor]));
-            let mut dither = Dither::new(&job.round_seed, job.leaf);
-            dither.seek(block.range.start as u64);
-            let pairs = gradient[block.range.clone()].chunks(DITHER_WORDS).zip(sum.chunks_mut(DITHER_WORDS));
-            for (gradient, sum) in pairs {
-                worker.dither.resize(gradient.len(), 0);
-                dither.fill(&mut worker.dither);
-                add_quantised(kernels, gradient, inverse_step, &worker.dither, sum);
-            }
+            let first = block.range.start as u64;
+            add_dithered(kernels, &gradient[block.range.clone()], inverse_step, &key, first, sum);
         });
         self.plan = Some(plan);
         self.spent.gradient += differentiated - begun;
@@ -104,118 +114,139 @@ impl Engine {
     }
 
     /// The real gradient of the windows' mean loss.
-    pub(crate) fn gradient(&mut self, model: &Model, parameters: &[f32], windows: &[Vec<u32>]) -> &[f32] {
-        self.differentiate(model, parameters, windows);
+    pub(crate) fn gradient(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> &[f32] {
+        self.differentiate(setting, parameters, batch);
         &self.gradient
     }
 
-    /// Computes the gradient and returns the mean loss.
-    fn differentiate(&mut self, model: &Model, parameters: &[f32], windows: &[Vec<u32>]) -> f64 {
-        let plan = self.plan(model);
-        let kernels = self.kernels;
-        each(&mut self.workers, self.forward.entries(&plan), |_, (panels, matrix)| {
-            pack_forward(kernels, panels, parameters, matrix);
+    /// Computes the gradient and returns the mean loss (ARITH-45).
+    fn differentiate(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> f64 {
+        let plan = self.plan(setting.model);
+        check(&plan, batch.windows);
+        self.pack(&plan, parameters, true);
+        let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
+        gradient.resize(plan.layout.parameters(), 0.0);
+        if batch.windows.is_empty() {
+            gradient.fill(0.0);
+        }
+        embedded.resize_with(batch.windows.len(), Embedded::default);
+        let predicted = batch.windows.len() * plan.predicted;
+        let busy = workers.len().min(batch.windows.len()).max(1);
+        let passes = Passes {
+            kernels: *kernels,
+            plan: &plan,
+            parameters,
+            forward,
+            backward,
+            share: (1.0 / predicted as f64) as f32,
+            recompute: setting.recompute,
+            helpers: workers.len() / busy,
+        };
+        let mut losses = vec![0.0; batch.windows.len()];
+        let turns = Turns::new(gradient, &plan.parts);
+        let tasks = losses.iter_mut().zip(embedded.iter_mut()).zip(batch.windows).enumerate();
+        each(&mut workers[..busy], tasks, |worker, (index, ((loss, embedded), window))| {
+            let turn = turns.of(index);
+            *loss = forward_pass(&passes, worker, batch, (index, window));
+            match &plan.network {
+                Network::Decoder(places) => worker.decoder.backward(&passes, places, &turn, embedded),
+                Network::Albert(places) => worker.albert.backward(&passes, places, &turn),
+            }
         });
-        each(&mut self.workers, self.backward.entries(&plan), |_, (panels, matrix)| {
-            pack_backward(kernels, panels, parameters, matrix);
-        });
-        let tokens = windows.len() * plan.tokens;
-        let (forward, backward) = (&self.forward, &self.backward);
-        let share = (1.0 / tokens as f64) as f32;
-        let decoder = Decoder { kernels, plan: &plan, parameters, forward, backward, share };
-        self.tapes.resize_with(windows.len(), Tape::default);
-        each(&mut self.workers, self.tapes.iter_mut().zip(windows), |worker, (tape, window)| {
-            tape.load(&plan, window);
-            decoder.run_forward(tape, &mut worker.buffers);
-            decoder.run_backward(tape, &mut worker.buffers);
-        });
-        self.gradient.resize(plan.layout.parameters(), 0.0);
-        let outputs = parts(&mut self.gradient, plan.pieces.iter().map(|piece| piece.range.len()));
-        let tapes = &self.tapes;
-        each(&mut self.workers, plan.pieces.iter().zip(outputs), |worker, (piece, out)| {
-            weigh(kernels, &plan, piece, tapes, &mut worker.panels, out);
-        });
+        drop(turns);
+        if let Network::Decoder(places) = &plan.network {
+            let rows = split(0..plan.vocabulary, EMBEDDING_ROWS);
+            let outputs = parts(&mut gradient[places.embedding.range()], rows.map(|rows| rows.len() * plan.width));
+            each(workers, outputs.enumerate(), |_, (index, out)| {
+                if !places.tied {
+                    out.fill(0.0);
+                }
+                embed(&plan, index * EMBEDDING_ROWS, embedded, out);
+            });
+        }
         self.plan = Some(plan);
-        self.tapes.iter().map(|tape| tape.loss).fold(0.0, |sum, loss| sum + loss) / tokens as f64
+        losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64
     }
 
-    /// Mean loss of the windows, in nats per token; NaN when it is not finite or there is no window.
-    pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], windows: &[Vec<u32>]) -> f64 {
+    /// Mean loss of the windows, in nats per predicted token; NaN when it is not finite or there is no window.
+    pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> f64 {
         let plan = self.plan(model);
-        let kernels = self.kernels;
-        each(&mut self.workers, self.forward.entries(&plan), |_, (panels, matrix)| {
-            pack_forward(kernels, panels, parameters, matrix);
+        check(&plan, batch.windows);
+        self.pack(&plan, parameters, false);
+        let Self { kernels, workers, forward, backward, .. } = self;
+        let busy = workers.len().min(batch.windows.len()).max(1);
+        let helpers = workers.len() / busy;
+        let passes =
+            Passes { kernels: *kernels, plan: &plan, parameters, forward, backward, share: 1.0, recompute: true, helpers };
+        let mut losses = vec![0.0; batch.windows.len()];
+        let tasks = losses.iter_mut().zip(batch.windows).enumerate();
+        each(&mut workers[..busy], tasks, |worker, (index, (loss, window))| {
+            *loss = forward_pass(&passes, worker, batch, (index, window));
         });
-        let (forward, backward) = (&self.forward, &self.backward);
-        let decoder = Decoder { kernels, plan: &plan, parameters, forward, backward, share: 1.0 };
-        let mut losses = vec![0.0; windows.len()];
-        each(&mut self.workers, losses.iter_mut().zip(windows), |worker, (loss, window)| {
-            worker.tape.load(&plan, window);
-            decoder.run_forward(&mut worker.tape, &mut worker.buffers);
-            *loss = worker.tape.loss;
-        });
-        let mean = losses.iter().fold(0.0, |sum, loss| sum + loss) / (windows.len() * plan.tokens) as f64;
+        let predicted = batch.windows.len() * plan.predicted;
+        let mean = losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64;
         self.plan = Some(plan);
         if mean.is_finite() { mean } else { f64::NAN }
     }
-}
 
-/// One part of the gradient, over all windows in order.
-fn weigh(kernels: Kernels, plan: &Plan, piece: &Piece, tapes: &[Tape], panels: &mut Panels, out: &mut [f32]) {
-    if tapes.is_empty() {
-        return out.fill(0.0);
-    }
-    match piece.source {
-        Source::Matrix(layer, weight) => {
-            let factors = tapes.iter().map(|tape| tape.factors(layer, weight));
-            outer(kernels, piece, plan.matrix(layer, weight), factors, panels, out);
-        }
-        Source::Head => {
-            let factors = tapes.iter().map(|tape| (&*tape.logits, &*tape.normed));
-            outer(kernels, piece, plan.head, factors, panels, out);
-        }
-        Source::Embedding => {
-            out.fill(0.0);
-            if plan.tied {
-                weigh(kernels, plan, &Piece { source: Source::Head, ..piece.clone() }, tapes, panels, out);
+    /// The logits of a batch's first window, as [`Engine::evaluate`] reads it: a row for each predicted token.
+    pub(crate) fn logits(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Vec<f32> {
+        let plan = self.plan(model);
+        check(&plan, batch.windows);
+        self.pack(&plan, parameters, false);
+        let Self { kernels, workers, forward, backward, .. } = self;
+        let helpers = workers.len();
+        let passes =
+            Passes { kernels: *kernels, plan: &plan, parameters, forward, backward, share: 1.0, recompute: true, helpers };
+        let worker = &mut workers[0];
+        let window = &batch.windows[0];
+        let logits = match &plan.network {
+            Network::Decoder(places) => worker.decoder.logits(&passes, places, window),
+            Network::Albert(places) => {
+                let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: 0 };
+                worker.albert.logits(&passes, places, (window, masking))
             }
-            embed(plan, piece, tapes, out);
-        }
-        Source::Gain(..) | Source::FinalGain => {
-            out.fill(0.0);
-            for tape in tapes {
-                add_rows(kernels, tape.gain_rows(piece.source), out);
-            }
+        };
+        let logits = logits.to_vec();
+        self.plan = Some(plan);
+        logits
+    }
+
+    /// Packs every matrix for the forward pass, and for the backward pass if wanted.
+    fn pack(&mut self, plan: &Plan, parameters: &[f32], backward: bool) {
+        let kernels = self.kernels;
+        self.forward.resize_with(plan.matrices.len(), Panels::default);
+        self.backward.resize_with(plan.matrices.len(), Panels::default);
+        each(&mut self.workers, self.forward.iter_mut().zip(&plan.matrices), |_, (panels, matrix)| {
+            pack_forward(kernels, panels, parameters, *matrix);
+        });
+        if backward {
+            each(&mut self.workers, self.backward.iter_mut().zip(&plan.matrices), |_, (panels, matrix)| {
+                pack_backward(kernels, panels, parameters, *matrix);
+            });
         }
     }
 }
 
-/// `Σ d_output ⊗ input` over all tokens, for some rows of a matrix.
-fn outer<'a>(
-    kernels: Kernels,
-    piece: &Piece,
-    matrix: Matrix,
-    factors: impl Iterator<Item = (&'a [f32], &'a [f32])>,
-    panels: &mut Panels,
-    out: &mut [f32],
-) {
-    for (index, (d_output, input)) in factors.enumerate() {
-        let tokens = input.len() / matrix.inputs;
-        panels.pack(kernels, Strided::rows(input, matrix.inputs), tokens, matrix.inputs);
-        let left = Strided::transposed(&d_output[piece.row..], matrix.outputs);
-        let product = Product { add: index > 0, ..Product::full(left, panels, piece.rows) };
-        multiply(kernels, &product, out, matrix.inputs);
-    }
+/// # Panics
+/// When a window does not have `sequence + 1` tokens.
+fn check(plan: &Plan, windows: &[Vec<u32>]) {
+    let right = windows.iter().all(|window| window.len() == plan.tokens + 1);
+    assert!(right, "a window has sequence + 1 tokens");
 }
 
-/// Adds the gradient of the embedded tokens, in order, to some rows of the embedding's.
-fn embed(plan: &Plan, piece: &Piece, tapes: &[Tape], out: &mut [f32]) {
-    let rows = piece.row..piece.row + piece.rows;
-    for tape in tapes {
-        let gradients = tape.d_residual[0].chunks_exact(plan.width);
-        for (token, gradient) in tape.inputs.iter().zip(gradients).filter(|(token, _)| rows.contains(token)) {
-            let sums = &mut out[(token - rows.start) * plan.width..][..plan.width];
-            sums.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
+/// Runs one of a batch's windows up to its loss.
+fn forward_pass(
+    passes: &Passes<'_>,
+    worker: &mut Worker,
+    batch: Batch<'_>,
+    (index, window): (usize, &[u32]),
+) -> f64 {
+    match &passes.plan.network {
+        Network::Decoder(places) => worker.decoder.forward(passes, places, window),
+        Network::Albert(places) => {
+            let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: index as u32 };
+            worker.albert.forward(passes, places, (window, masking))
         }
     }
 }

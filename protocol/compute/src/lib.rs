@@ -1,14 +1,15 @@
 //! Muster's arithmetic in defined bits: the profile `exact`.
 //!
-//! [`Exact`] computes a Llama-style decoder forward and backward, puts its gradient on the grid, and applies a round's
-//! aggregate by AdamW. Results are equal bit for bit on every [`Path`], thread count and build: what an audit
+//! [`Exact`] computes a Llama-style decoder or an ALBERT forward and backward, puts its gradient on the grid, and
+//! applies a round's aggregate by AdamW or LAMB. Results are equal bit for bit on every [`Path`], thread count and build: what an audit
 //! recomputes, it compares for equality.
 //!
 //! Where the bits come from: each element of a matrix product is one chain of fused multiply-adds in order of the
 //! depth (`kernel::matrix`), sums over rows have one tree (`kernel`), elementary functions are polynomials of our own
-//! (`kernel`, `function`), and windows and tokens are added in order (`leaf`). Activations of a leaf are kept whole,
-//! scores of one window too: memory is the price of speed here.
+//! (`kernel`, `function`), and windows and tokens are added in order (`turns`). Each thread keeps the activations of
+//! one window: of every layer, or, where a run wants it, the residual stream and one layer.
 
+mod albert;
 mod attention;
 mod decoder;
 mod function;
@@ -17,21 +18,29 @@ mod kernel;
 mod leaf;
 #[doc(hidden)]
 pub mod measure;
+mod memory;
 mod optimiser;
 mod parallel;
+mod passes;
 mod path;
 mod plan;
 mod self_test;
-mod tape;
+mod turns;
+#[cfg(test)]
+mod vectors;
 
+use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
-use muster_core::manifest::Manifest;
+use muster_core::ids::Leaf;
+use muster_core::manifest::{Family, Manifest, Model};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
 pub use leaf::Spent;
+pub use memory::buffers;
 pub use path::{Path, paths};
 
 use kernel::require_ieee;
+use leaf::{Batch, Setting};
 use optimiser::Rules;
 use path::Kernels;
 
@@ -64,6 +73,34 @@ impl Exact {
         self_test::run(&mut self.engine, self.kernels)
     }
 
+    /// The real gradient of a leaf's mean loss, before the grid: for comparison with other implementations.
+    pub fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        require_ieee();
+        let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
+        self.engine.gradient(setting(manifest), &job.state.parameters, batch)
+    }
+
+    /// Logits, `vocabulary` a row: a decoder's for each of at most `sequence` tokens; ALBERT's for each place that
+    /// [`muster_core::assign::masked`] hides of a whole window under the calibration seed, leaf 1, window 0.
+    ///
+    /// # Panics
+    /// When there are more tokens than a window has.
+    pub fn logits(&mut self, manifest: &Manifest, parameters: &[f32], tokens: &[u32]) -> Vec<f32> {
+        require_ieee();
+        let Model { sequence, vocabulary, family, .. } = &manifest.model;
+        assert!(tokens.len() <= *sequence as usize, "a window has at most `sequence` tokens");
+        let mut window = tokens.to_vec();
+        window.resize(*sequence as usize + 1, 0);
+        let windows = [window];
+        let batch = Batch { windows: &windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
+        let mut logits = self.engine.logits(&manifest.model, parameters, batch);
+        if matches!(family, Family::Decoder(_)) {
+            // What follows a token does not change its row.
+            logits.truncate(tokens.len() * *vocabulary as usize);
+        }
+        logits
+    }
+
     /// Time spent on leaves so far.
     pub fn spent(&self) -> Spent {
         self.engine.spent
@@ -76,17 +113,18 @@ impl Exact {
 }
 
 impl Arithmetic for Exact {
-    fn initial(&mut self, manifest: &Manifest, given: Option<Vec<f32>>, calibration: &[Vec<u32>]) -> State {
+    fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State {
         require_ieee();
-        let mut state = initial::state(manifest, given);
-        let gradient = self.engine.gradient(&manifest.model, &state.parameters, calibration);
+        let mut state = initial::state(manifest);
+        let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
+        let gradient = self.engine.gradient(setting(manifest), &state.parameters, batch);
         state.exponents = initial::exponents(self.kernels, manifest, gradient);
         state
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
         require_ieee();
-        self.engine.leaf(&manifest.model, job, sum)
+        self.engine.leaf(setting(manifest), job, sum)
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
@@ -98,6 +136,12 @@ impl Arithmetic for Exact {
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
         require_ieee();
-        self.engine.evaluate(&manifest.model, &state.parameters, windows)
+        let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
+        self.engine.evaluate(&manifest.model, &state.parameters, batch)
     }
+}
+
+/// What the engine follows of a manifest.
+fn setting(manifest: &Manifest) -> Setting<'_> {
+    Setting { model: &manifest.model, recompute: manifest.training.recompute }
 }

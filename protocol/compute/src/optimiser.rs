@@ -1,11 +1,13 @@
-//! One round's update: clipping, AdamW with bias correction, learning-rate schedule, next grid exponents.
+//! One round's update: clipping, AdamW or LAMB with bias correction, learning-rate schedule, next grid exponents.
 //!
 //! Scalars are computed in f64 and rounded to f32 once; coefficients in f32. A block that was left out keeps
 //! parameters and moments, and its tensor keeps its exponent.
 
+mod lamb;
+
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
-use muster_core::layout::Layout;
-use muster_core::manifest::{Model, Optimiser, Schedule};
+use muster_core::layout::{Layout, Tensor};
+use muster_core::manifest::{Method, Model, Optimiser, Schedule};
 use muster_core::state::{State, Update};
 
 use crate::function;
@@ -13,7 +15,7 @@ use crate::kernel::update::{Step, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 
-/// Learning rate of the update that follows `step` earlier ones.
+/// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///
 /// Warm-up: `rate·(step + 1)/warmup`. Then from `rate` to `minimum_rate`, which the last round has.
 pub(crate) fn learning_rate(optimiser: &Optimiser, rounds: u32, step: u32) -> f64 {
@@ -64,11 +66,26 @@ pub(crate) fn apply<W: Send>(
         .iter()
         .zip(&state.exponents)
         .map(|(tensor, exponent)| {
-            let decay = if tensor.shape[0] > 1 { f64::from(optimiser.weight_decay.value()) } else { 0.0 };
             let unit = power_of_two(i32::from(*exponent)) * clip;
-            step_of(optimiser, state.beta_powers, [unit, rate, decay])
+            step_of(optimiser, state.beta_powers, [unit, rate, decay(optimiser, tensor)])
         })
         .collect();
+    match optimiser.method {
+        Method::AdamW => adam_blocks(kernels, workers, &layout, &steps, (state, update)),
+        Method::Lamb => lamb::apply(kernels, workers, (&layout, optimiser), (&steps, rate), (state, update)),
+    }
+    next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
+    state.step += 1;
+}
+
+/// Takes AdamW's step in every block that is present.
+fn adam_blocks<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    layout: &Layout,
+    steps: &[Step],
+    (state, update): (&mut State, &Update),
+) {
     let lengths = || layout.blocks().iter().map(|block| block.range.len());
     let tasks = layout.blocks().iter().zip(&update.present);
     let tasks = tasks.zip(parts(&mut state.parameters, lengths()));
@@ -79,8 +96,11 @@ pub(crate) fn apply<W: Send>(
             adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
         }
     });
-    next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
-    state.step += 1;
+}
+
+/// Weight decay of a tensor: none where it has one row.
+fn decay(optimiser: &Optimiser, tensor: &Tensor) -> f64 {
+    if tensor.shape[0] > 1 { f64::from(optimiser.weight_decay.value()) } else { 0.0 }
 }
 
 fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3]) -> Step {
@@ -115,7 +135,7 @@ fn block_squares<W: Send>(
     squares
 }
 
-/// Norm of the present blocks in real units, added in order of block.
+/// Norm of the present blocks in real units, added in order of block (ARITH-47).
 fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
     let blocks = layout.blocks().iter().zip(squares);
     let units = blocks.filter_map(|(block, square)| {
@@ -129,7 +149,7 @@ fn clip_factor(most: f64, norm: f64) -> f64 {
     if most > 0.0 && norm > most { most / norm } else { 1.0 }
 }
 
-/// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms.
+/// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms (ARITH-48).
 fn next_exponents(layout: &Layout, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
     let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
     for (block, square) in layout.blocks().iter().zip(squares) {

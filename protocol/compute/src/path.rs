@@ -9,19 +9,22 @@ pub enum Path {
     Avx512,
     /// x86-64 with AVX2 and FMA.
     Avx2,
+    /// 64-bit ARM.
+    Neon,
     /// Any processor. Fused multiply-adds are computed in software where the target does not promise them.
     Portable,
 }
 
 impl Path {
     /// Every path, fastest first.
-    pub const ALL: [Self; 3] = [Self::Avx512, Self::Avx2, Self::Portable];
+    pub const ALL: [Self; 4] = [Self::Avx512, Self::Avx2, Self::Neon, Self::Portable];
 
     /// The name that [`Path::parse`] reads.
     pub fn name(self) -> &'static str {
         match self {
             Self::Avx512 => "avx512",
             Self::Avx2 => "avx2",
+            Self::Neon => "neon",
             Self::Portable => "portable",
         }
     }
@@ -32,8 +35,9 @@ impl Path {
     /// [`Misuse`] listing the names.
     pub fn parse(name: &str) -> Result<Self, Misuse> {
         let known = Self::ALL.into_iter().find(|path| path.name() == name);
-        known
-            .ok_or_else(|| Misuse(format!("no kernel path is called {name:?}: use avx512, avx2 or portable")))
+        known.ok_or_else(|| {
+            Misuse(format!("no kernel path is called {name:?}: use avx512, avx2, neon or portable"))
+        })
     }
 
     /// The fastest path of this processor.
@@ -56,6 +60,8 @@ impl Path {
             Self::Avx2 => is_x86_feature_detected!("avx2") && is_x86_feature_detected!("fma"),
             #[cfg(not(target_arch = "x86_64"))]
             Self::Avx512 | Self::Avx2 => false,
+            // Every processor of this architecture has it.
+            Self::Neon => cfg!(target_arch = "aarch64"),
             Self::Portable => true,
         }
     }

@@ -172,20 +172,7 @@ wire! {
         pub grid_bits: u8,
         /// Whether activations are computed again in the backward pass: less memory, more time, the same bits.
         pub recompute: bool,
-        /// Where the parameters come from.
-        pub start: Start,
     }
-}
-
-/// The parameters before the first round.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
-#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
-#[borsh(use_discriminant = false)]
-pub enum Start {
-    /// Drawn from the hash of the manifest.
-    Drawn,
-    /// Those with this [`crate::state::vector_root`].
-    Given(Digest),
 }
 
 /// How an aggregate changes parameters.

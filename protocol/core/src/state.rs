@@ -124,11 +124,8 @@ pub struct Update {
 
 /// The arithmetic of a run, in defined bits: what [`crate::manifest::Profile`] names.
 pub trait Arithmetic: Send {
-    /// The state before the first round: the given parameters, or those drawn from the manifest, zero moments, and
-    /// exponents from the calibration leaf.
-    ///
-    /// `given` are those that [`crate::manifest::Start::Given`] names, checked.
-    fn initial(&mut self, manifest: &Manifest, given: Option<Vec<f32>>, calibration: &[Vec<u32>]) -> State;
+    /// Initial parameters, zero moments, and exponents from the calibration leaf.
+    fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State;
 
     /// Adds the grid integers of one leaf to `sum` (`d` long) and returns its fixed-point mean loss.
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64;

@@ -31,7 +31,8 @@ use muster_core::{assign, limits, sketch};
 #[test]
 fn every_vector_holds() {
     let mut wrong = Vec::new();
-    for (family, cases) in families() {
+    // Those of arithmetic are for the crate that computes.
+    for (family, cases) in families().into_iter().filter(|(family, _)| !family.starts_with("arithmetic")) {
         assert!(!cases.is_empty(), "{family} is empty");
         for case in cases {
             let (name, op) = (text(&case, "name"), text(&case, "op"));
@@ -65,11 +66,11 @@ fn every_rule_is_defined_once() {
     ids.sort_unstable();
     ids.dedup();
     assert_eq!(ids.len(), count);
-    let reference = read(&spec().join("reference.py"));
+    let reference: String = files(&spec(), "py").iter().map(|path| read(path)).collect();
     for docstring in reference.split("\"\"\"") {
         for word in docstring.split([' ', ',', ':', '\n']).take_while(|word| word.is_empty() || is_rule(word))
         {
-            assert!(word.is_empty() || ids.binary_search(&word).is_ok(), "reference.py names {word}");
+            assert!(word.is_empty() || ids.binary_search(&word).is_ok(), "the reference names {word}");
         }
     }
 }
@@ -383,10 +384,26 @@ fn dataset(inputs: &Value) -> Value {
     let mut manifest: Manifest = read_as(inputs, "manifest");
     let sequence = number(inputs, "sequence");
     manifest.data.bytes = data.len() as u64;
+    manifest.data.tokeniser = manifest::Tokeniser::Bytes;
+    if inputs.get("numbers").is_some() {
+        let file =
+            manifest::TokeniserFile { digest: Digest::default(), tokens: number(inputs, "numbers") as u32 };
+        manifest.data.tokeniser = manifest::Tokeniser::File(file);
+    }
     manifest.model.sequence = sequence as u32;
     let windows = manifest.windows();
     let last = [(windows - 1) * sequence, windows * sequence];
-    json!({ "root": full(&root), "windows": windows, "last_window": last })
+    let mut answer = json!({ "root": full(&root), "windows": windows, "last_window": last });
+    if inputs.get("numbers").is_some() {
+        let size = manifest.data.token_bytes();
+        let [first, end] = [last[0], last[1] + 1].map(|token| (token * size) as usize);
+        let numbers = data[first..end].chunks_exact(size as usize);
+        let numbers =
+            numbers.map(|bytes| bytes.iter().rev().fold(0, |high, byte| high << 8 | u64::from(*byte)));
+        answer["token_bytes"] = size.into();
+        answer["last_tokens"] = numbers.collect();
+    }
+    answer
 }
 
 fn layout(inputs: &Value) -> Value {

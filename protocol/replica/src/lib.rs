@@ -9,6 +9,7 @@ mod bootstrap;
 mod follower;
 mod gossip;
 mod hearsay;
+pub mod memory;
 mod peers;
 mod reduce;
 mod replica;

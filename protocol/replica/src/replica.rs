@@ -50,7 +50,7 @@ impl Replica {
         let indices = assign::windows(&seed, Leaf(0), training.leaf_windows, manifest.windows());
         let windows: Vec<Vec<u32>> =
             indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
-        let state = arithmetic.initial(&manifest, None, &windows);
+        let state = arithmetic.initial(&manifest, &windows);
         Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
     }
 

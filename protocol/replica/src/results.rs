@@ -11,7 +11,7 @@ use muster_core::state::{Update, real_bytes};
 use crate::peers::bulk;
 
 /// Rounds kept for members that are a little behind.
-const ROUNDS: usize = 6;
+pub(crate) const ROUNDS: usize = 6;
 
 /// Values by round and block.
 type Held = BTreeMap<Round, BTreeMap<Block, Arc<Vec<f32>>>>;

@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rule, Schedule, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -71,7 +71,6 @@ fn manifest() -> Manifest {
             leaf_windows: 1,
             grid_bits: 8,
             recompute: false,
-            start: Start::Drawn,
         },
         optimiser: Optimiser {
             method: Method::AdamW,

@@ -1,13 +1,15 @@
 //! The text of a run: packed once, committed by Merkle roots, the same bytes for everyone.
 //!
 //! A corpus is a directory with `train.bin`, `held-out.bin` and, for people, `corpus.txt`. Each binary file is the
-//! texts one after the other, each followed by one byte 0. A directory that was only half written has another name,
-//! so it is never taken for a corpus.
+//! texts one after the other. A text is its bytes, followed by one byte 0; or it is numbers that a tokeniser gave it,
+//! little-endian and in [`Data::token_bytes`] bytes each, and `tokenizer.json` is beside them. A directory that was
+//! only half written has another name, so it is never taken for a corpus.
 
 mod assembly;
 mod baselines;
 mod directory;
 mod pack;
+mod tokens;
 
 use std::fs::File;
 use std::io::Read;
@@ -20,7 +22,7 @@ use muster_core::merkle::{self, Proof, Tree};
 
 pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
-pub use pack::{Text, described, pack};
+pub use pack::{Numbering, Text, described, pack, pack_tokens};
 
 use crate::error::{Result, StoreError};
 
@@ -30,6 +32,8 @@ pub const MOST_BYTES: u64 = 1 << 30;
 const TRAIN: &str = "train.bin";
 const HELD_OUT: &str = "held-out.bin";
 const ABOUT: &str = "corpus.txt";
+/// The tokeniser in a corpus of token numbers.
+pub const TOKENISER: &str = "tokenizer.json";
 const ADVICE: &str = "get the corpus again from where it was packed";
 
 /// A corpus in memory, equal to what a manifest commits to.
@@ -37,6 +41,7 @@ const ADVICE: &str = "get the corpus again from where it was packed";
 pub struct Dataset {
     train: Committed,
     held_out: Committed,
+    tokeniser: Tokeniser,
 }
 
 /// Bytes and the tree over their chunks.
@@ -51,13 +56,22 @@ impl Dataset {
     ///
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] naming the file that has another length or root;
-    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] beyond [`MOST_BYTES`]; what the system
-    /// reports.
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] beyond [`MOST_BYTES`], and where the bytes
+    /// are no tokens of the tokeniser; what the system reports.
     pub fn open(directory: &Path, data: &Data) -> Result<Self> {
-        Ok(Self {
+        let dataset = Self {
             train: Committed::read(&directory.join(TRAIN), data.bytes, data.root)?,
             held_out: Committed::read(&directory.join(HELD_OUT), data.held_out_bytes, data.held_out_root)?,
-        })
+            tokeniser: data.tokeniser.clone(),
+        };
+        dataset.check(directory)?;
+        Ok(dataset)
+    }
+
+    /// Refuses bytes that are no tokens of the tokeniser; the file in `directory` is named.
+    fn check(&self, directory: &Path) -> Result<()> {
+        tokens::check(&directory.join(TRAIN), &self.train.bytes, &self.tokeniser)?;
+        tokens::check(&directory.join(HELD_OUT), &self.held_out.bytes, &self.tokeniser)
     }
 
     /// What a manifest says of it.
@@ -67,29 +81,31 @@ impl Dataset {
             bytes: self.train.bytes.len() as u64,
             held_out_root: self.held_out.tree.root(),
             held_out_bytes: self.held_out.bytes.len() as u64,
-            tokeniser: Tokeniser::Bytes,
+            tokeniser: self.tokeniser.clone(),
         }
     }
 
-    /// The `sequence + 1` tokens of a window of the training text, from byte `index·sequence` on. Beyond the end
+    /// The `sequence + 1` tokens of a window of the training text, from token `index·sequence` on. Beyond the end
     /// of the text, where no window of the manifest lies, tokens are 0.
+    // DATA-2: the s + 1 tokens w·s ..= (w + 1)·s.
     pub fn window(&self, index: u64, sequence: u32) -> Vec<u32> {
-        let start = index.saturating_mul(u64::from(sequence));
+        let size = tokens::size(&self.tokeniser);
+        let start = index.saturating_mul(u64::from(sequence)).saturating_mul(size as u64);
         let rest =
             usize::try_from(start).ok().and_then(|start| self.train.bytes.get(start..)).unwrap_or_default();
-        let tokens = rest.iter().map(|byte| u32::from(*byte)).chain(core::iter::repeat(0));
-        tokens.take(sequence as usize + 1).collect()
+        tokens::read(rest, size).chain(core::iter::repeat(0)).take(sequence as usize + 1).collect()
     }
 
     /// At most `most` windows of `sequence + 1` tokens, spread evenly over the held-out text; where all are taken, each
     /// begins with the last token of the one before.
     pub fn held_out_windows(&self, sequence: u32, most: usize) -> Vec<Vec<u32>> {
-        let (bytes, length) = (&self.held_out.bytes, sequence.max(1) as usize);
-        let all = bytes.len().saturating_sub(1) / length;
+        let (size, length) = (tokens::size(&self.tokeniser), sequence.max(1) as usize);
+        let bytes = &self.held_out.bytes;
+        let all = (bytes.len() / size).saturating_sub(1) / length;
         let taken = all.min(most);
         let starts = (0..taken).map(|index| (index as u64 * all as u64 / taken as u64) as usize * length);
         starts
-            .map(|start| bytes[start..=start + length].iter().map(|byte| u32::from(*byte)).collect())
+            .map(|start| tokens::read(&bytes[start * size..(start + length + 1) * size], size).collect())
             .collect()
     }
 
@@ -107,6 +123,11 @@ impl Dataset {
     /// That a chunk belongs to the text; none when there is no such chunk.
     pub fn proof(&self, held_out: bool, chunk: u64) -> Option<Proof> {
         self.committed(held_out).tree.prove(chunk)
+    }
+
+    /// The tokens of the training text, and of the held-out one.
+    fn tokens(&self) -> [impl Iterator<Item = u32> + Clone; 2] {
+        [&self.train, &self.held_out].map(|text| tokens::read(&text.bytes, tokens::size(&self.tokeniser)))
     }
 
     /// The training bytes.

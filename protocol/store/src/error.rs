@@ -53,6 +53,11 @@ impl StoreError {
             ErrorKind::StorageFull | ErrorKind::QuotaExceeded => {
                 (Kind::Full, "the disk is full".into(), "make room and start again, nothing is damaged")
             }
+            ErrorKind::FileTooLarge => (
+                Kind::Full,
+                "may not grow any more (`ulimit -f`, or the file system)".into(),
+                "allow larger files and start again, nothing is damaged",
+            ),
             ErrorKind::NotFound => (Kind::Missing, "does not exist".into(), "check the path"),
             ErrorKind::PermissionDenied => {
                 (Kind::Io, "access is denied".into(), "give yourself access to it or use another directory")

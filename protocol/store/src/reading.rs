@@ -3,12 +3,13 @@
 use std::path::Path;
 
 use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::state::integers;
+use muster_core::state::{State, Update, integers};
 
 use crate::archive::{EXHIBIT_ADVICE, evidence_file, exhibit_file, exhibit_name};
 use crate::error::{Kind, Result};
 use crate::files;
-use crate::home::{EVIDENCE, EXHIBITS};
+use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
+use crate::states::{load, rounds, state_file, update, update_file};
 
 /// The bytes of a file.
 ///
@@ -34,6 +35,30 @@ pub fn exhibit(folder: &Path, round: Round, member: &MemberId) -> Result<Option<
 /// What the system reports.
 pub fn evidence(folder: &Path, digest: &Digest) -> Result<Option<Vec<u8>>> {
     present(files::read(&folder.join(EVIDENCE).join(evidence_file(digest))))
+}
+
+/// Rounds whose states are kept in a home, in order.
+///
+/// # Errors
+/// What the system reports.
+pub fn states(folder: &Path) -> Result<Vec<Round>> {
+    rounds(&folder.join(STATES), ".state")
+}
+
+/// The state before a round.
+///
+/// # Errors
+/// [`Kind::Missing`]; [`Kind::Corrupt`]; what the system reports.
+pub fn state(folder: &Path, round: Round) -> Result<State> {
+    load(&folder.join(STATES).join(state_file(round)), round)
+}
+
+/// The aggregate of a round, if it is kept.
+///
+/// # Errors
+/// [`Kind::Corrupt`]; what the system reports.
+pub fn aggregate(folder: &Path, round: Round) -> Result<Option<Update>> {
+    present(update(&folder.join(UPDATES).join(update_file(round)), round))
 }
 
 fn present<T>(read: Result<T>) -> Result<Option<T>> {

@@ -59,18 +59,7 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_state(&self, round: Round) -> Result<State> {
-        let path = self.state_path(round);
-        let file = File::open(&path).map_err(|error| StoreError::io(&path, &error))?;
-        let corrupt = |cause: &str| StoreError::corrupt(&path, cause, ADVICE);
-        let (state, header) =
-            read_state(file).map_err(|error| StoreError::io(&path, &error).advise(ADVICE))?;
-        if header.round != round {
-            return Err(corrupt("it holds the state of another round"));
-        }
-        if state.roots() != header.roots {
-            return Err(corrupt("its values do not give its roots"));
-        }
-        Ok(state)
+        load(&self.state_path(round), round)
     }
 
     /// Rounds whose states are kept, in order.
@@ -104,12 +93,7 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_update(&self, round: Round) -> Result<Update> {
-        let path = self.update_path(round);
-        let bytes = files::read_sealed(&path, &update_name(round), ADVICE)?;
-        let update = decode::<(Vec<u8>, Vec<bool>)>(&bytes);
-        let (values, present) =
-            update.map_err(|reject| StoreError::corrupt(&path, reject.to_string(), ADVICE))?;
-        Ok(Update { values: reals(&values), present })
+        update(&self.update_path(round), round)
     }
 
     /// Rounds whose aggregates are kept, in order.
@@ -130,12 +114,45 @@ impl Home {
     }
 
     fn state_path(&self, round: Round) -> PathBuf {
-        self.at(STATES).join(format!("{round}.state"))
+        self.at(STATES).join(state_file(round))
     }
 
     fn update_path(&self, round: Round) -> PathBuf {
-        self.at(UPDATES).join(format!("{round}.update"))
+        self.at(UPDATES).join(update_file(round))
     }
+}
+
+/// Name of a state's file.
+pub(crate) fn state_file(round: Round) -> String {
+    format!("{round}.state")
+}
+
+/// Name of an aggregate's file.
+pub(crate) fn update_file(round: Round) -> String {
+    format!("{round}.update")
+}
+
+/// Reads a state, checked against the roots it was kept with.
+pub(crate) fn load(path: &Path, round: Round) -> Result<State> {
+    let file = File::open(path).map_err(|error| StoreError::io(path, &error))?;
+    let corrupt = |cause: &str| StoreError::corrupt(path, cause, ADVICE);
+    let (state, header) = read_state(file).map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
+    if header.round != round {
+        return Err(corrupt("it holds the state of another round"));
+    }
+    if state.roots() != header.roots {
+        return Err(corrupt("its values do not give its roots"));
+    }
+    Ok(state)
+}
+
+/// Reads an aggregate.
+pub(crate) fn update(path: &Path, round: Round) -> Result<Update> {
+    let bytes = files::read_sealed(path, &update_name(round), ADVICE)?;
+    let update = decode::<(Vec<u8>, Vec<bool>)>(&bytes);
+    let (values, present) =
+        update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
+    Ok(Update { values: reals(&values), present })
 }
 
 fn update_name(round: Round) -> String {
@@ -143,7 +160,7 @@ fn update_name(round: Round) -> String {
 }
 
 /// Rounds in the names of a directory, in order.
-fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
+pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     let names = files::names(directory)?;
     let rounds = names.iter().filter_map(|name| name.strip_suffix(ending)?.parse().ok().map(Round));
     let mut rounds: Vec<Round> = rounds.collect();

@@ -9,7 +9,7 @@ use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Schedule, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -83,7 +83,6 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             grid_bits: 8,
 
             recompute: false,
-            start: Start::Drawn,
         },
         optimiser,
         aggregation: Aggregation {
@@ -222,7 +221,7 @@ impl World {
         let seed = assign::calibration_seed(run);
         let windows = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
         let state =
-            exact.initial(&manifest, None, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
+            exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
         let nodes = [(11, conducts[0]), (12, conducts[1])].map(|(secret, conduct)| Node {
             identity: id(secret),
             conduct,

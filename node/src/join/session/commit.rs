@@ -6,16 +6,20 @@ use std::time::{Duration, Instant};
 use muster_compute::Exact;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::Commitment;
+use muster_core::error::Reject;
 use muster_core::ids::{Block, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
+use tokio::sync::mpsc;
 
 use super::{Session, post};
+use crate::join::JoinError;
 use crate::join::compute::{Labour, Summed, Work};
 use crate::join::exchange::reassemble;
 use crate::join::own::Contribution;
@@ -66,7 +70,9 @@ impl Session {
             home: self.home.clone(),
             journal: self.journal.clone(),
             ledger: ledger.clone(),
+            failed: self.failed.clone(),
         };
+        let failed = self.failed.clone();
         let way = (self.follower.peers().clone(), self.follower.steward().clone());
         let gossip = self.follower.gossip().cloned();
         tokio::spawn(async move {
@@ -78,6 +84,8 @@ impl Session {
                     }
                     post(&way, Request::Commit(commit));
                 }
+                // One failure that was told before is enough.
+                Ok(Err(JoinError::Store(error))) => drop(failed.try_send(error)),
                 Ok(Err(why)) => tracing::error!("round {round}: {why}"),
                 Err(error) => tracing::error!("round {round}: computing failed: {error}"),
             }
@@ -93,17 +101,18 @@ struct Committing {
     home: Arc<Home>,
     journal: Arc<Journal>,
     ledger: Arc<Ledger>,
+    failed: mpsc::Sender<StoreError>,
 }
 
 impl Committing {
     /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
-    fn commit(&self, mut work: Work) -> Result<Signed<Commit>, String> {
+    fn commit(&self, mut work: Work) -> Result<Signed<Commit>, JoinError> {
         let run = self.ledger.run();
-        let voted = self.journal.vote("commit", work.round).map_err(|error| error.to_string())?;
-        let voted: Option<Signed<Commit>> =
-            voted.map(|bytes| decode(&bytes)).transpose().map_err(|r| r.to_string())?;
+        let bad = |reject: Reject| JoinError::Environment(reject.to_string());
+        let voted = self.journal.vote("commit", work.round)?;
+        let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(bad)?;
         if let Some(signed) = &voted {
-            let said = signed.verify(run).map_err(|reject| reject.to_string())?;
+            let said = signed.verify(run).map_err(bad)?;
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
@@ -119,7 +128,8 @@ impl Committing {
         };
         let layout = self.ledger.layout();
         let tree = self.shared.stopwatch.time(Phase::Hashing, || Commitment::new(layout, &q));
-        let head = self.ledger.round(work.round).map(|view| view.head()).ok_or("the round is over")?;
+        let over = || JoinError::Environment("the round is over".into());
+        let head = self.ledger.round(work.round).map(|view| view.head()).ok_or_else(over)?;
         let commit = Commit {
             round: work.round,
             head,
@@ -132,19 +142,28 @@ impl Committing {
             root: tree.root(),
         };
         let me = &self.shared.identity;
-        let blocks =
-            (0..layout.blocks().len() as u32).filter_map(|block| tree.block(layout, &q, Block(block)));
-        self.home
-            .save_contribution(work.round, &me.id(), OWN_PART, &blocks.collect::<Vec<_>>())
-            .map_err(|e| e.to_string())?;
         let signed = self.shared.stopwatch.time(Phase::Signing, || me.sign(run, &commit));
-        let first = self
-            .journal
-            .put_vote("commit", work.round, &encode(&signed))
-            .map_err(|error| error.to_string())?;
-        let signed: Signed<Commit> = decode(&first).map_err(|reject| reject.to_string())?;
+        let first = self.journal.put_vote("commit", work.round, &encode(&signed))?;
+        let signed: Signed<Commit> = decode(&first).map_err(bad)?;
         let leaves = Mutex::new(Some(leaves));
-        self.shared.own.put(Contribution { commit, q, tree, state: Some(work.state), leaves });
+        let contribution = Contribution { commit, q, tree, state: Some(work.state), leaves };
+        self.keep(work.round, self.shared.own.put(contribution));
         Ok(signed)
+    }
+
+    /// Writes a contribution down for audits and exhibits after a restart, beside the round: whoever dies before it is
+    /// written computes it again, to the same bits, and has lost the round at most.
+    fn keep(&self, round: Round, contribution: Arc<Contribution>) {
+        let (home, ledger, me) = (self.home.clone(), self.ledger.clone(), self.shared.identity.id());
+        let failed = self.failed.clone();
+        tokio::task::spawn_blocking(move || {
+            let layout = ledger.layout();
+            let blocks = (0..layout.blocks().len() as u32).map(Block);
+            let blocks: Vec<_> = blocks.filter_map(|block| contribution.block(layout, block)).collect();
+            if let Err(error) = home.save_contribution(round, &me, OWN_PART, &blocks) {
+                // One failure that was told before is enough.
+                drop(failed.try_send(error));
+            }
+        });
     }
 }

@@ -1,4 +1,4 @@
-//! What must hold before a member may take part: room on disk, sound arithmetic, a port.
+//! What must hold before a member may take part: a steward, sound arithmetic, a port.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -62,20 +62,6 @@ pub(super) fn join_swarm(
     if let Some(gossip) = follower.gossip().filter(|_| !addresses.is_empty()) {
         gossip.announce(identity, addresses.clone());
     }
-}
-
-/// Refuses a run that takes more disk than allowed.
-pub(super) fn check_disk(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
-    let Some(most) = options.max_disk else { return Ok(()) };
-    let kept = u64::from(manifest.retention.contributions + 2) * manifest.model.parameters() * 4 * 2;
-    let need = manifest.data.bytes + manifest.data.held_out_bytes + kept;
-    if need > most << 30 {
-        let need = need.div_ceil(1 << 30);
-        return Err(JoinError::Environment(format!(
-            "this run takes about {need} GiB of disk, --max-disk allows {most}"
-        )));
-    }
-    Ok(())
 }
 
 /// The arithmetic, proved by its known answers, and the initial state.

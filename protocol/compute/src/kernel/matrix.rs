@@ -1,29 +1,29 @@
-//! Matrix products: every output element is one chain `acc = fma(a[i][k], b[k][j], acc)` in order of k.
+//! Matrix products: every output element is one chain (ARITH-2) `acc = fma(a[i][k], b[k][j], acc)` in order of k.
 //!
-//! The right factor is packed into panels of a few columns; the depth is cut into blocks that are joined by storing
-//! and loading the output, which loses nothing; vectors run over output columns. None of this changes the chain.
+//! The right factor is packed into panels of a tile's width, the left one tile by tile; the depth is cut into blocks
+//! that are joined by storing and loading the output, which loses nothing; vectors run over output columns. None of
+//! this changes the chain.
 #![allow(unsafe_code)]
 
 use std::mem::MaybeUninit;
 use std::ops::Range;
 
-#[cfg(target_arch = "x86_64")]
-use super::Hardware;
-use super::{Anywhere, Fma};
-use crate::path::{Kernels, Path};
+pub(crate) use super::panels::Panels;
+use super::tile::{DEPTH, GROUPS, PACKED, Task, Tile, origin, place, run};
+use super::vector::Vector;
+use crate::path::Kernels;
 
-/// Depth of a block: a panel of it stays in the first-level cache.
-const DEPTH: usize = 256;
 /// Columns of a block: its panels stay in the second-level cache.
-const COLUMNS: usize = 256;
-/// Most rows of a tile, over all paths.
-const ROWS_MAX: usize = 8;
+const COLUMNS: usize = 512;
 
 /// A matrix within a slice: element (i, j) at `i·row + j·column`.
-#[derive(Clone, Copy)]
-pub(crate) struct Strided<'a> {
+#[derive(Clone, Copy, Debug)]
+pub struct Strided<'a> {
+    /// From element (0, 0).
     pub data: &'a [f32],
+    /// From row to row.
     pub row: usize,
+    /// From column to column.
     pub column: usize,
 }
 
@@ -36,60 +36,6 @@ impl<'a> Strided<'a> {
     /// The transpose of a row-major matrix.
     pub(crate) fn transposed(data: &'a [f32], row: usize) -> Self {
         Self { data, row: 1, column: row }
-    }
-}
-
-/// One cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-struct Line([f32; 16]);
-
-/// A packed right factor: panels of columns, each with its depth in order, the last one filled up with zeros.
-#[derive(Default)]
-pub(crate) struct Panels {
-    lines: Vec<Line>,
-    /// Lines in one row of a panel.
-    across: usize,
-    depth: usize,
-    columns: usize,
-}
-
-/// Lines in one row of a path's panels: its tile's width over 16.
-fn lines_across(kernels: Kernels) -> usize {
-    if kernels.path() == Path::Avx512 { 2 } else { 1 }
-}
-
-impl Panels {
-    /// Packs a `depth` × `columns` matrix.
-    pub(crate) fn pack(&mut self, kernels: Kernels, right: Strided<'_>, depth: usize, columns: usize) {
-        self.pack_across(lines_across(kernels), right, depth, columns);
-    }
-
-    fn pack_across(&mut self, across: usize, right: Strided<'_>, depth: usize, columns: usize) {
-        (self.across, self.depth, self.columns) = (across, depth, columns);
-        self.lines.resize(columns.div_ceil(16 * across) * across * depth, Line([0.0; 16]));
-        for (index, start) in (0..columns.next_multiple_of(16 * across)).step_by(16).enumerate() {
-            let first = index / across * depth * across + index % across;
-            let lines = self.lines[first..].iter_mut().step_by(across).take(depth);
-            let width = columns.saturating_sub(start).min(16);
-            if right.column == 1 && width == 16 {
-                for (k, line) in lines.enumerate() {
-                    let from = k * right.row + start;
-                    line.0.copy_from_slice(&right.data[from..from + 16]);
-                }
-            } else if width == 16 && right.row == 1 {
-                let rows: [&[f32]; 16] =
-                    std::array::from_fn(|c| &right.data[(start + c) * right.column..][..depth]);
-                for (k, line) in lines.enumerate() {
-                    line.0 = std::array::from_fn(|c| rows[c][k]);
-                }
-            } else {
-                for (k, line) in lines.enumerate() {
-                    let value = |c: usize| right.data[k * right.row + (start + c) * right.column];
-                    line.0 = std::array::from_fn(|c| if c < width { value(c) } else { 0.0 });
-                }
-            }
-        }
     }
 }
 
@@ -108,7 +54,7 @@ pub(crate) struct Product<'a> {
 impl<'a> Product<'a> {
     /// All of `left`, which has `rows` rows, by all of `right`.
     pub(crate) fn full(left: Strided<'a>, right: &'a Panels, rows: usize) -> Self {
-        Self { left, right, rows, depth: 0..right.depth, columns: right.columns, add: false }
+        Self { left, right, rows, depth: 0..right.depth(), columns: right.columns(), add: false }
     }
 }
 
@@ -121,88 +67,38 @@ pub(crate) fn multiply(kernels: Kernels, product: &Product<'_>, out: &mut [f32],
     if *rows == 0 || *columns == 0 {
         return;
     }
-    assert!(right.across == lines_across(kernels), "panels of another path");
-    assert!(depth.start < depth.end && depth.end <= right.depth && *columns <= right.columns);
+    assert!(right.fits(kernels), "panels of another path");
+    assert!(depth.start < depth.end && depth.end <= right.depth() && *columns <= right.columns());
     assert!((rows - 1) * left.row + (depth.end - 1) * left.column < left.data.len());
     assert!((rows - 1) * stride + columns <= out.len() && (*rows == 1 || *columns <= stride));
-    match kernels.path() {
-        // SAFETY: a `Kernels` exists only for a path that this processor has; the extents were checked above.
-        #[cfg(target_arch = "x86_64")]
-        Path::Avx512 => unsafe { avx512(product, out, stride) },
-        // SAFETY: as above.
-        #[cfg(target_arch = "x86_64")]
-        Path::Avx2 => unsafe { avx2(product, out, stride) },
-        // SAFETY: the extents were checked above.
-        _ => unsafe { blocks::<Anywhere, 4, 16>(product, out, stride) },
-    }
+    // SAFETY: the extents were checked, and the panels have this path's width.
+    unsafe { run(kernels, Walk { product, out: out.as_mut_ptr(), stride }) };
 }
 
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
-unsafe fn avx512(product: &Product<'_>, out: &mut [f32], stride: usize) {
-    // SAFETY: passed on.
-    unsafe { blocks::<Hardware, 8, 32>(product, out, stride) }
-}
-
-#[cfg(target_arch = "x86_64")]
-#[target_feature(enable = "avx2,fma")]
-unsafe fn avx2(product: &Product<'_>, out: &mut [f32], stride: usize) {
-    // SAFETY: passed on.
-    unsafe { blocks::<Hardware, 6, 16>(product, out, stride) }
-}
-
-/// Walks the blocks and tiles of a product.
-///
-/// # Safety
-/// The extents of `product` must lie within its factors and `out`, and `right` must be packed for width `N`.
-#[inline(always)]
-unsafe fn blocks<F: Fma, const M: usize, const N: usize>(
-    product: &Product<'_>,
-    out: &mut [f32],
+/// A product on its way through its blocks.
+struct Walk<'a> {
+    product: &'a Product<'a>,
+    out: *mut f32,
     stride: usize,
-) {
-    let Product { left, right, rows, columns, .. } = product;
-    let pack = left.column != 1 && *columns > N;
-    let panels = right.lines.as_ptr().cast::<f32>();
-    for first_column in (0..*columns).step_by(COLUMNS) {
-        let last_column = (*columns).min(first_column + COLUMNS);
-        for start in product.depth.clone().step_by(DEPTH) {
-            let depth = DEPTH.min(product.depth.end - start);
-            let add = product.add || start > product.depth.start;
-            let mut packed = [const { MaybeUninit::<[f32; ROWS_MAX]>::uninit() }; DEPTH];
-            for row in (0..*rows).step_by(M) {
-                let height = M.min(rows - row);
-                let mut a = [left.data.as_ptr(); M];
-                for (r, pointer) in a.iter_mut().enumerate() {
-                    // SAFETY: row + min(r, height − 1) < rows and start < depth.end: inside `left.data`.
-                    *pointer =
-                        unsafe { pointer.add((row + r.min(height - 1)) * left.row + start * left.column) };
-                }
-                let mut step = left.column;
-                if pack {
-                    for (k, line) in packed.iter_mut().take(depth).enumerate() {
-                        let line = line.write([0.0; ROWS_MAX]);
-                        for (value, pointer) in line.iter_mut().zip(&a) {
-                            // SAFETY: start + k < depth.end: inside `left.data`.
-                            *value = unsafe { *pointer.add(k * step) };
-                        }
-                    }
-                    a = std::array::from_fn(|r| packed.as_ptr().cast::<f32>().wrapping_add(r));
-                    step = ROWS_MAX;
-                }
-                for column in (first_column..last_column).step_by(N) {
-                    let width = N.min(last_column - column);
-                    // SAFETY: panel column/N starts at column·depth; its rows start … start + depth exist. The tile
-                    // of `height` × `width` at (row, column) lies within `out`.
-                    unsafe {
-                        let b = panels.add(column * right.depth + start * N);
-                        let c = out.as_mut_ptr().add(row * stride + column);
-                        let tile = Tile { a, step, b, depth, add };
-                        if height == M && width == N {
-                            tile.run::<F, N>(c, stride);
-                        } else {
-                            tile.run_part::<F, N>(c, stride, [height, width]);
-                        }
+}
+
+impl Task for Walk<'_> {
+    /// # Safety
+    /// The extents of the product must lie within its factors and the output, and the right factor must be packed for
+    /// this tile's width.
+    #[inline(always)]
+    unsafe fn run<V: Vector, const ROWS: usize, const VECTORS: usize>(self) {
+        let Product { left, columns, depth, .. } = self.product;
+        for first in (0..*columns).step_by(COLUMNS) {
+            let columns = first..(*columns).min(first + COLUMNS);
+            for start in depth.clone().step_by(DEPTH) {
+                let block = Block { columns: columns.clone(), depth: start..depth.end.min(start + DEPTH) };
+                // SAFETY: by contract; the blocks lie within the product.
+                unsafe {
+                    if left.column == 1 {
+                        self.strips::<V, ROWS, VECTORS, true>(&block);
+                    } else {
+                        self.strips::<V, ROWS, VECTORS, false>(&block);
                     }
                 }
             }
@@ -210,67 +106,124 @@ unsafe fn blocks<F: Fma, const M: usize, const N: usize>(
     }
 }
 
-/// The factors of one tile of one block.
-struct Tile<const M: usize> {
-    /// Where each row of the left factor starts; rows beyond the output's height repeat the last one.
-    a: [*const f32; M],
-    step: usize,
-    b: *const f32,
-    depth: usize,
-    add: bool,
+/// A block of a product: all rows, some columns, some of the depth.
+struct Block {
+    columns: Range<usize>,
+    depth: Range<usize>,
 }
 
-impl<const M: usize> Tile<M> {
-    /// Computes a whole tile in registers.
-    ///
-    /// # Safety
-    /// `a[r]` must be readable at `k·step` and `b` at `k·N .. k·N + N` for k < depth; `c` must be readable and
-    /// writable at M rows of N with `stride`.
-    #[inline(always)]
-    unsafe fn run<F: Fma, const N: usize>(&self, c: *mut f32, stride: usize) {
-        let mut sums = [[0.0f32; N]; M];
-        // SAFETY: by contract.
-        unsafe {
-            if self.add {
-                for (r, row) in sums.iter_mut().enumerate() {
-                    *row = c.add(r * stride).cast::<[f32; N]>().read_unaligned();
-                }
-            }
-            for k in 0..self.depth {
-                let b = self.b.add(k * N).cast::<[f32; N]>().read();
-                for (row, pointer) in sums.iter_mut().zip(&self.a) {
-                    let a = *pointer.add(k * self.step);
-                    for (sum, b) in row.iter_mut().zip(&b) {
-                        *sum = F::fma(a, *b, *sum);
-                    }
-                }
-            }
-            for (r, row) in sums.iter().enumerate() {
-                c.add(r * stride).cast::<[f32; N]>().write_unaligned(*row);
-            }
-        }
-    }
+/// Some rows of a block of the left factor, as tiles read them.
+#[repr(align(64))]
+struct Packed([MaybeUninit<f32>; PACKED]);
 
-    /// Computes a tile at an edge of the output, through a whole one beside it.
+impl Walk<'_> {
+    /// Computes a block by strips of rows, and these by bands of as many rows as a tile has, then of fewer.
     ///
     /// # Safety
-    /// As [`Tile::run`], with `c` readable and writable at `height` rows of `width`.
+    /// As [`Walk::run`].
     #[inline(always)]
-    unsafe fn run_part<F: Fma, const N: usize>(
+    unsafe fn strips<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
         &self,
-        c: *mut f32,
-        stride: usize,
-        [height, width]: [usize; 2],
+        block: &Block,
     ) {
-        let mut whole = [[0.0f32; N]; M];
-        // SAFETY: by contract; `whole` is M rows of N.
-        unsafe {
-            for (r, row) in whole.iter_mut().enumerate().take(height) {
-                c.add(r * stride).copy_to_nonoverlapping(row.as_mut_ptr(), width);
+        let rows = self.product.rows;
+        let mut packed = Packed([const { MaybeUninit::uninit() }; PACKED]);
+        let packed = packed.0.as_mut_ptr().cast::<f32>();
+        for first in (0..rows).step_by(GROUPS * ROWS) {
+            let strip = first..rows.min(first + GROUPS * ROWS);
+            let mut row = first;
+            // SAFETY: by contract; a band has no more rows than are left of the strip.
+            unsafe {
+                self.pack::<V, ROWS, BY_ROWS>(strip.clone(), block.depth.clone(), packed);
+                while row < strip.end {
+                    let a = packed.add(origin::<ROWS, BY_ROWS>(row - first));
+                    row += match strip.end - row {
+                        left if left >= ROWS => self.band::<V, ROWS, VECTORS, BY_ROWS>(row, block, a),
+                        4.. => self.band::<V, 4, VECTORS, BY_ROWS>(row, block, a),
+                        2.. => self.band::<V, 2, VECTORS, BY_ROWS>(row, block, a),
+                        _ => self.band::<V, 1, VECTORS, BY_ROWS>(row, block, a),
+                    }
+                }
             }
-            self.run::<F, N>(whole.as_mut_ptr().cast(), N);
-            for (r, row) in whole.iter().enumerate().take(height) {
-                c.add(r * stride).copy_from_nonoverlapping(row.as_ptr(), width);
+        }
+    }
+
+    /// Computes some rows of a block; returns their number.
+    ///
+    /// # Safety
+    /// As [`Walk::run`]; the rows must exist and be packed at `a`.
+    #[inline(always)]
+    unsafe fn band<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
+        &self,
+        row: usize,
+        Block { columns, depth }: &Block,
+        a: *const f32,
+    ) -> usize {
+        let Product { right, .. } = self.product;
+        let width = V::LANES * VECTORS;
+        let add = self.product.add || depth.start > self.product.depth.start;
+        for column in columns.clone().step_by(width) {
+            // SAFETY: by contract; the panel of a column starts at column · depth, and its rows of this block exist.
+            unsafe {
+                let tile = Tile {
+                    a,
+                    b: right.as_ptr().add(column * right.depth() + depth.start * width),
+                    b_row: width,
+                    depth: depth.len(),
+                    c: self.out.add(row * self.stride + column),
+                    c_row: self.stride,
+                    width: width.min(columns.end - column),
+                    add,
+                };
+                if tile.width > (VECTORS - 1) * V::LANES {
+                    tile.run::<V, ROWS, VECTORS, BY_ROWS>();
+                } else {
+                    tile.narrow::<V, ROWS, VECTORS, BY_ROWS>();
+                }
+            }
+        }
+        ROWS
+    }
+
+    /// Copies some rows of a block of the left factor to where tiles read them.
+    ///
+    /// # Safety
+    /// The rows and the depth must lie within the left factor; no more of either than a strip has.
+    #[inline(always)]
+    unsafe fn pack<V: Vector, const ROWS: usize, const BY_ROWS: bool>(
+        &self,
+        rows: Range<usize>,
+        depth: Range<usize>,
+        to: *mut f32,
+    ) {
+        let Strided { data, row: down, column: along } = self.product.left;
+        let (rows, depth, first) = (rows.len(), depth.len(), rows.start * down + depth.start * along);
+        // SAFETY: by contract; [`origin`] and [`place`] stay below `PACKED` for a strip's rows and a block's depth.
+        unsafe {
+            let from = data.as_ptr().add(first);
+            if BY_ROWS {
+                for r in 0..rows {
+                    let to = to.add(origin::<ROWS, BY_ROWS>(r));
+                    from.add(r * down).copy_to_nonoverlapping(to, depth);
+                }
+            } else if down == 1 {
+                let whole = rows - rows % ROWS;
+                for k in 0..depth {
+                    let (from, to) = (from.add(k * along), to.add(place::<BY_ROWS>(0, k)));
+                    V::prefetch(from.wrapping_add(8 * along));
+                    V::prefetch(from.wrapping_add(8 * along + 16));
+                    for r in (0..whole).step_by(ROWS) {
+                        from.add(r).copy_to_nonoverlapping(to.add(origin::<ROWS, BY_ROWS>(r)), ROWS);
+                    }
+                    for r in whole..rows {
+                        *to.add(origin::<ROWS, BY_ROWS>(r)) = *from.add(r);
+                    }
+                }
+            } else {
+                for (r, k) in (0..rows).flat_map(|r| (0..depth).map(move |k| (r, k))) {
+                    *to.add(origin::<ROWS, BY_ROWS>(r) + place::<BY_ROWS>(0, k)) =
+                        *from.add(r * down + k * along);
+                }
             }
         }
     }
@@ -279,24 +232,8 @@ impl<const M: usize> Tile<M> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::path::paths;
-
-    /// Values of all magnitudes, subnormals and −0 among them.
-    fn values(count: usize, seed: u32) -> Vec<f32> {
-        let mut word = seed.wrapping_mul(2_654_435_761) | 1;
-        let mut next = || {
-            word ^= word << 13;
-            word ^= word >> 17;
-            word ^= word << 5;
-            word
-        };
-        let value = |bits: u32| match bits % 23 {
-            0 => f32::from_bits(bits & 0x807f_ffff),
-            1 => -0.0,
-            _ => f32::from_bits((bits & 0x807f_ffff) | (110 + (bits >> 8) % 24) << 23),
-        };
-        (0..count).map(|_| value(next())).collect()
-    }
+    use crate::kernel::definition::{bits, values};
+    use crate::path::{Path, paths};
 
     /// A product as it is defined.
     fn plain(product: &Product<'_>, right: Strided<'_>, out: &mut [f32], stride: usize) {
@@ -312,19 +249,25 @@ mod tests {
         }
     }
 
-    fn bits(values: &[f32]) -> Vec<u32> {
-        values.iter().map(|value| value.to_bits()).collect()
-    }
-
     #[test]
     fn every_path_computes_the_defined_chains() {
-        let shapes =
-            [[1, 1, 1], [6, 16, 16], [7, 17, 5], [8, 32, 300], [25, 40, 64], [13, 259, 3], [50, 33, 513]];
+        let shapes = [
+            [1, 1, 1],
+            [6, 16, 16],
+            [7, 17, 5],
+            [8, 32, 300],
+            [25, 40, 64],
+            [13, 259, 3],
+            [50, 33, 513],
+            [39, 72, 24],
+            [3, 550, 11],
+            [2, 9, 1100],
+        ];
         for (seed, [rows, columns, depth]) in shapes.into_iter().enumerate() {
-            let a = values(rows * depth + 64, seed as u32 + 1);
-            let b = values(columns * depth + 64, seed as u32 + 100);
-            let old = values(rows * (columns + 3), seed as u32 + 200);
-            for case in 0..16 {
+            for case in 0..32 {
+                let draw = |count, more| values(count, seed as u32 + more, case & 16 != 0);
+                let (a, b) = (draw(rows * depth, 1), draw(columns * depth, 100));
+                let old = draw(rows * (columns + 3), 200);
                 let left =
                     if case & 1 == 0 { Strided::rows(&a, depth) } else { Strided::transposed(&a, rows) };
                 let right =
@@ -348,23 +291,6 @@ mod tests {
                     );
                 }
             }
-        }
-    }
-
-    /// The tile of AVX-512, on any processor.
-    #[test]
-    fn the_widest_tile_computes_the_defined_chains() {
-        for [rows, columns, depth] in [[8, 32, 7], [9, 33, 300], [23, 300, 5]] {
-            let (a, b) = (values(rows * depth, 1), values(columns * depth, 2));
-            let right = Strided::rows(&b, columns);
-            let mut panels = Panels::default();
-            panels.pack_across(2, right, depth, columns);
-            let product = Product::full(Strided::rows(&a, depth), &panels, rows);
-            let (mut expected, mut found) = (vec![0.0; rows * columns], vec![0.0; rows * columns]);
-            plain(&product, right, &mut expected, columns);
-            // SAFETY: all of the factors, packed for a width of 32, into an output of their size.
-            unsafe { blocks::<Anywhere, 8, 32>(&product, &mut found, columns) };
-            assert_eq!(bits(&found), bits(&expected));
         }
     }
 

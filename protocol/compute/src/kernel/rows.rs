@@ -6,7 +6,7 @@
 use super::{Fma, LANES, dot, exp, kernels, tree};
 use crate::function;
 
-/// The larger value of a row, by lanes; NaN is skipped, −∞ when nothing is left.
+/// The largest value of a row, by lanes; NaN is skipped, −∞ when nothing is left (ARITH-21).
 #[inline(always)]
 fn largest(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
@@ -23,7 +23,7 @@ fn largest(row: &[f32]) -> f32 {
     lanes.into_iter().fold(f32::NEG_INFINITY, larger)
 }
 
-/// Replaces a row by e^(x − shift) and returns its sum, by lanes.
+/// Replaces a row by e^(x − shift) and returns its sum, by lanes (ARITH-3).
 #[inline(always)]
 fn exponentials<F: Fma>(row: &mut [f32], shift: f32) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -41,7 +41,7 @@ fn exponentials<F: Fma>(row: &mut [f32], shift: f32) -> f32 {
     tree(lanes)
 }
 
-/// `Σ (a·b)·c`, the outer product fused, by lanes.
+/// `Σ (a·b)·c`, the outer product fused, by lanes (ARITH-3).
 #[inline(always)]
 fn dot_of_three<F: Fma>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     let mut lanes = [0.0; LANES];
@@ -88,7 +88,7 @@ pub(crate) struct ScoreRows {
 }
 
 kernels! {
-    /// RMSNorm: `scale = 1/√(Σx²/width + ε)`, `y = x·scale·gain`.
+    /// RMSNorm (ARITH-31): `scale = 1/√(Σx²/width + ε)`, `y = x·scale·gain`.
     pub(crate) fn rms_norm(x: &[f32], gain: &[f32], epsilon: f32, y: &mut [f32], scales: &mut [f32]) {
         let width = gain.len();
         for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
@@ -99,7 +99,8 @@ kernels! {
         }
     }
 
-    /// Adds the gradient of RMSNorm's input to `residual` and turns `d_normed` into each row's gradient of the gain.
+    /// Adds the gradient of RMSNorm's input to `residual` and turns `d_normed` into each row's gradient of the gain
+    /// (ARITH-32).
     pub(crate) fn rms_norm_backward(
         x: &[f32],
         gain: &[f32],
@@ -119,7 +120,7 @@ kernels! {
         }
     }
 
-    /// Adds every row to `sums`, in order.
+    /// Adds every row to `sums`, in order (ARITH-43).
     pub(crate) fn add_rows(rows: &[f32], sums: &mut [f32]) {
         for row in rows.chunks_exact(sums.len()) {
             for (sum, value) in sums.iter_mut().zip(row) {
@@ -128,7 +129,7 @@ kernels! {
         }
     }
 
-    /// Rotates the pairs (i, i + half) of every head of every row, in place.
+    /// Rotates the pairs (i, i + half) of every head of every row, in place (ARITH-34).
     pub(crate) fn rotate(values: &mut [f32], at: &Rotation<'_>) {
         let angles = at.cosines.chunks_exact(at.half).zip(at.sines.chunks_exact(at.half));
         for (row, (cosines, sines)) in values.chunks_mut(at.stride).zip(angles) {
@@ -144,11 +145,13 @@ kernels! {
         }
     }
 
-    /// Causal softmax of some rows of scores, in place.
+    /// Softmax (ARITH-35) of some rows of scores, in place; causal where a row's own token is below `keys`.
     pub(crate) fn softmax(scores: &mut [f32], at: ScoreRows) {
         for (row, token) in scores.chunks_mut(at.stride).zip(at.first..at.first + at.rows) {
             let row = &mut row[..at.keys];
-            row[token + 1..].fill(f32::NEG_INFINITY);
+            if let Some(later) = row.get_mut(token + 1..) {
+                later.fill(f32::NEG_INFINITY);
+            }
             let sum = exponentials::<F>(row, largest(row));
             let inverse = 1.0 / sum;
             for value in row {
@@ -157,7 +160,8 @@ kernels! {
         }
     }
 
-    /// The gradient of some rows of scores from that of their probabilities, in place: `p·(dp − Σ o·do)`.
+    /// The gradient of some rows of scores from that of their probabilities, in place:
+    /// `p·(dp − Σ o·do)` (ARITH-36).
     ///
     /// `outputs` and `d_outputs` start at the first row's head; `at.stride` counts scores, `strides` these: values from
     /// row to row, and of a head.
@@ -178,7 +182,7 @@ kernels! {
         }
     }
 
-    /// SwiGLU: rows of gate then up become `gate·σ(gate)·up`; σ is kept.
+    /// SwiGLU (ARITH-38): rows of gate then up become `gate·σ(gate)·up`; σ is kept.
     pub(crate) fn swiglu(gate_up: &[f32], hidden: usize, sigmoid: &mut [f32], product: &mut [f32]) {
         let rows = gate_up.chunks_exact(2 * hidden).zip(sigmoid.chunks_exact_mut(hidden));
         for ((gate_up, sigmoid), product) in rows.zip(product.chunks_exact_mut(hidden)) {
@@ -190,7 +194,7 @@ kernels! {
         }
     }
 
-    /// The gradient of gate and up from that of their product.
+    /// The gradient of gate and up from that of their product (ARITH-39).
     pub(crate) fn swiglu_backward(
         gate_up: &[f32],
         hidden: usize,
@@ -212,7 +216,7 @@ kernels! {
         }
     }
 
-    /// Sum of `−ln p(target)` over rows of logits, added in order; the logits become `(p − [target])·scale`.
+    /// Sum of `−ln p(target)` over rows of logits, added in order; the logits become `(p − [target])·scale` (ARITH-40).
     ///
     /// Targets must lie below `vocabulary`.
     pub(crate) fn cross_entropy(logits: &mut [f32], vocabulary: usize, targets: &[usize], scale: f32) -> f64 {

@@ -25,14 +25,15 @@ pub(crate) struct Step {
     pub keep: f32,
 }
 
-/// The one NaN that is ever stored.
+/// The one NaN that is ever stored (ARITH-20).
 #[inline(always)]
-fn canonical(value: f32) -> f32 {
+pub(super) fn canonical(value: f32) -> f32 {
     if value.is_nan() { f32::from_bits(0x7fc0_0000) } else { value }
 }
 
 kernels! {
-    /// `Σ x²` in f64: eight lanes in order, then pairs (0+4, …), (0+2, …), (0+1). Values that are not finite count 0.
+    /// `Σ x²` in f64: eight lanes in order, then pairs (0+4, …), (0+2, …), (0+1). Values that are not finite count 0
+    /// (ARITH-22).
     pub(crate) fn sum_of_squares(values: &[f32]) -> f64 {
         let square = |value: f32| if value.is_finite() { f64::from(value) * f64::from(value) } else { 0.0 };
         let mut lanes = [0.0f64; 8];
@@ -56,7 +57,7 @@ kernels! {
         }
     }
 
-    /// One step of AdamW. An aggregate that is not finite counts 0.
+    /// One step of AdamW (ARITH-7). An aggregate that is not finite counts 0.
     pub(crate) fn adamw(values: &[f32], parameters: &mut [f32], first: &mut [f32], second: &mut [f32], step: &Step) {
         let step = *step;
         for (((value, parameter), first), second) in values.iter().zip(parameters).zip(first).zip(second) {

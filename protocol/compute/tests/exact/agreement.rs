@@ -11,7 +11,7 @@ use crate::setting::{leaf, manifest, model, windows};
 /// Everything that two rounds compute.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest) -> (State, Vec<i64>, u64) {
     let model = &manifest.model;
-    let mut state = exact.initial(manifest, None, &windows(model, 2, 0));
+    let mut state = exact.initial(manifest, &windows(model, 2, 0));
     let mut losses = Vec::new();
     for round in 0..2 {
         let (loss, sum) = leaf(exact, manifest, &state, round, &windows(model, 3, round as u32));
@@ -34,7 +34,7 @@ fn paths_and_threads_agree() {
         let manifest = manifest(model);
         let expected = two_rounds(&mut Exact::new(1, None).unwrap(), &manifest);
         for path in paths() {
-            for threads in 1..4 {
+            for threads in [1, 2, 3, 8] {
                 let mut exact = Exact::new(threads, Some(path)).unwrap();
                 assert_eq!(two_rounds(&mut exact, &manifest), expected, "{path:?} {threads}");
             }
@@ -50,7 +50,7 @@ fn earlier_work_leaves_no_trace() {
     let expected = two_rounds(&mut Exact::new(1, None).unwrap(), &small);
     let mut used = Exact::new(1, None).unwrap();
     two_rounds(&mut used, &big);
-    let state = used.initial(&big, None, &[]);
+    let state = used.initial(&big, &[]);
     used.evaluate(&big, &state, &windows(&big.model, 5, 3));
     assert_eq!(two_rounds(&mut used, &small), expected);
 }
@@ -60,7 +60,7 @@ fn sums_add_up_and_leaves_differ() {
     let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
     let mut exact = Exact::new(1, None).unwrap();
     let windows = windows(&manifest.model, 2, 1);
-    let state = exact.initial(&manifest, None, &windows);
+    let state = exact.initial(&manifest, &windows);
     let (_, one) = leaf(&mut exact, &manifest, &state, 1, &windows);
     let (_, two) = leaf(&mut exact, &manifest, &state, 2, &windows);
     assert_ne!(one, two, "the dither is the leaf's own");
@@ -81,7 +81,7 @@ fn what_is_not_finite_stays_out() {
     for path in paths() {
         let mut exact = Exact::new(1, Some(path)).unwrap();
         let windows = windows(&manifest.model, 2, 1);
-        let mut state = exact.initial(&manifest, None, &windows);
+        let mut state = exact.initial(&manifest, &windows);
         state.parameters[40] = f32::NAN;
         let (loss, _) = leaf(&mut exact, &manifest, &state, 1, &windows);
         assert_eq!(loss, LOSS_NOT_FINITE);
@@ -94,12 +94,43 @@ fn what_is_not_finite_stays_out() {
     }
 }
 
+/// A leaf whose windows meet NaN, infinities and −0 in the parameters: what is hashed has the same bits everywhere.
+#[test]
+fn nan_reaches_no_hash() {
+    let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+    let windows = windows(&manifest.model, 3, 1);
+    let mut good = Exact::new(1, None).unwrap().initial(&manifest, &windows);
+    for (place, value) in [(41, -0.0), (47, f32::from_bits(1)), (5, 3e38), (9, -3e38)] {
+        good.parameters[place] = value;
+    }
+    for bad in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::INFINITY, f32::NEG_INFINITY] {
+        for place in [0, 45, 700, good.parameters.len() - 1] {
+            let mut state = good.clone();
+            state.parameters[place] = bad;
+            let results = paths().into_iter().flat_map(|path| [1, 3].map(|threads| (path, threads)));
+            let mut results = results.map(|(path, threads)| {
+                let mut exact = Exact::new(threads, Some(path)).unwrap();
+                let (loss, sum) = leaf(&mut exact, &manifest, &state, 1, &windows);
+                let held_out = exact.evaluate(&manifest, &state, &windows).to_bits();
+                let mut next = state.clone();
+                let values = sum.iter().map(|value| *value as f32 * bad).collect();
+                exact.apply(&manifest, &mut next, &Update { values, present: vec![true; 64] });
+                let vectors = [next.parameters, next.first, next.second]
+                    .map(|vector| vector.iter().map(|value| value.to_bits()).collect::<Vec<u32>>());
+                (loss, sum, held_out, vectors, next.exponents)
+            });
+            let expected = results.next().unwrap();
+            results.for_each(|found| assert!(found == expected, "{bad} at {place}"));
+        }
+    }
+}
+
 #[test]
 fn tokens_beyond_the_vocabulary_count_as_the_last() {
     let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
     let mut exact = Exact::new(1, None).unwrap();
     let last = vec![vec![32; 26]];
-    let state = exact.initial(&manifest, None, &last);
+    let state = exact.initial(&manifest, &last);
     assert_eq!(
         leaf(&mut exact, &manifest, &state, 0, &last),
         leaf(&mut exact, &manifest, &state, 0, &[vec![u32::MAX; 26]])
@@ -109,14 +140,16 @@ fn tokens_beyond_the_vocabulary_count_as_the_last() {
 #[test]
 fn self_test_passes_and_a_missing_path_is_refused() {
     for path in Path::ALL {
-        match Exact::new(2, Some(path)) {
-            Ok(mut exact) => {
-                assert_eq!(exact.path(), path);
-                exact.self_test().unwrap();
-            }
-            Err(misuse) => {
-                assert!(!path.available());
-                assert!(misuse.to_string().contains(path.name()));
+        for threads in [1, 2, 3, 8] {
+            match Exact::new(threads, Some(path)) {
+                Ok(mut exact) => {
+                    assert_eq!(exact.path(), path);
+                    exact.self_test().unwrap();
+                }
+                Err(misuse) => {
+                    assert!(!path.available());
+                    assert!(misuse.to_string().contains(path.name()));
+                }
             }
         }
     }

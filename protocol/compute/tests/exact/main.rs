@@ -3,6 +3,7 @@
 #![allow(clippy::unwrap_used)]
 
 mod agreement;
+mod families;
 mod gradient;
 mod learning;
 mod optimiser;

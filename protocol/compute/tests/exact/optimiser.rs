@@ -1,14 +1,14 @@
-//! The update against AdamW in plain f64, its schedule, its exponents, and blocks that were left out.
+//! The update against AdamW and LAMB in plain f64, its schedule, its exponents, and blocks that were left out.
 
 use muster_compute::Exact;
 use muster_core::codec::Real;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Schedule};
+use muster_core::manifest::{Manifest, Method, Model, Schedule};
 use muster_core::state::{Arithmetic, State, Update};
 
-use crate::setting::{manifest, model, real, windows};
+use crate::setting::{albert, manifest, model, real, windows};
 
-/// AdamW as Loshchilov and Hutter write it.
+/// AdamW as Loshchilov and Hutter write it, and LAMB as You et al. do.
 struct Plain {
     parameters: Vec<f64>,
     first: Vec<f64>,
@@ -51,15 +51,21 @@ impl Plain {
         let t = step as i32 + 1;
         for tensor in layout.tensors() {
             let decay = if tensor.shape[0] > 1 { value(optimiser.weight_decay) } else { 0.0 };
+            let mut direction = Vec::new();
             for c in tensor.range() {
                 let g = gradient[c];
                 self.first[c] = beta1 * self.first[c] + (1.0 - beta1) * g;
                 self.second[c] = beta2 * self.second[c] + (1.0 - beta2) * g * g;
                 let m = self.first[c] / (1.0 - beta1.powi(t));
                 let v = self.second[c] / (1.0 - beta2.powi(t));
-                self.parameters[c] -=
-                    rate * (m / (v.sqrt() + value(optimiser.epsilon)) + decay * self.parameters[c]);
+                direction.push(m / (v.sqrt() + value(optimiser.epsilon)) + decay * self.parameters[c]);
             }
+            let layerwise = optimiser.method == Method::Lamb && tensor.shape[0] > 1;
+            let norm = |values: &[f64]| values.iter().map(|x| x * x).sum::<f64>().sqrt();
+            let trust = norm(&self.parameters[tensor.range()]) / norm(&direction);
+            let rate = if layerwise { rate * trust } else { rate };
+            let parameters = &mut self.parameters[tensor.range()];
+            parameters.iter_mut().zip(direction).for_each(|(parameter, step)| *parameter -= rate * step);
         }
     }
 }
@@ -73,14 +79,25 @@ fn values(count: usize, round: u32) -> Vec<f32> {
 
 fn initial(manifest: &Manifest) -> (Exact, State) {
     let mut exact = Exact::new(1, None).unwrap();
-    let state = exact.initial(manifest, None, &windows(&manifest.model, 2, 1));
+    let state = exact.initial(manifest, &windows(&manifest.model, 2, 1));
     (exact, state)
 }
 
 #[test]
 fn equals_plain_adamw() {
+    equals_plain(Method::AdamW, model([33, 20, 1, 2, 1, 17, 25], true));
+}
+
+#[test]
+fn equals_plain_lamb() {
+    equals_plain(Method::Lamb, model([33, 20, 1, 2, 1, 17, 25], true));
+    equals_plain(Method::Lamb, albert([4000, 20, 2, 2, 17, 25], 24));
+}
+
+fn equals_plain(method: Method, model: Model) {
     for (schedule, clip) in [(Schedule::Constant, 0.0), (Schedule::Linear, 1e-4), (Schedule::Cosine, 1e3)] {
-        let mut manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+        let mut manifest = manifest(model.clone());
+        manifest.optimiser.method = method;
         manifest.training.rounds = 8;
         manifest.optimiser.schedule = schedule;
         manifest.optimiser.clip_norm = real(clip);

@@ -1,5 +1,8 @@
-//! The decoder's loss in plain f64, written from the formulas alone.
+//! The loss in plain f64, written from the formulas alone.
 
+mod albert;
+
+use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Decoder, Family, Model};
 
@@ -18,9 +21,13 @@ impl Reference<'_> {
         self.parameters[tensor.range()].chunks(tensor.shape[1]).map(<[f64]>::to_vec).collect()
     }
 
-    /// Mean loss of the windows.
-    pub fn loss(&self, windows: &[Vec<u32>]) -> f64 {
-        windows.iter().map(|window| self.window(window)).sum::<f64>() / windows.len() as f64
+    /// Mean loss of the windows; a masked model's masks are this seed's and leaf's.
+    pub fn loss(&self, windows: &[Vec<u32>], masks: (Digest, Leaf)) -> f64 {
+        let loss = |(index, window): (usize, &Vec<u32>)| match &self.model.family {
+            Family::Decoder(_) => self.window(window),
+            Family::Albert(albert) => self.masked_window(albert, masks, (index as u32, window)),
+        };
+        windows.iter().enumerate().map(loss).sum::<f64>() / windows.len() as f64
     }
 
     fn window(&self, tokens: &[u32]) -> f64 {
@@ -45,10 +52,7 @@ impl Reference<'_> {
         let normed = self.norm(&x, &self.tensor("model.norm.weight")[0]);
         let logits =
             linear(&normed, &if self.decoder().tied { embedding } else { self.tensor("lm_head.weight") });
-        let losses = logits.iter().zip(&tokens[1..]).map(|(row, target)| {
-            row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[*target as usize]
-        });
-        losses.sum::<f64>() / sequence as f64
+        cross_entropy(&logits, tokens[1..].iter().copied())
     }
 
     fn norm(&self, x: &Rows, gain: &[f64]) -> Rows {
@@ -100,6 +104,14 @@ impl Reference<'_> {
         }
         mixed
     }
+}
+
+/// Mean of `−ln p(target)`.
+fn cross_entropy(logits: &Rows, targets: impl Iterator<Item = u32>) -> f64 {
+    let losses = logits.iter().zip(targets).map(|(row, target)| {
+        row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[target as usize]
+    });
+    losses.sum::<f64>() / logits.len() as f64
 }
 
 fn dot(a: &[f64], b: &[f64]) -> f64 {

@@ -3,8 +3,8 @@
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
+    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rule, Schedule, Timers, Tokeniser, TokeniserFile, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -30,8 +30,17 @@ pub fn model(
     }
 }
 
+/// An ALBERT of `[vocabulary, width, layers, heads, hidden, sequence]`.
+pub fn albert([vocabulary, width, layers, heads, hidden, sequence]: [u32; 6], embedding: u32) -> Model {
+    Model {
+        family: Family::Albert(Albert { embedding, masked_ppm: 300_000, mask_token: 2 }),
+        ..model([vocabulary, width, layers, heads, heads, hidden, sequence], true)
+    }
+}
+
 pub fn manifest(model: Model) -> Manifest {
     let nobody = MemberId([0; 32]);
+    let tokens = model.vocabulary;
     let manifest = Manifest {
         version: 1,
         name: Text::new("test").unwrap(),
@@ -45,7 +54,7 @@ pub fn manifest(model: Model) -> Manifest {
             bytes: 1 << 20,
             held_out_root: Digest::default(),
             held_out_bytes: 0,
-            tokeniser: Tokeniser::Bytes,
+            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens }),
         },
         training: Training {
             rounds: 40,
@@ -53,7 +62,6 @@ pub fn manifest(model: Model) -> Manifest {
             leaf_windows: 2,
             grid_bits: 14,
             recompute: false,
-            start: Start::Drawn,
         },
         optimiser: Optimiser {
             method: Method::AdamW,
@@ -86,6 +94,9 @@ pub fn windows(model: &Model, count: u32, seed: u32) -> Vec<Vec<u32>> {
     (0..count).map(|window| (0..=model.sequence).map(|place| token(place + window * 31)).collect()).collect()
 }
 
+/// Seed of every round.
+pub const ROUND_SEED: Digest = Digest([9; 32]);
+
 /// One leaf from an empty sum.
 pub fn leaf(
     exact: &mut impl Arithmetic,
@@ -95,7 +106,7 @@ pub fn leaf(
     windows: &[Vec<u32>],
 ) -> (i64, Vec<i32>) {
     let mut sum = vec![0; state.parameters.len()];
-    let job = LeafJob { state, round_seed: Digest([9; 32]), leaf: Leaf(leaf), windows };
+    let job = LeafJob { state, round_seed: ROUND_SEED, leaf: Leaf(leaf), windows };
     let loss = exact.leaf(manifest, &job, &mut sum);
     (loss, sum)
 }

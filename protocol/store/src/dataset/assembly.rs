@@ -73,10 +73,15 @@ impl Assembly {
     /// Checks the whole and writes it.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Corrupt`] when the bytes are not those committed to, and nothing is written;
+    /// [`crate::error::Kind::Corrupt`] when the bytes are not those committed to, and
+    /// [`crate::error::Kind::Refused`] when they are no tokens of the tokeniser, and nothing is written;
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn finish(self) -> Result<Dataset> {
-        let dataset = Dataset { train: Committed::new(self.train), held_out: Committed::new(self.held_out) };
+        let dataset = Dataset {
+            train: Committed::new(self.train),
+            held_out: Committed::new(self.held_out),
+            tokeniser: self.data.tokeniser.clone(),
+        };
         let data = dataset.data();
         if data != self.data {
             let train = (data.bytes, data.root) != (self.data.bytes, self.data.root);
@@ -84,7 +89,8 @@ impl Assembly {
             let cause = "the bytes that were sent are not those of the run";
             return Err(StoreError::corrupt(&path, cause, "nothing was written, fetch it again"));
         }
-        directory::write(&self.out, &dataset, &(pack::head(&data) + "\nreceived from the run\n"))?;
+        dataset.check(&self.out)?;
+        directory::write(&self.out, &dataset, &(pack::head(&data) + "\nreceived from the run\n"), None)?;
         Ok(dataset)
     }
 }

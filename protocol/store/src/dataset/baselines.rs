@@ -1,72 +1,120 @@
 //! What simple models make of a text, to show beside a trained one. For display only: plain floats.
 
+use super::Dataset;
+
 /// Weight of the unigram model within the bigram model, in occurrences.
 const PRIOR: f64 = 8.0;
 
-/// Held-out cross-entropy, in nats per byte, of a unigram and a bigram model of bytes fitted on the training text.
+/// Held-out cross-entropy, in nats per token, of a unigram and a bigram model of tokens fitted on the training text.
 ///
-/// Unigram: add one, `p(b) = (n(b) + 1) / (n + 256)`. Bigram: the same smoothed by it with a Dirichlet prior (MacKay
-/// & Peto 1995), `p(b | a) = (n(ab) + 8·p(b)) / (n(a·) + 8)`. The byte before the first one counts as 0, the
-/// separator. An empty held-out text gives 0.
-pub fn unigram_bigram(train: &[u8], held_out: &[u8]) -> (f64, f64) {
-    let mut pairs = vec![0u64; 1 << 16];
-    for (before, byte) in with_before(train) {
-        pairs[pair(before, byte)] += 1;
-    }
-    let mut after = [0u64; 256];
-    let mut single = [0u64; 256];
-    for before in 0..=255 {
-        for byte in 0..=255 {
-            let count = pairs[pair(before, byte)];
-            after[usize::from(before)] += count;
-            single[usize::from(byte)] += count;
+/// Of `k` kinds of tokens, unigram: add one, `p(b) = (n(b) + 1) / (n + k)`. Bigram: the same smoothed by it with a
+/// Dirichlet prior (MacKay & Peto 1995), `p(b | a) = (n(ab) + 8·p(b)) / (n(a·) + 8)`. The token before the first one
+/// counts as 0. An empty held-out text gives 0.
+pub fn unigram_bigram(dataset: &Dataset) -> (f64, f64) {
+    let [train, held_out] = dataset.tokens();
+    fit(dataset.data().kinds(), train, held_out)
+}
+
+/// The same of tokens below `kinds`.
+fn fit(
+    kinds: u32,
+    train: impl Iterator<Item = u32> + Clone,
+    held_out: impl Iterator<Item = u32> + Clone,
+) -> (f64, f64) {
+    let mut after = vec![0u64; kinds as usize];
+    let mut single = after.clone();
+    let mut pairs = Pairs::of(kinds, held_out.clone());
+    let mut total = 0u64;
+    for (before, token) in with_before(train) {
+        after[before as usize] += 1;
+        single[token as usize] += 1;
+        total += 1;
+        if let Some(place) = pairs.place(before, token) {
+            pairs.counts[place] += 1;
         }
     }
-    let total = train.len() as f64 + 256.0;
-    let unigram = |byte: u8| (single[usize::from(byte)] as f64 + 1.0) / total;
-    let (mut one, mut two) = (0.0, 0.0);
-    for (before, byte) in with_before(held_out) {
-        let prior = unigram(byte);
+    let total = total as f64 + f64::from(kinds);
+    let (mut one, mut two, mut tokens) = (0.0, 0.0, 0u64);
+    for (before, token) in with_before(held_out) {
+        let prior = (single[token as usize] as f64 + 1.0) / total;
         one -= prior.ln();
-        let (seen, all) = (pairs[pair(before, byte)] as f64, after[usize::from(before)] as f64);
-        two -= ((seen + PRIOR * prior) / (all + PRIOR)).ln();
+        let seen = pairs.place(before, token).map_or(0, |place| pairs.counts[place]);
+        two -= ((f64::from(seen) + PRIOR * prior) / (after[before as usize] as f64 + PRIOR)).ln();
+        tokens += 1;
     }
-    let bytes = held_out.len().max(1) as f64;
-    (one / bytes, two / bytes)
+    let tokens = tokens.max(1) as f64;
+    (one / tokens, two / tokens)
 }
 
-fn with_before(text: &[u8]) -> impl Iterator<Item = (u8, u8)> {
-    core::iter::once(0).chain(text.iter().copied()).zip(text.iter().copied())
+/// Counts of the pairs of a text, and of no others: of many kinds of tokens, all pairs would not fit into memory.
+struct Pairs {
+    /// Where the pairs that begin with a token lie; one more than there are kinds.
+    starts: Vec<usize>,
+    /// Second tokens, ascending within a row of `starts`.
+    seconds: Vec<u32>,
+    counts: Vec<u32>,
 }
 
-fn pair(before: u8, byte: u8) -> usize {
-    usize::from(before) << 8 | usize::from(byte)
+impl Pairs {
+    fn of(kinds: u32, text: impl Iterator<Item = u32> + Clone) -> Self {
+        let key = |(before, token)| u64::from(before) << 32 | u64::from(token);
+        let mut pairs: Vec<u64> = with_before(text).map(key).collect();
+        pairs.sort_unstable();
+        pairs.dedup();
+        let start = |before| pairs.partition_point(|pair| *pair < u64::from(before) << 32);
+        let starts = (0..=kinds).map(start).collect();
+        let seconds: Vec<u32> = pairs.iter().map(|pair| *pair as u32).collect();
+        Self { starts, counts: vec![0; seconds.len()], seconds }
+    }
+
+    fn place(&self, before: u32, token: u32) -> Option<usize> {
+        let (start, end) = (self.starts[before as usize], self.starts[before as usize + 1]);
+        Some(start + self.seconds[start..end].binary_search(&token).ok()?)
+    }
+}
+
+fn with_before(text: impl Iterator<Item = u32> + Clone) -> impl Iterator<Item = (u32, u32)> {
+    core::iter::once(0).chain(text.clone()).zip(text)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn fit_bytes(train: &[u8], held_out: &[u8]) -> (f64, f64) {
+        let tokens = |text: &[u8]| text.iter().map(|byte| u32::from(*byte)).collect::<Vec<_>>();
+        fit(256, tokens(train).into_iter(), tokens(held_out).into_iter())
+    }
+
     #[test]
     fn known_texts() {
-        let (one, two) = unigram_bigram(b"", b"any");
+        let (one, two) = fit_bytes(b"", b"any");
         let uniform = 256f64.ln();
         assert!((one - uniform).abs() < 1e-12 && (two - uniform).abs() < 1e-12);
         let alternating = b"ab".repeat(100_000);
-        let (one, two) = unigram_bigram(&alternating, &alternating);
+        let (one, two) = fit_bytes(&alternating, &alternating);
         assert!((one - 2f64.ln()).abs() < 2e-3, "{one}");
         assert!(two > 0.0 && two < 2e-3, "{two}");
-        assert_eq!(unigram_bigram(b"text", b""), (0.0, 0.0));
+        assert_eq!(fit_bytes(b"text", b""), (0.0, 0.0));
     }
 
     #[test]
     fn probabilities_add_up() {
         let train = b"some text, in which some things follow others";
         // The probability of a byte after another is the ratio of that of two held-out texts.
-        let sum: f64 = (0..=255).map(|byte| (-2.0 * unigram_bigram(train, &[b's', byte]).1).exp()).sum();
-        let first = (-unigram_bigram(train, b"s").1).exp();
+        let sum: f64 = (0..=255).map(|byte| (-2.0 * fit_bytes(train, &[b's', byte]).1).exp()).sum();
+        let first = (-fit_bytes(train, b"s").1).exp();
         assert!((sum - first).abs() < 1e-12, "{sum} {first}");
-        let sum: f64 = (0..=255).map(|byte| (-unigram_bigram(train, &[byte]).0).exp()).sum();
+        let sum: f64 = (0..=255).map(|byte| (-fit_bytes(train, &[byte]).0).exp()).sum();
         assert!((sum - 1.0).abs() < 1e-12);
+    }
+
+    #[test]
+    fn many_kinds_of_tokens_are_counted_alike() {
+        let text: Vec<u32> = (0..10_000u32).map(|place| place * 7919 % 1013 * 1000).collect();
+        let small: Vec<u32> = text.iter().map(|token| token / 1000).collect();
+        let (_, two) = fit(1_013_000, text.iter().copied(), text.iter().copied());
+        let (one, small_two) = fit(1013, small.iter().copied(), small.iter().copied());
+        assert!(two > small_two && two < one, "{small_two} {two} {one}");
     }
 }

@@ -3,11 +3,12 @@
 use std::fmt::Write;
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::unhex;
-use muster_core::manifest::{Data, Tokeniser};
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::{Digest, unhex};
+use muster_core::manifest::{Data, Tokeniser, TokeniserFile};
 
-use super::{ABOUT, ADVICE, Committed, Dataset, bounded, directory};
-use crate::error::{Result, StoreError};
+use super::{ABOUT, ADVICE, Committed, Dataset, TOKENISER, bounded, directory, tokens};
+use crate::error::{Kind, Result, StoreError};
 use crate::files;
 
 /// A text to pack.
@@ -34,6 +35,26 @@ impl Text {
     }
 }
 
+/// A tokeniser whose numbers a corpus holds.
+#[derive(Clone, Copy, Debug)]
+pub struct Numbering<'a> {
+    /// Its `tokenizer.json`, which the corpus keeps.
+    pub file: &'a [u8],
+    /// Numbers that it knows, from 0 on.
+    pub tokens: u32,
+    /// What ends each text.
+    pub end: Option<u32>,
+}
+
+impl Numbering<'_> {
+    /// What a manifest says of it.
+    pub fn tokeniser(&self) -> Tokeniser {
+        // DATA-4: the digest is H("tokeniser", file).
+        let digest = Hasher::new(Domain::TOKENISER).part(self.file).finish();
+        Tokeniser::File(TokeniserFile { digest, tokens: self.tokens })
+    }
+}
+
 /// Packs texts in their order into a new directory, and returns what a manifest says of it. `progress` gets the
 /// bytes taken so far.
 ///
@@ -47,72 +68,168 @@ pub fn pack(
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Data> {
-    directory::vacant(out)?;
-    let mut about = String::from("\ntraining texts (bytes, name)\n");
-    let train = join(train, out, &mut about, progress)?;
-    about.push_str("\nheld-out texts (bytes, name)\n");
-    let before = train.len() as u64;
-    let held_out = join(held_out, out, &mut about, &mut |bytes| progress(before + bytes))?;
-    let dataset = Dataset { train: Committed::new(train), held_out: Committed::new(held_out) };
-    directory::write(out, &dataset, &(head(&dataset.data()) + &about))?;
-    Ok(dataset.data())
+    let bytes =
+        |text: Result<Text>| text.map(|Text { name, bytes }| Part { name, count: bytes.len(), bytes });
+    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: None };
+    packer.pack(train.into_iter().map(bytes), held_out.into_iter().map(bytes), progress)
+}
+
+/// Packs texts that are token numbers already, each with its name, in their order into a new directory, and returns
+/// what a manifest says of it.
+///
+/// # Errors
+/// As [`pack`]; [`crate::error::Kind::Refused`] for a number that the tokeniser does not know.
+pub fn pack_tokens<E: From<StoreError>>(
+    train: impl IntoIterator<Item = core::result::Result<(String, Vec<u32>), E>>,
+    held_out: impl IntoIterator<Item = core::result::Result<(String, Vec<u32>), E>>,
+    out: &Path,
+    numbering: &Numbering<'_>,
+) -> core::result::Result<Data, E> {
+    let tokeniser = numbering.tokeniser();
+    let size = tokens::size(&tokeniser);
+    let bytes = |numbers: &[u32]| {
+        let mut bytes = Vec::with_capacity(numbers.len() * size);
+        numbers.iter().for_each(|token| tokens::write(*token, size, &mut bytes));
+        bytes
+    };
+    let part = |text: core::result::Result<(String, Vec<u32>), E>| {
+        let (name, numbers) = text?;
+        if let Some(token) = numbers.iter().chain(&numbering.end).find(|token| **token >= numbering.tokens) {
+            let cause = format!("has token {token}, but the tokeniser knows {} numbers", numbering.tokens);
+            let advice = "use the tokeniser that made it";
+            return Err(StoreError::refused(Path::new(&name), cause, advice).into());
+        }
+        Ok(Part { name, count: numbers.len(), bytes: bytes(&numbers) })
+    };
+    let end = bytes(numbering.end.as_slice());
+    let packer = Packer { out, tokeniser, end, file: Some(numbering.file) };
+    packer.pack(train.into_iter().map(part), held_out.into_iter().map(part), &mut |_| ())
 }
 
 /// What `corpus.txt` says of a corpus, to be checked by [`Dataset::open`].
 ///
 /// # Errors
-/// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`].
+/// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`], also for a
+/// `tokenizer.json` that is another.
 pub fn described(directory: &Path) -> Result<Data> {
     let path: PathBuf = directory.join(ABOUT);
     let bytes =
         files::read(&path).map_err(|error| error.advise("name a directory made by `muster data pack`"))?;
     let text = String::from_utf8_lossy(&bytes);
     let data = || {
+        let digest = |key| Some(Digest(unhex(entry(&text, key)?)?));
+        let tokeniser = match entry(&text, "tokeniser") {
+            None => Tokeniser::Bytes,
+            Some(_) => Tokeniser::File(TokeniserFile {
+                digest: digest("tokeniser")?,
+                tokens: entry(&text, "token numbers")?.parse().ok()?,
+            }),
+        };
         Some(Data {
-            root: muster_core::ids::Digest(unhex(entry(&text, "training root")?)?),
+            root: digest("training root")?,
             bytes: entry(&text, "training bytes")?.parse().ok()?,
-            held_out_root: muster_core::ids::Digest(unhex(entry(&text, "held-out root")?)?),
+            held_out_root: digest("held-out root")?,
             held_out_bytes: entry(&text, "held-out bytes")?.parse().ok()?,
-            tokeniser: Tokeniser::Bytes,
+            tokeniser,
         })
     };
-    data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))
+    let data = data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))?;
+    check_file(directory, &data.tokeniser)?;
+    Ok(data)
+}
+
+/// Refuses another tokeniser than the one described. None at all is good: a text that was received has none.
+fn check_file(directory: &Path, tokeniser: &Tokeniser) -> Result<()> {
+    let Tokeniser::File(expected) = tokeniser else { return Ok(()) };
+    let path = directory.join(TOKENISER);
+    let bytes = match files::read(&path) {
+        Ok(bytes) => bytes,
+        Err(error) if error.kind() == Kind::Missing => return Ok(()),
+        Err(error) => return Err(error),
+    };
+    if Hasher::new(Domain::TOKENISER).part(&bytes).finish() == expected.digest {
+        return Ok(());
+    }
+    Err(StoreError::corrupt(&path, "it is not the tokeniser that made the corpus", ADVICE))
 }
 
 /// The first lines of `corpus.txt`, for people and for [`described`].
 pub(super) fn head(data: &Data) -> String {
-    format!(
+    let mut head = format!(
         "Muster corpus 1\ntraining bytes: {}\ntraining root: {:#}\nheld-out bytes: {}\nheld-out root: {:#}\n",
         data.bytes, data.root, data.held_out_bytes, data.held_out_root
-    )
+    );
+    if let Tokeniser::File(file) = &data.tokeniser {
+        let _ = write!(head, "tokeniser: {:#}\ntoken numbers: {}\n", file.digest, file.tokens);
+        let _ = writeln!(head, "tokeniser file: {TOKENISER}");
+    }
+    head
 }
 
 fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
     text.lines().find_map(|line| line.strip_prefix(key)?.strip_prefix(": "))
 }
 
-fn join(
-    texts: impl IntoIterator<Item = Result<Text>>,
-    out: &Path,
-    about: &mut String,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Vec<u8>> {
-    let mut joined = Vec::new();
-    for text in texts {
-        let text = text?;
-        bounded(out, (joined.len() + text.bytes.len() + 1) as u64)?;
-        joined.extend_from_slice(&text.bytes);
-        joined.push(0);
-        let name = text.name.replace(char::is_control, "\u{fffd}");
-        let _ = writeln!(about, "{:>10} {name}", text.bytes.len());
-        progress(joined.len() as u64);
+/// A text as a corpus holds it.
+struct Part {
+    name: String,
+    /// Its length for people: bytes, or token numbers.
+    count: usize,
+    bytes: Vec<u8>,
+}
+
+struct Packer<'a> {
+    out: &'a Path,
+    tokeniser: Tokeniser,
+    end: Vec<u8>,
+    file: Option<&'a [u8]>,
+}
+
+impl Packer<'_> {
+    fn pack<E: From<StoreError>>(
+        &self,
+        train: impl Iterator<Item = core::result::Result<Part, E>>,
+        held_out: impl Iterator<Item = core::result::Result<Part, E>>,
+        progress: &mut dyn FnMut(u64),
+    ) -> core::result::Result<Data, E> {
+        directory::vacant(self.out)?;
+        let unit = if self.file.is_some() { "tokens" } else { "bytes" };
+        let mut about = format!("\ntraining texts ({unit}, name)\n");
+        let train = self.join(train, &mut about, progress)?;
+        let _ = write!(about, "\nheld-out texts ({unit}, name)\n");
+        let before = train.len() as u64;
+        let held_out = self.join(held_out, &mut about, &mut |bytes| progress(before + bytes))?;
+        let [train, held_out] = [train, held_out].map(Committed::new);
+        let dataset = Dataset { train, held_out, tokeniser: self.tokeniser.clone() };
+        let data = dataset.data();
+        directory::write(self.out, &dataset, &(head(&data) + &about), self.file)?;
+        Ok(data)
     }
-    if joined.is_empty() {
-        return Err(StoreError::refused(
-            out,
-            "training and held-out text both need at least one text",
-            "name more text",
-        ));
+
+    fn join<E: From<StoreError>>(
+        &self,
+        parts: impl Iterator<Item = core::result::Result<Part, E>>,
+        about: &mut String,
+        progress: &mut dyn FnMut(u64),
+    ) -> core::result::Result<Vec<u8>, E> {
+        let mut joined = Vec::new();
+        for part in parts {
+            let part = part?;
+            bounded(self.out, (joined.len() + part.bytes.len() + self.end.len()) as u64)?;
+            joined.extend_from_slice(&part.bytes);
+            joined.extend_from_slice(&self.end);
+            let name = part.name.replace(char::is_control, "\u{fffd}");
+            let _ = writeln!(about, "{:>10} {name}", part.count);
+            progress(joined.len() as u64);
+        }
+        if joined.is_empty() {
+            return Err(StoreError::refused(
+                self.out,
+                "training and held-out text both need at least one text",
+                "name more text",
+            )
+            .into());
+        }
+        Ok(joined)
     }
-    Ok(joined)
 }

@@ -1,6 +1,8 @@
 use std::fs;
 use std::path::PathBuf;
 
+use muster_core::manifest::TokeniserFile;
+
 use super::*;
 use crate::error::Kind;
 use crate::files;
@@ -188,4 +190,124 @@ fn a_text_of_many_queries_is_asked_for_in_pieces() {
     }
     assert_eq!(queries, 4);
     assert_eq!(assembly.finish().unwrap().data(), data);
+}
+
+fn numbered(place: &std::path::Path, tokens: u32, end: Option<u32>) -> Result<Data> {
+    let numbering = Numbering { file: b"{\"a tokeniser\"}", tokens, end };
+    let texts = |name: &str, numbers: &[u32]| [Ok((name.to_owned(), numbers.to_vec()))];
+    let train = [texts("a.txt", &[1, 258, 3]), texts("b.txt", &[4])].into_iter().flatten();
+    pack_tokens(train, texts("c.txt", &[5, 299, 7, 8]), place, &numbering)
+}
+
+#[test]
+fn windows_of_token_numbers() {
+    let directory = tempfile::tempdir().unwrap();
+    for (tokens, size, name) in [(300, 2, "short"), (70_000, 4, "long")] {
+        let out = directory.path().join(name);
+        let data = numbered(&out, tokens, Some(0)).unwrap();
+        assert_eq!((data.bytes, data.held_out_bytes), (6 * size, 5 * size));
+        assert_eq!((data.tokens(), data.kinds()), (6, tokens));
+        let dataset = Dataset::open(&out, &data).unwrap();
+        assert_eq!(dataset.data(), data);
+        assert_eq!(described(&out).unwrap(), data);
+        assert_eq!(files::names(&out).unwrap(), [ABOUT, HELD_OUT, TOKENISER, TRAIN]);
+        assert_eq!(dataset.window(0, 2), [1, 258, 3]);
+        assert_eq!(dataset.window(1, 2), [3, 0, 4]);
+        assert_eq!(dataset.window(2, 2), [4, 0, 0]);
+        assert_eq!(dataset.window(u64::MAX / 2, 2), [0; 3]);
+        assert_eq!(dataset.held_out_windows(2, 9), [[5, 299, 7], [7, 8, 0]]);
+        assert_eq!(dataset.held_out_windows(5, 9), [[0; 6]; 0]);
+        let (unigram, bigram) = unigram_bigram(&dataset);
+        assert!(unigram > 0.0 && bigram > 0.0);
+    }
+    let unended = numbered(&directory.path().join("unended"), 300, None).unwrap();
+    assert_eq!((unended.bytes, unended.held_out_bytes), (8, 8));
+}
+
+#[test]
+fn a_corpus_knows_its_tokeniser() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("corpus");
+    let data = numbered(&out, 300, None).unwrap();
+    let Tokeniser::File(file) = &data.tokeniser else { panic!("token numbers") };
+    assert_eq!(file.tokens, 300);
+    fs::write(out.join(TOKENISER), b"another").unwrap();
+    let error = described(&out).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, out.join(TOKENISER).as_path()));
+    fs::remove_file(out.join(TOKENISER)).unwrap();
+    assert_eq!(described(&out).unwrap(), data, "a corpus that was received has no file");
+    let about = fs::read_to_string(out.join(ABOUT)).unwrap();
+    fs::write(out.join(ABOUT), about.replace("token numbers: 300", "token numbers: many")).unwrap();
+    assert_eq!(described(&out).unwrap_err().kind(), Kind::Corrupt);
+}
+
+#[test]
+fn unknown_token_numbers_are_refused() {
+    let directory = tempfile::tempdir().unwrap();
+    let out = directory.path().join("corpus");
+    let error = numbered(&out, 299, None).unwrap_err();
+    assert!(error.to_string().contains("c.txt: has token 299"), "{error}");
+    assert!(numbered(&out, 300, Some(300)).unwrap_err().to_string().contains("token 300"));
+    assert!(!out.exists());
+    let data = numbered(&out, 300, None).unwrap();
+    // DATA-5: the roots are right, the numbers are not.
+    let fewer = |tokens| {
+        let Tokeniser::File(file) = data.tokeniser.clone() else { panic!("token numbers") };
+        Data { tokeniser: Tokeniser::File(TokeniserFile { tokens, ..file }), ..data.clone() }
+    };
+    let error = Dataset::open(&out, &fewer(299)).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Refused, out.join(HELD_OUT).as_path()));
+    assert!(error.to_string().contains("token 1 is number 299"), "{error}");
+    let error = Dataset::open(&out, &fewer(258)).unwrap_err();
+    assert_eq!(error.path(), out.join(TRAIN));
+
+    let copy = directory.path().join("copy");
+    let source = Dataset::open(&out, &data).unwrap();
+    let assemble = |data: Data| {
+        let mut assembly = Assembly::new(&copy, data).unwrap();
+        while let Some(query) = assembly.wanted() {
+            assembly.put(source.chunks(query.held_out, query.first, query.count)).unwrap();
+        }
+        assembly.finish()
+    };
+    assert_eq!(assemble(fewer(299)).unwrap_err().kind(), Kind::Refused);
+    assert!(!copy.exists());
+    assert_eq!(assemble(data.clone()).unwrap().window(0, 1), [1, 258]);
+    assert_eq!(described(&copy).unwrap(), data);
+}
+
+#[test]
+fn half_a_token_number_is_refused() {
+    let (_directory, out, data) = packed();
+    let tokeniser = Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens: 1 << 16 });
+    let odd = Data { tokeniser, ..data.clone() };
+    assert_eq!((data.bytes % 2, data.held_out_bytes % 2), (0, 0));
+    Dataset::open(&out, &odd).unwrap();
+    let tokeniser = Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens: u32::MAX });
+    let error = Dataset::open(&out, &Data { tokeniser, ..data }).unwrap_err();
+    assert!(error.to_string().contains("held-out.bin: 14 bytes are no whole number of tokens"), "{error}");
+}
+
+/// The windows of the vectors, read by what trains and checks.
+#[test]
+fn windows_of_the_vectors() {
+    let family: serde_json::Value =
+        serde_json::from_str(include_str!("../../../../spec/vectors/dataset.json")).unwrap();
+    let mut read = 0;
+    for case in family["cases"].as_array().unwrap() {
+        let (inputs, expected) = (&case["inputs"], &case["expect"]);
+        let Some(tokens) = inputs["numbers"].as_u64() else { continue };
+        let bytes = (0..inputs["bytes_mod_251"].as_u64().unwrap()).map(|place| (place % 251) as u8);
+        let file = TokeniserFile { digest: Digest::default(), tokens: tokens as u32 };
+        let dataset = Dataset {
+            train: Committed::new(bytes.collect()),
+            held_out: Committed::new(Vec::new()),
+            tokeniser: Tokeniser::File(file),
+        };
+        let window = expected["windows"].as_u64().unwrap() - 1;
+        let sequence = inputs["sequence"].as_u64().unwrap() as u32;
+        assert_eq!(serde_json::json!(dataset.window(window, sequence)), expected["last_tokens"]);
+        read += 1;
+    }
+    assert!(read > 1);
 }

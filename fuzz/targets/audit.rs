@@ -1,0 +1,445 @@
+//! Verifiers that lie, in every step of an audit: whatever evidence they put together, an honest member is never found
+//! guilty, and the steward's docket takes no step out of its turn.
+#![no_main]
+
+use std::sync::LazyLock;
+
+use arbitrary::Arbitrary;
+use libfuzzer_sys::fuzz_target;
+use muster_compute::Exact;
+use muster_core::audit::docket::Docket;
+use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
+use muster_core::codec::{List, decode, encode};
+use muster_core::coins::CoinKind;
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
+use muster_core::messages::audit::{
+    AuditRequest, Equivocation, Evidence, Finding, LeafResult, ResultsSeal, Row, Rows, TableOpening,
+    TableSeal, Total, Transcript, Verdict, results_seal, table_seal,
+};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
+use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
+use muster_core::messages::wire::Notice;
+use muster_core::sign::{Identity, Message, Signed};
+use muster_core::sketch::{fingerprint, points};
+use muster_core::state::State;
+use muster_fuzz::{PEOPLE, coins, commit, enrol, manifest, named, person, reduced, roots, steward};
+
+const HONEST: usize = 0;
+/// Signs what the fuzzer wants.
+const OTHER: usize = 1;
+const VERIFIER: usize = PEOPLE - 1;
+
+/// A round that is over, with everything that a judge may ask for.
+struct Scene {
+    ledger: Ledger,
+    freeze: Signed<Record>,
+    commits: Vec<Signed<Commit>>,
+    state: State,
+    contributions: Vec<Vec<i32>>,
+    /// Of the honest member.
+    rows: Rows,
+}
+
+static SCENE: LazyLock<Scene> = LazyLock::new(scene);
+
+struct Everything<'a>(&'a Scene);
+
+impl Witness for Everything<'_> {
+    fn state(&mut self, root: &Digest) -> Option<State> {
+        (*root == self.0.state.root()).then(|| self.0.state.clone())
+    }
+
+    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
+        Some(indices.iter().map(|index| window(*index)).collect())
+    }
+
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+        let slot = self.0.ledger.round(round)?.slot_of(member)?;
+        self.0.contributions.get(slot.index()).cloned()
+    }
+}
+
+fn window(index: u64) -> Vec<u32> {
+    (0..5).map(|place| ((index * 4 + place) * 37 % 251) as u32).collect()
+}
+
+fn bounded<T, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
+    List::new(items).expect("few")
+}
+
+fn seal(ledger: &mut Ledger, body: Body) -> Signed<Record> {
+    let signed = steward().sign(ledger.run(), &ledger.record(body));
+    ledger.apply(&signed).expect("an honest record");
+    signed
+}
+
+fn scene() -> Scene {
+    let manifest = manifest(1, 2);
+    let run = manifest.run();
+    let mut exact = Exact::new(1, None).expect("a processor");
+    let layout = Layout::of(&manifest.model);
+    let d = layout.parameters();
+    let state = State {
+        step: 0,
+        beta_powers: [1.0; 2],
+        exponents: vec![-12; layout.tensors().len()],
+        parameters: (0..d).map(|place| ((place * 7919 % 1000) as f32 - 500.0) / 3000.0).collect(),
+        first: vec![0.0; d],
+        second: vec![0.0; d],
+    };
+    let mut ledger = Ledger::new(manifest.clone());
+    seal(&mut ledger, Body::Open(state.roots()));
+    for (number, role) in [(HONEST, Role::Node), (OTHER, Role::Node), (VERIFIER, Role::Verifier)] {
+        seal(&mut ledger, Body::Admit(enrol(run, number, role, true)));
+    }
+    let seats = bounded(ledger.derived_seats());
+    seal(&mut ledger, Body::Begin(seats));
+    let view = ledger.current().expect("a round").clone();
+    let mut scene = Scene {
+        ledger,
+        freeze: steward_blank(run),
+        commits: vec![],
+        state,
+        contributions: vec![],
+        rows: bounded(vec![]),
+    };
+    let mut leaves = Vec::new();
+    for (slot, seat) in view.seats().iter().enumerate() {
+        let mut said = commit(&view, Slot(slot as u16), seat.quota).expect("a seat");
+        let sums: Vec<(Vec<i32>, i64)> = (0..seat.quota)
+            .map(|position| {
+                let state = scene.state.clone();
+                recompute(&manifest, &said, position, &state, &mut Everything(&scene), &mut exact)
+                    .expect("windows")
+            })
+            .collect();
+        let mut q = vec![0; scene.state.parameters.len()];
+        sums.iter().for_each(|(leaf, _)| q.iter_mut().zip(leaf).for_each(|(sum, value)| *sum += value));
+        said.root = Commitment::new(&layout, &q).root();
+        said.loss = sums.iter().map(|(_, loss)| loss).sum();
+        scene.commits.push(named(&seat.member).expect("a person").sign(run, &said));
+        scene.contributions.push(q);
+        leaves.push(sums);
+    }
+    finish(&mut scene);
+    let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
+    let rows =
+        leaves[HONEST].iter().map(|(q, loss)| Row { sketch: fingerprint(points(&freeze), q), loss: *loss });
+    scene.rows = bounded(rows.collect());
+    scene
+}
+
+/// Something to stand where the freeze will be.
+fn steward_blank(run: muster_core::ids::RunId) -> Signed<Record> {
+    let record = Record {
+        height: Default::default(),
+        previous: Digest::default(),
+        body: Body::Close(Digest::default()),
+    };
+    steward().sign(run, &record)
+}
+
+/// Freezes the round and ends it, everything counted and every freeze echoed.
+fn finish(scene: &mut Scene) {
+    let run = scene.ledger.run();
+    let ledger = &mut scene.ledger;
+    let round = Round(0);
+    let state = ledger.current().expect("a round").state().root();
+    scene.freeze =
+        seal(ledger, Body::Freeze(Freeze { round, state, commits: bounded(scene.commits.clone()) }));
+    let view = ledger.current().expect("a round").clone();
+    let mut all = Bitmap::default();
+    (0..view.seats().len() as u16).for_each(|slot| all.insert(Slot(slot)));
+    let parts = bounded(vec![all; view.parts().len()]);
+    seal(ledger, Body::Inputs(Inputs { round, attempt: 0, parts }));
+    let result = |part: u16| {
+        let part = Part(part);
+        let (slot, attempt) = view.aggregator(part)?;
+        let result = PartResult { round, part, attempt, inputs: all, digest: reduced(round, part, &all) };
+        Some(named(&view.member_at(slot)?)?.sign(run, &result))
+    };
+    let results = bounded((0..view.parts().len() as u16).map(result).collect());
+    let freeze = ledger.current().and_then(|view| view.freeze_digest()).expect("a frozen round");
+    let echo = |seat: &muster_core::messages::record::Seat| {
+        named(&seat.member).expect("a person").sign(run, &Echo { round, freeze })
+    };
+    let echoes = bounded(view.seats().iter().map(echo).collect());
+    let outcome = Outcome { round, results, echoes, state: roots(1), seats: bounded(vec![]) };
+    seal(ledger, Body::Outcome(outcome));
+}
+
+#[derive(Arbitrary, Debug)]
+struct Step {
+    act: Act,
+    /// Changes bytes of the message before it is signed.
+    edits: Vec<(u16, u8)>,
+    by: Signer,
+}
+
+#[derive(Arbitrary, Clone, Copy, Debug)]
+enum Signer {
+    Verifier,
+    Accomplice,
+}
+
+#[derive(Arbitrary, Debug)]
+enum Act {
+    /// Ask about the honest member, or about the accomplice.
+    Request {
+        honest: bool,
+        coin: bool,
+    },
+    /// Seal a table for a request, with some rows.
+    Table {
+        request: u8,
+        rows: Vec<(u64, i64)>,
+    },
+    /// Seal results for a table.
+    Results {
+        request: u8,
+        table: u8,
+        said: Vec<(u8, u64, i64)>,
+    },
+    Opening {
+        request: u8,
+        results: u8,
+        rows: Vec<(u64, i64)>,
+    },
+    /// Judge an opened table, by results that were sealed or by others.
+    Verdict {
+        request: u8,
+        opening: u8,
+        said: Vec<(u8, u64, i64)>,
+        guilty: bool,
+    },
+    Wait(u16),
+    /// Put a transcript together from what was said.
+    Accuse([u8; 6]),
+    AccuseTotal(bool),
+    AccuseTwice(u8, u8),
+}
+
+/// Everything that was ever said.
+#[derive(Default)]
+struct Said {
+    requests: Vec<Signed<AuditRequest>>,
+    tables: Vec<Signed<TableSeal>>,
+    results: Vec<Signed<ResultsSeal>>,
+    openings: Vec<Signed<TableOpening>>,
+    verdicts: Vec<Signed<Verdict>>,
+}
+
+struct Trial {
+    scene: &'static Scene,
+    exact: Exact,
+    docket: Docket,
+    said: Said,
+    now: u64,
+}
+
+fn pick<T: Clone>(items: &[T], place: u8) -> Option<T> {
+    (!items.is_empty()).then(|| items[usize::from(place) % items.len()].clone())
+}
+
+fn rows(said: &[(u64, i64)]) -> Rows {
+    let row = |(sketch, loss): &(u64, i64)| Row { sketch: [*sketch, *sketch], loss: *loss };
+    bounded(said.iter().take(8).map(row).collect())
+}
+
+fn results(said: &[(u8, u64, i64)]) -> List<LeafResult, { muster_core::limits::AUDIT_LEAVES }> {
+    let result = |(position, sketch, loss): &(u8, u64, i64)| LeafResult {
+        position: u32::from(*position),
+        row: Row { sketch: [*sketch, *sketch], loss: *loss },
+    };
+    bounded(said.iter().take(8).map(result).collect())
+}
+
+impl Trial {
+    fn sign<M: Message + borsh::BorshSerialize + borsh::BorshDeserialize>(
+        &self,
+        step: &Step,
+        message: &M,
+    ) -> Option<Signed<M>> {
+        let mut bytes = encode(message);
+        for (at, bits) in step.edits.iter().take(3) {
+            let at = usize::from(*at) % bytes.len();
+            bytes[at] ^= bits;
+        }
+        let by = match step.by {
+            Signer::Verifier => person(VERIFIER),
+            Signer::Accomplice => person(OTHER),
+        };
+        Some(by.sign(self.scene.ledger.run(), &decode::<M>(&bytes).ok()?))
+    }
+
+    /// Shows a step to the steward; whether it takes it.
+    fn post(&mut self, notice: Notice) -> bool {
+        self.docket.post(self.now, &self.scene.ledger, &notice).is_ok()
+    }
+
+    fn step(&mut self, step: &Step) -> Option<()> {
+        let scene = self.scene;
+        let freeze = scene.ledger.round(Round(0))?.freeze_digest()?;
+        match &step.act {
+            Act::Request { honest, coin } => {
+                let target = person(if *honest { HONEST } else { OTHER }).id();
+                let coin = coin.then(|| coins().open(CoinKind::Node, Round(0), 0)).flatten();
+                let request = AuditRequest { round: Round(0), freeze, target, coin };
+                let signed = self.sign(step, &request)?;
+                self.said.requests.push(signed.clone());
+                self.post(Notice::Request(signed.clone()));
+                self.answer(&signed);
+            }
+            Act::Table { request, rows: said } => {
+                let request = pick(&self.said.requests, *request)?.digest();
+                let root = scene.commits[OTHER].verify(scene.ledger.run()).ok()?.root;
+                let seal = table_seal(&[1; 32], &rows(said));
+                let table = TableSeal { request, round: Round(0), freeze, root, seal };
+                let signed = self.sign(step, &table)?;
+                self.said.tables.push(signed.clone());
+                self.post(Notice::Table(signed));
+            }
+            Act::Results { request, table, said } => {
+                let (request, table) =
+                    (pick(&self.said.requests, *request)?, pick(&self.said.tables, *table)?);
+                let seal = results_seal(&[2; 32], &results(said));
+                let sealed = ResultsSeal { request: request.digest(), table: table.digest(), seal };
+                let signed = self.sign(step, &sealed)?;
+                self.said.results.push(signed.clone());
+                self.post(Notice::Results(signed.clone()));
+                self.open(&signed);
+            }
+            Act::Opening { request, results, rows: said } => {
+                let (request, results) =
+                    (pick(&self.said.requests, *request)?, pick(&self.said.results, *results)?);
+                let (request, results) = (request.digest(), results.digest());
+                let opening = TableOpening { request, results, salt: [1; 32], rows: rows(said) };
+                let signed = self.sign(step, &opening)?;
+                self.said.openings.push(signed.clone());
+                self.post(Notice::Opening(signed));
+            }
+            Act::Verdict { request, opening, said, guilty } => {
+                let (request, opening) =
+                    (pick(&self.said.requests, *request)?, pick(&self.said.openings, *opening)?);
+                let slot = Slot(u16::from(*guilty));
+                let finding = if *guilty {
+                    Finding::Guilty(muster_core::messages::audit::FindingKind::LeafMismatch)
+                } else {
+                    Finding::Pass
+                };
+                let verdict = Verdict {
+                    request: request.digest(),
+                    opening: opening.digest(),
+                    coin: coins().open(CoinKind::Leaf, Round(0), leaf_coin(slot))?,
+                    salt: [2; 32],
+                    results: results(said),
+                    total: [0; 2],
+                    finding,
+                };
+                let signed = self.sign(step, &verdict)?;
+                self.said.verdicts.push(signed.clone());
+                self.post(Notice::Verdict(signed));
+            }
+            Act::Wait(milliseconds) => {
+                self.now += u64::from(*milliseconds);
+                for body in self.docket.silences(self.now, &scene.ledger) {
+                    let Body::Silence(request) = body else { panic!("a silence is proposed") };
+                    let target = request.verify(scene.ledger.run()).expect("a checked request").target;
+                    assert!(target != person(HONEST).id(), "the honest member answers at once");
+                }
+            }
+            Act::Accuse(places) => self.accuse(places)?,
+            Act::AccuseTotal(honest) => {
+                let culprit = person(if *honest { HONEST } else { OTHER }).id();
+                self.judge(Evidence::Total(Total { freeze: scene.freeze.clone(), culprit }));
+            }
+            Act::AccuseTwice(first, second) => {
+                let (first, second) = (pick(&scene.commits, *first)?, pick(&scene.commits, *second)?);
+                self.judge(Evidence::Equivocation(Equivocation { first, second }));
+            }
+        }
+        Some(())
+    }
+
+    /// The honest member answers whatever request is due and about itself.
+    fn answer(&mut self, signed: &Signed<AuditRequest>) {
+        let (scene, me) = (self.scene, person(HONEST));
+        let Ok(request) = scene.ledger.check_request(signed) else { return };
+        if request.target != me.id() {
+            return;
+        }
+        let root = scene.commits[HONEST].verify(scene.ledger.run()).expect("its own").root;
+        let seal = table_seal(&salt(signed), &scene.rows);
+        let table =
+            TableSeal { request: signed.digest(), round: request.round, freeze: request.freeze, root, seal };
+        let table = me.sign(scene.ledger.run(), &table);
+        self.said.tables.push(table.clone());
+        self.post(Notice::Table(table));
+    }
+
+    /// The honest member opens its table once, to results that its verifier has sealed for it.
+    fn open(&mut self, signed: &Signed<ResultsSeal>) {
+        let (run, me): (_, &Identity) = (self.scene.ledger.run(), person(HONEST));
+        let Ok(results) = signed.verify(run) else { return };
+        let Some(asked) = self.said.requests.iter().find(|asked| asked.digest() == results.request) else {
+            return;
+        };
+        let own =
+            |table: &&Signed<TableSeal>| table.digest() == results.table && table.claimed_signer() == me.id();
+        let Some(table) = self.said.tables.iter().find(own) else { return };
+        let Ok(table) = table.verify(run) else { return };
+        let opened = self.said.openings.iter().any(|opening| {
+            opening.verify(run).is_ok_and(|o| o.author() == me.id() && o.request == results.request)
+        });
+        if table.request != results.request || asked.claimed_signer() != results.author() || opened {
+            return;
+        }
+        let opening = TableOpening {
+            request: results.request,
+            results: signed.digest(),
+            salt: salt(asked),
+            rows: self.scene.rows.clone(),
+        };
+        let opening = me.sign(run, &opening);
+        self.said.openings.push(opening.clone());
+        self.post(Notice::Opening(opening));
+    }
+
+    fn accuse(&mut self, places: &[u8; 6]) -> Option<()> {
+        let said = &self.said;
+        let transcript = Transcript {
+            freeze: self.scene.freeze.clone(),
+            request: pick(&said.requests, places[1])?,
+            table: pick(&said.tables, places[2])?,
+            results: pick(&said.results, places[3])?,
+            opening: pick(&said.openings, places[4])?,
+            verdict: pick(&said.verdicts, places[5])?,
+        };
+        self.judge(Evidence::Audit(transcript));
+        Some(())
+    }
+
+    fn judge(&mut self, evidence: Evidence) {
+        let manifest = self.scene.ledger.manifest();
+        let judgement = judge(manifest, &evidence, &mut Everything(self.scene), &mut self.exact);
+        if let Judgement::Guilty { culprit, detail, .. } = judgement {
+            assert!(culprit != person(HONEST).id(), "an honest member is convicted: {detail}");
+        }
+    }
+}
+
+fn salt(request: &Signed<AuditRequest>) -> [u8; 32] {
+    request.digest().0
+}
+
+fuzz_target!(|steps: Vec<Step>| {
+    let exact = Exact::new(1, None).expect("a processor");
+    let mut trial = Trial { scene: &SCENE, exact, docket: Docket::default(), said: Said::default(), now: 0 };
+    for step in steps.iter().take(24) {
+        trial.step(step);
+    }
+});

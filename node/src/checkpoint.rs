@@ -1,0 +1,81 @@
+//! A model as it was before some round, read from a folder that another process may be using.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_compute::Exact;
+use muster_core::codec::decode;
+use muster_core::ids::Round;
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, State};
+use muster_replica::Replica;
+use muster_store::dataset::Dataset;
+use muster_store::reading;
+
+use crate::exit::{Failure, Outcome};
+use crate::organise::{DATA, MANIFEST};
+
+/// A manifest and parameters.
+pub struct Checkpoint {
+    /// The agreement of the run.
+    pub manifest: Manifest,
+    /// The round that the parameters are before.
+    pub round: Round,
+    /// Parameters in the canonical layout.
+    pub parameters: Vec<f32>,
+    /// Where they come from.
+    pub folder: PathBuf,
+}
+
+impl Checkpoint {
+    /// The state before `round`, or the newest, of a run's folder or a member's data directory: the last one written
+    /// down before it, with the aggregates of the rounds since.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the folder and the rounds that it has.
+    pub fn open(folder: &Path, round: Option<u32>, exact: &mut Exact) -> Outcome<Self> {
+        let path = folder.join(MANIFEST);
+        let bytes = reading::file(&path).map_err(|error| {
+            let advice = "name a run's folder, or the data directory of a member that has finished";
+            Failure::environment(format!("{error} ({advice})"))
+        })?;
+        let manifest: Manifest =
+            decode(&bytes).map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
+        manifest.check().map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))?;
+        let kept = reading::states(folder)?;
+        let wanted = round.map_or(Round(u32::MAX), Round);
+        let start = kept.iter().rev().find(|start| **start <= wanted);
+        let (mut reached, mut state) = match start {
+            Some(start) => (*start, reading::state(folder, *start)?),
+            None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
+            None => return Err(none(folder, round, &kept)),
+        };
+        while reached < wanted {
+            let Some(update) = reading::aggregate(folder, reached)? else { break };
+            exact.apply(&manifest, &mut state, &update);
+            reached = reached.next();
+        }
+        if round.is_some_and(|round| reached != Round(round)) {
+            return Err(none(folder, round, &kept));
+        }
+        Ok(Self { manifest, round: reached, parameters: state.parameters, folder: folder.to_owned() })
+    }
+}
+
+/// The state before the first round, which follows from manifest and text.
+fn beginning(folder: &Path, manifest: &Manifest) -> Outcome<State> {
+    let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
+    let replica = Replica::genesis(Arc::new(manifest.clone()), dataset, 1, None)?;
+    Ok(replica.state().clone())
+}
+
+fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
+    let which = round.map_or_else(String::new, |round| format!(" before round {round}"));
+    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let has = if kept.is_empty() {
+        "none is kept yet".into()
+    } else {
+        format!("kept are those before rounds {}", kept.join(", "))
+    };
+    Failure::environment(format!("{}: has no state{which}; {has}", folder.display()))
+}

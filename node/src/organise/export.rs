@@ -1,0 +1,199 @@
+//! `muster run export`: a checkpoint as safetensors with Hugging Face names.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_core::layout::Layout;
+use muster_core::manifest::{Albert, Decoder, Family, Model, Tokeniser};
+use muster_core::state::real_bytes;
+use safetensors::tensor::{Dtype, TensorView};
+use serde_json::{Value, json};
+
+use super::DATA;
+use crate::checkpoint::Checkpoint;
+use crate::exit::{Failure, Outcome};
+
+/// Weights of a checkpoint.
+pub const WEIGHTS: &str = "model.safetensors";
+/// What the weights are.
+pub const CONFIG: &str = "config.json";
+/// How text becomes tokens.
+pub const TOKENISER: &str = "tokenizer.json";
+
+/// Writes a checkpoint into a new folder.
+///
+/// # Errors
+/// [`Failure`] naming the file, or the folder that holds something already.
+pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
+    super::create::vacant(out)?;
+    let failed = |path: &Path| {
+        let path = path.to_owned();
+        move |error: std::io::Error| {
+            Failure::environment(format!("{}: cannot be written ({error})", path.display()))
+        }
+    };
+    fs::create_dir_all(out).map_err(failed(out))?;
+    let model = &checkpoint.manifest.model;
+    let tensors = tensors(model, &checkpoint.parameters);
+    let views: Result<Vec<_>, _> = tensors
+        .iter()
+        .map(|(name, (shape, bytes))| Ok((name, TensorView::new(Dtype::F32, shape.clone(), bytes)?)))
+        .collect();
+    let about = BTreeMap::from([("format".to_owned(), "pt".to_owned())]).into_iter().collect();
+    let weights: Result<Vec<u8>, safetensors::SafeTensorError> =
+        views.and_then(|views| safetensors::serialize(views, Some(about)));
+    let weights = weights.map_err(|error| Failure::environment(format!("{}: {error}", out.display())))?;
+    let config = serde_json::to_string_pretty(&config(model)).unwrap_or_default();
+    let write = |name: &str, bytes: &[u8]| {
+        let path = out.join(name);
+        fs::write(&path, bytes).map_err(failed(&path))
+    };
+    if let Tokeniser::File(_) = checkpoint.manifest.data.tokeniser {
+        let from: PathBuf = checkpoint.folder.join(DATA).join(TOKENISER);
+        let path = out.join(TOKENISER);
+        fs::copy(&from, &path).map_err(failed(&path))?;
+    }
+    write(CONFIG, config.as_bytes())?;
+    write(WEIGHTS, &weights)
+}
+
+/// Shapes and bytes by Hugging Face name: the canonical layout, with vectors as vectors; for ALBERT also what the
+/// canonical layout leaves out, as zeros.
+fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, Vec<u8>)> {
+    let layout = Layout::of(model);
+    let mut tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = layout
+        .tensors()
+        .iter()
+        .map(|tensor| {
+            let [rows, columns] = tensor.shape;
+            let vector = is_vector(&tensor.name);
+            let shape = if vector { vec![columns] } else { vec![rows, columns] };
+            (tensor.name.clone(), (shape, real_bytes(&parameters[tensor.range()])))
+        })
+        .collect();
+    if let Family::Albert(albert) = &model.family {
+        let (width, narrow) = (model.width as usize, albert.embedding as usize);
+        let types = "albert.embeddings.token_type_embeddings.weight";
+        let key = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key.bias";
+        tensors.insert(types.into(), (vec![TOKEN_TYPES, narrow], vec![0; 4 * TOKEN_TYPES * narrow]));
+        tensors.insert(key.into(), (vec![width], vec![0; 4 * width]));
+    }
+    tensors
+}
+
+/// Token types that an ALBERT of `transformers` has: their embeddings are zero.
+const TOKEN_TYPES: usize = 2;
+
+fn is_vector(name: &str) -> bool {
+    name.ends_with(".bias")
+        || ["norm.weight", "layernorm.weight", "LayerNorm.weight"].iter().any(|end| name.ends_with(end))
+}
+
+/// What `transformers` reads of a model.
+fn config(model: &Model) -> Value {
+    let mut config = match &model.family {
+        Family::Decoder(decoder) => of_decoder(model, decoder),
+        Family::Albert(albert) => of_albert(model, albert),
+    };
+    let common = json!({
+        "hidden_size": model.width,
+        "intermediate_size": model.hidden,
+        "num_hidden_layers": model.layers,
+        "num_attention_heads": model.heads,
+        "vocab_size": model.vocabulary,
+        "max_position_embeddings": model.sequence,
+        "initializer_range": shown(model.initial_scale.value()),
+        "torch_dtype": "float32",
+    });
+    if let (Value::Object(config), Value::Object(common)) = (&mut config, common) {
+        config.extend(common);
+    }
+    config
+}
+
+fn of_decoder(model: &Model, decoder: &Decoder) -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "num_key_value_heads": decoder.key_value_heads,
+        "head_dim": model.width / model.heads,
+        "hidden_act": "silu",
+        "rms_norm_eps": shown(model.norm_epsilon.value()),
+        "rope_theta": shown(decoder.rope_base.value()),
+        "rope_scaling": null,
+        "attention_bias": false,
+        "mlp_bias": false,
+        "attention_dropout": 0.0,
+        "tie_word_embeddings": decoder.tied,
+        "bos_token_id": null,
+        "eos_token_id": null,
+    })
+}
+
+fn of_albert(model: &Model, albert: &Albert) -> Value {
+    json!({
+        "architectures": ["AlbertForMaskedLM"],
+        "model_type": "albert",
+        "embedding_size": albert.embedding,
+        "num_hidden_groups": 1,
+        "inner_group_num": 1,
+        "hidden_act": "gelu_new",
+        "layer_norm_eps": shown(model.norm_epsilon.value()),
+        "hidden_dropout_prob": 0.0,
+        "attention_probs_dropout_prob": 0.0,
+        "classifier_dropout_prob": 0.0,
+        "type_vocab_size": TOKEN_TYPES,
+        "position_embedding_type": "absolute",
+        "tie_word_embeddings": true,
+        "pad_token_id": null,
+        "bos_token_id": null,
+        "eos_token_id": null,
+    })
+}
+
+/// An f32 as the shortest decimal that means it.
+fn shown(value: f32) -> Value {
+    value.to_string().parse::<f64>().map_or(Value::Null, Value::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::Real;
+
+    use super::*;
+
+    #[test]
+    fn every_tensor_has_its_name_and_shape() {
+        let real = |value| Real::new(value).unwrap();
+        let model = |family| Model {
+            vocabulary: 300,
+            width: 8,
+            layers: 2,
+            heads: 4,
+            hidden: 12,
+            sequence: 16,
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.02),
+            family,
+        };
+        let decoder =
+            model(Family::Decoder(Decoder { key_value_heads: 2, tied: false, rope_base: real(10_000.0) }));
+        let parameters: Vec<f32> = (0..decoder.parameters()).map(|c| c as f32).collect();
+        let found = tensors(&decoder, &parameters);
+        assert_eq!(found["model.layers.1.self_attn.k_proj.weight"].0, [4, 8]);
+        assert_eq!(found["model.layers.0.post_attention_layernorm.weight"].0, [8]);
+        assert_eq!(found["model.norm.weight"].0, [8]);
+        assert_eq!(found["lm_head.weight"].1[..4], (decoder.parameters() as f32 - 2400.0).to_le_bytes());
+        let config = config(&decoder);
+        assert_eq!(config["rms_norm_eps"], json!(1e-5));
+        assert_eq!(config["vocab_size"], json!(300));
+        let albert = model(Family::Albert(Albert { embedding: 4, masked_ppm: 150_000, mask_token: 299 }));
+        let found = tensors(&albert, &vec![1.0; albert.parameters() as usize]);
+        assert_eq!(found["albert.embeddings.token_type_embeddings.weight"].1, [0; 32]);
+        assert_eq!(found["albert.embeddings.LayerNorm.weight"].0, [4]);
+        assert_eq!(found["predictions.bias"].0, [300]);
+        let biases = found.keys().filter(|name| name.ends_with(".bias"));
+        assert!(biases.clone().all(|name| found[name].0.len() == 1) && biases.count() == 13);
+    }
+}

@@ -1,0 +1,245 @@
+//! Text as numbers of a tokeniser that others made, in Hugging Face's `tokenizer.json`.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::Digest;
+use muster_core::manifest;
+use muster_store::dataset::Numbering;
+use tokenizers::models::ModelWrapper;
+
+use crate::exit::{Failure, Outcome};
+
+/// Tokens that end a document, the first that is there.
+const ENDS: [&str; 5] = ["<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>", "[SEP]"];
+/// Numbers that a run allows.
+const MOST_TOKENS: u32 = 1 << 20;
+/// Most bytes of a text that are given to the tokeniser at once, which takes about hundred times as much memory.
+const PIECE: usize = 1 << 18;
+/// Pieces that are in work at a time.
+const BATCH: usize = 16;
+
+/// A tokeniser. What it makes of a text depends on nothing but file and text.
+pub struct Tokeniser {
+    path: PathBuf,
+    file: Vec<u8>,
+    digest: Digest,
+    tokens: u32,
+    end: Option<u32>,
+    rules: tokenizers::Tokenizer,
+}
+
+impl Tokeniser {
+    /// Reads a `tokenizer.json`.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file that is missing, or no tokeniser, or knows more numbers than a run allows.
+    pub fn open(path: &Path) -> Outcome<Self> {
+        let wrong = |what: &dyn std::fmt::Display, then: &str| {
+            Failure::environment(format!("{}: {what}; {then}", path.display()))
+        };
+        let another = "name the tokenizer.json of a model from Hugging Face";
+        let file = fs::read(path).map_err(|error| wrong(&format!("cannot be read ({error})"), another))?;
+        let unfit = |error| wrong(&format!("is no tokeniser ({error})"), another);
+        let mut rules = tokenizers::Tokenizer::from_bytes(&file).map_err(unfit)?;
+        rules.with_truncation(None).map_err(unfit)?;
+        rules.with_padding(None);
+        let model = settled(rules.get_model().clone());
+        rules.with_model(model);
+        let highest = rules.get_vocab(true).into_values().max();
+        let tokens = highest.and_then(|highest| highest.checked_add(1)).unwrap_or_default();
+        if !(2..=MOST_TOKENS).contains(&tokens) {
+            let what = format!("knows {tokens} token numbers, a run needs 2 to {MOST_TOKENS}");
+            return Err(wrong(&what, "use another tokeniser"));
+        }
+        let end = ENDS.iter().find_map(|end| rules.token_to_id(end));
+        let mut tokeniser =
+            Self { path: path.to_owned(), file, digest: Digest::default(), tokens, end, rules };
+        if let manifest::Tokeniser::File(named) = tokeniser.numbering().tokeniser() {
+            tokeniser.digest = named.digest;
+        }
+        Ok(tokeniser)
+    }
+
+    /// [`muster_core::hash::Domain::TOKENISER`] of the file.
+    pub fn digest(&self) -> Digest {
+        self.digest
+    }
+
+    /// Its numbers lie below this one.
+    pub fn tokens(&self) -> u32 {
+        self.tokens
+    }
+
+    /// How a corpus of its numbers is packed.
+    pub fn numbering(&self) -> Numbering<'_> {
+        Numbering { file: &self.file, tokens: self.tokens, end: self.end }
+    }
+
+    /// The numbers of a text, with none added at its ends. Long text is cut at the ends of lines.
+    ///
+    /// # Errors
+    /// [`Failure`] when the tokeniser has nothing for a part of the text.
+    pub fn encode(&self, text: &str) -> Outcome<Vec<u32>> {
+        self.encode_all(text, &mut |_| ())
+    }
+
+    /// As [`Self::encode`]; `progress` gets the bytes done since it was last told.
+    ///
+    /// # Errors
+    /// As [`Self::encode`].
+    pub fn encode_all(&self, text: &str, progress: &mut dyn FnMut(u64)) -> Outcome<Vec<u32>> {
+        let mut numbers = Vec::new();
+        let pieces: Vec<&str> = pieces(text, PIECE).collect();
+        for batch in pieces.chunks(BATCH) {
+            // The batch is worked on by many threads and comes back in its order.
+            let encoded = self.rules.encode_batch_fast(batch.to_vec(), false).map_err(|error| {
+                Failure::environment(format!(
+                    "{}: has no tokens for the text ({error}); use a tokeniser that knows unknown words",
+                    self.path.display()
+                ))
+            })?;
+            encoded.iter().for_each(|piece| numbers.extend_from_slice(piece.get_ids()));
+            progress(batch.iter().map(|piece| piece.len() as u64).sum());
+        }
+        Ok(numbers)
+    }
+
+    /// The text of numbers, special tokens by their names. Numbers that it does not know are left out; U+FFFD stands
+    /// for what is no text.
+    pub fn decode(&self, tokens: &[u32]) -> String {
+        self.rules.decode(tokens, false).unwrap_or_else(|_| char::REPLACEMENT_CHARACTER.into())
+    }
+}
+
+/// The model without what it would draw at random.
+fn settled(mut model: ModelWrapper) -> ModelWrapper {
+    match &mut model {
+        ModelWrapper::BPE(model) => model.dropout = None,
+        ModelWrapper::Unigram(model) => (model.alpha, model.nbest_size) = (None, None),
+        ModelWrapper::WordPiece(_) | ModelWrapper::WordLevel(_) => {}
+    }
+    model
+}
+
+/// Cuts a text into pieces of at most `most` bytes: after a line, else before a space, else between characters.
+fn pieces(mut text: &str, most: usize) -> impl Iterator<Item = &str> {
+    core::iter::from_fn(move || {
+        if text.is_empty() {
+            return None;
+        }
+        let (head, rest) = text.split_at(cut(text, most));
+        text = rest;
+        Some(head)
+    })
+}
+
+fn cut(text: &str, most: usize) -> usize {
+    if text.len() <= most {
+        return text.len();
+    }
+    let within = text.floor_char_boundary(most);
+    let line = text[..within].rfind('\n').map(|place| place + 1);
+    line.or_else(|| text[..within].rfind(' ').filter(|place| *place > 0)).unwrap_or(within)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    /// Words of a shop, and an end.
+    pub(crate) const WORDS: &str = r#"{
+        "version": "1.0", "truncation": {"direction": "Right", "max_length": 2, "strategy": "LongestFirst", "stride": 0},
+        "padding": null,
+        "added_tokens": [{"id": 300, "content": "</s>", "single_word": false, "lstrip": false, "rstrip": false,
+            "normalized": false, "special": true}],
+        "normalizer": {"type": "Lowercase"}, "pre_tokenizer": {"type": "Whitespace"},
+        "post_processor": {"type": "TemplateProcessing",
+            "single": [{"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [{"Sequence": {"id": "A", "type_id": 0}}, {"Sequence": {"id": "B", "type_id": 1}}],
+            "special_tokens": {"</s>": {"id": "</s>", "ids": [300], "tokens": ["</s>"]}}},
+        "decoder": null,
+        "model": {"type": "WordLevel", "vocab": {"[UNK]": 0, "bread": 1, "and": 2, "butter": 258, ".": 4, "</s>": 300},
+            "unk_token": "[UNK]"}
+    }"#;
+
+    /// Pairs of letters, at random if one let it.
+    const PAIRS: &str = r#"{
+        "version": "1.0", "truncation": null, "padding": null, "added_tokens": [],
+        "normalizer": null, "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "\\s+(?!\\S)|\\s*\\S+"},
+            "behavior": "Isolated", "invert": false},
+        "post_processor": null, "decoder": {"type": "Fuse"},
+        "model": {"type": "BPE", "dropout": 0.5, "unk_token": null, "continuing_subword_prefix": null,
+            "end_of_word_suffix": null, "fuse_unk": false, "byte_fallback": false,
+            "vocab": {"a": 0, "b": 1, " ": 2, "\n": 3, "ab": 4, "abab": 5}, "merges": ["a b", "ab ab"]}
+    }"#;
+
+    fn tokeniser(place: &Path, json: &str) -> Outcome<Tokeniser> {
+        let path = place.join("tokenizer.json");
+        fs::write(&path, json).unwrap();
+        Tokeniser::open(&path)
+    }
+
+    #[test]
+    fn words_become_numbers_and_words() {
+        let place = tempfile::tempdir().unwrap();
+        let words = tokeniser(place.path(), WORDS).unwrap();
+        assert_eq!((words.tokens(), words.end), (301, Some(300)));
+        assert_eq!(words.encode("Bread and butter and jam.").unwrap(), [1, 2, 258, 2, 0, 4]);
+        assert_eq!(words.encode("").unwrap(), [0; 0]);
+        assert_eq!(words.decode(&[1, 2, 258, 300, 299]), "bread and butter </s>");
+        let again = tokeniser(place.path(), WORDS).unwrap();
+        assert_eq!(words.digest(), again.digest());
+        assert_ne!(
+            words.digest(),
+            tokeniser(place.path(), &WORDS.replace("bread", "toast")).unwrap().digest()
+        );
+    }
+
+    #[test]
+    fn nothing_is_drawn_at_random() {
+        let place = tempfile::tempdir().unwrap();
+        let pairs = tokeniser(place.path(), PAIRS).unwrap();
+        assert_eq!((pairs.tokens(), pairs.end), (6, None));
+        let text = "ababab ab\n".repeat(1000);
+        let numbers = [5, 4, 2, 4, 3].repeat(1000);
+        assert_eq!(pairs.encode(&text).unwrap(), numbers);
+        assert_eq!(pairs.decode(&numbers), text);
+    }
+
+    #[test]
+    fn long_text_is_cut_at_lines_and_told_of() {
+        let place = tempfile::tempdir().unwrap();
+        let words = tokeniser(place.path(), WORDS).unwrap();
+        let text = "bread and\nbutter ".repeat(3 * BATCH * PIECE / 32);
+        let mut told = 0;
+        let numbers = words.encode_all(&text, &mut |bytes| told += bytes).unwrap();
+        assert_eq!(told, text.len() as u64);
+        assert!(numbers == [1, 2, 258].repeat(numbers.len() / 3), "cut in a word");
+    }
+
+    #[test]
+    fn pieces_are_the_text() {
+        let cuts = |text, most| pieces(text, most).collect::<Vec<_>>();
+        assert_eq!(cuts("one\ntwo three", 6), ["one\n", "two", " three"]);
+        assert_eq!(cuts("ääää", 5), ["ää", "ää"]);
+        assert_eq!(cuts(" abc", 2), [" a", "bc"]);
+        assert_eq!(cuts("", 5), [""; 0]);
+    }
+
+    #[test]
+    fn wrong_files_are_named() {
+        let place = tempfile::tempdir().unwrap();
+        let failure = |json: &str| tokeniser(place.path(), json).err().unwrap();
+        assert!(failure("{}").message.contains("tokenizer.json: is no tokeniser"), "{}", failure("{}"));
+        let many = failure(&WORDS.replace("258", "4000000000"));
+        assert!(many.message.contains("knows 4000000001 token numbers"), "{many}");
+        assert_eq!(many.exit, Exit::Environment);
+        let none = Tokeniser::open(&place.path().join("none.json")).err().unwrap();
+        assert!(none.message.contains("none.json: cannot be read"), "{none}");
+        let mute = tokeniser(place.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
+        let unknown = mute.encode("jam").unwrap_err();
+        assert!(unknown.message.contains("has no tokens for the text"), "{unknown}");
+    }
+}

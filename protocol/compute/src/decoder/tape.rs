@@ -1,0 +1,98 @@
+//! Buffers of one window of a decoder. Every buffer holds one row a token.
+
+use crate::attention::Attention;
+use crate::kernel::matrix::Panels;
+use crate::plan::Plan;
+
+/// Activations of one layer.
+#[derive(Default)]
+pub(super) struct Layer {
+    /// Normalised input of attention, with its scales.
+    pub normed: Vec<f32>,
+    pub scales: Vec<f32>,
+    /// Queries (rotated, scaled), keys (rotated), values.
+    pub joint: Vec<f32>,
+    /// Of every head.
+    pub probabilities: Vec<f32>,
+    /// Output of the heads.
+    pub mixed: Vec<f32>,
+    /// Residual stream between attention and feed-forward.
+    pub middle: Vec<f32>,
+    /// Normalised input of the feed-forward, with its scales.
+    pub feed_normed: Vec<f32>,
+    pub feed_scales: Vec<f32>,
+    pub gate_up: Vec<f32>,
+    /// σ(gate).
+    pub sigmoid: Vec<f32>,
+    pub product: Vec<f32>,
+}
+
+/// Gradients on their way back through one layer.
+#[derive(Default)]
+pub(super) struct Gradients {
+    /// Of a norm's output; then, per row, of its gain.
+    pub normed: Vec<f32>,
+    pub joint: Vec<f32>,
+    pub mixed: Vec<f32>,
+    pub gate_up: Vec<f32>,
+    pub product: Vec<f32>,
+}
+
+/// One window: what the forward pass keeps for the backward pass.
+#[derive(Default)]
+pub(crate) struct Tape {
+    /// Token at each place.
+    pub(super) inputs: Vec<usize>,
+    /// Token after it.
+    pub(super) targets: Vec<usize>,
+    /// Residual stream before each layer and after the last.
+    pub(super) residual: Vec<Vec<f32>>,
+    /// Of every layer, or of one.
+    pub(super) layers: Vec<Layer>,
+    pub(super) normed: Vec<f32>,
+    pub(super) scales: Vec<f32>,
+    /// Logits; after the loss, their gradient.
+    pub(super) logits: Vec<f32>,
+    pub(super) gradients: Gradients,
+    pub(super) attention: Attention,
+    /// Right factor of a weight's gradient.
+    pub(super) panels: Panels,
+}
+
+impl Tape {
+    /// Sizes the buffers of the forward pass, with the activations of this many layers, and takes up the tokens.
+    pub(super) fn load(&mut self, plan: &Plan, layers: usize, window: &[u32]) {
+        self.inputs.clear();
+        self.inputs.extend(window[..plan.tokens].iter().map(|token| plan.token(*token)));
+        self.targets.clear();
+        self.targets.extend(window[1..].iter().map(|token| plan.token(*token)));
+        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
+        self.residual.resize_with(plan.layers + 1, Vec::new);
+        self.residual.iter_mut().for_each(|buffer| size(buffer, plan.width));
+        size(&mut self.normed, plan.width);
+        size(&mut self.scales, 1);
+        size(&mut self.logits, plan.vocabulary);
+        self.layers.resize_with(layers, Layer::default);
+        for layer in &mut self.layers {
+            let of_width = [&mut layer.normed, &mut layer.mixed, &mut layer.middle, &mut layer.feed_normed];
+            of_width.into_iter().for_each(|buffer| size(buffer, plan.width));
+            size(&mut layer.scales, 1);
+            size(&mut layer.feed_scales, 1);
+            size(&mut layer.joint, plan.heads.joint_width());
+            size(&mut layer.gate_up, 2 * plan.hidden);
+            size(&mut layer.sigmoid, plan.hidden);
+            size(&mut layer.product, plan.hidden);
+        }
+    }
+
+    /// Sizes the buffers of the backward pass.
+    pub(super) fn make_gradients(&mut self, plan: &Plan) {
+        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
+        let Gradients { normed, joint, mixed, gate_up, product } = &mut self.gradients;
+        size(normed, plan.width);
+        size(joint, plan.heads.joint_width());
+        size(mixed, plan.width);
+        size(gate_up, 2 * plan.hidden);
+        size(product, plan.hidden);
+    }
+}

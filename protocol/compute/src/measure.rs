@@ -1,0 +1,153 @@
+//! Kernels on their own, for benchmarks.
+
+use muster_core::error::Misuse;
+use muster_core::grid::Dither;
+use muster_core::ids::{Digest, Leaf};
+
+use crate::kernel::dither::add_dithered;
+pub use crate::kernel::matrix::Strided;
+use crate::kernel::matrix::{Panels, Product, multiply};
+use crate::kernel::rows::{
+    ScoreRows, add_rows, cross_entropy, rms_norm, rms_norm_backward, softmax, softmax_backward, swiglu,
+    swiglu_backward,
+};
+use crate::kernel::update::{Step, adamw, add_quantised, sum_of_squares};
+use crate::path::{Kernels, Path};
+
+/// One matrix product after another, both factors packed anew for each.
+pub struct Products {
+    kernels: Kernels,
+    panels: Panels,
+}
+
+impl Products {
+    /// Along a path.
+    ///
+    /// # Errors
+    /// [`Misuse`] when the processor lacks it.
+    pub fn new(path: Path) -> Result<Self, Misuse> {
+        Ok(Self { kernels: Kernels::new(path)?, panels: Panels::default() })
+    }
+
+    /// `out = left · right`, row-major; `size` is rows, columns, depth.
+    ///
+    /// # Panics
+    /// When a slice is too short.
+    pub fn multiply(&mut self, left: Strided<'_>, right: Strided<'_>, size: [usize; 3], out: &mut [f32]) {
+        let [rows, columns, depth] = size;
+        self.panels.pack(self.kernels, right, depth, columns);
+        multiply(self.kernels, &Product::full(left, &self.panels, rows), out, columns);
+    }
+}
+
+/// A kernel over rows or over the flat vector, with buffers of its own.
+pub struct Case {
+    /// What it computes.
+    pub name: &'static str,
+    /// Bytes read and written for each element.
+    pub bytes: usize,
+    /// Runs it once over all elements.
+    pub run: Box<dyn FnMut()>,
+}
+
+/// Every kernel but the products, over `rows` of `width`.
+///
+/// # Errors
+/// [`Misuse`] when the processor lacks the path.
+pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<Case>, Misuse> {
+    let kernels = Kernels::new(path)?;
+    let mut cases = of_rows(kernels, rows, width);
+    cases.extend(of_feed_forward(kernels, rows, width));
+    cases.extend(of_vector(kernels, rows * width));
+    Ok(cases)
+}
+
+/// Values between −2 and 2.
+fn values(count: usize) -> Vec<f32> {
+    (0..count).map(|place| (place * 2_654_435_761 % 1021) as f32 / 255.0 - 2.0).collect()
+}
+
+fn case(name: &'static str, bytes: usize, run: impl FnMut() + 'static) -> Case {
+    Case { name, bytes, run: Box::new(run) }
+}
+
+fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<Case> {
+    let (x, gain, mut scales) = (values(rows * width), values(width), values(rows));
+    let (x_again, gain_again, scales_again) = (x.clone(), gain.clone(), scales.clone());
+    let [mut y, mut d, mut residual, mut scores, mut d_scores, mut logits] =
+        std::array::from_fn(|_| x.clone());
+    let (probabilities, summed) = (x.clone(), x.clone());
+    let targets: Vec<usize> = (0..rows).map(|row| row % width).collect();
+    let [fresh, fresh_logits] = std::array::from_fn(|_| x.clone());
+    let mut sums = gain.clone();
+    let at = ScoreRows { first: width - rows.min(width), rows: rows.min(width), keys: width, stride: width };
+    let of_softmax = [y.clone(), y.clone()];
+    vec![
+        case("copy", 8, {
+            let (from, mut to) = (x.clone(), x.clone());
+            move || std::hint::black_box(&mut to).copy_from_slice(&from)
+        }),
+        case("rms_norm", 8, move || rms_norm(kernels, &x, &gain, 1e-5, &mut y, &mut scales)),
+        case("rms_norm_backward", 20, move || {
+            rms_norm_backward(kernels, &x_again, &gain_again, &scales_again, &mut d, &mut residual);
+        }),
+        case("add_rows", 4, move || add_rows(kernels, &summed, &mut sums)),
+        case("softmax + copy", 16, move || {
+            scores.copy_from_slice(&fresh);
+            softmax(kernels, &mut scores, at);
+        }),
+        case("softmax_backward", 12, move || {
+            let outputs = [&*of_softmax[0], &*of_softmax[1]];
+            softmax_backward(kernels, &mut d_scores, &probabilities, at, outputs, [64, 64]);
+        }),
+        case("cross_entropy + copy", 16, move || {
+            logits.copy_from_slice(&fresh_logits);
+            cross_entropy(kernels, &mut logits, width, &targets, 0.01);
+        }),
+    ]
+}
+
+fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
+    let gate_up = values(2 * rows * hidden);
+    let [mut sigmoid, mut product, kept, d_product] = std::array::from_fn(|_| values(rows * hidden));
+    let (again, mut d_gate_up) = (gate_up.clone(), gate_up.clone());
+    vec![
+        case("swiglu", 16, move || swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product)),
+        case("swiglu_backward", 24, move || {
+            swiglu_backward(kernels, &again, hidden, &kept, &d_product, &mut d_gate_up);
+        }),
+    ]
+}
+
+fn of_vector(kernels: Kernels, length: usize) -> Vec<Case> {
+    let [gradient, squared, update, mut parameters, mut first] = std::array::from_fn(|_| values(length));
+    let mut second: Vec<f32> = values(length).iter().map(|value| value * value).collect();
+    let (mut words, words_again) = (vec![0; length], vec![0x8000_0000; length]);
+    let mut sum = vec![0; length];
+    let mut dither = Dither::new(&Digest([1; 32]), Leaf(1));
+    let step = Step {
+        unit: 0.25,
+        beta1: 0.9,
+        beta2: 0.95,
+        first_share: 0.1,
+        second_share: 0.05,
+        rate: 0.01,
+        second_scale: 1.7,
+        epsilon: 1e-8,
+        keep: 0.999,
+    };
+    vec![
+        case("dither", 4, move || dither.fill(&mut words)),
+        case("add_dithered", 12, {
+            let (gradient, mut sum) = (gradient.clone(), sum.clone());
+            move || add_dithered(kernels, &gradient, 1024.0, &Digest([2; 32]), 0, &mut sum)
+        }),
+        case("add_quantised", 16, move || add_quantised(kernels, &gradient, 1024.0, &words_again, &mut sum)),
+        case("sum_of_squares", 4, move || {
+            std::hint::black_box(sum_of_squares(kernels, &squared));
+        }),
+        case("adamw", 28, move || {
+            adamw(kernels, &update, &mut parameters, &mut first, &mut second, &step);
+        }),
+    ]
+}

@@ -1,0 +1,65 @@
+//! LAMB: AdamW's direction with the decay in it, scaled in every tensor by the norm of its parameters over the
+//! direction's own.
+
+use muster_core::layout::Layout;
+use muster_core::manifest::Optimiser;
+use muster_core::state::{State, Update};
+
+use super::decay;
+use crate::kernel::lamb::{Layerwise, descend, direction, moments};
+use crate::kernel::update::{Step, sum_of_squares};
+use crate::parallel::{each, parts};
+use crate::path::Kernels;
+
+/// Takes LAMB's step in every block that is present: moments and norms first, then the parameters.
+pub(super) fn apply<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    (layout, optimiser): (&Layout, &Optimiser),
+    (steps, rate): (&[Step], f64),
+    (state, update): (&mut State, &Update),
+) {
+    let first_scale = (1.0 / (1.0 - state.beta_powers[0])) as f32;
+    let layerwise = |tensor: usize| Layerwise {
+        first_scale,
+        decay: decay(optimiser, &layout.tensors()[tensor]) as f32,
+    };
+    let State { parameters, first, second, .. } = state;
+    let lengths = || layout.blocks().iter().map(|block| block.range.len());
+    let mut squares = vec![[0.0; 2]; layout.blocks().len()];
+    let tasks = layout.blocks().iter().zip(&update.present).zip(&mut squares);
+    let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
+    each(workers, tasks, |_, ((((block, present), squares), first), second)| {
+        if *present {
+            let (step, parameters) = (&steps[block.tensor], &parameters[block.range.clone()]);
+            moments(kernels, &update.values[block.range.clone()], first, second, step);
+            let mut along = vec![0.0; parameters.len()];
+            direction(kernels, parameters, [first, second], step, layerwise(block.tensor), &mut along);
+            *squares = [sum_of_squares(kernels, parameters), sum_of_squares(kernels, &along)];
+        }
+    });
+    let rates: Vec<f32> = trusts(layout, &squares).iter().map(|trust| (rate * trust) as f32).collect();
+    let tasks = layout.blocks().iter().zip(&update.present).zip(parts(parameters, lengths()));
+    each(workers, tasks, |_, ((block, present), parameters)| {
+        if *present {
+            let moments = [&first[block.range.clone()], &second[block.range.clone()]];
+            let mut along = vec![0.0; parameters.len()];
+            direction(kernels, parameters, moments, &steps[block.tensor], layerwise(block.tensor), &mut along);
+            descend(kernels, parameters, &along, rates[block.tensor]);
+        }
+    });
+}
+
+/// Norm of the parameters over that of the direction, by tensor, from the sums of squares of the blocks in order; 1 where
+/// either is zero or the tensor has one row.
+fn trusts(layout: &Layout, squares: &[[f64; 2]]) -> Vec<f64> {
+    let mut sums = vec![[0.0; 2]; layout.tensors().len()];
+    for (block, squares) in layout.blocks().iter().zip(squares) {
+        sums[block.tensor].iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);
+    }
+    let trust = |(tensor, [parameters, along]): (&muster_core::layout::Tensor, [f64; 2])| {
+        let some = tensor.shape[0] > 1 && parameters > 0.0 && along > 0.0;
+        if some { parameters.sqrt() / along.sqrt() } else { 1.0 }
+    };
+    layout.tensors().iter().zip(sums).map(trust).collect()
+}

@@ -1,0 +1,127 @@
+//! What the passes of every network over a window share: parameters, packed weights, products.
+
+use crate::kernel::matrix::{Panels, Product, Strided, multiply};
+use crate::kernel::rows::add_rows;
+use crate::parallel::each;
+use crate::path::Kernels;
+use crate::plan::{Matrix, Plan};
+use crate::turns::Turn;
+
+/// Fewest multiplications of a product that are worth another thread.
+const SHARED_PRODUCT: usize = 1 << 23;
+
+/// Packs `W` transposed, as the forward pass multiplies by it.
+pub(crate) fn pack_forward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {
+    let weights = Strided::transposed(&parameters[matrix.range()], matrix.inputs);
+    panels.pack(kernels, weights, matrix.inputs, matrix.outputs);
+}
+
+/// Packs `W`, as the backward pass multiplies by it.
+pub(crate) fn pack_backward(kernels: Kernels, panels: &mut Panels, parameters: &[f32], matrix: Matrix) {
+    let weights = Strided::rows(&parameters[matrix.range()], matrix.inputs);
+    panels.pack(kernels, weights, matrix.outputs, matrix.inputs);
+}
+
+/// What the passes over a window read.
+#[derive(Clone, Copy)]
+pub(crate) struct Passes<'a> {
+    pub kernels: Kernels,
+    pub plan: &'a Plan,
+    pub parameters: &'a [f32],
+    /// By number of matrix, packed for each direction.
+    pub forward: &'a [Panels],
+    pub backward: &'a [Panels],
+    /// One over the predicted tokens of the leaf: scale of the loss gradient.
+    pub share: f32,
+    /// Whether the forward pass keeps one layer's activations only.
+    pub recompute: bool,
+    /// Threads for each window.
+    pub helpers: usize,
+}
+
+impl Passes<'_> {
+    /// `output = input · Wᵀ` of a matrix, or added to `output`; rows are tokens.
+    pub(crate) fn forward(&self, matrix: usize, input: &[f32], output: &mut [f32], add: bool) {
+        self.product(input, &self.forward[matrix], self.plan.matrices[matrix].inputs, (output, add));
+    }
+
+    /// `d_input = d_output · W` of a matrix, or added to `d_input`; rows are tokens.
+    pub(crate) fn backward(&self, matrix: usize, d_output: &[f32], d_input: &mut [f32], add: bool) {
+        self.product(d_output, &self.backward[matrix], self.plan.matrices[matrix].outputs, (d_input, add));
+    }
+
+    fn product(&self, left: &[f32], right: &Panels, depth: usize, (out, add): (&mut [f32], bool)) {
+        let rows = left.len() / depth;
+        let stride = out.len() / rows.max(1);
+        self.share_rows(rows, depth * stride, (out, stride), |first, rows, out| {
+            let left = Strided::rows(&left[first * depth..], depth);
+            multiply(self.kernels, &Product { add, ..Product::full(left, right, rows) }, out, stride);
+        });
+    }
+
+    /// Adds `Σ d_output ⊗ input` over all rows to the gradient of a matrix.
+    pub(crate) fn weigh(
+        &self,
+        matrix: usize,
+        [d_output, input]: [&[f32]; 2],
+        panels: &mut Panels,
+        out: &mut [f32],
+    ) {
+        self.pack_input(matrix, input, panels);
+        self.outer(matrix, d_output, panels, (0, out, true));
+    }
+
+    /// The same in a window's turn, to a part of the leaf's gradient.
+    pub(crate) fn weigh_in_turn(
+        &self,
+        (turn, part): (&Turn<'_, '_>, usize),
+        matrix: usize,
+        [d_output, input]: [&[f32]; 2],
+        panels: &mut Panels,
+    ) {
+        self.pack_input(matrix, input, panels);
+        turn.take(part, |row, out, holds| self.outer(matrix, d_output, panels, (row, out, holds)));
+    }
+
+    /// Packs a matrix's input as the right factor of its gradient.
+    fn pack_input(&self, matrix: usize, input: &[f32], panels: &mut Panels) {
+        let inputs = self.plan.matrices[matrix].inputs;
+        panels.pack(self.kernels, Strided::rows(input, inputs), input.len() / inputs, inputs);
+    }
+
+    /// Some rows of a matrix's gradient, from this one on; added to what they hold, or in its place.
+    fn outer(&self, matrix: usize, d_output: &[f32], input: &Panels, (row, out, add): (usize, &mut [f32], bool)) {
+        let Matrix { outputs, inputs, .. } = self.plan.matrices[matrix];
+        let work = d_output.len() / outputs * inputs;
+        self.share_rows(out.len() / inputs, work, (out, inputs), |first, rows, out| {
+            let left = Strided::transposed(&d_output[row + first..], outputs);
+            multiply(self.kernels, &Product { add, ..Product::full(left, input, rows) }, out, inputs);
+        });
+    }
+
+    /// Runs a product over runs of rows of its output, one for each of the window's threads where it is large enough.
+    fn share_rows(
+        &self,
+        rows: usize,
+        work_of_row: usize,
+        (out, stride): (&mut [f32], usize),
+        run: impl Fn(usize, usize, &mut [f32]) + Sync,
+    ) {
+        let threads = self.helpers.min(rows * work_of_row / SHARED_PRODUCT).max(1);
+        let share = rows.div_ceil(threads).next_multiple_of(8);
+        let tasks = out.chunks_mut((share * stride).max(1)).enumerate();
+        each(&mut vec![(); threads], tasks, |(), (index, out)| {
+            run(index * share, share.min(rows - index * share), out);
+        });
+    }
+
+    /// In a window's turn, adds rows to a part of the gradient, in order.
+    pub(crate) fn add_rows(&self, turn: &Turn<'_, '_>, part: usize, rows: &[f32]) {
+        turn.take(part, |_, sums, holds| {
+            if !holds {
+                sums.fill(0.0);
+            }
+            add_rows(self.kernels, rows, sums);
+        });
+    }
+}

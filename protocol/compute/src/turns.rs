@@ -1,0 +1,134 @@
+//! Turns: threads that hold different windows add to each part of the gradient in order of the windows.
+
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Condvar, Mutex, PoisonError};
+
+use crate::parallel::parts as cut;
+
+/// Rows of a part that are waited for and added to together: few, so that threads follow each other closely.
+const ROWS: usize = 256;
+
+/// A part of a gradient.
+#[derive(Clone, Debug)]
+pub(crate) struct Part {
+    pub range: Range<usize>,
+    /// Width of its rows.
+    pub width: usize,
+}
+
+/// A gradient in pieces, each with the window whose turn it is.
+pub(crate) struct Turns<'g> {
+    /// Pieces of every part.
+    parts: Vec<Range<usize>>,
+    pieces: Vec<Piece<'g>>,
+    failed: AtomicBool,
+}
+
+struct Piece<'g> {
+    /// First row within its part.
+    row: usize,
+    /// Next window, and the values.
+    next: Mutex<(usize, &'g mut [f32])>,
+    moved: Condvar,
+}
+
+/// The turns of one window.
+pub(crate) struct Turn<'a, 'g> {
+    turns: &'a Turns<'g>,
+    window: usize,
+}
+
+impl<'g> Turns<'g> {
+    /// `parts` cover the gradient in order.
+    pub(crate) fn new(gradient: &'g mut [f32], parts: &[Part]) -> Self {
+        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), failed: AtomicBool::new(false) };
+        for (values, Part { width, .. }) in cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts) {
+            let first = turns.pieces.len();
+            for (index, values) in values.chunks_mut(ROWS * width).enumerate() {
+                let next = Mutex::new((0, values));
+                turns.pieces.push(Piece { row: index * ROWS, next, moved: Condvar::new() });
+            }
+            turns.parts.push(first..turns.pieces.len());
+        }
+        turns
+    }
+
+    /// The turns of a window. Windows must begin in order, each on a thread of its own or after another's end.
+    pub(crate) fn of(&self, window: usize) -> Turn<'_, 'g> {
+        Turn { turns: self, window }
+    }
+}
+
+impl Turn<'_, '_> {
+    /// Adds to a part, piece by piece, each once every earlier window has: `run` gets the piece's first row, its values,
+    /// and whether they hold anything yet. A window must take every part once.
+    ///
+    /// # Panics
+    /// When the thread of another window panicked.
+    pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
+        for Piece { row, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+            let mut turn = next.lock().unwrap_or_else(PoisonError::into_inner);
+            while turn.0 != self.window {
+                assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
+                turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
+            }
+            run(*row, turn.1, self.window > 0);
+            turn.0 += 1;
+            moved.notify_all();
+        }
+    }
+}
+
+impl Drop for Turn<'_, '_> {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            self.turns.failed.store(true, Ordering::SeqCst);
+            for Piece { next, moved, .. } in &self.turns.pieces {
+                drop(next.lock().unwrap_or_else(PoisonError::into_inner));
+                moved.notify_all();
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::parallel::each;
+
+    #[test]
+    fn windows_add_in_order() {
+        for threads in 1..5 {
+            let mut values = vec![0.0; 2003];
+            let parts = [0..1, 1..2001, 2001..2003].map(|range| Part { range, width: 2 });
+            let turns = Turns::new(&mut values, &parts);
+            assert_eq!(turns.parts, [0..1, 1..5, 5..6]);
+            each(&mut vec![(); threads], 0..20, |(), window| {
+                let turn = turns.of(window);
+                for part in [2, 0, 1] {
+                    turn.take(part, |row, values, holds| {
+                        assert_eq!(holds, window > 0);
+                        assert!(row % ROWS == 0 && values.len() <= 2 * ROWS);
+                        values.iter_mut().for_each(|value| *value = *value * 0.5 + window as f32);
+                    });
+                }
+            });
+            drop(turns);
+            let expected = (0..20).fold(0.0, |sum, window| sum * 0.5 + window as f32);
+            assert!(values.iter().all(|value| *value == expected));
+        }
+    }
+
+    #[test]
+    #[should_panic(expected = "")]
+    fn a_failure_does_not_leave_others_waiting() {
+        let mut values = [0.0];
+        let turns = Turns::new(&mut values, &[Part { range: 0..1, width: 1 }]);
+        each(&mut [(); 3], 0..3, |(), window| {
+            let turn = turns.of(window);
+            assert_ne!(window, 0, "the first window fails");
+            turn.take(0, |_, _, _| {});
+        });
+    }
+}

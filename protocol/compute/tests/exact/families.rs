@@ -1,0 +1,111 @@
+//! Both families, with and without recomputation, on every path and number of threads: one result.
+
+use muster_compute::{Exact, Path, paths};
+use muster_core::grid::LOSS_NOT_FINITE;
+use muster_core::layout::Layout;
+use muster_core::manifest::{Manifest, Method, Model};
+use muster_core::state::{Arithmetic, State, Update};
+
+use crate::setting::{albert, leaf, manifest, model, windows};
+
+/// Two rounds: states, sums, losses, and the held-out loss.
+fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec<(i64, Vec<i32>)>, u64) {
+    let model = &manifest.model;
+    // The start is the same whether activations are computed again or not, but not the manifest's hash.
+    let mut stored = manifest.clone();
+    stored.training.recompute = false;
+    let mut state = exact.initial(&stored, &windows(model, 2, 0));
+    let mut leaves = Vec::new();
+    for round in 0..2 {
+        let (loss, sum) = leaf(exact, manifest, &state, round, &windows(model, count, round as u32));
+        let values = sum.iter().map(|value| *value as f32).collect();
+        leaves.push((loss, sum));
+        let present = vec![true; Layout::of(model).blocks().len()];
+        exact.apply(manifest, &mut state, &Update { values, present });
+    }
+    let held_out = exact.evaluate(&stored, &state, &windows(model, 3, 8));
+    (state, leaves, held_out.to_bits())
+}
+
+/// Small models of every kind.
+fn models() -> Vec<Model> {
+    vec![
+        model([70, 32, 3, 4, 2, 56, 49], true),
+        model([33, 24, 2, 4, 4, 17, 25], false),
+        albert([70, 32, 3, 4, 56, 49], 16),
+        albert([1100, 18, 2, 3, 40, 30], 7),
+    ]
+}
+
+#[test]
+fn recomputing_threads_and_paths_change_nothing() {
+    for (index, model) in models().into_iter().enumerate() {
+        let mut manifest = manifest(model);
+        manifest.optimiser.method = if index % 2 == 0 { Method::AdamW } else { Method::Lamb };
+        let count = [1, 3, 4][index % 3];
+        let expected = two_rounds(&mut Exact::new(1, Some(Path::Portable)).unwrap(), &manifest, count);
+        assert!(expected.1.iter().all(|(loss, _)| *loss != LOSS_NOT_FINITE));
+        for path in paths() {
+            for threads in [1, 2, 3, 8] {
+                for recompute in [false, true] {
+                    manifest.training.recompute = recompute;
+                    let mut exact = Exact::new(threads, Some(path)).unwrap();
+                    let found = two_rounds(&mut exact, &manifest, count);
+                    manifest.training.recompute = false;
+                    assert!(found == expected, "{path:?} {threads} {recompute} model {index}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
+fn products_shared_by_threads_change_nothing() {
+    for model in [model([300, 256, 1, 4, 2, 700, 200], true), albert([300, 256, 1, 4, 700, 200], 64)] {
+        let manifest = manifest(model);
+        let windows = windows(&manifest.model, 1, 3);
+        let mut one = Exact::new(1, None).unwrap();
+        let state = one.initial(&manifest, &windows);
+        let expected = leaf(&mut one, &manifest, &state, 1, &windows);
+        for threads in [2, 3, 8] {
+            let found = leaf(&mut Exact::new(threads, None).unwrap(), &manifest, &state, 1, &windows);
+            assert!(found == expected, "{threads}");
+        }
+    }
+}
+
+#[test]
+fn what_is_not_finite_stays_out() {
+    for mut manifest in models().into_iter().map(manifest) {
+        for (method, bad) in [(Method::AdamW, f32::NAN), (Method::Lamb, f32::INFINITY), (Method::Lamb, f32::NAN)] {
+            manifest.optimiser.method = method;
+            let windows = windows(&manifest.model, 2, 1);
+            let mut exact = Exact::new(2, None).unwrap();
+            let mut state = exact.initial(&manifest, &windows);
+            let blocks = Layout::of(&manifest.model).blocks().len();
+            // A row that every window reads: the first layer's.
+            let place = Layout::of(&manifest.model).tensors()[4].offset;
+            state.parameters[place] = bad;
+            let (loss, sum) = leaf(&mut exact, &manifest, &state, 1, &windows);
+            assert_eq!(loss, LOSS_NOT_FINITE);
+            assert!(sum.iter().filter(|value| **value == 0).count() > sum.len() / 2);
+            assert_eq!(exact.evaluate(&manifest, &state, &windows).to_bits(), f64::NAN.to_bits());
+            let mut values = vec![1.0; state.parameters.len()];
+            (values[3], values[4]) = (f32::INFINITY, f32::from_bits(0xffc0_0001));
+            exact.apply(&manifest, &mut state, &Update { values, present: vec![true; blocks] });
+            assert!(state.parameters[3].is_finite() && state.first[4] == 0.0);
+            let nan = state.parameters.iter().filter(|value| value.is_nan());
+            assert!(nan.clone().count() <= 1 && nan.into_iter().all(|nan| nan.to_bits() == 0x7fc0_0000));
+        }
+    }
+}
+
+#[test]
+fn masks_are_the_leafs_own() {
+    let manifest = manifest(albert([70, 32, 1, 4, 56, 49], 16));
+    let mut exact = Exact::new(1, None).unwrap();
+    let windows = windows(&manifest.model, 2, 1);
+    let state = exact.initial(&manifest, &windows);
+    let [one, two] = [1, 2].map(|number| leaf(&mut exact, &manifest, &state, number, &windows).0);
+    assert_ne!(one, two, "the masks of two leaves");
+}

@@ -1,0 +1,58 @@
+//! The memory that is foretold beside that which the process then takes.
+#![cfg(target_os = "linux")]
+
+#[allow(dead_code)]
+#[path = "exact/setting.rs"]
+mod setting;
+
+use muster_compute::{Exact, buffers};
+use muster_core::ids::{Digest, Leaf};
+use muster_core::manifest::Model;
+use muster_core::state::{Arithmetic, LeafJob};
+
+use crate::setting::{albert, manifest, model};
+
+/// Bytes of this process that are in memory.
+fn resident() -> f64 {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<f64>().unwrap() * 1024.0
+}
+
+/// Bytes taken for a leaf, over those foretold.
+fn share(model: Model, recompute: bool, threads: usize) -> f64 {
+    let mut manifest = manifest(model);
+    manifest.training.leaf_windows = 3;
+    manifest.training.recompute = recompute;
+    let model = &manifest.model;
+    let windows = vec![vec![1; model.sequence as usize + 1]; 3];
+    let state = Exact::new(1, None).unwrap().initial(&manifest, &[]);
+    let job = LeafJob { state: &state, round_seed: Digest::default(), leaf: Leaf(0), windows: &windows };
+    let mut exact = Exact::new(threads, None).unwrap();
+    let before = resident();
+    exact.gradient(&manifest, &job);
+    (resident() - before) / buffers(model, &manifest.training, threads) as f64
+}
+
+#[test]
+fn buffers_are_foretold() {
+    let decoder = |tied| model([6_000, 192, 4, 6, 2, 512, 384], tied);
+    let cases = [
+        (decoder(true), false, 1),
+        (decoder(false), false, 2),
+        (decoder(true), true, 2),
+        (albert([6_000, 384, 4, 6, 1024, 256], 96), false, 2),
+        (albert([6_000, 384, 8, 6, 1024, 256], 96), true, 1),
+    ];
+    let shares = cases.map(|(model, recompute, threads)| share(model, recompute, threads));
+    assert!(shares.iter().all(|share| (0.85..1.15).contains(share)), "{shares:?}");
+}
+
+#[test]
+fn no_size_is_too_large_to_be_told() {
+    let huge = [1 << 20; 7];
+    let mut training = manifest(model([2; 7], true)).training;
+    training.leaf_windows = u32::MAX;
+    assert_eq!(buffers(&model(huge, false), &training, usize::MAX), u64::MAX);
+    assert_eq!(buffers(&albert([1 << 20; 6], 1 << 20), &training, usize::MAX), u64::MAX);
+}

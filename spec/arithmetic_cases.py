@@ -1,0 +1,420 @@
+"""The vectors of arithmetic.md: operations and families, in the shapes of cases.py.
+
+f32 values are their bit patterns, eight hexadecimal digits each, separated by spaces; matrices row by row.
+"""
+
+import random
+import struct
+
+import arithmetic as by
+import reference as ref
+import training
+from cases import SMALL, Sampler, case, fill, operation, un, wide, word
+from network import attend, attend_backward, gather
+
+
+def values(text):
+    return [by.single(int(bits, 16)) for bits in text.split()]
+
+
+def shown(reals):
+    return " ".join(f"{by.bits32(value):08x}" for value in reals)
+
+
+def rows_of(text, width):
+    flat = values(text)
+    return [flat[i:i + width] for i in range(0, len(flat), width)]
+
+
+def flat(rows):
+    return shown(value for row in rows for value in row)
+
+
+# ---------------------------------------------------------------- operators
+
+@operation
+def fma(a, b, c):
+    return {"values": shown(by.fma(*three) for three in zip(values(a), values(b), values(c)))}
+
+
+@operation
+def dot(a, b):
+    return {"value": shown([by.dot(values(a), values(b))])}
+
+
+@operation
+def squares(values):
+    return {"sum": word(by.bits64(by.sum_of_squares([by.single(int(bits, 16)) for bits in values.split()])))}
+
+
+@operation
+def product(depth, left, right, start):
+    """Rows of `left` by rows of `right`; `start` may be empty."""
+    a, b = rows_of(left, depth), rows_of(right, depth)
+    return {"values": flat(by.product(a, b, rows_of(start, len(b)) if start else None))}
+
+
+@operation
+def exp(x):
+    return {"values": shown(map(by.exp32, values(x)))}
+
+
+@operation
+def functions(x):
+    """ln, exp, sine and cosine of f64; null where a function is not defined."""
+    results = []
+    for bits in x:
+        value = by.double(wide(bits))
+        sine, cosine = by.sine_cosine(value) if abs(value) <= 2**17 else (None, None)
+        power = by.exp64(value) if abs(value) <= 700 else None
+        results.append([None if r is None else word(by.bits64(r)) for r in (by.ln(value), power, sine, cosine)])
+    return {"values": results}
+
+
+@operation
+def rms_norm(x, gain, epsilon, d, residual):
+    """One row, forward and backward."""
+    x, gain, epsilon = values(x), values(gain), values(epsilon)[0]
+    y, scale = by.rms_norm(x, gain, epsilon)
+    stream, share = by.rms_norm_backward(x, gain, scale, values(d), values(residual))
+    return {"y": shown(y), "scale": shown([scale]), "residual": shown(stream), "gain": shown(share)}
+
+
+@operation
+def angles(tokens, head_width, base):
+    cosines, sines = by.rotary_angles(tokens, head_width, values(base)[0])
+    return {"cosines": flat(cosines), "sines": flat(sines)}
+
+
+@operation
+def rotate(head, cosines, sines, direction, scale):
+    turned = by.rotate(values(head), values(cosines), values(sines), float(direction), values(scale)[0])
+    return {"values": shown(turned)}
+
+
+@operation
+def softmax(scores, seen, d, output, d_output):
+    """One row that sees its first places, forward and backward."""
+    probabilities = by.softmax(values(scores), seen)
+    d_scores = by.softmax_backward(probabilities, values(d), values(output), values(d_output))
+    return {"probabilities": shown(probabilities), "d_scores": shown(d_scores)}
+
+
+@operation
+def layer_norm(x, gain, bias, epsilon, d):
+    """One row, forward and backward; the gain's gradient begins at +0."""
+    x, gain = values(x), values(gain)
+    y, mean, scale = by.layer_norm(x, gain, values(bias), values(epsilon)[0])
+    found, unit = by.layer_norm_backward(x, gain, mean, scale, values(d))
+    shares = [by.fma(v, u, 0.0) for v, u in zip(values(d), unit)]
+    return {"y": shown(y), "mean": shown([mean]), "scale": shown([scale]), "d": shown(found), "gain": shown(shares)}
+
+
+@operation
+def gelu(x, d):
+    return {"values": shown(by.gelu(values(x))), "d": shown(by.gelu_backward(values(x), values(d)))}
+
+
+@operation
+def attention(tokens, heads, group, width, causal, joint, d_mixed):
+    """One window: a row holds the queries of all heads, the keys and the values of the heads that have their own."""
+    rows, key_heads = rows_of(joint, width * (heads + 2 * heads // group)), heads // group
+    at = lambda place: [row[place * width:(place + 1) * width] for row in rows]
+    d_rows, found = rows_of(d_mixed, width * heads), [None] * (heads + 2 * key_heads)
+    mixed = []
+    for head in range(heads):
+        key, value = heads + head // group, heads + key_heads + head // group
+        probabilities, outputs = attend(at(head), at(key), at(value), causal)
+        d_outputs = [row[head * width:(head + 1) * width] for row in d_rows]
+        d_scores, found[head] = attend_backward(at(head), at(key), at(value), probabilities, outputs, d_outputs, causal)
+        zeros = [[0.0] * width] * tokens
+        found[key] = gather(d_scores, at(head), found[key] or zeros, causal)
+        found[value] = gather(probabilities, d_outputs, found[value] or zeros, causal)
+        mixed.append(outputs)
+    joined = lambda parts: flat([[v for part in row for v in part] for row in zip(*parts)])
+    return {"mixed": joined(mixed), "d_joint": joined(found)}
+
+
+@operation
+def swiglu(gate, up, d):
+    gate, up = values(gate), values(up)
+    result, sigmoid = by.swiglu(gate, up)
+    d_gate, d_up = by.swiglu_backward(gate, up, sigmoid, values(d))
+    return {"product": shown(result), "sigmoid": shown(sigmoid), "d_gate": shown(d_gate), "d_up": shown(d_up)}
+
+
+@operation
+def cross_entropy(logits, target, share):
+    loss, gradient = by.cross_entropy(values(logits), target, values(share)[0])
+    return {"loss": word(by.bits64(loss)), "gradient": shown(gradient)}
+
+
+STEP = ("unit", "beta1", "beta2", "first_share", "second_share", "rate", "second_scale", "epsilon", "keep")
+
+
+@operation
+def adamw(aggregate, parameters, first, second, step):
+    s = dict(zip(STEP, values(step)))
+    new = [training.adamw(*four, s) for four in zip(values(aggregate), values(parameters), values(first), values(second))]
+    return dict(zip(("parameters", "first", "second"), map(shown, zip(*new))))
+
+
+@operation
+def lamb(aggregate, parameters, first, second, step, first_scale, decay, rate):
+    """`rate` is the learning rate times the trust, as f32."""
+    s = dict(zip(STEP, values(step)))
+    both = [training.moments(*three, s)[:2] for three in zip(values(aggregate), values(first), values(second))]
+    along = [training.direction(p, *new, s, values(first_scale)[0], values(decay)[0]) for p, new in zip(values(parameters), both)]
+    after = [by.fma(-values(rate)[0], d, p) for d, p in zip(along, values(parameters))]
+    return {"parameters": shown(after), "first": shown(m for m, _ in both), "second": shown(v for _, v in both), "direction": shown(along)}
+
+
+@operation
+def learning_rates(optimiser, rounds, steps):
+    optimiser = ref.decode("Optimiser", un(optimiser))
+    return {"rates": [word(by.bits64(training.learning_rate(optimiser, rounds, step))) for step in steps]}
+
+
+@operation
+def initial_parameters(model, key):
+    return {"values": shown(training.draw(ref.decode("Model", un(model)), un(key)))}
+
+
+# ---------------------------------------------------------------- models
+
+@operation
+def gradient(model, key, windows, seed, leaf):
+    """Of the parameters drawn with a key."""
+    model = ref.decode("Model", un(model))
+    loss, found = training.differentiate(model, training.draw(model, un(key)), windows, un(seed), leaf)
+    return {"loss": word(by.bits64(loss)), "gradient": shown(found)}
+
+
+def numbered_windows(manifest, first):
+    """As many windows as a leaf has, from window `first` on; token i of window n is (3i² + 5i + 7n) mod vocabulary."""
+    model = manifest["model"]
+    token = lambda window, i: (3 * i * i + 5 * i + 7 * window) % model["vocabulary"]
+    return [[token(first + b, i) for i in range(model["sequence"] + 1)] for b in range(manifest["training"]["leaf_windows"])]
+
+
+def integer_hash(q):
+    return ref.tagged("state", b"".join(value.to_bytes(4, "little", signed=True) for value in q)).hex()
+
+
+@operation
+def golden(manifest, rounds, left_out):
+    """A run that takes minutes here: `--check` leaves it out."""
+    answer = run(manifest, rounds, left_out)
+    del answer["first_leaf"]
+    return answer
+
+
+@operation
+def run(manifest, rounds, left_out):
+    """Rounds from the first state on; the last one leaves out these blocks.
+
+    With W windows a leaf and L leaves a round: windows 0.. calibrate, round t has the seed of 32 bytes t, its leaf ℓ the
+    windows from W(1 + tL + ℓ) on; the aggregate is Q/2, as f32. Window 7 is evaluated at the end.
+    """
+    data, manifest = un(manifest), ref.decode("Manifest", un(manifest))
+    model, leaves, count = manifest["model"], manifest["training"]["leaves"], manifest["training"]["leaf_windows"]
+    calibration = ref.round_seed(ref.tagged("run", data), 2**32 - 1, bytes(32))
+    state = training.initial(manifest, ref.tagged("initial", data), numbered_windows(manifest, 0), calibration)
+    expect = {"exponents": state["exponents"], "roots": [training.state_root(state).hex()], "losses": [], "sums": []}
+    for turn in range(rounds):
+        sums = [0] * len(state["parameters"])
+        for number in range(leaves):
+            some = numbered_windows(manifest, count * (1 + turn * leaves + number))
+            loss, q = training.leaf(model, state, bytes([turn] * 32), number, some)
+            expect["losses"].append(loss)
+            expect.setdefault("first_leaf", q)
+            sums = [a + b for a, b in zip(sums, q)]
+        present = [turn < rounds - 1 or block not in left_out for block in range(len(ref.layout(model)[0]))]
+        state = training.apply(manifest, state, [by.f32(by.f32(value) * 0.5) for value in sums], present)
+        expect["sums"].append(integer_hash(sums))
+        expect["roots"].append(training.state_root(state).hex())
+    loss = training.evaluate(model, state["parameters"], numbered_windows(manifest, 7)[:1], calibration)
+    return {**expect, "last_exponents": state["exponents"], "evaluation": word(by.bits64(loss))}
+
+
+# ---------------------------------------------------------------- samples
+
+def draw(seed, count, wild=False):
+    """Values of many magnitudes with zeros and subnormals; `wild` ones also infinite, NaN and the largest."""
+    source, result = random.Random(seed), []
+    for _ in range(count):
+        bits, kind = source.getrandbits(32), source.randrange(40)
+        exponent = 110 + source.randrange(24) << 23
+        result.append({0: bits & 0x807FFFFF, 1: 1 << 31, 2: 0}.get(kind, bits & 0x807FFFFF | exponent))
+        if wild and kind in (3, 4, 5, 6):
+            result[-1] = (0x7F800000, 0xFF800000, 0x7FC00000, 0x7F7FFFFF)[kind - 3]
+    return " ".join(f"{bits:08x}" for bits in result)
+
+
+def tame(seed, count, scale=1.0):
+    source = random.Random(seed)
+    return shown(by.f32(source.gauss(0, scale)) for _ in range(count))
+
+
+def small(x):
+    return shown([by.f32(x)])
+
+
+OPTIMISER = dict(method="AdamW", rate="3c23d70a", minimum_rate="3a83126f", warmup=2, schedule="Cosine", beta1="3f666666",
+                 beta2="3f733333", epsilon="322bcc77", weight_decay="3dcccccd", clip_norm="3f800000")
+TINY = {**SMALL, "vocabulary": 11, "heads": 2, "sequence": 30, "initial_scale": "3e4ccccd",
+        "family": dict(Decoder=dict(key_value_heads=1, tied=True, rope_base="461c4000"))}
+UNTIED = {**TINY, "width": 12, "heads": 6, "sequence": 50, "layers": 1,
+          "family": dict(Decoder=dict(key_value_heads=2, tied=False, rope_base="42c80000"))}
+MASKED = {**TINY, "heads": 2, "family": dict(Albert=dict(embedding=5, masked_ppm=300_000, mask_token=10))}
+MILLION = {**TINY, "initial_scale": "3d4ccccd", "vocabulary": 259, "width": 128, "layers": 3, "heads": 4, "hidden": 600, "sequence": 26,
+           "family": dict(Decoder=dict(key_value_heads=2, tied=False, rope_base="461c4000"))}
+
+
+def hexed(kind, value):
+    return ref.write(kind, value).hex()
+
+
+def manifest(model, optimiser=OPTIMISER, **training_settings):
+    value = Sampler().value("Manifest")
+    settings = dict(rounds=4, leaves=2, leaf_windows=2, grid_bits=8, recompute=False)
+    value.update(model=model, optimiser=optimiser, training={**settings, **training_settings})
+    return hexed("Manifest", value)
+
+
+# ---------------------------------------------------------------- the families
+
+def family_arithmetic():
+    yield from numbers()
+    yield from function_cases()
+    yield from operators()
+    yield from update_cases()
+
+
+def numbers():
+    traps = [("3f800001", "3f800001", "33800000"), ("3f800001", "3f800001", "b3800000"),  # just beside a tie
+             ("3f800001", "3f7ffffe", "bf800000"), ("00000001", "3f000000", "00000000"), ("00000003", "3f000000", "00000000"),
+             ("00000001", "00000001", "00000001"), ("00000001", "80000001", "00800000"), ("7f7fffff", "3f800001", "00000000"),
+             ("7f7fffff", "40000000", "ff7fffff"), ("7f7fffff", "40000000", "ff800000"), ("7f800000", "00000000", "3f800000"),
+             ("3f800000", "3f800000", "bf800000"), ("80000000", "3f800000", "80000000"), ("80000000", "3f800000", "00000000"),
+             ("4b800001", "4b800001", "27800000"), ("4b800001", "4b800000", "3f800000"), ("1a000001", "1a000001", "3f800000"),
+             ("3f8c0000", "3f800fff", "337fffff"), ("0d000001", "32000001", "80000001"), ("7fc00000", "00000000", "7f800000")]
+    # 2⁻²⁴(1 ∓ 2⁻⁴⁶) added to an odd and to an even f32: f64 rounds the sum to the middle of two, and then to the wrong one.
+    below, above = ("3f800001", "337ffffe"), ("4b001001", "27ffe002")
+    for sign in (0, 8):
+        flip = lambda bits: f"{int(bits[0], 16) ^ sign:x}" + bits[1:]
+        traps += [(below[0], flip(below[1]), flip("3f800001")), (above[0], flip(above[1]), flip("3f800000"))]
+    a, b, c = (" ".join(column) for column in zip(*traps))
+    yield case("one rounding", "ARITH-1", "a product rounded before it is added, or a sum rounded twice", "fma", a=a, b=b, c=c)
+    for seed in range(3):
+        yield case(f"fma of {seed}", "ARITH-1", "", "fma", a=draw(seed, 60, True), b=draw(seed + 10, 60, True), c=draw(seed + 20, 60, True))
+    for rows, columns, depth in ((1, 1, 1), (3, 5, 40), (7, 17, 9), (2, 33, 70), (25, 3, 6), (1, 2, 530)):
+        make = lambda seed, count: draw(seed + depth, count, columns == 33)
+        given = make(3, rows * columns) if columns % 2 else ""
+        yield case(f"{rows} × {columns}, depth {depth}", "ARITH-2", "chains in another order, or cut and joined by an addition",
+                   "product", depth=depth, left=make(1, rows * depth), right=make(2, columns * depth), start=given)
+    for count in (1, 15, 16, 17, 40, 131):
+        yield case(f"sum of {count} products", "ARITH-3", "other lanes, another tree", "dot", a=draw(count, count), b=draw(count + 1, count))
+    for count in (1, 8, 9, 45):
+        yield case(f"{count} squares", "ARITH-22", "sixteen lanes, or f32", "squares", values=draw(count, count, True))
+
+
+def function_cases():
+    source = random.Random(3)
+    edges = [0x0, 0x80000000, 0x1, 0x80000001, 0x7F800000, 0xFF800000, 0x7FC00000, 0x42B00000, 0x42B00001, 0xC2AE0000,
+             0xC2AE0001, 0xC2ADFFFF, 0x3F317218, 0x3EB17218, 0xBEB17218, 0x3F800000, 0xBF800000, 0x7F7FFFFF, 0xFF7FFFFF]
+    yield case("edges", "ARITH-23", "a library's exponential", "exp", x=" ".join(f"{bits:08x}" for bits in edges))
+    for turn, (low, high) in enumerate(((-87, 88), (-1, 1), (-16, 0))):
+        yield case(f"from {low} to {high}", "ARITH-23", "a library's exponential", "exp",
+                   x=shown(by.f32(source.uniform(low, high)) for _ in range(60 + turn)))
+    f64s = [0.0, -0.0, 1.0, -1.0, 2.0, 0.5, by.SQRT_2, 2.0**-1022, 2.0**-1074, 1.7976931348623157e308, 10000.0, 1e-5,
+            float("inf"), float("nan"), -3.5, 700.0, -700.0, by.PI, by.PI / 2, by.PI / 4, 2.0**17, -(2.0**17), 65535.0]
+    f64s += [source.uniform(-700, 700) for _ in range(20)] + [source.uniform(0, 2) for _ in range(20)]
+    f64s += [source.uniform(0, 131072) for _ in range(20)]
+    yield case("functions of f64", "ARITH-6", "a library's functions", "functions", x=[word(by.bits64(x)) for x in f64s])
+
+
+def operators():
+    for width, wild in ((1, False), (8, False), (37, False), (100, False), (19, True)):
+        x, gain = draw(width, width, wild), draw(width + 1, width)
+        yield case(f"norm of {width}" + " wild" * wild, "ARITH-31", "order of the factors, or a reciprocal root", "rms_norm", x=x, gain=gain,
+                   epsilon="3727c5ac", d=draw(width + 2, width), residual=draw(width + 3, width))
+    yield case("norm of zeros", "ARITH-31", "", "rms_norm", x=small(0) + " 80000000", gain=draw(1, 2), epsilon="00000000", d=draw(2, 2),
+               residual=draw(3, 2))
+    for tokens, width, base in ((5, 8, "461c4000"), (3, 64, "48f42400"), (2, 2, "3f800000")):
+        yield case(f"angles of {tokens} × {width}", "ARITH-33", "frequencies in f32, or a library's sine", "angles", tokens=tokens,
+                   head_width=width, base=base)
+    for half, direction, scale in ((1, 1, "3f800000"), (4, 1, "3eb504f3"), (21, -1, "3eb504f3"), (16, -1, "3f800000")):
+        yield case(f"rotation by {half}, {direction}", "ARITH-34", "pairs of neighbours, or a product fused on the other side", "rotate",
+                   head=draw(half, 2 * half), cosines=tame(half, half), sines=tame(half + 1, half), direction=direction, scale=scale)
+    for keys, seen, wild in ((1, 1, False), (24, 1, False), (24, 24, False), (40, 30, False), (33, 20, True)):
+        yield case(f"softmax of {seen} in {keys}" + " wild" * wild, "ARITH-35", "division, another tree, or fewer places", "softmax",
+                   scores=tame(keys, keys, 3) if not wild else draw(keys, keys, True), seen=seen, d=tame(keys + 1, keys),
+                   output=tame(2, 7), d_output=tame(3, 7))
+    for width, wild in ((1, False), (8, False), (37, False), (19, True)):
+        yield case(f"layer norm of {width}" + " wild" * wild, "ARITH-61", "a variance from the mean of squares", "layer_norm",
+                   x=draw(width, width, wild), gain=draw(width + 1, width), bias=draw(width + 2, width), epsilon="3727c5ac",
+                   d=draw(width + 3, width))
+    yield case("GELU", "ARITH-63", "the other form of GELU, or a library's tanh", "gelu", x=tame(1, 60, 4), d=tame(2, 60))
+    yield case("GELU wild", "ARITH-63", "", "gelu", x=draw(3, 60, True), d=draw(4, 60))
+    for tokens, heads, group, width, causal, wild in ((5, 2, 1, 4, True, False), (53, 4, 2, 3, True, False), (50, 2, 2, 2, True, True),
+                                                      (30, 2, 1, 4, False, False)):
+        columns, spoilt = width * (heads + 2 * heads // group), random.Random(tokens).randrange(26, 40)
+        joint = tame(tokens, tokens * columns).split()
+        if wild:
+            joint[spoilt * columns:(spoilt + 1) * columns] = ["7f800000"] * columns
+        yield case(f"attention of {tokens}, " + ("causal" if causal else "both ways") + " wild" * wild, "ARITH-37",
+                   "blocks of another length show where a later token of the block is infinite", "attention", tokens=tokens, heads=heads,
+                   group=group, width=width, causal=causal, joint=" ".join(joint), d_mixed=tame(tokens + 1, tokens * width * heads))
+    for hidden, wild in ((5, False), (50, False), (40, True)):
+        yield case(f"gated by {hidden}" + " wild" * wild, "ARITH-38", "order of the factors", "swiglu", gate=draw(hidden, hidden, wild),
+                   up=draw(hidden + 1, hidden, wild), d=draw(hidden + 2, hidden))
+    for vocabulary, target, wild in ((1, 0, False), (11, 10, False), (50, 3, False), (33, 0, True)):
+        logits = draw(vocabulary, vocabulary, True) if wild else tame(vocabulary, vocabulary, 4)
+        yield case(f"cross-entropy of {vocabulary}" + " wild" * wild, "ARITH-40", "a logarithm of f32, or the share applied elsewhere",
+                   "cross_entropy", logits=logits, target=target, share=small(1 / 60))
+
+
+def update_cases():
+    step = shown(map(by.f32, (2.0**-20, 0.9, 0.95, 0.1, 0.05, 0.02, 1.7, 1e-8, 0.999)))
+    for seed, wild in ((1, False), (2, True)):
+        many = [draw(seed * 10 + i, 50, wild) for i in range(4)]
+        yield case("AdamW" + " wild" * wild, "ARITH-7", "order of the products; NaN that is not 7fc00000", "adamw", aggregate=many[0],
+                   parameters=many[1], first=many[2], second=many[3], step=step)
+        yield case("LAMB" + " wild" * wild, "ARITH-67", "decay before the quotient, or twice; NaN that is not 7fc00000", "lamb", aggregate=many[0],
+                   parameters=many[1], first=many[2], second=many[3], step=step, first_scale=small(2.5), decay=small(0.01), rate=small(0.125))
+    for schedule in ("Constant", "Linear", "Cosine"):
+        yield case(f"rates, {schedule}", "ARITH-46", "first and last rounds", "learning_rates",
+                   optimiser=hexed("Optimiser", {**OPTIMISER, "schedule": schedule}), rounds=9, steps=list(range(11)))
+    yield case("rates, warm-up longer than the run", "ARITH-46", "a length of zero", "learning_rates",
+               optimiser=hexed("Optimiser", {**OPTIMISER, "warmup": 5}), rounds=3, steps=[0, 2, 4, 5, 6])
+    for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED)):
+        yield case(f"initial parameters, {name}", "ARITH-8", "words skipped at norms, a quotient instead of a product", "initial_parameters",
+                   model=hexed("Model", model), key=fill(0x77))
+
+
+def family_arithmetic_gradients():
+    source = random.Random(9)
+    window = lambda model: [source.randrange(model["vocabulary"]) for _ in range(model["sequence"] + 1)]
+    for name, model, count in (("tied, two windows", TINY, 2), ("untied, shared key heads, three blocks", UNTIED, 1),
+                               ("masked, two windows", MASKED, 2)):
+        yield case(name, "ARITH-66" if model is MASKED else "ARITH-42", "any sum in another order", "gradient", seed=fill(0x7a), leaf=3,
+                   model=hexed("Model", model), key=fill(0x78), windows=[window(model) for _ in range(count)])
+    beyond = window(TINY)
+    beyond[3] = beyond[9] = 4_000_000_000
+    yield case("tokens beyond the vocabulary", "ARITH-30", "a token out of range", "gradient", model=hexed("Model", TINY), key=fill(0x79),
+               windows=[beyond], seed=fill(0x7a), leaf=0)
+
+
+def family_arithmetic_runs():
+    yield case("two rounds", "ARITH-48", "any bit of a run", "run", manifest=manifest(TINY), rounds=2, left_out=[3])
+    other = {**OPTIMISER, "warmup": 0, "schedule": "Linear", "clip_norm": "41800000"}
+    yield case("ten rounds, a clip wider than the norm", "ARITH-47", "any bit of a run", "run", left_out=[],
+               manifest=manifest(UNTIED, other, leaves=1, leaf_windows=1, rounds=10), rounds=10)
+    yield case("masked, two rounds", "ARITH-66", "any bit of a run, or what is masked", "run", left_out=[0], manifest=manifest(MASKED), rounds=2)
+    layerwise = {**OPTIMISER, "method": "Lamb", "epsilon": "358637bd"}
+    yield case("LAMB, two rounds", "ARITH-67", "any bit of a run", "run", left_out=[3], manifest=manifest(TINY, layerwise), rounds=2)
+    yield case("masked, LAMB, recomputed", "ARITH-67", "any bit of a run, or activations that are computed otherwise again", "run", left_out=[],
+               manifest=manifest(MASKED, layerwise, recompute=True), rounds=2)
+    yield case("a million parameters", "ARITH-4", "tiles, panels and blocks that a tiny model does not fill", "golden",
+               manifest=manifest(MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[8])  # half of a tensor

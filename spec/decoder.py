@@ -1,0 +1,156 @@
+"""The decoder of profile `exact` (arithmetic.md), forward and backward."""
+
+import reference as ref
+from arithmetic import (cross_entropy, f32, product, rms_norm, rms_norm_backward, root, rotary_angles, rotate, swiglu,
+                        swiglu_backward)
+from network import attend, attend_backward, by_tensor, columns, gather, real, summed
+
+
+class Decoder:
+    """ARITH-41: a decoder with its parameters."""
+
+    def __init__(self, model, parameters):
+        self.model, self.tensors = model, by_tensor(model, parameters)
+        family = model["family"]["Decoder"]
+        self.heads, self.epsilon = model["heads"], real(model["norm_epsilon"])
+        self.head_width = model["width"] // self.heads
+        self.group = self.heads // family["key_value_heads"]
+        self.cosines, self.sines = rotary_angles(model["sequence"], self.head_width, real(family["rope_base"]))
+        self.score_scale = f32(1.0 / root(float(self.head_width)))
+        self.predicted = model["sequence"]
+        self.head = "model.embed_tokens.weight" if family["tied"] else "lm_head.weight"
+
+    def names(self, layer):
+        name = lambda short: f"model.layers.{layer}.{short}.weight"
+        return {"norm": name("input_layernorm"), "o": name("self_attn.o_proj"), "down": name("mlp.down_proj"),
+                "joint": [name(f"self_attn.{x}_proj") for x in "qkv"], "feed_norm": name("post_attention_layernorm"),
+                "gate_up": [name("mlp.gate_proj"), name("mlp.up_proj")]}
+
+    def joined(self, names):
+        return [row for name in names for row in self.tensors[name]]
+
+    def head_rows(self, rows, place):
+        """One head's share of rows; heads of queries, then of keys, then of values."""
+        return [row[place * self.head_width:(place + 1) * self.head_width] for row in rows]
+
+    def rotated(self, joint, direction):
+        """ARITH-34: heads of queries scaled, heads of keys not, values as they are."""
+        key_heads, width, result = self.heads // self.group, self.head_width, []
+        for row, cosines, sines in zip(joint, self.cosines, self.sines):
+            heads = [row[i:i + width] for i in range(0, len(row), width)]
+            for i in range(self.heads + key_heads):
+                heads[i] = rotate(heads[i], cosines, sines, direction, self.score_scale if i < self.heads else 1.0)
+            result.append([value for head in heads for value in head])
+        return result
+
+    def normed(self, rows, name):
+        both = [rms_norm(row, self.tensors[name][0], self.epsilon) for row in rows]
+        return [row for row, _ in both], [scale for _, scale in both]
+
+    def parts(self, head):
+        """Places of a head's queries, keys and values among the heads of `joint`."""
+        key = self.heads + head // self.group
+        return head, key, key + self.heads // self.group
+
+    def forward(self, window, share, _masking=None):
+        """ARITH-41: everything that the backward pass reads, the loss and the gradient of the logits."""
+        known = self.model["vocabulary"] - 1
+        tokens = [min(token, known) for token in window]
+        tape = {"inputs": tokens[:-1], "layers": []}
+        stream = [list(self.tensors["model.embed_tokens.weight"][token]) for token in tokens[:-1]]
+        for layer in range(self.model["layers"]):
+            at = self.forward_layer(stream, self.names(layer))
+            tape["layers"].append(at)
+            stream = at["output"]
+        tape["last"] = stream
+        tape["normed"], tape["scales"] = self.normed(stream, "model.norm.weight")
+        logits = product(tape["normed"], self.tensors[self.head])
+        both = [cross_entropy(row, target, share) for row, target in zip(logits, tokens[1:])]
+        tape["d_logits"], tape["loss"] = [gradient for _, gradient in both], ref.ordered_sum(loss for loss, _ in both)
+        return tape
+
+    def forward_layer(self, stream, names):
+        """ARITH-41: the chains of both output projections start from the residual stream."""
+        at = {"input": stream}
+        at["normed"], at["scales"] = self.normed(stream, names["norm"])
+        at["joint"] = self.rotated(product(at["normed"], self.joined(names["joint"])), 1.0)
+        both = [attend(*(self.head_rows(at["joint"], place) for place in self.parts(head))) for head in range(self.heads)]
+        at["probabilities"] = [probabilities for probabilities, _ in both]
+        at["mixed"] = [[value for head in row for value in head] for row in zip(*(outputs for _, outputs in both))]
+        at["middle"] = product(at["mixed"], self.tensors[names["o"]], stream)
+        at["feed_normed"], at["feed_scales"] = self.normed(at["middle"], names["feed_norm"])
+        at["gate_up"] = product(at["feed_normed"], self.joined(names["gate_up"]))
+        hidden = self.model["hidden"]
+        both = [swiglu(row[:hidden], row[hidden:]) for row in at["gate_up"]]
+        at["product"], at["sigmoid"] = [row for row, _ in both], [row for _, row in both]
+        at["output"] = product(at["product"], self.tensors[names["down"]], at["middle"])
+        return at
+
+    def norm_backward(self, rows, scales, name, d, residual):
+        """Gradients of the stream, and of the gain by row."""
+        gain = self.tensors[name][0]
+        both = [rms_norm_backward(*row) for row in zip(rows, [gain] * len(rows), scales, d, residual)]
+        return [stream for stream, _ in both], [share for _, share in both]
+
+    def backward(self, tape):
+        """ARITH-42: adds to a tape what the gradients of the parameters are made of."""
+        d = product(tape["d_logits"], columns(self.tensors[self.head]))
+        zeros = [[0.0] * self.model["width"]] * len(d)
+        stream, tape["d_gain"] = self.norm_backward(tape["last"], tape["scales"], "model.norm.weight", d, zeros)
+        for layer in reversed(range(self.model["layers"])):
+            at, names = tape["layers"][layer], self.names(layer)
+            self.feed_backward(at, names, stream)
+            stream = self.attention_backward(at, names)
+        tape["d_embedded"] = stream
+
+    def feed_backward(self, at, names, stream):
+        """ARITH-42"""
+        hidden = self.model["hidden"]
+        at["d_output"] = stream
+        d_product = product(stream, columns(self.tensors[names["down"]]))
+        both = [swiglu_backward(row[:hidden], row[hidden:], sigmoid, d)
+                for row, sigmoid, d in zip(at["gate_up"], at["sigmoid"], d_product)]
+        at["d_gate_up"] = [gate + up for gate, up in both]
+        d = product(at["d_gate_up"], columns(self.joined(names["gate_up"])))
+        at["d_middle"], at["d_feed_gain"] = self.norm_backward(at["middle"], at["feed_scales"], names["feed_norm"], d, stream)
+
+    def attention_backward(self, at, names):
+        """ARITH-42, ARITH-37: heads in order; those that share keys continue each other's chains."""
+        d_mixed = product(at["d_middle"], columns(self.tensors[names["o"]]))
+        empty = [[0.0] * self.head_width] * len(d_mixed)
+        heads = [empty] * (self.heads + 2 * self.heads // self.group)
+        for head in range(self.heads):
+            query, key, value = self.parts(head)
+            rows = [self.head_rows(at["joint"], place) for place in (query, key, value)]
+            outputs, d_outputs = self.head_rows(at["mixed"], head), self.head_rows(d_mixed, head)
+            probabilities = at["probabilities"][head]
+            d_scores, heads[query] = attend_backward(*rows, probabilities, outputs, d_outputs)
+            heads[key] = gather(d_scores, rows[0], heads[key])
+            heads[value] = gather(probabilities, d_outputs, heads[value])
+        at["d_joint"] = self.rotated([[v for head in row for v in head] for row in zip(*heads)], -1.0)
+        d = product(at["d_joint"], columns(self.joined(names["joint"])))
+        stream, at["d_gain"] = self.norm_backward(at["input"], at["scales"], names["norm"], d, at["d_middle"])
+        return stream
+
+    def gradient(self, tapes):
+        """ARITH-4, ARITH-43, ARITH-44: the flat gradient over all windows, in order."""
+        outer = lambda d, x: product(columns(d), columns(x))
+        over = lambda rows: [row for tape in tapes for row in rows(tape)]
+        both = lambda d, x: outer(over(d), over(x))
+        found = {"model.norm.weight": [summed(over(lambda tape: tape["d_gain"]))]}
+        found[self.head] = both(lambda tape: tape["d_logits"], lambda tape: tape["normed"])
+        embedding = found.setdefault("model.embed_tokens.weight",
+                                     [[0.0] * self.model["width"] for _ in range(self.model["vocabulary"])])
+        for tape in tapes:
+            for token, row in zip(tape["inputs"], tape["d_embedded"]):
+                embedding[token] = [f32(old + value) for old, value in zip(embedding[token], row)]
+        for layer in range(self.model["layers"]):
+            names, of = self.names(layer), lambda key, layer=layer: lambda tape: tape["layers"][layer][key]
+            for name, d, x in ((names["joint"], "d_joint", "normed"), ([names["o"]], "d_middle", "mixed"),
+                               (names["gate_up"], "d_gate_up", "feed_normed"), ([names["down"]], "d_output", "product")):
+                rows = iter(both(of(d), of(x)))
+                for part in name:
+                    found[part] = [next(rows) for _ in self.tensors[part]]
+            found[names["norm"]] = [summed(over(of("d_gain")))]
+            found[names["feed_norm"]] = [summed(over(of("d_feed_gain")))]
+        return [value for name in self.tensors for row in found[name] for value in row]

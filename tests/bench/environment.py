@@ -1,0 +1,95 @@
+"""What the scripts of this folder run on: a virtual environment of their own, built programs, and talk with them.
+
+    python3 tests/bench/environment.py           # makes target/bench-venv and says where it is
+"""
+
+import functools
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+VENV = ROOT / "target" / "bench-venv"
+# Name of the module: what pip installs for it.
+PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1"}
+
+
+def python(*modules):
+    """The virtual environment's Python, able to import these modules of `PACKAGES`; about 5 GB with torch."""
+    program = VENV / "bin" / "python"
+    if not program.exists():
+        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
+    missing = [name for name in modules if not has(program, name)]
+    if missing:
+        names = ", ".join(missing)
+        print(f"installing {names} under {VENV.relative_to(ROOT)}", file=sys.stderr)
+        subprocess.run([program, "-m", "pip", "install", "--quiet", *map(PACKAGES.get, missing)], check=True)
+    return program
+
+
+def has(program, module):
+    find = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
+    return subprocess.run([program, "-c", find]).returncode == 0
+
+
+def enter(*modules):
+    """Goes on as the same script under the virtual environment's Python."""
+    program = python(*modules)
+    if pathlib.Path(sys.prefix).resolve() != VENV.resolve():
+        os.execv(program, [program, *sys.argv])
+
+
+@functools.cache
+def build(binary):
+    """Builds a binary of package e2e; returns its path."""
+    command = ["cargo", "build", "--release", "--locked", "-p", "e2e", "--bin", binary, "--message-format=json"]
+    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
+    messages = (json.loads(line) for line in output.splitlines())
+    built = [message for message in messages if message.get("executable")]
+    return next(message["executable"] for message in built if message["target"]["name"] == binary)
+
+
+def settings(words):
+    """`name=value …` as a dictionary of numbers."""
+    pairs = (word.split("=") for word in words)
+    return {name: float(value) if set(value) & set(".e") else int(value) for name, value in pairs}
+
+
+def words(shape):
+    """The inverse of `settings`."""
+    return [f"{name}={value}" for name, value in shape.items()]
+
+
+class Child:
+    """A program that answers each line with a line of JSON."""
+
+    def __init__(self, *command):
+        self.process = subprocess.Popen(
+            list(map(str, command)), stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+        )
+
+    def ask(self, task):
+        try:
+            self.process.stdin.write(f"{task}\n")
+            self.process.stdin.flush()
+            return json.loads(self.process.stdout.readline())
+        except (BrokenPipeError, json.JSONDecodeError):
+            sys.exit(f"{self.process.args[:2]} ended at the task {task!r}")
+
+    def processor_seconds(self):
+        """Time of all processors that it was given so far."""
+        return time.clock_gettime((~self.process.pid << 3) | 2)  # as Linux names another process's clock
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *_):
+        self.process.stdin.close()
+        self.process.wait()
+
+
+if __name__ == "__main__":
+    print(python(*PACKAGES))

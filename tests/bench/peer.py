@@ -1,0 +1,47 @@
+"""Leaf gradients on demand in eager PyTorch: answers `leaf.py` as `bench-leaf` does, for the tasks that it asks of both.
+
+`peer.py FOLDER [name=value …]` takes the same settings; `manual=1` for attention in single operations.
+"""
+
+import json
+import re
+import sys
+import time
+
+import torch
+
+import environment
+import networks
+
+
+def memory(name):
+    with open("/proc/self/status") as status:
+        return int(re.search(rf"{name}:\s*(\d+) kB", status.read())[1]) * 1024
+
+
+def main():
+    folder, shape = sys.argv[1], environment.settings(sys.argv[2:])
+    torch.set_num_threads(int(shape["threads"]))
+    # The library's own start: threads, dispatch tables, kernels made at first use.
+    warm = torch.ones(64, 64, requires_grad=True)
+    (warm @ warm).sum().backward()
+    start, leaf, manual = memory("VmRSS"), None, bool(shape["manual"])
+    for line in sys.stdin:
+        task, _, count = line.strip().partition(" ")
+        answer = {}
+        if task == "load":
+            leaf = networks.Leaf(folder, shape, torch.float32)
+        elif task == "leaf":
+            begun = time.perf_counter()
+            for _ in range(int(count)):
+                leaf.gradient(manual)
+            answer["seconds"] = (time.perf_counter() - begun) / int(count)
+        elif task == "peak":
+            answer = {"start": start, "peak": memory("VmHWM")}
+        else:
+            sys.exit(f"no task is called {task}")
+        print(json.dumps(answer), flush=True)
+
+
+if __name__ == "__main__":
+    main()

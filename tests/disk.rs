@@ -1,0 +1,86 @@
+//! Full disks under real processes: one sentence and exit code 3, and with room again the same directory goes on to the
+//! same state.
+
+use e2e::processes::{Cramped, Process, Run, copy_folder, wait_for};
+use e2e::programs;
+use e2e::settings::Settings;
+
+fn settings() -> Settings {
+    Settings { rounds: 50, ..Settings::default() }
+}
+
+/// What a person sees: which file, why, what to do. Exactly one such sentence, at the end.
+fn told(process: &mut Process, place: &str) {
+    assert_eq!(process.wait(), 3, "{}", process.log());
+    let log = process.log();
+    assert!(!log.contains("panicked"), "{log}");
+    let last = log.lines().last().expect("a sentence");
+    assert!(last.starts_with("muster: ") && last.contains(place), "{last}");
+    let full = last.contains("the disk is full; make room and start again, nothing is damaged");
+    let limited = last.contains("may not grow any more") && last.contains("nothing is damaged");
+    assert!(full || limited, "{last}");
+    assert_eq!(log.matches("nothing is damaged").count(), 1, "{log}");
+}
+
+fn a_node_without_room(mount: bool, kibibytes: u32) {
+    let run = Run::new(programs!(), &settings());
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut cramped = Cramped::new(run.path("cramped"), kibibytes, mount);
+    let mut second = run.join_cramped("second", &nodes, &cramped);
+    told(&mut second, &run.at("cramped/home"));
+    // Making room takes its time: the steward has noticed, and the run still has rounds to go.
+    first.suspend();
+    wait_for("the absence", || run.events("is not connected any more").len() == 1);
+    cramped.widen();
+    let mut second = run.join_cramped("second", &nodes, &cramped);
+    first.resume();
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["first", "cramped/home"]);
+}
+
+#[test]
+fn a_node_on_a_full_disk_says_so_and_goes_on_with_room() {
+    a_node_without_room(true, 400);
+}
+
+#[test]
+fn a_node_whose_files_may_not_grow_says_so_and_goes_on_when_they_may() {
+    a_node_without_room(false, 200);
+}
+
+#[test]
+fn a_node_that_has_no_room_for_the_text_is_told_before_it_is_a_member() {
+    let run = Run::new(programs!(), &settings());
+    let _steward = run.host();
+    let nodes = run.invite("node", 1);
+    let cramped = Cramped::new(run.path("cramped"), 24, true);
+    let mut node = run.join_cramped("node", &nodes, &cramped);
+    told(&mut node, &run.at("cramped/home"));
+    assert!(run.events("admit").is_empty());
+}
+
+#[test]
+fn a_steward_on_a_full_disk_says_so_and_goes_on_with_room() {
+    let run = Run::new(programs!(), &settings());
+    let whole = run.path("whole");
+    copy_folder(&run.path("run"), &whole);
+    std::fs::remove_dir_all(run.path("run")).expect("a folder");
+    let mut cramped = Cramped::new(run.path("run"), 900, true);
+    copy_folder(&whole, &run.path("run"));
+    let mut steward = run.host_cramped(&cramped);
+    wait_for("the steward to listen", || run.path("run/address").exists());
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    told(&mut steward, &run.at("run"));
+    cramped.widen();
+    let mut steward = run.host_cramped(&cramped);
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    run.check_end(&["first", "second"]);
+}

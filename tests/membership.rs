@@ -1,0 +1,188 @@
+//! Members that leave, are interrupted, give way or keep to a disk, as real processes: the run goes on without them,
+//! and with them again.
+
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+use std::sync::Arc;
+
+use e2e::processes::{Process, Run, wait_for};
+use e2e::programs;
+use e2e::settings::Settings;
+use muster_core::ledger::Ledger;
+use muster_core::messages::record::Body;
+use muster_replica::archive::Archive;
+
+fn settings(rounds: u32, nodes: u32) -> Settings {
+    Settings { rounds, nodes, ..Settings::default() }
+}
+
+#[test]
+fn a_member_that_leaves_finishes_its_round_and_the_run_goes_on() {
+    let run = Run::new(programs!(), &settings(40, 3));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut third = run.join("third", &nodes, &[]);
+    run.wait_round(3);
+    let home = run.at("third");
+    let id = run.good(&["id", "--data-dir", &home]).trim().to_owned();
+    assert!(run.good(&["leave", "--data-dir", &home]).contains("you have left the run"));
+    assert_eq!(third.wait(), 0, "{}", third.log());
+    assert!(third.log().contains("you have left the run"), "{}", third.log());
+    let (code, output) = run.muster(&["leave", "--data-dir", &home]);
+    assert!(code == 1 && output.contains("only a present member leaves"), "{code}: {output}");
+    let (code, output) = run.muster(&["join", &nodes, "--data-dir", &home, "--listen", "127.0.0.1:0"]);
+    assert!(code == 1 && output.contains("this member left the run for good"), "{code}: {output}");
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["first", "second"]);
+    let left = run.events("left");
+    assert!(left.len() == 1 && left[0]["member"] == id.as_str(), "{left:?}");
+    let seats = seats_around_a_leave(&run, &id);
+    assert_eq!(seats, (3, 2), "seats of the round of the leave, and of the next one");
+}
+
+/// Seats of the round in which a member left, and of the one after it. Nobody failed in any round.
+fn seats_around_a_leave(run: &Run, id: &str) -> (usize, usize) {
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(Arc::clone(&archive.manifest));
+    let mut left = None;
+    let mut seats = Vec::new();
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        match &record.body {
+            Body::Leave(leave) => {
+                assert_eq!(format!("{:#}", leave.claimed_signer()), id);
+                left = Some(ledger.next_round());
+            }
+            Body::Reassign(_) => panic!("a part had to be moved"),
+            Body::Outcome(outcome) => {
+                let view = ledger.round(outcome.round).expect("a round just ended");
+                assert_eq!(view.commitments().count(), view.seats().len(), "every seat commits");
+                seats.push(view.seats().len());
+            }
+            _ => {}
+        }
+    }
+    let left = left.expect("a leave in the ledger").index();
+    (seats[left], seats[left + 1])
+}
+
+#[test]
+fn ctrl_c_finishes_the_round_and_the_same_command_goes_on() {
+    let run = Run::new(programs!(), &settings(60, 2));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    run.wait_round(3);
+    first.interrupt();
+    assert_eq!(first.wait(), 130, "{}", first.log());
+    let log = first.log();
+    assert!(log.contains("finishing the round") && log.contains("the same command goes on"), "{log}");
+    let mut first = run.join("first", &nodes, &[]);
+    wait_for_rounds(&run, 3);
+    steward.interrupt();
+    assert_eq!(steward.wait(), 130, "{}", steward.log());
+    assert!(steward.log().contains("start again to go on"), "{}", steward.log());
+    let mut steward = run.host();
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["first", "second"]);
+}
+
+fn wait_for_rounds(run: &Run, more: usize) {
+    let before = run.events("round").len();
+    wait_for("more rounds", || run.events("round").len() >= before + more);
+}
+
+#[test]
+fn ctrl_c_twice_aborts_and_nothing_is_damaged() {
+    let run = Run::new(programs!(), &settings(6, 2));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    // A member that came and does nothing: the first round cannot end.
+    let mut idle = run.join("idle", &nodes, &[]);
+    wait_for("the first admission", || run.events("admit").len() == 1);
+    idle.suspend();
+    let mut second = run.join("second", &nodes, &[]);
+    let said = run.path("run/inbox/0");
+    wait_for("a commitment", || fs::metadata(&said).is_ok_and(|about| about.len() > 0));
+    second.interrupt();
+    second.wait_for_log("finishing the round");
+    second.interrupt();
+    assert_eq!(second.wait(), 130, "{}", second.log());
+    assert!(!second.log().contains("the same command goes on"), "{}", second.log());
+    idle.resume();
+    let mut second = run.join("second", &nodes, &[]);
+    assert_eq!(idle.wait(), 0, "{}", idle.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["idle", "second"]);
+}
+
+#[cfg(target_os = "linux")]
+#[test]
+fn a_nice_member_gives_way_with_every_thread() {
+    let run = Run::new(programs!(), &settings(4, 2));
+    let _steward = run.host();
+    let nodes = run.invite("node", 2);
+    let nice = run.join("nice", &nodes, &["--nice", "--threads", "2"]);
+    let plain = run.join("plain", &nodes, &["--threads", "2"]);
+    run.wait_round(0);
+    let own = priorities(std::process::id())[0];
+    assert!(priorities(plain.id()).iter().all(|priority| *priority == own));
+    let lowered = priorities(nice.id());
+    assert!(lowered.len() > 1 && lowered.iter().all(|priority| *priority > own), "{own} {lowered:?}");
+}
+
+/// The nice value of each thread of a process.
+#[cfg(target_os = "linux")]
+fn priorities(process: u32) -> Vec<i32> {
+    let tasks = fs::read_dir(format!("/proc/{process}/task")).expect("a living process");
+    let stats = tasks.filter_map(|task| fs::read_to_string(task.ok()?.path().join("stat")).ok());
+    let nice = |stat: String| -> Option<i32> {
+        // Field 19, counted from behind the name in parentheses, which may hold anything.
+        stat.rsplit_once(')')?.1.split_whitespace().nth(16)?.parse().ok()
+    };
+    stats.filter_map(nice).collect()
+}
+
+#[test]
+fn a_member_keeps_to_the_disk_that_it_may_use() {
+    let run = Run::new(programs!(), &Settings { contributions: 2, ..settings(50, 2) });
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let join = |most: &str| -> Process { run.join("second", &nodes, &["--max-disk", most]) };
+    let mut second = join("0.0002");
+    assert_eq!(second.wait(), 3, "{}", second.log());
+    let log = second.log();
+    assert!(log.contains("this run takes about 0.0003 GiB of disk, --max-disk allows 0.0002"), "{log}");
+    assert!(run.events("admit").len() < 2, "it is told before it is a member");
+    let mut second = join("0.0004");
+    assert_eq!(second.wait(), 3, "{}", second.log());
+    let log = second.log();
+    assert!(
+        log.contains("second: holds 0.0") && log.contains("the 0.0004 of --max-disk; allow more"),
+        "{log}"
+    );
+    let used = kibibytes(&run.path("second"));
+    assert!(used <= 419, "{used}");
+    let mut second = join("1");
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["first", "second"]);
+}
+
+/// Kibibytes that a folder takes on the disk.
+fn kibibytes(folder: &Path) -> u32 {
+    let counted = Command::new("du").arg("-sk").arg(folder).output().expect("du");
+    let text = String::from_utf8_lossy(&counted.stdout).into_owned();
+    text.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
+}

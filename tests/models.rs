@@ -1,0 +1,102 @@
+//! Runs of every kind of model, as real processes: members, verifier and replay agree, and what was trained comes out
+//! again as text and as safetensors.
+
+use std::fs;
+
+use e2e::processes::Run;
+use e2e::programs;
+
+/// Settings that every run of this file shares.
+const COMMON: &str = "[training]\nrounds = 8\nleaves = 4\nleaf_windows = 2\nrecompute = true\n\
+                      [audit]\nshare = 1.0\nleaves = 2\nfinal_rounds = 2\n\
+                      [admission]\nstart_nodes = 2\nstart_verifiers = 1\n";
+
+/// Words of the tests' text, with their spaces.
+const TOKENISER: &str = r#"{"version": "1.0", "truncation": null, "padding": null, "added_tokens": [
+    {"id": 0, "content": "<|endoftext|>", "single_word": false, "lstrip": false, "rstrip": false, "normalized": false,
+     "special": true}],
+    "normalizer": null, "pre_tokenizer": {"type": "Whitespace"}, "post_processor": null, "decoder": null,
+    "model": {"type": "WordLevel", "unk_token": "?", "vocab": {"<|endoftext|>": 0, "?": 1, "let": 2, "mut": 3,
+    "state": 4, "=": 5, "round": 6, "(": 7, ")": 8, ";": 9, "if": 10, "else": 11, "{": 12, "}": 13, "leaf": 14,
+    ".": 15, "sum": 16, "42": 17}}}"#;
+
+/// Trains with two nodes and a verifier that audits everything, to the end.
+fn train(run: &Run) {
+    let mut steward = run.host();
+    let mut verifier = run.watch("verifier", &run.invite("verifier", 1));
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &["--threads", "2"]);
+    let mut second = run.join("second", &nodes, &["--kernel", "portable"]);
+    for process in [&mut first, &mut second, &mut verifier, &mut steward] {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    run.check_end(&["first", "second", "verifier"]);
+}
+
+#[test]
+fn an_albert_is_trained_by_lamb_audited_and_exported() {
+    let model = "[model]\nfamily = \"albert\"\nvocabulary = 257\nwidth = 16\nlayers = 3\nheads = 2\nhidden = 24\n\
+                 sequence = 32\nembedding = 8\nmask_token = 256\n[optimiser]\nmethod = \"lamb\"\nwarmup = 2\n";
+    let run = Run::packed(programs!(), &format!("{model}{COMMON}"), None);
+    train(&run);
+    run.good(&["run", "export", &run.at("run"), "--out", &run.at("model")]);
+    let weights = fs::read(run.path("model/model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&weights).unwrap();
+    let layer = "albert.encoder.albert_layer_groups.0.albert_layers.0";
+    let shape = |name: &str| tensors.tensor(name).unwrap().shape().to_vec();
+    assert_eq!(shape(&format!("{layer}.ffn.weight")), [24, 16]);
+    assert_eq!(shape(&format!("{layer}.attention.key.bias")), [16]);
+    assert_eq!(shape("predictions.bias"), [257]);
+    let (code, output) = run.muster(&["generate", &run.at("run")]);
+    assert!(code == 2 && output.contains("only a decoder continues text"), "{code}: {output}");
+}
+
+#[test]
+fn a_decoder_of_words_is_trained_and_continues_them() {
+    let model = "[model]\nvocabulary = 18\nwidth = 16\nlayers = 2\nheads = 4\nkey_value_heads = 2\nhidden = 24\n\
+                 sequence = 24\ntied = false\n";
+    let run = Run::packed(programs!(), &format!("{model}{COMMON}"), Some(TOKENISER));
+    train(&run);
+    let generate = |folder: &str, more: &[&str]| {
+        let mut arguments = vec!["generate", folder, "--prompt", "let mut", "--tokens", "12"];
+        arguments.extend(more);
+        run.good(&arguments)
+    };
+    let (host, member) = (run.at("run"), run.at("second"));
+    let text = generate(&host, &[]);
+    assert!(text.starts_with("let mut") && text.split_whitespace().count() > 8, "{text}");
+    assert_eq!(generate(&member, &["--threads", "2", "--tokenizer", &run.at("tokenizer.json")]), text, "a member has the same model, tokeniser and draws");
+    let (code, output) = run.muster(&["generate", &member]);
+    assert!(code == 3 && output.contains("tokenizer.json") && output.contains("--tokenizer"), "{code}: {output}");
+    assert_ne!(generate(&host, &["--round", "0"]), text, "an untrained model says something else");
+    run.good(&["run", "export", &host, "--out", &run.at("model")]);
+    let weights = fs::read(run.path("model/model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&weights).unwrap();
+    assert_eq!(tensors.tensor("lm_head.weight").unwrap().shape(), [18, 16]);
+    assert_eq!(fs::read_to_string(run.path("model/tokenizer.json")).unwrap(), TOKENISER);
+    let (code, output) = run.muster(&["run", "export", &host, "--out", &run.at("model")]);
+    assert!(code == 3 && output.contains("already holds something"), "{code}: {output}");
+    let (code, output) = run.muster(&["generate", &host, "--round", "99"]);
+    assert!(code == 3 && output.contains("has no state before round 99"), "{code}: {output}");
+}
+
+#[test]
+fn models_that_cannot_work_are_refused_by_field_and_rule() {
+    let run = Run::packed(programs!(), "", None);
+    let refused = |settings: &str, words: &str| {
+        fs::write(run.path("wrong.toml"), settings).unwrap();
+        let (config, data, out) = (run.at("wrong.toml"), run.at("corpus"), run.at("wrong"));
+        let (code, output) = run.muster(&["run", "new", "--config", &config, "--data", &data, "--out", &out]);
+        assert!(code == 2 && output.contains("wrong.toml") && output.contains(words), "{code}: {output}");
+        assert!(!run.path("wrong").exists());
+    };
+    refused("[model]\nheads = 3\n", "model.heads must divide model.width");
+    refused("[model]\nkey_value_heads = 3\n", "model.key_value_heads must divide model.heads");
+    refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
+    refused("[model]\nvocabulary = 4096\n", "model.vocabulary is 4096, but the text's tokens are of 256 kinds");
+    refused("[model]\nsequence = 65000\n", "must hold at least one window");
+    refused("[model]\nlayers = 300\n", "model.layers is over the limit of 256");
+    refused("[model]\nwidth = 1048576\nhidden = 1048576\n", "model has more than");
+    refused("[model]\nfamily = \"albert\"\n", "model.mask_token must lie below model.vocabulary");
+    refused("[model]\nfamily = \"perceptron\"\n", "family: unknown variant");
+}

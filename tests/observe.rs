@@ -1,0 +1,164 @@
+//! Observers as real processes: they follow without being members, and halt on a steward that lies.
+
+use std::sync::Arc;
+
+use e2e::processes::Run;
+use e2e::programs;
+use e2e::settings::Settings;
+use muster_core::codec::{Bytes, List, decode, encode};
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::layout::Layout;
+use muster_core::limits;
+use muster_core::messages::enrol::Ticket;
+use muster_core::messages::record::{Body, Record};
+use muster_core::messages::wire::{BlockQuery, News, Request, Response};
+use muster_core::sign::Signed;
+use muster_core::state::{StateRoots, Update, real_bytes};
+use muster_net::endpoint::Endpoint;
+use muster_net::listener::{Admission, Listener};
+use muster_net::serve::{Refuse, serve};
+use muster_replica::archive::Archive;
+use muster_store::home::Home;
+use tokio::runtime::Runtime;
+
+#[test]
+fn an_observer_follows_to_the_same_root_without_being_a_member() {
+    let run = Run::new(programs!(), &Settings::default());
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let ticket = Ticket::from_line(&nodes).expect("an invitation");
+    let address = format!("{:#}@{:#}@{}", ticket.run, ticket.steward, &*ticket.addresses[0]);
+    let mut observer = run.observe("observer", &address);
+    observer.wait_for_log("observing run");
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    assert_eq!(observer.wait(), 0, "{}", observer.log());
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(steward.wait(), 0);
+    run.check_end(&["first", "second"]);
+    let log = observer.log();
+    assert_eq!(log.matches(" checked").count(), 12, "{log}");
+    assert!(log.contains(&format!("closed with state {}", &run.root()[..16])), "{log}");
+    assert!(log.contains("its last state was recomputed here"), "{log}");
+    assert_eq!(run.events("admit").len(), 2);
+}
+
+#[test]
+fn an_observer_halts_on_a_steward_that_lies() {
+    let run = Run::new(programs!(), &Settings { rounds: 4, ..Settings::default() });
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    assert_eq!((first.wait(), second.wait(), steward.wait()), (0, 0, 0));
+    let tells = |lie: &str, change: fn(&mut Vec<Record>), code: i32, words: &str| {
+        let teller = Teller::new(&run, change);
+        let mut observer = run.observe(lie, &teller.address);
+        assert_eq!(observer.wait(), code, "{lie}: {}", observer.log());
+        assert!(observer.log().contains(words), "{lie}: {}", observer.log());
+    };
+    tells("truth", |_| (), 0, "its last state was recomputed here");
+    let initial = |records: &mut Vec<Record>| {
+        let Body::Open(roots) = &mut records[0].body else { panic!("a run opens first") };
+        *roots = other(roots);
+    };
+    tells("initial", initial, 1, "the initial state computed here is not the sealed one; halting");
+    let last = |records: &mut Vec<Record>| {
+        while !matches!(records.last().expect("an outcome").body, Body::Outcome(_)) {
+            records.pop();
+        }
+        let Some(Record { body: Body::Outcome(outcome), .. }) = records.last_mut() else { return };
+        outcome.state = other(&outcome.state);
+    };
+    tells("outcome", last, 1, "was sealed; halting");
+    let seats = |records: &mut Vec<Record>| {
+        let mut begins = records.iter_mut();
+        let seats = begins.find_map(|r| if let Body::Begin(s) = &mut r.body { Some(s) } else { None });
+        let seats = seats.expect("a beginning");
+        *seats = List::new(seats[1..].to_vec()).expect("fewer");
+    };
+    tells("seats", seats, 1, "breaks a rule, halting: ");
+    tells("gap", |records| drop(records.remove(1)), 1, "breaks a rule, halting: ");
+}
+
+/// The roots of another state.
+fn other(roots: &StateRoots) -> StateRoots {
+    StateRoots { parameters: Hasher::new(Domain::STATE).value(&roots.parameters).finish(), ..*roots }
+}
+
+/// A steward that tells a finished run again with some records changed, all of them signed and chained as they should.
+struct Teller {
+    address: String,
+    _runtime: Runtime,
+}
+
+/// What it tells.
+struct Story {
+    archive: Archive,
+    records: Vec<Signed<Record>>,
+    updates: Vec<Update>,
+}
+
+impl Teller {
+    fn new(run: &Run, change: fn(&mut Vec<Record>)) -> Self {
+        let folder = run.path("run");
+        let archive = Archive::open(&folder).expect("an archive");
+        let home = Home::open(&folder).expect("the steward has ended");
+        let identity = Arc::new(home.identity().expect("the steward's key"));
+        let id = archive.manifest.run();
+        let verified = |signed: &Signed<Record>| signed.verify(id).expect("an honest record").into_inner();
+        let mut records: Vec<Record> = archive.records.iter().map(verified).collect();
+        change(&mut records);
+        let mut head: Digest = id.0;
+        for record in &mut records {
+            record.previous = head;
+            head = record.head();
+        }
+        let records = records.iter().map(|record| identity.sign(id, record)).collect();
+        let rounds = home.updates().expect("aggregates");
+        let updates = rounds.iter().map(|round| home.load_update(*round).expect("an aggregate")).collect();
+        let story = Arc::new(Story { archive, records, updates });
+        let runtime = Runtime::new().expect("threads");
+        let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+        let address = format!("{id:#}@{:#}@{}", identity.id(), listener.local_addr());
+        let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
+            let story = story.clone();
+            async move { story.answer(&request).ok_or_else(|| Refuse("not told".into())) }
+        });
+        runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));
+        Self { address, _runtime: runtime }
+    }
+}
+
+impl Story {
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let response = match decode(request).ok()? {
+            Request::Manifest => Response::Manifest(Bytes::new(self.archive.manifest.bytes()).ok()?),
+            Request::Follow(follow) => Response::News(self.news(follow.height)),
+            Request::Data(query) => {
+                let count = query.count.min(64);
+                let chunks = self.archive.dataset.chunks(query.held_out, query.first, count);
+                Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
+            }
+            Request::ResultBlocks(query) => Response::Bytes(Bytes::new(self.values(&query)?).ok()?),
+            _ => return None,
+        };
+        Some(encode(&response))
+    }
+
+    fn news(&self, from: Height) -> News {
+        let records = self.records.iter().skip(from.index()).take(limits::PULL_RECORDS);
+        let newest = Height(self.records.len() as u64 - 1);
+        let records = List::new(records.cloned().collect()).expect("bounded");
+        News { records, newest, board: 1, first_notice: 0, notices: List::new(Vec::new()).expect("none") }
+    }
+
+    fn values(&self, query: &BlockQuery) -> Option<Vec<u8>> {
+        let (layout, update) =
+            (Layout::of(&self.archive.manifest.model), self.updates.get(query.round.index())?);
+        let values = query.blocks.iter().map(|block| update.values.get(layout.block(*block)?.range.clone()));
+        Some(real_bytes(&values.collect::<Option<Vec<_>>>()?.concat()))
+    }
+}

@@ -1,0 +1,63 @@
+//! Settings of small runs, as `run.toml` has them.
+
+use std::fmt;
+
+/// A tiny model, and what the tests vary.
+#[derive(Clone, Copy, Debug)]
+pub struct Settings {
+    /// Rounds to train.
+    pub rounds: u32,
+    /// Nodes to wait for.
+    pub nodes: u32,
+    /// Verifiers to wait for.
+    pub verifiers: u32,
+    /// Audited share of contributions, and leaves drawn in an audit.
+    pub audit: (f64, u32),
+    /// Rounds between the registration of coins and their use.
+    pub coin_lead: u32,
+    /// Rounds for which contributions are kept.
+    pub contributions: u32,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self { rounds: 12, nodes: 2, verifiers: 0, audit: (0.5, 1), coin_lead: 2, contributions: 16 }
+    }
+}
+
+impl fmt::Display for Settings {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions } = self;
+        write!(
+            f,
+            r#"
+name = "test"
+[model]
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 24
+sequence = 32
+initial_scale = 0.1
+[training]
+rounds = {rounds}
+leaves = 6
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = {share}
+leaves = {drawn}
+coin_lead = {coin_lead}
+final_rounds = 2
+[admission]
+start_nodes = {nodes}
+start_verifiers = {verifiers}
+[retention]
+contributions = {contributions}
+states = 16
+"#
+        )
+    }
+}
