@@ -65,9 +65,16 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
     let (host, member) = (run.at("run"), run.at("second"));
     let text = generate(&host, &[]);
     assert!(text.starts_with("let mut") && text.split_whitespace().count() > 8, "{text}");
-    assert_eq!(generate(&member, &["--threads", "2", "--tokenizer", &run.at("tokenizer.json")]), text, "a member has the same model, tokeniser and draws");
+    assert_eq!(
+        generate(&member, &["--threads", "2", "--tokenizer", &run.at("tokenizer.json")]),
+        text,
+        "a member has the same model, tokeniser and draws"
+    );
     let (code, output) = run.muster(&["generate", &member]);
-    assert!(code == 3 && output.contains("tokenizer.json") && output.contains("--tokenizer"), "{code}: {output}");
+    assert!(
+        code == 3 && output.contains("tokenizer.json") && output.contains("--tokenizer"),
+        "{code}: {output}"
+    );
     assert_ne!(generate(&host, &["--round", "0"]), text, "an untrained model says something else");
     run.good(&["run", "export", &host, "--out", &run.at("model")]);
     let weights = fs::read(run.path("model/model.safetensors")).unwrap();
@@ -93,7 +100,10 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
     refused("[model]\nheads = 3\n", "model.heads must divide model.width");
     refused("[model]\nkey_value_heads = 3\n", "model.key_value_heads must divide model.heads");
     refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
-    refused("[model]\nvocabulary = 4096\n", "model.vocabulary is 4096, but the text's tokens are of 256 kinds");
+    refused(
+        "[model]\nvocabulary = 4096\n",
+        "model.vocabulary is 4096, but the text's tokens are of 256 kinds",
+    );
     refused("[model]\nsequence = 65000\n", "must hold at least one window");
     refused("[model]\nlayers = 300\n", "model.layers is over the limit of 256");
     refused("[model]\nwidth = 1048576\nhidden = 1048576\n", "model has more than");

@@ -478,10 +478,8 @@ mod tests {
 
     #[test]
     fn an_empty_file_is_a_run() {
-        let manifest = Settings::parse(Path::new("run.toml"), "")
-            .unwrap()
-            .manifest(&makers(), data())
-            .unwrap();
+        let manifest =
+            Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.node_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);

@@ -102,7 +102,10 @@ impl Words {
         }
         let tokeniser = Tokeniser::open(path)?;
         if tokeniser.digest() != wanted.digest {
-            return Err(Failure::environment(format!("{}: is not the tokeniser of this run", path.display())));
+            return Err(Failure::environment(format!(
+                "{}: is not the tokeniser of this run",
+                path.display()
+            )));
         }
         Ok(Self::File(Box::new(tokeniser)))
     }

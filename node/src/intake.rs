@@ -154,8 +154,7 @@ mod tests {
             held_out_bytes: 0,
             tokeniser: muster_core::manifest::Tokeniser::Bytes,
         };
-        let manifest =
-            Settings::default().manifest(&makers, data).unwrap();
+        let manifest = Settings::default().manifest(&makers, data).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
         let q = vec![7; layout.parameters()];

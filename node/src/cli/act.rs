@@ -67,7 +67,8 @@ fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
 }
 
 fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
-    let GenerateArguments { folder, prompt, tokens, temperature, top, seed, round, tokenizer, compute } = arguments;
+    let GenerateArguments { folder, prompt, tokens, temperature, top, seed, round, tokenizer, compute } =
+        arguments;
     let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
     let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
@@ -97,8 +98,7 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     bar.finish_and_clear();
     let packed = packed?;
     let data = &packed.data;
-    let texts =
-        [("training", data.bytes, data.root), ("held out", data.held_out_bytes, data.held_out_root)];
+    let texts = [("training", data.bytes, data.root), ("held out", data.held_out_bytes, data.held_out_root)];
     for (name, bytes, root) in texts {
         let windows = (bytes / data.token_bytes()).saturating_sub(1) / 128;
         println!("{name}  {bytes:>12} bytes  {windows:>9} windows of 128  root {root:#}");

@@ -81,8 +81,8 @@ type Texts = Vec<Result<Text, StoreError>>;
 fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
     let mut texts = Vec::new();
     for name in crates {
-        let version = version(name)
-            .ok_or_else(|| Failure::environment(format!("Cargo.lock does not name {name}")))?;
+        let version =
+            version(name).ok_or_else(|| Failure::environment(format!("Cargo.lock does not name {name}")))?;
         let unpacked = format!("{name}-{version}");
         let folder = folders.iter().map(|folder| folder.join(&unpacked)).find(|folder| folder.is_dir());
         let folder =

@@ -33,8 +33,14 @@ pub(super) fn sample(options: &Options, folder: &Path, archive: &Archive) -> Out
         true
     };
     let words = Words::of(&checkpoint, None)?;
-    continue_text(&mut exact, (&checkpoint, &words), prompt, (SAMPLE_TOKENS, Sampling::default()), &mut show)?;
+    continue_text(
+        &mut exact,
+        (&checkpoint, &words),
+        prompt,
+        (SAMPLE_TOKENS, Sampling::default()),
+        &mut show,
+    )?;
     let shown = format!("{prompt}{text}");
     let lines: Vec<String> = shown.lines().map(|line| format!("  | {line}\n")).collect();
-    Ok(format!("what the model continues {prompt:?} with:\n{}\n", lines.concat()))
+    Ok(format!("\nwhat the model continues {prompt:?} with:\n{}\n", lines.concat()))
 }

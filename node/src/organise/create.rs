@@ -131,8 +131,7 @@ mod tests {
     fn corpus(place: &Path) -> PathBuf {
         let (text, out) = (place.join("text.txt"), place.join("corpus"));
         fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
-        let options =
-            PackOptions { text: vec![text], held_out: vec![], tokeniser: None, out: out.clone() };
+        let options = PackOptions { text: vec![text], held_out: vec![], tokeniser: None, out: out.clone() };
         pack(&options, &mut |_, _| ()).unwrap();
         out
     }

@@ -212,7 +212,8 @@ mod tests {
         fs::write(&file, "Bread and butter.\n".repeat(40)).unwrap();
         fs::write(&rules, WORDS).unwrap();
         let packed = ["one", "two"].map(|name| {
-            let text = options(std::slice::from_ref(&file), &[file.clone()], place.path().join(name));
+            let one = std::slice::from_ref(&file);
+            let text = options(one, one, place.path().join(name));
             let mut told = Vec::new();
             let options = PackOptions { tokeniser: Some(rules.clone()), ..text };
             let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();

@@ -12,11 +12,11 @@ use std::time::Instant;
 use muster_compute::{Exact, Path};
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
-use muster_core::manifest::{
-    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, Training,
-};
 use muster_core::layout::Layout;
+use muster_core::manifest::{
+    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser,
+    Profile, Retention, Rule, Schedule, Timers, Tokeniser, Training,
+};
 use muster_core::state::{Arithmetic, LeafJob, State};
 
 type Failure = Box<dyn std::error::Error>;

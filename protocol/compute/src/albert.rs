@@ -36,12 +36,7 @@ fn words(plan: &Plan) -> Matrix {
 impl Tape {
     /// Masks a window and runs it (ARITH-65) up to its loss, a sum over the predicted tokens, and the gradient of its
     /// logits.
-    pub(crate) fn forward(
-        &mut self,
-        passes: &Passes<'_>,
-        albert: &Albert,
-        masked: (&[u32], Masking),
-    ) -> f64 {
+    pub(crate) fn forward(&mut self, passes: &Passes<'_>, albert: &Albert, masked: (&[u32], Masking)) -> f64 {
         self.logits(passes, albert, masked);
         let Passes { kernels, plan, share, .. } = *passes;
         cross_entropy(kernels, &mut self.head.logits, plan.vocabulary, &self.targets, share)

@@ -103,14 +103,20 @@ impl Attention {
         probabilities: &mut Vec<f32>,
         mixed: &mut [f32],
     ) {
-        let (stride, across, size) = (heads.joint_width(), heads.query_width(), heads.tokens * heads.score_stride());
+        let (stride, across, size) =
+            (heads.joint_width(), heads.query_width(), heads.tokens * heads.score_stride());
         probabilities.resize(heads.count * size, 0.0);
         for (head, scores) in probabilities.chunks_exact_mut(size).enumerate() {
             let [own, key, value] = heads.columns(head);
             if head % heads.group == 0 {
                 let keys = Strided::transposed(&joint[key..], stride);
                 self.panels[0].pack(kernels, keys, heads.width, heads.tokens);
-                self.panels[1].pack(kernels, Strided::rows(&joint[value..], stride), heads.tokens, heads.width);
+                self.panels[1].pack(
+                    kernels,
+                    Strided::rows(&joint[value..], stride),
+                    heads.tokens,
+                    heads.width,
+                );
             }
             for block in heads.blocks() {
                 let Block { first, rows, keys, .. } = block;
@@ -189,7 +195,8 @@ impl Attention {
         panels[1].pack(kernels, Strided::rows(&d_mixed[own..], across), tokens, heads.width);
         let add = head % heads.group > 0;
         for Block { first, rows, since, stride: down, .. } in heads.blocks() {
-            for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)] {
+            for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)]
+            {
                 let left = Strided::transposed(&left[first..], down);
                 let product = Product { depth: since..tokens, add, ..Product::full(left, right, rows) };
                 multiply(kernels, &product, &mut d_joint[first * stride + column..], stride);

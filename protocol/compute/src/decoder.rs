@@ -15,8 +15,8 @@ use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::turns::Turn;
 use places::{Decoder, Norm, Weight};
-pub(crate) use tape::Tape;
 use tape::Layer;
+pub(crate) use tape::Tape;
 
 /// Gradient of a window's embedded tokens.
 #[derive(Default)]
@@ -100,8 +100,20 @@ impl Run<'_> {
     fn forward(&self, layer: &mut Layer, input: &[f32], attention: &mut Attention) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
-        rms_norm(kernels, input, self.gain(Norm::Attention), plan.epsilon, &mut layer.normed, &mut layer.scales);
-        passes.forward(Decoder::matrix(number, Weight::QueryKeyValue), &layer.normed, &mut layer.joint, false);
+        rms_norm(
+            kernels,
+            input,
+            self.gain(Norm::Attention),
+            plan.epsilon,
+            &mut layer.normed,
+            &mut layer.scales,
+        );
+        passes.forward(
+            Decoder::matrix(number, Weight::QueryKeyValue),
+            &layer.normed,
+            &mut layer.joint,
+            false,
+        );
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
@@ -154,13 +166,7 @@ impl Run<'_> {
     }
 
     /// In the window's turn, adds to the gradient of a matrix.
-    fn weigh(
-        &self,
-        turn: &Turn<'_, '_>,
-        weight: Weight,
-        factors: [&[f32]; 2],
-        panels: &mut Panels,
-    ) {
+    fn weigh(&self, turn: &Turn<'_, '_>, weight: Weight, factors: [&[f32]; 2], panels: &mut Panels) {
         let (part, matrix) = (Decoder::part(self.number, weight), Decoder::matrix(self.number, weight));
         self.passes.weigh_in_turn((turn, part), matrix, factors, panels);
     }

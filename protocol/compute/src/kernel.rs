@@ -7,9 +7,9 @@
 //! Sums over a row have one tree (ARITH-3): element `i` goes to lane `i mod 16`, each lane adds in order of `i` from
 //! +0, and the lanes are added in pairs (0+8, 1+9, …), then (0+4, …), (0+2, …), (0+1).
 
+pub(crate) mod albert;
 #[cfg(test)]
 mod definition;
-pub(crate) mod albert;
 pub(crate) mod dither;
 pub(crate) mod lamb;
 pub(crate) mod matrix;

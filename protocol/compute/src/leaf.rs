@@ -13,8 +13,8 @@ use muster_core::state::LeafJob;
 
 use crate::albert::{self, Masking};
 use crate::decoder::{self, Embedded, embed};
-use crate::kernel::matrix::Panels;
 use crate::kernel::dither::add_dithered;
+use crate::kernel::matrix::Panels;
 use crate::parallel::{each, parts};
 use crate::passes::{Passes, pack_backward, pack_forward};
 use crate::path::Kernels;
@@ -156,7 +156,8 @@ impl Engine {
         drop(turns);
         if let Network::Decoder(places) = &plan.network {
             let rows = split(0..plan.vocabulary, EMBEDDING_ROWS);
-            let outputs = parts(&mut gradient[places.embedding.range()], rows.map(|rows| rows.len() * plan.width));
+            let outputs =
+                parts(&mut gradient[places.embedding.range()], rows.map(|rows| rows.len() * plan.width));
             each(workers, outputs.enumerate(), |_, (index, out)| {
                 if !places.tied {
                     out.fill(0.0);
@@ -176,8 +177,16 @@ impl Engine {
         let Self { kernels, workers, forward, backward, .. } = self;
         let busy = workers.len().min(batch.windows.len()).max(1);
         let helpers = workers.len() / busy;
-        let passes =
-            Passes { kernels: *kernels, plan: &plan, parameters, forward, backward, share: 1.0, recompute: true, helpers };
+        let passes = Passes {
+            kernels: *kernels,
+            plan: &plan,
+            parameters,
+            forward,
+            backward,
+            share: 1.0,
+            recompute: true,
+            helpers,
+        };
         let mut losses = vec![0.0; batch.windows.len()];
         let tasks = losses.iter_mut().zip(batch.windows).enumerate();
         each(&mut workers[..busy], tasks, |worker, (index, (loss, window))| {
@@ -196,8 +205,16 @@ impl Engine {
         self.pack(&plan, parameters, false);
         let Self { kernels, workers, forward, backward, .. } = self;
         let helpers = workers.len();
-        let passes =
-            Passes { kernels: *kernels, plan: &plan, parameters, forward, backward, share: 1.0, recompute: true, helpers };
+        let passes = Passes {
+            kernels: *kernels,
+            plan: &plan,
+            parameters,
+            forward,
+            backward,
+            share: 1.0,
+            recompute: true,
+            helpers,
+        };
         let worker = &mut workers[0];
         let window = &batch.windows[0];
         let logits = match &plan.network {

@@ -90,7 +90,13 @@ impl Passes<'_> {
     }
 
     /// Some rows of a matrix's gradient, from this one on; added to what they hold, or in its place.
-    fn outer(&self, matrix: usize, d_output: &[f32], input: &Panels, (row, out, add): (usize, &mut [f32], bool)) {
+    fn outer(
+        &self,
+        matrix: usize,
+        d_output: &[f32],
+        input: &Panels,
+        (row, out, add): (usize, &mut [f32], bool),
+    ) {
         let Matrix { outputs, inputs, .. } = self.plan.matrices[matrix];
         let work = d_output.len() / outputs * inputs;
         self.share_rows(out.len() / inputs, work, (out, inputs), |first, rows, out| {

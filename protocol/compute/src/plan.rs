@@ -78,7 +78,10 @@ impl Plan {
             }
             Family::Albert(albert) => {
                 let (places, matrices) = Albert::new(tensors);
-                let parts = tensors.iter().map(|tensor| Matrix::joined(std::slice::from_ref(tensor)).part()).collect();
+                let parts = tensors
+                    .iter()
+                    .map(|tensor| Matrix::joined(std::slice::from_ref(tensor)).part())
+                    .collect();
                 (Network::Albert(places), matrices, parts, size(albert.masked(model.sequence)), 1)
             }
         };
@@ -122,9 +125,8 @@ mod tests {
     #[test]
     fn parts_cover_the_flat_vector() {
         let real = |value| Real::new(value).unwrap();
-        let decoder = |tied| {
-            Family::Decoder(manifest::Decoder { key_value_heads: 2, tied, rope_base: real(10_000.0) })
-        };
+        let decoder =
+            |tied| Family::Decoder(manifest::Decoder { key_value_heads: 2, tied, rope_base: real(10_000.0) });
         let albert = manifest::Albert { embedding: 7, masked_ppm: 150_000, mask_token: 1 };
         for family in [decoder(true), decoder(false), Family::Albert(albert)] {
             let model = Model {

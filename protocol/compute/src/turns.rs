@@ -43,7 +43,9 @@ impl<'g> Turns<'g> {
     /// `parts` cover the gradient in order.
     pub(crate) fn new(gradient: &'g mut [f32], parts: &[Part]) -> Self {
         let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), failed: AtomicBool::new(false) };
-        for (values, Part { width, .. }) in cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts) {
+        for (values, Part { width, .. }) in
+            cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts)
+        {
             let first = turns.pieces.len();
             for (index, values) in values.chunks_mut(ROWS * width).enumerate() {
                 let next = Mutex::new((0, values));

@@ -56,7 +56,11 @@ pub fn check(needed: u64) -> Result<(), Misuse> {
 pub fn shown(bytes: u64) -> String {
     let (gibibyte, mebibyte) = (f64::from(1 << 30), f64::from(1 << 20));
     let bytes = bytes as f64;
-    if bytes < gibibyte { format!("{:.0} MiB", bytes / mebibyte) } else { format!("{:.1} GiB", bytes / gibibyte) }
+    if bytes < gibibyte {
+        format!("{:.0} MiB", bytes / mebibyte)
+    } else {
+        format!("{:.1} GiB", bytes / gibibyte)
+    }
 }
 
 /// Bytes that this process can still get, swap included, where Linux tells.

@@ -65,13 +65,7 @@ fn manifest() -> Manifest {
             held_out_bytes: 0,
             tokeniser: Tokeniser::Bytes,
         },
-        training: Training {
-            rounds: 2,
-            leaves: 4,
-            leaf_windows: 1,
-            grid_bits: 8,
-            recompute: false,
-        },
+        training: Training { rounds: 2, leaves: 4, leaf_windows: 1, grid_bits: 8, recompute: false },
         optimiser: Optimiser {
             method: Method::AdamW,
             rate: real(0.01),

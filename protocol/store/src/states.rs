@@ -150,8 +150,7 @@ pub(crate) fn load(path: &Path, round: Round) -> Result<State> {
 pub(crate) fn update(path: &Path, round: Round) -> Result<Update> {
     let bytes = files::read_sealed(path, &update_name(round), ADVICE)?;
     let update = decode::<(Vec<u8>, Vec<bool>)>(&bytes);
-    let (values, present) =
-        update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
+    let (values, present) = update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
     Ok(Update { values: reals(&values), present })
 }
 

@@ -220,8 +220,7 @@ impl World {
         let mut exact = Exact::new(1, None).unwrap();
         let seed = assign::calibration_seed(run);
         let windows = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
-        let state =
-            exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
+        let state = exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
         let nodes = [(11, conducts[0]), (12, conducts[1])].map(|(secret, conduct)| Node {
             identity: id(secret),
             conduct,

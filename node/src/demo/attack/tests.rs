@@ -4,7 +4,7 @@ use std::time::{Duration, Instant};
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
 use muster_core::ids::{Digest, MemberId, Slot};
-use muster_core::manifest::{Manifest};
+use muster_core::manifest::Manifest;
 use muster_core::sketch::{fingerprint, points};
 use muster_replica::Replica;
 use muster_store::dataset::{self, Dataset, Text};
@@ -31,10 +31,8 @@ fn manifest(place: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let data = dataset::pack(text("train"), text("held out"), place, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
-    let manifest = Settings::parse(Path::new("run.toml"), TINY)
-        .unwrap()
-        .manifest(&makers, data.clone())
-        .unwrap();
+    let manifest =
+        Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
     (Arc::new(manifest), Arc::new(Dataset::open(place, &data).unwrap()))
 }
 

@@ -46,7 +46,8 @@ impl Run<'_> {
         let Passes { kernels, plan, .. } = *self.passes;
         let layer = &mut tape.layers[0];
         self.layer(layer, &tape.residual[number], &mut tape.attention);
-        let (affine, statistics) = (self.affine(&self.albert.last_norm), [&mut *layer.means, &mut *layer.scales]);
+        let (affine, statistics) =
+            (self.affine(&self.albert.last_norm), [&mut *layer.means, &mut *layer.scales]);
         // Its output is in the residual stream already: only the statistics are wanted.
         let output = &mut tape.residual[number + 1];
         layer_norm(kernels, &layer.last, affine, plan.epsilon, output, statistics);

@@ -20,10 +20,8 @@ pub(super) fn apply<W: Send>(
     (state, update): (&mut State, &Update),
 ) {
     let first_scale = (1.0 / (1.0 - state.beta_powers[0])) as f32;
-    let layerwise = |tensor: usize| Layerwise {
-        first_scale,
-        decay: decay(optimiser, &layout.tensors()[tensor]) as f32,
-    };
+    let layerwise =
+        |tensor: usize| Layerwise { first_scale, decay: decay(optimiser, &layout.tensors()[tensor]) as f32 };
     let State { parameters, first, second, .. } = state;
     let lengths = || layout.blocks().iter().map(|block| block.range.len());
     let mut squares = vec![[0.0; 2]; layout.blocks().len()];
@@ -44,7 +42,14 @@ pub(super) fn apply<W: Send>(
         if *present {
             let moments = [&first[block.range.clone()], &second[block.range.clone()]];
             let mut along = vec![0.0; parameters.len()];
-            direction(kernels, parameters, moments, &steps[block.tensor], layerwise(block.tensor), &mut along);
+            direction(
+                kernels,
+                parameters,
+                moments,
+                &steps[block.tensor],
+                layerwise(block.tensor),
+                &mut along,
+            );
             descend(kernels, parameters, &along, rates[block.tensor]);
         }
     });

@@ -77,7 +77,9 @@ fn products_shared_by_threads_change_nothing() {
 #[test]
 fn what_is_not_finite_stays_out() {
     for mut manifest in models().into_iter().map(manifest) {
-        for (method, bad) in [(Method::AdamW, f32::NAN), (Method::Lamb, f32::INFINITY), (Method::Lamb, f32::NAN)] {
+        for (method, bad) in
+            [(Method::AdamW, f32::NAN), (Method::Lamb, f32::INFINITY), (Method::Lamb, f32::NAN)]
+        {
             manifest.optimiser.method = method;
             let windows = windows(&manifest.model, 2, 1);
             let mut exact = Exact::new(2, None).unwrap();

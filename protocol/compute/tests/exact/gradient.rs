@@ -29,7 +29,12 @@ fn uneven(exact: &mut Exact, manifest: &Manifest, windows: &[Vec<u32>]) -> State
 }
 
 /// Loss, and the gradient on a grid so fine that its largest value has 21 bits.
-fn gradient(exact: &mut Exact, manifest: &Manifest, state: &mut State, windows: &[Vec<u32>]) -> (i64, Vec<f64>) {
+fn gradient(
+    exact: &mut Exact,
+    manifest: &Manifest,
+    state: &mut State,
+    windows: &[Vec<u32>],
+) -> (i64, Vec<f64>) {
     let tensors = Layout::of(&manifest.model);
     for _ in 0..4 {
         let (_, sum) = leaf(exact, manifest, state, LEAF, windows);
@@ -74,7 +79,8 @@ fn check(model: Model) {
             };
             // Of fourth order: what is left of the series is far below the tolerance.
             let step = 1e-3;
-            let difference = (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
+            let difference =
+                (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
             error += (found[place] - difference).powi(2);
             norm += difference.powi(2);
         }

@@ -108,9 +108,10 @@ impl Reference<'_> {
 
 /// Mean of `−ln p(target)`.
 fn cross_entropy(logits: &Rows, targets: impl Iterator<Item = u32>) -> f64 {
-    let losses = logits.iter().zip(targets).map(|(row, target)| {
-        row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[target as usize]
-    });
+    let losses = logits
+        .iter()
+        .zip(targets)
+        .map(|(row, target)| row.iter().map(|logit| logit.exp()).sum::<f64>().ln() - row[target as usize]);
     losses.sum::<f64>() / logits.len() as f64
 }
 

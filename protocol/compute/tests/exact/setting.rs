@@ -3,8 +3,8 @@
 use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::{
-    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, TokeniserFile, Training,
+    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser,
+    Profile, Retention, Rule, Schedule, Timers, Tokeniser, TokeniserFile, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -56,13 +56,7 @@ pub fn manifest(model: Model) -> Manifest {
             held_out_bytes: 0,
             tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens }),
         },
-        training: Training {
-            rounds: 40,
-            leaves: 4,
-            leaf_windows: 2,
-            grid_bits: 14,
-            recompute: false,
-        },
+        training: Training { rounds: 40, leaves: 4, leaf_windows: 2, grid_bits: 14, recompute: false },
         optimiser: Optimiser {
             method: Method::AdamW,
             rate: real(0.01),
