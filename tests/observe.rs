@@ -41,7 +41,7 @@ fn an_observer_follows_to_the_same_root_without_being_a_member() {
     let log = observer.log();
     assert_eq!(log.matches(" checked").count(), 12, "{log}");
     assert!(log.contains(&format!("closed with state {}", &run.root()[..16])), "{log}");
-    assert!(log.contains("its last state was recomputed here"), "{log}");
+    assert!(log.contains("its last state was checked here"), "{log}");
     assert_eq!(run.events("admit").len(), 2);
 }
 
@@ -59,7 +59,7 @@ fn an_observer_halts_on_a_steward_that_lies() {
         assert_eq!(observer.wait(), code, "{lie}: {}", observer.log());
         assert!(observer.log().contains(words), "{lie}: {}", observer.log());
     };
-    tells("truth", |_| (), 0, "its last state was recomputed here");
+    tells("truth", |_| (), 0, "its last state was checked here");
     let initial = |records: &mut Vec<Record>| {
         let Body::Open(roots) = &mut records[0].body else { panic!("a run opens first") };
         *roots = other(roots);

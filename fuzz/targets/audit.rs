@@ -188,6 +188,8 @@ enum Signer {
 
 #[derive(Arbitrary, Debug)]
 enum Act {
+    /// The next step of an audit of the honest member, then the accusation.
+    Proceed,
     /// Ask about the honest member, or about the accomplice.
     Request {
         honest: bool,
@@ -241,8 +243,9 @@ struct Trial {
     now: u64,
 }
 
+/// One of the items, counted from the last.
 fn pick<T: Clone>(items: &[T], place: u8) -> Option<T> {
-    (!items.is_empty()).then(|| items[usize::from(place) % items.len()].clone())
+    items.iter().rev().cycle().nth(usize::from(place)).cloned()
 }
 
 fn rows(said: &[(u64, i64)]) -> Rows {
@@ -285,6 +288,19 @@ impl Trial {
         let scene = self.scene;
         let freeze = scene.ledger.round(Round(0))?.freeze_digest()?;
         match &step.act {
+            Act::Proceed => {
+                let said = &self.said;
+                let act = if said.requests.is_empty() {
+                    Act::Request { honest: true, coin: false }
+                } else if said.results.len() < said.tables.len() {
+                    Act::Results { request: 0, table: 0, said: vec![(0, 1, 2)] }
+                } else if said.verdicts.len() < said.openings.len() {
+                    Act::Verdict { request: 0, opening: 0, said: vec![(0, 1, 2)], guilty: false }
+                } else {
+                    Act::Accuse([0; 6])
+                };
+                self.step(&Step { act, edits: Vec::new(), by: step.by })?;
+            }
             Act::Request { honest, coin } => {
                 let target = person(if *honest { HONEST } else { OTHER }).id();
                 let coin = coin.then(|| coins().open(CoinKind::Node, Round(0), 0)).flatten();

@@ -11,6 +11,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Model, Tokeniser};
 use muster_core::state::{Arithmetic, LeafJob, Update};
+use muster_replica::memory;
 
 use crate::config::{Makers, Settings};
 use crate::exit::{Failure, Outcome};
@@ -44,16 +45,19 @@ pub struct Report {
     leaf: (f64, bool),
     /// Seconds of one round's update.
     update: f64,
-    /// Most memory of this process so far, in bytes, where the system tells.
-    memory: Option<u64>,
+    /// Bytes that a node takes at least.
+    memory: u64,
 }
 
 /// Measures.
 ///
 /// # Errors
-/// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks.
+/// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks, and a model that this
+/// machine has no memory for.
 pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let manifest = manifest(options.run.as_deref())?;
+    let memory = memory::contributing(&manifest, options.threads);
+    memory::check(memory).map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let mut exact = Exact::new(options.threads, options.path)?;
     exact.self_test()?;
     let peak = peak(exact.path())?;
@@ -92,7 +96,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
         peak,
         leaf,
         update: begun.elapsed().as_secs_f64(),
-        memory: most_memory(),
+        memory,
     })
 }
 
@@ -192,13 +196,6 @@ fn operations(model: &Model) -> f64 {
     3.0 * forward
 }
 
-/// The most memory that this process has had, as Linux tells it.
-fn most_memory() -> Option<u64> {
-    let status = std::fs::read_to_string("/proc/self/status").ok()?;
-    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:"))?;
-    Some(line.trim().strip_suffix("kB")?.trim().parse::<u64>().ok()? << 10)
-}
-
 impl Report {
     /// For people.
     pub fn text(&self) -> String {
@@ -229,9 +226,35 @@ impl Report {
         );
         line("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf));
         line("update", format!("{update:.3} s a round"));
-        if let Some(memory) = memory {
-            line("memory", format!("{:.2} GiB", *memory as f64 / (1u64 << 30) as f64));
-        }
+        line("memory", format!("{} at least, as a node of this run", memory::shown(*memory)));
         text
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::exit::Exit;
+
+    #[test]
+    fn a_report_says_what_a_volunteer_asks() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = place.path().join("run.toml");
+        std::fs::write(
+            &settings,
+            "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\n",
+        )
+        .unwrap();
+        let options = BenchOptions { run: Some(settings.clone()), threads: 1, path: None };
+        let text = bench(&options).unwrap().text();
+        for word in ["kernels", "GFLOP/s a core", "leaf", "an hour", "tokens", "update", "memory"] {
+            assert!(text.contains(word), "{word}: {text}");
+        }
+        let wide = "[model]\nvocabulary = 50000\nwidth = 32768\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 32768\n";
+        std::fs::write(&settings, wide).unwrap();
+        let failure = bench(&options).unwrap_err();
+        assert!(failure.exit == Exit::Environment && failure.message.contains("of memory"), "{failure}");
+        let failure = bench(&BenchOptions { run: Some("/nonexistent".into()), ..options }).unwrap_err();
+        assert!(failure.message.contains("/nonexistent"), "{failure}");
     }
 }

@@ -496,7 +496,7 @@ mod tests {
         assert!(refused("[timers]\naudit = 0\n").contains("timers.audit must lie"));
         assert!(refused("[optimiser]\nrate = nan\n").contains("optimiser.rate"));
         assert!(refused("name = \"a\\u0007b\"\n").contains("name: a control character"));
-        assert!(refused("[model]\nvocabulary = 100\n").contains("model.vocabulary must be at least 256"));
+        assert!(refused("[model]\nvocabulary = 100\n").contains("model.vocabulary is 100, but"));
         assert!(refused("[model\n").contains("run.toml line 1"));
     }
 }

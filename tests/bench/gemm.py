@@ -13,18 +13,15 @@ cannot be had, `--processor-time` counts what one thread was given instead of wh
 """
 
 import argparse
-import json
 import math
 import os
-import pathlib
 import statistics
 import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
-VENV = ROOT / "target" / "bench-venv"
-PACKAGES = ["numpy", "torch==2.11.0"]
+import environment
+
 FORMS = ["nn", "nt", "tn", "tt"]
 
 PEER = """
@@ -60,10 +57,10 @@ class Library:
     """A process that runs products."""
 
     def __init__(self, command, threads, prefix=""):
-        environment = dict(os.environ, OPENBLAS_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads))
+        variables = dict(os.environ, OPENBLAS_NUM_THREADS=str(threads), OMP_NUM_THREADS=str(threads))
         self.prefix = prefix
         self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
+            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=variables
         )
 
     def seconds(self, shape, form, repeats):
@@ -83,22 +80,6 @@ class Library:
             self.seconds(shape, form, count)
             marks.append(time.clock_gettime(clock))
         return ((marks[1] - marks[0]) - (marks[2] - marks[1])) / repeats
-
-
-def environment():
-    """The virtual environment's Python, made at need."""
-    python = VENV / "bin" / "python"
-    if subprocess.run([python, "-c", "import numpy, torch"], capture_output=True).returncode if python.exists() else 1:
-        subprocess.run([sys.executable, "-m", "venv", VENV], check=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return python
-
-
-def build():
-    command = ["cargo", "build", "--release", "--locked", "-p", "e2e", "--bin", "bench-gemm", "--message-format=json-render-diagnostics"]
-    output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
-    messages = (json.loads(line) for line in output.splitlines())
-    return next(message["executable"] for message in messages if message.get("executable"))
 
 
 def parse():
@@ -133,7 +114,8 @@ def measure(libraries, shape, form, arguments):
 
 def main():
     arguments = parse()
-    python, program = environment(), arguments.program or build()
+    python = environment.python("numpy", "torch")
+    program = arguments.program or environment.build("bench-gemm")
     flags = open("/proc/cpuinfo").read() if os.path.exists("/proc/cpuinfo") else ""
     paths = [path for path in arguments.paths if {"avx512": "avx512dq", "avx2": "avx2"}.get(path, "") in flags]
     for threads in arguments.threads:

@@ -11,8 +11,8 @@ use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
 use muster_core::state::State;
-use muster_replica::Replica;
 use muster_replica::archive::{Archive, ReplayError};
+use muster_replica::{Replica, memory};
 use muster_store::error::Kind;
 use muster_store::reading;
 
@@ -66,6 +66,7 @@ fn re_execute(
         archive => archive?,
     };
     let manifest = archive.manifest.clone();
+    memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
     let replica = Replica::genesis(manifest, archive.dataset.clone(), machine.threads, machine.path)
         .map_err(failure::arithmetic)?;
     let bar = rounds_bar("replaying", u64::from(round.0));

@@ -206,7 +206,13 @@ fn judged(judgement: &Judgement) -> u8 {
 fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Environment(format!("no threads or sockets: {error}")))?;
-    let ended = runtime.block_on(command);
+    let ended = runtime.block_on(async {
+        // SIGXFSZ on Linux, macOS and the BSDs: a file that may not grow fails the write, which says so; the signal would
+        // end the process without a word.
+        #[cfg(unix)]
+        let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25));
+        command.await
+    });
     // Work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     ended

@@ -3,8 +3,8 @@
 use std::path::Path;
 
 use muster_core::messages::record::Body;
-use muster_replica::Replica;
 use muster_replica::archive::{Archive, Replayed};
+use muster_replica::{Replica, memory};
 
 use crate::cli::Machine;
 use crate::failure::{self, Failure};
@@ -27,6 +27,7 @@ pub struct Summary {
 pub fn replay(folder: &Path, machine: Machine) -> Result<Summary, Failure> {
     let archive = Archive::open(folder)?;
     let manifest = archive.manifest.clone();
+    memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
     let rounds = manifest.training.rounds;
     let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), machine.threads, machine.path);
     let mut replica = replica.map_err(failure::arithmetic)?;

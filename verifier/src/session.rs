@@ -13,7 +13,7 @@ use muster_core::sign::Identity;
 use muster_core::state::State;
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
-use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest};
+use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest, memory};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
@@ -119,6 +119,7 @@ impl Session {
         threads: usize,
         gossip: Option<Settings>,
     ) -> Result<Follower, Failure> {
+        memory::check(memory::following(&self.manifest, threads)).map_err(failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {

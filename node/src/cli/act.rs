@@ -9,6 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::Exact;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
+use muster_replica::memory;
 
 use super::{
     BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
@@ -126,6 +127,11 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         model.parameters(),
         created.manifest.training.rounds
     );
+    let memory = memory::contributing(&created.manifest, 1);
+    println!("a node takes at least {} of memory on one thread", memory::shown(memory));
+    if let Err(misuse) = memory::check(memory) {
+        eprintln!("muster: warning: {misuse}");
+    }
     println!("next: muster host {}", out.display());
     Ok(Exit::Good)
 }

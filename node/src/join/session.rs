@@ -59,7 +59,10 @@ pub async fn join_as(options: Options, labour: Arc<dyn Labour>) -> Result<End, J
     let mut session = Session::open(options, labour).await?;
     session.enrol().await?;
     let end = session.follow().await;
-    session.report();
+    // A disk that failed is told of once.
+    if !matches!(end, Err(JoinError::Store(_))) {
+        session.report();
+    }
     end
 }
 
@@ -104,6 +107,21 @@ struct Session {
     _server: Option<oneshot::Sender<()>>,
 }
 
+/// The text, from disk or from the steward.
+async fn fetch_text(
+    options: &Options,
+    (peers, steward): (&Peers, &Contact),
+    manifest: &Manifest,
+    progress: &Progress,
+) -> Result<Arc<Dataset>, JoinError> {
+    let bar = progress.bytes("text", manifest.data.bytes + manifest.data.held_out_bytes);
+    let folder = options.data_dir.join("data");
+    let mut told = |done| bar.set_position(done);
+    let dataset = fetch_dataset(peers, steward, &manifest.data, &folder, &mut told).await?;
+    bar.finish_and_clear();
+    Ok(dataset)
+}
+
 impl Session {
     async fn open(options: Options, labour: Arc<dyn Labour>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
@@ -120,13 +138,7 @@ impl Session {
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
         disk::check_run(&options, &manifest)?;
-        let bytes = manifest.data.bytes + manifest.data.held_out_bytes;
-        let bar = progress.bytes("text", bytes);
-        let folder = options.data_dir.join("data");
-        let dataset =
-            fetch_dataset(&peers, &steward, &manifest.data, &folder, &mut |done| bar.set_position(done))
-                .await?;
-        bar.finish_and_clear();
+        let dataset = fetch_text(&options, (&peers, &steward), &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));

@@ -123,6 +123,7 @@ pub(super) fn random() -> Outcome<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::decode;
+    use muster_replica::memory;
 
     use super::*;
     use crate::exit::Exit;
@@ -153,6 +154,22 @@ mod tests {
         let second = create(&CreateOptions { out: at("other"), ..options }).unwrap();
         assert!(!second.wrote_config);
         assert_ne!(second.run, created.run, "the nonce makes runs differ");
+    }
+
+    #[cfg(target_os = "linux")]
+    #[test]
+    fn a_run_beyond_this_machine_is_not_hosted() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
+                        [training]\nrounds = 100000\n[retention]\nstates = 4096\n";
+        fs::write(at("run.toml"), settings).unwrap();
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let created = create(&options).unwrap();
+        let why = memory::check(memory::following(&created.manifest, 1)).unwrap_err().to_string();
+        assert!(why.contains("GiB of memory here, this machine has"), "{why}");
+        let host = ["muster", "host", &at("myrun").display().to_string()].map(Into::into);
+        assert_eq!(crate::cli::run(host), Exit::Environment.code());
     }
 
     #[test]

@@ -8,7 +8,7 @@ use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
 use muster_core::sign::Identity;
-use muster_replica::Replica;
+use muster_replica::{Replica, memory};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
@@ -41,6 +41,8 @@ pub(super) struct Recovered {
 /// [`Failure`] naming the file: no run, held by another process, damaged.
 pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>) -> Outcome<Recovered> {
     let manifest = Arc::new(read_manifest(&folder)?);
+    memory::check(memory::following(&manifest, threads))
+        .map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let home = Home::open(&folder)?;
     let identity = Arc::new(home.identity()?);
     if identity.id() != manifest.steward {

@@ -1,4 +1,5 @@
 //! The memory that is foretold beside that which the process then takes.
+#![allow(clippy::unwrap_used)]
 #![cfg(target_os = "linux")]
 
 #[allow(dead_code)]
@@ -48,7 +49,7 @@ fn buffers_are_foretold() {
         (albert([6_000, 384, 8, 6, 1024, 256], 96), true, 1),
     ];
     let shares = cases.map(|(model, recompute, threads)| share(model, recompute, threads));
-    assert!(shares.iter().all(|share| (0.85..1.15).contains(share)), "{shares:?}");
+    assert!(shares.iter().all(|share| (0.95..1.05).contains(share)), "{shares:?}");
 }
 
 #[test]

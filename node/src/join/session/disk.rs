@@ -15,7 +15,9 @@ pub(super) fn check_run(options: &Options, manifest: &Manifest) -> Result<(), Jo
     let Some(most) = options.max_disk else { return Ok(()) };
     let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
     let text = manifest.data.bytes.saturating_add(manifest.data.held_out_bytes);
-    let need = text.saturating_add(rounds.saturating_mul(round_bytes(manifest)));
+    let need = text
+        .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
+        .saturating_add(state_bytes(manifest));
     if need > most {
         return Err(JoinError::Environment(format!(
             "this run takes about {} GiB of disk, --max-disk allows {}; allow more, or join another run",
@@ -32,7 +34,8 @@ pub(super) fn check_round(options: &Options, manifest: &Manifest) -> Result<(), 
     let folder = &options.data_dir;
     let journal = fs::metadata(folder.join(JOURNAL)).map_or(0, |journal| taken(&journal));
     let used = used(folder);
-    if used.saturating_add(journal / 2).saturating_add(round_bytes(manifest)) <= most {
+    let growth = [journal / 2, round_bytes(manifest), state_bytes(manifest)];
+    if growth.into_iter().fold(used, u64::saturating_add) <= most {
         return Ok(());
     }
     Err(JoinError::Environment(format!(
@@ -47,6 +50,11 @@ pub(super) fn check_round(options: &Options, manifest: &Manifest) -> Result<(), 
 /// What a round adds: the member's own contribution, and its share of all others'.
 fn round_bytes(manifest: &Manifest) -> u64 {
     manifest.model.parameters().saturating_mul(4 * 2)
+}
+
+/// What a membership leaves behind: the last state, with its moments.
+fn state_bytes(manifest: &Manifest) -> u64 {
+    manifest.model.parameters().saturating_mul(4 * 3)
 }
 
 /// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.

@@ -12,7 +12,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::serve;
 use muster_replica::{
-    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, moved,
+    BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, memory, moved,
 };
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
@@ -24,8 +24,22 @@ use crate::join::{JoinError, Options};
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);
 
-/// The manifest, and the steward where it is: if the ticket's addresses lead nowhere, the swarm may know others.
+/// The manifest of a run that fits into this machine, and the steward where it is: if the ticket's addresses lead
+/// nowhere, the swarm may know others.
 pub(super) async fn reach(
+    options: &Options,
+    identity: &Identity,
+    peers: &Peers,
+    steward: Contact,
+    journal: &Journal,
+) -> Result<(Contact, Arc<Manifest>), JoinError> {
+    let found = find(options, identity, peers, steward, journal).await?;
+    memory::check(memory::contributing(&found.1, options.threads))
+        .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
+    Ok(found)
+}
+
+async fn find(
     options: &Options,
     identity: &Identity,
     peers: &Peers,
