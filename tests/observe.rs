@@ -39,7 +39,7 @@ fn an_observer_follows_to_the_same_root_without_being_a_member() {
     assert_eq!(steward.wait(), 0);
     run.check_end(&["first", "second"]);
     let log = observer.log();
-    assert_eq!(log.matches(" checked").count(), 12, "{log}");
+    assert_eq!(log.matches(" checked\n").count(), 12, "{log}");
     assert!(log.contains(&format!("closed with state {}", &run.root()[..16])), "{log}");
     assert!(log.contains("its last state was checked here"), "{log}");
     assert_eq!(run.events("admit").len(), 2);

@@ -16,8 +16,8 @@ use muster_replica::memory;
 use crate::config::{Makers, Settings};
 use crate::exit::{Failure, Outcome};
 
-/// What leaves may take of the measurement.
-const PATIENCE: Duration = Duration::from_secs(6);
+/// What leaves take of a measurement that a person waits for.
+pub const PATIENCE: Duration = Duration::from_secs(6);
 /// Rows, columns and depth of a product whose factors stay in the first two caches.
 const IN_CACHE: [usize; 3] = [96, 64, 256];
 
@@ -30,6 +30,8 @@ pub struct BenchOptions {
     pub threads: usize,
     /// Kernel path, instead of the fastest.
     pub path: Option<KernelPath>,
+    /// What leaves may take: [`PATIENCE`].
+    pub patience: Duration,
 }
 
 /// What was measured.
@@ -73,12 +75,14 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let one = windows.get(..1).unwrap_or_default();
     // The first one makes the buffers.
     let mut single = time(one, 0);
-    if single < PATIENCE / 4 {
+    if single < options.patience / 4 {
         single = time(one, 1);
     }
     let whole = single * windows.len() as u32;
     let mut leaves = Vec::new();
-    while whole < PATIENCE && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < PATIENCE) {
+    while whole < options.patience
+        && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < options.patience)
+    {
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
     leaves.sort_unstable();
@@ -245,12 +249,18 @@ mod tests {
             "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\n",
         )
         .unwrap();
-        let options = BenchOptions { run: Some(settings.clone()), threads: 1, path: None };
+        let options = BenchOptions {
+            run: Some(settings.clone()),
+            threads: 1,
+            path: None,
+            patience: Duration::from_millis(50),
+        };
         let text = bench(&options).unwrap().text();
         for word in ["kernels", "GFLOP/s a core", "leaf", "an hour", "tokens", "update", "memory"] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        let wide = "[model]\nvocabulary = 50000\nwidth = 32768\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 32768\n";
+        let wide = "[model]\nvocabulary = 50000\nwidth = 24576\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 24576\n\
+                    [retention]\nstates = 4096\n";
         std::fs::write(&settings, wide).unwrap();
         let failure = bench(&options).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("of memory"), "{failure}");

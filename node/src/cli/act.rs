@@ -16,7 +16,7 @@ use super::{
     HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
 use crate::address::outward;
-use crate::bench::{BenchOptions, bench};
+use crate::bench::{BenchOptions, PATIENCE, bench};
 use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
@@ -38,7 +38,12 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         Command::Generate(arguments) => generate_text(&arguments),
         Command::Bench(BenchArguments { run, compute }) => {
-            let options = BenchOptions { run, threads: compute.threads.into(), path: compute.kernel };
+            let options = BenchOptions {
+                run,
+                threads: compute.threads.into(),
+                path: compute.kernel,
+                patience: PATIENCE,
+            };
             print!("{}", bench(&options)?.text());
             Ok(Exit::Good)
         }
