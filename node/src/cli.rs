@@ -227,7 +227,7 @@ struct ComputeArguments {
     /// Compute threads.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
     threads: u16,
-    /// Instructions to compute with, instead of the fastest: avx512, avx2 or portable. The results are the same.
+    /// Instructions to compute with, instead of the fastest: avx512, avx2, neon or portable. The results are the same.
     #[arg(long, value_name = "NAME", value_parser = kernel)]
     kernel: Option<KernelPath>,
 }
