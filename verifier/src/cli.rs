@@ -103,7 +103,7 @@ pub struct Machine {
     /// Compute threads.
     #[arg(long, default_value_t = 1, value_parser = threads)]
     pub threads: usize,
-    /// Kernel path: avx512, avx2 or portable; the fastest if absent.
+    /// Kernel path: avx512, avx2, neon or portable; the fastest if absent.
     #[arg(long, visible_alias = "kernel", value_parser = parse_path)]
     pub path: Option<Path>,
 }
