@@ -6,6 +6,7 @@ use std::sync::Arc;
 use muster_compute::Exact;
 use muster_core::codec::decode;
 use muster_core::ids::Round;
+use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State};
 use muster_replica::Replica;
@@ -46,12 +47,16 @@ impl Checkpoint {
         let wanted = round.map_or(Round(u32::MAX), Round);
         let start = kept.iter().rev().find(|start| **start <= wanted);
         let (mut reached, mut state) = match start {
-            Some(start) => (*start, reading::state(folder, *start)?),
+            Some(start) => (*start, fitting(folder, reading::state(folder, *start)?, &manifest)?),
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
         while reached < wanted {
             let Some(update) = reading::aggregate(folder, reached)? else { break };
+            let layout = Layout::of(&manifest.model);
+            if (update.values.len(), update.present.len()) != (layout.parameters(), layout.blocks().len()) {
+                return Err(foreign(folder, &format!("the aggregate of round {reached}")));
+            }
             exact.apply(&manifest, &mut state, &update);
             reached = reached.next();
         }
@@ -60,6 +65,20 @@ impl Checkpoint {
         }
         Ok(Self { manifest, round: reached, parameters: state.parameters, folder: folder.to_owned() })
     }
+}
+
+/// A state of the manifest's model: folders come from strangers too.
+fn fitting(folder: &Path, state: State, manifest: &Manifest) -> Outcome<State> {
+    let layout = Layout::of(&manifest.model);
+    let lengths = (state.parameters.len(), state.exponents.len());
+    if lengths != (layout.parameters(), layout.tensors().len()) {
+        return Err(foreign(folder, "a state"));
+    }
+    Ok(state)
+}
+
+fn foreign(folder: &Path, what: &str) -> Failure {
+    Failure::environment(format!("{}: {what} is of another model than manifest.bin says", folder.display()))
 }
 
 /// The state before the first round, which follows from manifest and text.
@@ -78,4 +97,31 @@ fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
         format!("kept are those before rounds {}", kept.join(", "))
     };
     Failure::environment(format!("{}: has no state{which}; {has}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::config::Settings;
+
+    #[test]
+    fn a_state_of_another_model_is_refused() {
+        let settings = Settings::default();
+        let nobody = muster_core::ids::MemberId([0; 32]);
+        let makers = crate::config::Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
+        let digest = muster_core::ids::Digest::default();
+        let data = muster_core::manifest::Data {
+            root: digest,
+            bytes: 4096,
+            held_out_root: digest,
+            held_out_bytes: 0,
+            tokeniser: muster_core::manifest::Tokeniser::Bytes,
+        };
+        let manifest = settings.manifest(&makers, data).unwrap();
+        let mut state = Exact::new(1, None).unwrap().initial(&manifest, &[]);
+        assert!(fitting(Path::new("here"), state.clone(), &manifest).is_ok());
+        state.parameters.pop();
+        let failure = fitting(Path::new("here"), state, &manifest).unwrap_err();
+        assert!(failure.message.contains("here: a state is of another model"), "{failure}");
+    }
 }

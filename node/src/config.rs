@@ -297,7 +297,7 @@ impl Settings {
 }
 
 impl Model {
-    fn checked(&self) -> Result<manifest::Model, Misuse> {
+    pub(crate) fn checked(&self) -> Result<manifest::Model, Misuse> {
         Ok(manifest::Model {
             vocabulary: self.vocabulary,
             width: self.width,

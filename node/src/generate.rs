@@ -5,13 +5,13 @@ use std::path::Path;
 use muster_compute::Exact;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::{self, Family};
+use muster_store::dataset::TOKENISER;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::checkpoint::Checkpoint;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
-use crate::organise::export::TOKENISER;
 use crate::organise::tokenise::Tokeniser;
 
 /// How the next token is drawn.

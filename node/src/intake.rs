@@ -63,6 +63,7 @@ impl Intake {
             return Err(Reject::NotEntitled("deliver this part here"));
         }
         let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
+        each_once(&put.blocks)?;
         let mut opened = Vec::with_capacity(put.blocks.len());
         for data in put.blocks.into_inner() {
             if plan.blocks.binary_search(&data.block).is_err() {
@@ -134,12 +135,30 @@ impl Intake {
     }
 }
 
+/// Refuses a block that comes twice: a few bytes may stand for a whole block of zeros, and must not fill the memory by
+/// being repeated.
+fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
+    let ascending = blocks.is_sorted_by(|one, next| one.block < next.block);
+    ascending.then_some(()).ok_or(Reject::Rule("a delivery holds each block once, in order"))
+}
+
 #[cfg(test)]
 mod tests {
     use muster_core::contribution::Commitment;
 
     use super::*;
     use crate::config::{Makers, Settings};
+
+    #[test]
+    fn a_block_of_few_bytes_is_not_taken_many_times() {
+        let layout = Layout::of(&Settings::default().model.checked().unwrap());
+        let q = vec![0; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = |number| tree.block(&layout, &q, Block(number)).unwrap();
+        assert!(each_once(&[block(0), block(2), block(3)]).is_ok());
+        assert!(each_once(&[block(0), block(0)]).is_err());
+        assert!(each_once(&[block(2), block(0)]).is_err());
+    }
 
     #[test]
     fn old_rounds_are_read_from_disk_and_do_not_fill_the_memory() {

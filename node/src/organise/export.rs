@@ -2,11 +2,14 @@
 
 use std::collections::BTreeMap;
 use std::fs;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
+use muster_core::hash::{Domain, Hasher};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Model, Tokeniser};
 use muster_core::state::real_bytes;
+use muster_store::dataset::TOKENISER;
+use muster_store::reading;
 use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
@@ -18,8 +21,6 @@ use crate::exit::{Failure, Outcome};
 pub const WEIGHTS: &str = "model.safetensors";
 /// What the weights are.
 pub const CONFIG: &str = "config.json";
-/// How text becomes tokens.
-pub const TOKENISER: &str = "tokenizer.json";
 
 /// Writes a checkpoint into a new folder.
 ///
@@ -33,6 +34,7 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         }
     };
+    let tokeniser = tokeniser(checkpoint)?;
     fs::create_dir_all(out).map_err(failed(out))?;
     let model = &checkpoint.manifest.model;
     let tensors = tensors(model, &checkpoint.parameters);
@@ -49,13 +51,25 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
         let path = out.join(name);
         fs::write(&path, bytes).map_err(failed(&path))
     };
-    if let Tokeniser::File(_) = checkpoint.manifest.data.tokeniser {
-        let from: PathBuf = checkpoint.folder.join(DATA).join(TOKENISER);
-        let path = out.join(TOKENISER);
-        fs::copy(&from, &path).map_err(failed(&path))?;
+    if let Some(bytes) = tokeniser {
+        write(TOKENISER, &bytes)?;
     }
     write(CONFIG, config.as_bytes())?;
     write(WEIGHTS, &weights)
+}
+
+/// The run's `tokenizer.json`; none for bytes, and in the directory of a member, which never gets it.
+fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
+    let Tokeniser::File(wanted) = &checkpoint.manifest.data.tokeniser else { return Ok(None) };
+    let path = checkpoint.folder.join(DATA).join(TOKENISER);
+    if !path.exists() {
+        return Ok(None);
+    }
+    let bytes = reading::file(&path)?;
+    if Hasher::new(Domain::TOKENISER).part(&bytes).finish() != wanted.digest {
+        return Err(Failure::environment(format!("{}: is not the tokeniser of this run", path.display())));
+    }
+    Ok(Some(bytes))
 }
 
 /// Shapes and bytes by Hugging Face name: the canonical layout, with vectors as vectors; for ALBERT also what the
