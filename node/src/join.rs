@@ -18,7 +18,7 @@ use muster_net::swarm::Settings;
 use muster_replica::{BootstrapError, FollowError, PeerError};
 use muster_store::error::StoreError;
 
-pub use compute::{Honest, Labour, LeafSum, Summed, Work};
+pub use compute::{Honest, Labour, LeafSum, Spares, Summed, Work};
 pub use session::{join, join_as};
 
 /// How to take part.

@@ -39,9 +39,9 @@ SIZES = {
 }
 GOALS = {"speed": 1.5, "memory": 0.8, "costs": 0.03}
 LEAST_SECONDS = 0.5
-# Bytes that each part of the protocol moves for one coefficient: the grid reads the gradient and adds to the sum; the
-# update reads the aggregate twice and changes parameters and both moments.
-BYTES = {"grid": 12, "fingerprint": 4, "apply": 32}
+# Bytes that each part of the protocol moves for one coefficient: the grid zeroes the sum, reads the gradient and adds it;
+# the update reads the aggregate twice and changes parameters and both moments.
+BYTES = {"grid": 16, "fingerprint": 4, "apply": 32}
 
 
 def operations(shape):
@@ -146,10 +146,7 @@ def costs(sides, repeats, leaf):
     for name, limit in limits.items():
         print(f"    {name:12} {1e3 * spent[name]:8.2f} ms {100 * spent[name] / gradient:6.2f} %"
               f"   {100 * limit / spent[name]:4.0f} % of limit")
-    # A node writes each leaf to memory of its own, which the system gives out page by page.
-    fresh = max(0.0, spent["grid_in_new_memory"] - spent["grid"])
-    print(f"    {'new memory':12} {1e3 * fresh:8.2f} ms {100 * fresh / gradient:6.2f} %")
-    total = fresh + sum(spent[name] for name in limits)
+    total = sum(spent[name] for name in limits)
     print(f"    together     {1e3 * total:8.2f} ms {100 * total / gradient:6.2f} %   share "
           + verdict(total / gradient, "costs"))
 

@@ -1,6 +1,6 @@
 //! Summing leaves.
 
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use muster_compute::Exact;
@@ -12,6 +12,43 @@ use muster_store::dataset::Dataset;
 
 /// The grid integers of a leaf, and its fixed-point loss.
 pub type LeafSum = (Vec<i32>, i64);
+
+/// Vectors that nobody needs any more, to be filled again: the pages of a fresh one cost more than its sums.
+#[derive(Clone, Default)]
+pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
+
+impl Spares {
+    /// Bytes kept at most; of larger vectors, one.
+    const BYTES: usize = 256 << 20;
+
+    /// Zeros.
+    pub fn zeros(&self, length: usize) -> Vec<i32> {
+        let mut zeros = self.take();
+        zeros.resize(length, 0);
+        zeros
+    }
+
+    /// The same values again.
+    pub fn copy(&self, values: &[i32]) -> Vec<i32> {
+        let mut copy = self.take();
+        copy.extend_from_slice(values);
+        copy
+    }
+
+    /// Takes a vector back.
+    pub fn put(&self, vector: Vec<i32>) {
+        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.is_empty() {
+            spares.push(vector);
+        }
+    }
+
+    fn take(&self) -> Vec<i32> {
+        let mut vector = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
+        vector.clear();
+        vector
+    }
+}
 
 /// What is to be computed.
 pub struct Work {
@@ -35,6 +72,8 @@ pub struct Work {
     pub quota: u32,
     /// No further leaf is begun after this.
     pub deadline: Instant,
+    /// Where vectors come from.
+    pub spares: Spares,
 }
 
 impl Work {
@@ -47,7 +86,7 @@ impl Work {
         let windows: Vec<Vec<u32>> =
             indices.iter().map(|index| self.dataset.window(*index, sequence)).collect();
         let job = LeafJob { state: &self.state, round_seed: self.seed, leaf, windows: &windows };
-        let mut q = vec![0; self.state.parameters.len()];
+        let mut q = self.spares.zeros(self.state.parameters.len());
         let loss = arithmetic.leaf(&self.manifest, &job, &mut q);
         (q, loss)
     }
@@ -65,8 +104,8 @@ pub struct Summed {
 
 impl Summed {
     /// The sum of leaves.
-    pub fn of(leaves: Vec<LeafSum>) -> Self {
-        let mut q = leaves.first().map_or_else(Vec::new, |(leaf, _)| leaf.clone());
+    pub fn of(leaves: Vec<LeafSum>, spares: &Spares) -> Self {
+        let mut q = leaves.first().map_or_else(Vec::new, |(leaf, _)| spares.copy(leaf));
         for (leaf, _) in leaves.iter().skip(1) {
             q.iter_mut().zip(leaf).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
         }
@@ -93,6 +132,6 @@ impl Labour for Honest {
             }
             leaves.push(work.leaf(arithmetic, position));
         }
-        Summed::of(leaves)
+        Summed::of(leaves, &work.spares)
     }
 }

@@ -10,7 +10,7 @@ use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 
-use super::compute::LeafSum;
+use super::compute::{LeafSum, Spares};
 
 /// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
 const LEAF_BYTES: usize = 256 << 20;
@@ -30,6 +30,12 @@ pub struct Contribution {
 }
 
 impl Contribution {
+    /// Gives its leaves up; they are recomputed when asked for.
+    fn drop_leaves(&self, spares: &Spares) {
+        let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner).take();
+        leaves.into_iter().flatten().for_each(|(leaf, _)| spares.put(leaf));
+    }
+
     /// A block with its proofs.
     pub fn block(&self, layout: &Layout, block: Block) -> Option<BlockData> {
         self.tree.block(layout, &self.q, block)
@@ -40,12 +46,18 @@ impl Contribution {
 pub struct Own {
     rounds: Mutex<BTreeMap<Round, Arc<Contribution>>>,
     keep: usize,
+    spares: Spares,
 }
 
 impl Own {
     /// Keeps this many rounds.
     pub fn new(keep: usize) -> Self {
-        Self { rounds: Mutex::default(), keep: keep.max(2) }
+        Self { rounds: Mutex::default(), keep: keep.max(2), spares: Spares::default() }
+    }
+
+    /// Vectors of what is not kept any more.
+    pub fn spares(&self) -> &Spares {
+        &self.spares
     }
 
     /// One round's contribution.
@@ -59,14 +71,18 @@ impl Own {
         let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
         rounds.insert(contribution.commit.round, contribution.clone());
         while rounds.len() > self.keep {
-            rounds.pop_first();
+            let Some((_, old)) = rounds.pop_first() else { break };
+            old.drop_leaves(&self.spares);
+            if let Some(old) = Arc::into_inner(old) {
+                self.spares.put(old.q);
+            }
         }
         let mut room = LEAF_BYTES;
         for held in rounds.values().rev() {
             let bytes = held.q.len() * 4 * held.commit.leaves as usize;
             match room.checked_sub(bytes) {
                 Some(left) => room = left,
-                None => *held.leaves.lock().unwrap_or_else(PoisonError::into_inner) = None,
+                None => held.drop_leaves(&self.spares),
             }
         }
         contribution

@@ -64,18 +64,24 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
 /// The one encoding of a chunk: a byte w, then the w low bytes of each integer, little-endian; w is the least width that
 /// holds them all in two's complement, 0 where all are 0.
 pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
-    let width = width_of(values);
-    let mut bytes = Vec::with_capacity(1 + width * values.len());
-    bytes.push(width as u8);
-    match width {
-        0 => {}
-        1 => bytes.extend(values.iter().map(|value| *value as u8)),
-        2 => bytes.extend(values.iter().flat_map(|value| (*value as i16).to_le_bytes())),
-        3 => bytes.extend(values.iter().flat_map(|value| {
-            let [a, b, c, _] = value.to_le_bytes();
-            [a, b, c]
-        })),
-        _ => bytes.extend(values.iter().flat_map(|value| value.to_le_bytes())),
+    pulp::Arch::new().dispatch(|| match width_of(values) {
+        0 => vec![0],
+        1 => narrowed::<1>(values),
+        2 => narrowed::<2>(values),
+        3 => narrowed::<3>(values),
+        _ => narrowed::<4>(values),
+    })
+}
+
+/// The width, and so many low bytes of each integer.
+#[inline(always)]
+fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
+    let mut bytes = vec![0; 1 + WIDTH * values.len()];
+    if let Some((width, rest)) = bytes.split_first_mut() {
+        *width = WIDTH as u8;
+        for (bytes, value) in rest.as_chunks_mut::<WIDTH>().0.iter_mut().zip(values) {
+            bytes.copy_from_slice(&value.to_le_bytes()[..WIDTH]);
+        }
     }
     bytes
 }
@@ -106,6 +112,7 @@ pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result
 }
 
 /// Bytes that hold every one of the integers in two's complement; 0 where all are 0.
+#[inline(always)]
 fn width_of(values: &[i32]) -> usize {
     // A non-negative number has the same bits below its sign as the value, a negative one their complement.
     let (mut any, mut bits) = (0, 0);

@@ -13,8 +13,11 @@ pub const PRIME: u64 = 0xffff_ffff_0000_0001;
 /// Values at both points, each below [`PRIME`]. A stranger's may not be: compare it as it is, add it with [`add`].
 pub type Fingerprint = [u64; 2];
 
-/// Coefficients between two reductions modulo p: two tables of powers fit a first-level cache.
+/// Coefficients between two reductions modulo p: the limbs of their powers fit a first-level cache, and as many
+/// products of a limb with 32 bits fit 64 bits.
 const STRIDE: usize = 1024;
+/// Bits of a limb.
+const LIMB: u32 = 22;
 
 /// The two points of a round.
 ///
@@ -40,40 +43,53 @@ pub fn add(a: Fingerprint, b: Fingerprint) -> Fingerprint {
     [0, 1].map(|j| reduce(u128::from(a[j]) + u128::from(b[j])))
 }
 
+/// The limbs of a stretch of powers, lowest first.
+type Limbs = [[u32; STRIDE]; 3];
+
 /// A fingerprint in the making, over pieces of a vector in any order.
 #[derive(Clone)]
 pub struct Sketcher {
     points: [u64; 2],
-    /// r^0 … r^(STRIDE−1) at both points, as the residue nearest to zero: products with an `i32` stay below 2⁹⁴, and
-    /// `STRIDE` of them fit an `i128`.
-    powers: Vec<[i64; 2]>,
+    /// r^0 … r^(STRIDE−1) at both points.
+    powers: Box<[Limbs; 2]>,
     /// r^STRIDE.
     stride: [u64; 2],
+    /// 2³¹·(r^0 + … + r^(STRIDE−1)).
+    bias: [u64; 2],
     sum: Fingerprint,
 }
 
 impl Sketcher {
     /// The fingerprint of nothing.
     pub fn new(points: [u64; 2]) -> Self {
+        let mut powers = Box::new([[[0; STRIDE]; 3]; 2]);
         let mut power = [1, 1];
-        let powers = (0..STRIDE).map(|_| {
-            let centred = power.map(centre);
+        for place in 0..STRIDE {
+            for (limbs, power) in powers.iter_mut().zip(power) {
+                for (limb, bits) in limbs.iter_mut().zip([0, LIMB, 2 * LIMB]) {
+                    limb[place] = (power >> bits) as u32 & ((1 << LIMB) - 1);
+                }
+            }
             power = product(power, points);
-            centred
-        });
-        Self { points, powers: powers.collect(), stride: power, sum: [0, 0] }
+        }
+        let bias = [0, 1].map(|j| bias(&powers[j], STRIDE));
+        Self { points, powers, stride: power, bias, sum: [0, 0] }
     }
 
     /// Adds the coefficients `offset`, `offset + 1`, … of the vector. Each coefficient is absorbed once.
+    ///
+    /// Coefficients are made non-negative by 2³¹, so that every product is one of 32 bits, and what that added is taken
+    /// away again.
     pub fn absorb(&mut self, offset: u64, q: &[i32]) {
         let mut shift = self.points.map(|point| power(point, offset));
         for stretch in q.chunks(STRIDE) {
-            let mut sums = [0i128; 2];
-            for (q, powers) in stretch.iter().zip(&self.powers) {
-                sums[0] += i128::from(*q) * i128::from(powers[0]);
-                sums[1] += i128::from(*q) * i128::from(powers[1]);
-            }
-            self.sum = add(self.sum, product(shift, sums.map(residue)));
+            let sum = [0, 1].map(|j| {
+                let bias =
+                    if stretch.len() == STRIDE { self.bias[j] } else { bias(&self.powers[j], stretch.len()) };
+                let sum = reduce(pulp::Arch::new().dispatch(|| biased(&self.powers[j], stretch)));
+                if sum < bias { sum + (PRIME - bias) } else { sum - bias }
+            });
+            self.sum = add(self.sum, product(shift, sum));
             shift = product(shift, self.stride);
         }
     }
@@ -115,14 +131,30 @@ fn power(base: u64, mut exponent: u64) -> u64 {
     result
 }
 
-/// The residue nearest to zero.
-fn centre(residue: u64) -> i64 {
-    if residue > PRIME / 2 { -((PRIME - residue) as i64) } else { residue as i64 }
+/// Σ (q + 2³¹)·r^c over at most a stretch.
+#[inline(always)]
+fn biased(powers: &Limbs, stretch: &[i32]) -> u128 {
+    let mut sums = [0u64; 3];
+    let [low, middle, high] = powers;
+    for (((q, low), middle), high) in stretch.iter().zip(low).zip(middle).zip(high) {
+        let q = u64::from((*q ^ i32::MIN) as u32);
+        sums[0] += q * u64::from(*low);
+        sums[1] += q * u64::from(*middle);
+        sums[2] += q * u64::from(*high);
+    }
+    joined(sums)
 }
 
-fn residue(x: i128) -> u64 {
-    let size = reduce(x.unsigned_abs());
-    if x < 0 && size != 0 { PRIME - size } else { size }
+/// 2³¹·(r^0 + … + r^(length−1)) mod p.
+fn bias(powers: &Limbs, length: usize) -> u64 {
+    let sums =
+        powers.each_ref().map(|limb| limb[..length].iter().map(|limb| u64::from(*limb)).sum::<u64>() << 31);
+    reduce(joined(sums))
+}
+
+/// The number with these limbs, each at most 64 bits.
+fn joined([low, middle, high]: [u64; 3]) -> u128 {
+    u128::from(low) + (u128::from(middle) << LIMB) + (u128::from(high) << (2 * LIMB))
 }
 
 #[cfg(test)]
@@ -153,9 +185,6 @@ mod tests {
                 let x = u128::from(high) << 64 | u128::from(low);
                 assert_eq!(reduce(x), (x % u128::from(PRIME)) as u64, "{x:#x}");
             }
-        }
-        for edge in [i128::MIN, i128::MIN + 1, -1, 0, 1, i128::MAX, -i128::from(PRIME)] {
-            assert_eq!(i128::from(residue(edge)), edge.rem_euclid(i128::from(PRIME)));
         }
         assert_eq!(add([u64::MAX; 2], [PRIME - 1, 1]), [u64::MAX - PRIME - 1, u64::MAX - PRIME + 1]);
     }

@@ -21,13 +21,13 @@ pub fn following(manifest: &Manifest, threads: usize) -> u64 {
     vectors(manifest, 5 + kept + results).saturating_add(buffers(&manifest.model, training, threads))
 }
 
-/// Bytes that a node takes: following, contributions that are kept for audits, the sum under way, and an arithmetic of
-/// its own.
+/// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and an
+/// arithmetic of its own.
 pub fn contributing(manifest: &Manifest, threads: usize) -> u64 {
     let Manifest { training, retention, .. } = manifest;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
     following(manifest, threads)
-        .saturating_add(vectors(manifest, 1 + u64::from(kept)))
+        .saturating_add(vectors(manifest, 2 + u64::from(kept)))
         .saturating_add(buffers(&manifest.model, training, threads))
 }
 

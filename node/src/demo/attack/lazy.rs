@@ -29,6 +29,6 @@ impl Labour for Lazy {
             kept.clone_from(&summed.leaves);
             return summed;
         }
-        Summed::of(kept.iter().cycle().take(work.quota as usize).cloned().collect())
+        Summed::of(kept.iter().cycle().take(work.quota as usize).cloned().collect(), &work.spares)
     }
 }

@@ -11,7 +11,7 @@ use muster_store::dataset::{self, Dataset, Text};
 
 use super::*;
 use crate::config::{Makers, Settings};
-use crate::join::{Honest, Summed, Work};
+use crate::join::{Honest, Spares, Summed, Work};
 
 const TINY: &str = "
     [model]
@@ -52,6 +52,7 @@ fn work(round: u32) -> Work {
         seats: 3,
         quota: 2,
         deadline: Instant::now() + Duration::from_secs(600),
+        spares: Spares::default(),
     }
 }
 
@@ -62,7 +63,7 @@ fn contribute(labour: &dyn Labour, work: &Work) -> Summed {
 /// Whether the table adds up to the sum, as an audit checks it.
 fn adds_up(summed: &Summed) -> bool {
     let points = points(&Digest([7; 32]));
-    let sum = Summed::of(summed.leaves.clone());
+    let sum = Summed::of(summed.leaves.clone(), &Spares::default());
     fingerprint(points, &sum.q) == fingerprint(points, &summed.q) && sum.loss == summed.loss
 }
 

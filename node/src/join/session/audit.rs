@@ -14,7 +14,7 @@ use muster_store::dataset::Dataset;
 
 use super::{Session, post};
 use crate::join::answers::Answers;
-use crate::join::compute::{LeafSum, Work};
+use crate::join::compute::{LeafSum, Spares, Work};
 use crate::join::own::Contribution;
 
 impl Session {
@@ -84,6 +84,7 @@ fn recompute(
         seats: commit.seats,
         quota: commit.leaves,
         deadline: Instant::now(),
+        spares: Spares::default(),
     };
     let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
     Some((0..commit.leaves).map(|position| work.leaf(&mut arithmetic, position)).collect())

@@ -62,6 +62,7 @@ impl Session {
             seats: view.seats().len() as u16,
             quota,
             deadline: Instant::now() + patience,
+            spares: self.shared.own.spares().clone(),
         };
         let task = Committing {
             labour: self.labour.clone(),
