@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use muster_core::channel::frames::{HEADER_BYTES, Opener, Sealer};
@@ -16,7 +16,7 @@ use tokio::net::TcpStream;
 use tokio::net::tcp::{OwnedReadHalf, OwnedWriteHalf};
 use tokio::time;
 
-use crate::endpoint::{Endpoint, Timeouts, fastest_suite, now, random};
+use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
 use crate::listener::Seat;
 
@@ -85,7 +85,7 @@ impl Connection {
                 sealed: Vec::new(),
                 address: address.clone(),
                 timeouts,
-                sent: endpoint.sent.clone(),
+                traffic: endpoint.traffic.clone(),
             },
             receiver: ReceiveHalf {
                 stream: BufReader::with_capacity(limits::FRAME_BYTES + HEADER_BYTES, read),
@@ -93,6 +93,7 @@ impl Connection {
                 frame: Vec::new(),
                 address,
                 timeouts,
+                traffic: endpoint.traffic.clone(),
                 _seat: seat,
             },
         }
@@ -137,7 +138,7 @@ pub struct SendHalf {
     sealed: Vec<u8>,
     address: String,
     timeouts: Timeouts,
-    sent: Arc<AtomicU64>,
+    traffic: Arc<Traffic>,
 }
 
 impl SendHalf {
@@ -158,7 +159,7 @@ impl SendHalf {
         self.sealer.seal(message, &mut self.sealed)?;
         let written = async { Ok(self.stream.write_all(&self.sealed).await?) };
         within(self.timeouts.message, "sending a message", written).await?;
-        self.sent.fetch_add(self.sealed.len() as u64, Ordering::Relaxed);
+        self.traffic.sent.fetch_add(self.sealed.len() as u64, Ordering::Relaxed);
         self.sealed.clear();
         self.sealed.shrink_to(KEPT_BYTES);
         Ok(())
@@ -174,6 +175,7 @@ pub struct ReceiveHalf {
     frame: Vec<u8>,
     address: String,
     timeouts: Timeouts,
+    traffic: Arc<Traffic>,
 }
 
 impl ReceiveHalf {
@@ -204,6 +206,7 @@ impl ReceiveHalf {
         loop {
             self.frame.resize(length, 0);
             self.stream.read_exact(&mut self.frame).await?;
+            self.traffic.received.fetch_add((HEADER_BYTES + length) as u64, Ordering::Relaxed);
             if let Some(message) = self.opener.open(&self.frame)? {
                 return Ok(message);
             }

@@ -42,13 +42,20 @@ pub struct Endpoint {
     run: RunId,
     identity: Arc<Identity>,
     pub(crate) timeouts: Timeouts,
-    pub(crate) sent: Arc<AtomicU64>,
+    pub(crate) traffic: Arc<Traffic>,
+}
+
+/// Bytes over all channels of an endpoint, encryption included, handshakes not.
+#[derive(Default)]
+pub(crate) struct Traffic {
+    pub(crate) sent: AtomicU64,
+    pub(crate) received: AtomicU64,
 }
 
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        Self { run, identity, timeouts: Timeouts::default(), sent: Arc::default() }
+        Self { run, identity, timeouts: Timeouts::default(), traffic: Arc::default() }
     }
 
     /// The same endpoint with other timeouts.
@@ -59,7 +66,12 @@ impl Endpoint {
 
     /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.
     pub fn bytes_sent(&self) -> u64 {
-        self.sent.load(Ordering::Relaxed)
+        self.traffic.sent.load(Ordering::Relaxed)
+    }
+
+    /// Bytes received so far, counted alike.
+    pub fn bytes_received(&self) -> u64 {
+        self.traffic.received.load(Ordering::Relaxed)
     }
 
     /// The member that peers see.

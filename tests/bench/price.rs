@@ -1,0 +1,151 @@
+//! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
+//! audit, in turn; what one audit takes; and what a verifier needs.
+//!
+//! `cargo run --release -p e2e --bin bench-price [-- PAIRS]`. Every process is this program again, as `muster` or, where
+//! the first argument is `verifier`, as `muster-verifier`. All of them share this machine: a run's time for a round
+//! includes what its verifier computes.
+
+use std::path::Path;
+use std::process::{Child, Command, ExitCode, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+
+const NODES: usize = 4;
+/// First rounds of a run, in which buffers are made and members find each other.
+const WARM: usize = 2;
+
+struct Case {
+    name: &'static str,
+    settings: &'static str,
+}
+
+const CASES: [Case; 2] = [
+    Case {
+        name: "1 M parameters, 4 leaves of 1,024 tokens a node",
+        settings: "[model]\nwidth = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n\
+                   [training]\nrounds = 22\nleaves = 16\nleaf_windows = 4\n",
+    },
+    Case {
+        name: "5 M parameters, 4 leaves of 1,024 tokens a node",
+        settings: "[model]\nwidth = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n\
+                   [training]\nrounds = 12\nleaves = 16\nleaf_windows = 4\n",
+    },
+];
+
+const COMMON: &str = "[retention]\ncontributions = 4\nstates = 6\n[timers]\ncommit = 120.0\n";
+/// A fifth of all contributions, one of four leaves each: 5 % of all leaves.
+const FULL: &str =
+    "[audit]\nshare = 0.2\nleaves = 1\nfinal_rounds = 0\n[admission]\nstart_nodes = 4\nstart_verifiers = 1\n";
+const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[audit]\nshare = 0.0\nfinal_rounds = 0\n\
+                     [admission]\nstart_nodes = 4\nstart_verifiers = 0\n";
+
+fn main() -> ExitCode {
+    let mut arguments = std::env::args_os().skip(1).peekable();
+    match arguments.peek().and_then(|word| word.to_str()) {
+        Some("verifier") => return muster_verifier::cli::run(arguments).into(),
+        Some(word) if word.parse::<usize>().is_err() => {
+            return muster_node::cli::run(std::env::args_os()).into();
+        }
+        _ => {}
+    }
+    let pairs = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(3);
+    for case in &CASES {
+        compare(case, pairs);
+    }
+    ExitCode::SUCCESS
+}
+
+/// What a run tells.
+struct Told {
+    /// Seconds of the median round.
+    round: f64,
+    /// What the verifier wrote down.
+    verifier: Option<Value>,
+}
+
+#[allow(clippy::print_stdout)]
+fn compare(case: &Case, pairs: usize) {
+    let mut full = Vec::new();
+    let mut ratios = Vec::new();
+    for _ in 0..pairs {
+        let (with, without) = (run(case, FULL, true), run(case, PLAIN, false));
+        ratios.push(with.round / without.round);
+        full.push(with);
+    }
+    ratios.sort_by(f64::total_cmp);
+    let (least, most) = (ratios[0], ratios[pairs - 1]);
+    println!(
+        "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); \
+         {least:.3} to {most:.3} in {pairs} pairs",
+        case.name,
+        ratios[pairs / 2]
+    );
+    let seconds: Vec<String> = full.iter().map(|told| format!("{:.3}", told.round)).collect();
+    println!("  median round: {} s", seconds.join(", "));
+    for told in full.iter().filter_map(|told| told.verifier.as_ref()) {
+        let number = |name: &str| told[name].as_f64().unwrap_or(f64::NAN);
+        let audits = number("audits");
+        println!(
+            "  {audits} audits: {:.3} s of computing and {:.2} MB fetched each; the verifier received {:.1} MB and sent \
+             {:.1} MB in all, following included",
+            number("seconds_computing") / audits,
+            number("bytes_fetched") / audits / 1e6,
+            number("bytes_received") / 1e6,
+            number("bytes_sent") / 1e6
+        );
+    }
+}
+
+fn program(arguments: &[&str]) -> Command {
+    let mut command = Command::new(std::env::current_exe().expect("this program"));
+    command.args(arguments).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+    command
+}
+
+fn good(arguments: &[&str]) {
+    assert!(program(arguments).status().expect("a program").success(), "{arguments:?}");
+}
+
+fn line(arguments: &[&str]) -> String {
+    let output = program(arguments).stdout(Stdio::piped()).output().expect("a program");
+    String::from_utf8(output.stdout).expect("text").trim().to_owned()
+}
+
+fn run(case: &Case, settings: &str, audited: bool) -> Told {
+    let home = tempfile::tempdir().expect("a temporary directory");
+    let at = |name: &str| home.path().join(name).to_string_lossy().into_owned();
+    let text: String = (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
+    std::fs::write(at("text"), text).expect("a file");
+    std::fs::write(at("run.toml"), format!("{}{COMMON}{settings}", case.settings)).expect("a file");
+    good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
+    good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
+    let mut host = program(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
+    while !Path::new(&at("run/address")).exists() {
+        std::thread::sleep(Duration::from_millis(20));
+    }
+    let mut members = Vec::new();
+    if audited {
+        let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
+        let directory = at("verifier");
+        good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
+        members.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
+    }
+    let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
+    let join = |node: usize| {
+        let directory = at(&format!("node{node}"));
+        program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
+    };
+    members.extend((0..NODES).map(|node| join(node).expect("a program")));
+    let succeed = |child: &mut Child| assert!(child.wait().expect("a child").success(), "a member failed");
+    members.iter_mut().for_each(succeed);
+    succeed(&mut host);
+    let read = |name: &str| std::fs::read_to_string(at(name)).expect("a result");
+    let events = read("run/log.jsonl");
+    let events = events.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    let rounds = events.filter(|event| event["event"] == "round");
+    let mut seconds: Vec<f64> = rounds.filter_map(|event| event["seconds"].as_f64()).skip(WARM).collect();
+    seconds.sort_by(f64::total_cmp);
+    let verifier = audited.then(|| serde_json::from_str(&read("verifier/result.json")).expect("JSON"));
+    Told { round: seconds[seconds.len() / 2], verifier }
+}
