@@ -5,7 +5,6 @@
 //! crate, because the program starts its verifier by starting itself.
 
 mod account;
-mod attack;
 mod cast;
 mod children;
 mod corpus;
@@ -17,7 +16,8 @@ mod stage;
 
 use std::path::PathBuf;
 
-pub use attack::Attack;
+use crate::attack::Attack;
+
 pub use role::{Role, play};
 pub use stage::run;
 

@@ -10,9 +10,9 @@ use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Role, Ticket};
 
 use super::Options;
-use super::attack::Attack;
 use super::children::Child;
 use super::stage::{Interrupt, PAUSE, Place};
+use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::{ADDRESSES, read_identity};
@@ -166,7 +166,7 @@ impl Player {
                 ]
             }
             Part::Attacker(attack) => {
-                let attack: &OsStr = attack.name().as_ref();
+                let attack: &OsStr = attack.name.as_ref();
                 vec!["demo-role".as_ref(), "attacker".as_ref(), attack, from.as_ref(), ticket.as_ref(), home]
             }
             Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
@@ -178,9 +178,8 @@ impl Player {
 fn players(options: &Options, place: &Place) -> Vec<Player> {
     let nodes = (1..=options.nodes).map(|number| (format!("node-{number}"), Part::Node));
     let attackers = options.attack.iter().enumerate().map(|(place, attack)| {
-        let again = options.attack.iter().take(place).filter(|before| *before == attack).count();
-        let name =
-            if again == 0 { attack.name().to_owned() } else { format!("{}-{}", attack.name(), again + 1) };
+        let again = options.attack.iter().take(place).filter(|before| before.name == attack.name).count();
+        let name = if again == 0 { attack.name.to_owned() } else { format!("{}-{}", attack.name, again + 1) };
         (name, Part::Attacker(*attack))
     });
     let all = nodes.chain(attackers).chain([("verifier".to_owned(), Part::Verifier)]);

@@ -8,9 +8,9 @@ use clap::Subcommand;
 use muster_core::ids::Round;
 use muster_core::messages::enrol::Ticket;
 
-use super::attack::Attack;
 use muster_net::swarm::Settings;
 
+use crate::attack::{Attack, Plan};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
 
@@ -55,12 +55,12 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(join::join_as(options, attack.labour(Round(from))))?.map(ended).or_else(|error| {
-                match error {
+            block_on(join::join_as(options, attack.conduct(Plan::from(Round(from)))))?.map(ended).or_else(
+                |error| match error {
                     JoinError::Banned { .. } => Ok(Exit::Negative),
                     error => Err(Failure::environment(error.to_string())),
-                }
-            })
+                },
+            )
         }
         Role::Verifier { invitation, data_dir } => {
             let data_dir = data_dir.as_os_str();

@@ -275,8 +275,8 @@ async fn asked_to_end() {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::attack::Attack;
     use crate::config::Settings;
-    use crate::demo::Attack;
 
     fn options() -> Options {
         Options {
@@ -287,7 +287,7 @@ mod tests {
             no_learning_check: true,
             config: None,
             nodes: 3,
-            attack: vec![Attack::Lazy],
+            attack: vec!["lazy".parse().unwrap()],
         }
     }
 

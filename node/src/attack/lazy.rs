@@ -4,28 +4,21 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use muster_compute::Exact;
-use muster_core::ids::Round;
+use muster_core::state::Arithmetic;
 
-use crate::join::{Honest, Labour, LeafSum, Summed, Work};
+use crate::join::{Conduct, LeafSum, Summed, Work};
 
+#[derive(Default)]
 pub(super) struct Lazy {
-    from: Round,
-    /// The last leaves that it computed.
+    /// The leaves of the first round that it saw, which it computed.
     kept: Mutex<Vec<LeafSum>>,
 }
 
-impl Lazy {
-    pub(super) fn new(from: Round) -> Self {
-        Self { from, kept: Mutex::default() }
-    }
-}
-
-impl Labour for Lazy {
-    fn contribute(&self, work: &Work, arithmetic: &mut Exact) -> Summed {
+impl Conduct for Lazy {
+    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
-        if work.round < self.from || kept.is_empty() {
-            let summed = Honest.contribute(work, arithmetic);
+        if kept.is_empty() {
+            let summed = work.sum(arithmetic);
             kept.clone_from(&summed.leaves);
             return summed;
         }

@@ -3,8 +3,9 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
-use muster_core::ids::{Digest, MemberId, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Slot};
 use muster_core::manifest::Manifest;
+use muster_core::messages::record::Seat;
 use muster_core::sketch::{fingerprint, points};
 use muster_replica::Replica;
 use muster_store::dataset::{self, Dataset, Text};
@@ -51,12 +52,18 @@ fn work(round: u32) -> Work {
         slot: Slot(1),
         seats: 3,
         quota: 2,
+        seating: vec![Seat { member: MemberId([0; 32]), quota: 2 }; 3],
+        parts: vec![vec![Block(0)]],
         deadline: Instant::now() + Duration::from_secs(600),
     }
 }
 
-fn contribute(labour: &dyn Labour, work: &Work) -> Summed {
-    labour.contribute(work, &mut Exact::new(1, None).unwrap())
+fn contribute(conduct: &dyn Conduct, work: &Work) -> Summed {
+    conduct.contribute(work, &mut Exact::new(1, None).unwrap())
+}
+
+fn conduct(name: &str, from: u32) -> Arc<dyn Conduct> {
+    name.parse::<Attack>().unwrap().conduct(Plan::from(Round(from)))
 }
 
 /// Whether the table adds up to the sum, as an audit checks it.
@@ -67,14 +74,15 @@ fn adds_up(summed: &Summed) -> bool {
 }
 
 #[test]
-fn both_are_honest_before_their_round() {
+fn all_are_honest_before_their_round() {
     let work = work(4);
     let honest = contribute(&Honest, &work);
-    for attack in [Attack::Flip, Attack::Lazy] {
-        let summed = contribute(&*attack.labour(Round(5)), &work);
+    for attack in ATTACKS {
+        let summed = contribute(&*attack.conduct(Plan::from(Round(6))), &work);
         assert!(
             summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves,
-            "{attack:?}"
+            "{}",
+            attack.name
         );
         assert!(adds_up(&summed));
     }
@@ -84,7 +92,7 @@ fn both_are_honest_before_their_round() {
 fn flip_shows_true_leaves_that_do_not_add_up() {
     let work = work(5);
     let honest = contribute(&Honest, &work);
-    let summed = contribute(&*Attack::Flip.labour(Round(5)), &work);
+    let summed = contribute(&*conduct("flip", 5), &work);
     assert_eq!(summed.leaves, honest.leaves);
     assert!(summed.q.iter().zip(&honest.q).all(|(cheat, value)| *cheat == -10 * value));
     assert!(!adds_up(&summed));
@@ -92,7 +100,7 @@ fn flip_shows_true_leaves_that_do_not_add_up() {
 
 #[test]
 fn lazy_adds_up_but_has_other_leaves() {
-    let labour = Attack::Lazy.labour(Round(5));
+    let labour = conduct("lazy", 5);
     let before = contribute(&*labour, &work(4));
     let mut late = work(5);
     late.quota = 3;
