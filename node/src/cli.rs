@@ -78,6 +78,9 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
 Trains on Rust sources that cargo has downloaded, unless --text names other text.
   muster demo --out rehearsal/")]
     Demo(crate::demo::Options),
+    /// Rehearse your own settings on this machine: which attacks would they catch, how soon, at what harm?
+    #[command(after_help = crate::demo::attacks_help())]
+    Drill(crate::demo::DrillOptions),
     /// Play in a rehearsal.
     #[command(subcommand, hide = true)]
     DemoRole(crate::demo::Role),

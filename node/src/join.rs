@@ -2,6 +2,7 @@
 
 mod answers;
 mod compute;
+mod conduct;
 mod exchange;
 mod own;
 mod report;
@@ -18,7 +19,8 @@ use muster_net::swarm::Settings;
 use muster_replica::{BootstrapError, FollowError, PeerError};
 use muster_store::error::StoreError;
 
-pub use compute::{Honest, Labour, LeafSum, Spares, Summed, Work};
+pub use compute::{LeafSum, Spares, Summed, Work};
+pub use conduct::{Asked, Conduct, Honest};
 pub use session::{join, join_as};
 
 /// How to take part.

@@ -1,6 +1,7 @@
 //! The Muster node and steward: everything behind the binary `muster`.
 
 pub mod address;
+pub mod attack;
 pub mod bench;
 pub mod checkpoint;
 pub mod cli;

@@ -175,6 +175,7 @@ impl Audits {
                     self.distrust(ledger, request.round, &request.target);
                 }
             }
+            Body::Leave(signed) => self.abandoned(&signed.claimed_signer()),
             Body::Ban(ban) => {
                 info!(
                     "{} is banned from round {} on: {} in round {}",
@@ -383,6 +384,13 @@ impl Audits {
         info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
         let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
         case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
+    }
+
+    /// Who has left owes no answer, so that its silence is never sealed: what it has not answered is recomputed.
+    fn abandoned(&mut self, member: &MemberId) {
+        for case in self.cases.values_mut().filter(|case| case.subject.author == *member) {
+            case.distrusted |= matches!(case.phase, Phase::Asked | Phase::Drawn(_) | Phase::Sealed(_));
+        }
     }
 
     fn forget(&mut self, ledger: &Ledger) {

@@ -50,6 +50,9 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Demo(options) => {
             demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
         }
+        Command::Drill(options) => {
+            demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
+        }
         Command::DemoRole(role) => demo::play(role),
         Command::Id(home) => {
             println!("{:#}", crate::leave::id(&data_dir(home)?)?);

@@ -1,6 +1,5 @@
 //! What a rehearsal came to, for people, and whether it is what it should be.
 
-use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::facts::{Facts, MemberFact};
@@ -23,12 +22,17 @@ fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
         round.map_or("none".into(), |round| format!("{:.3}", round.loss))
     };
     let rounds = facts.rounds.len();
-    writeln!(
-        text,
-        "{rounds} rounds in {:.0} s, replayed to the last bit in {:.0} s",
-        facts.run_seconds,
-        facts.seconds - facts.run_seconds
-    )?;
+    let replay = facts.seconds - facts.run_seconds;
+    match &facts.replay_stopped {
+        None => writeln!(
+            text,
+            "{rounds} rounds in {:.0} s, replayed to the last bit in {replay:.0} s",
+            facts.run_seconds
+        )?,
+        Some(what) => {
+            writeln!(text, "{rounds} rounds in {:.0} s; the replay stopped: {what}", facts.run_seconds)?
+        }
+    }
     writeln!(text)?;
     let (first, last) = (loss(facts.rounds.first()), loss(facts.rounds.last()));
     writeln!(text, "training loss   {first} in the first round, {last} in the last (nats per byte)")?;
@@ -67,7 +71,7 @@ fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
 
 /// What became of a member, in lines.
 fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
-    let Some(ban) = facts.bans.iter().find(|ban| ban.id == member.id) else {
+    let Some(ban) = facts.ban(member) else {
         return vec![match &member.final_state_root {
             Some(root) if *root == facts.final_state_root => "with the final state".into(),
             Some(root) => format!("with another state, {root:.16}"),
@@ -104,33 +108,45 @@ pub(super) fn conclusion(facts: &Facts) -> String {
     )
 }
 
-/// Whether everything is as it should be: the replay has agreed already.
+/// Whether everything is as it should be.
 ///
 /// # Errors
 /// [`Failure`], negative, with a sentence for each thing that is not.
 pub(super) fn check(facts: &Facts, learning: bool) -> Outcome<()> {
+    let mut wrong = honest_wronged(facts);
+    wrong.extend(
+        facts.replay_stopped.iter().map(|what| format!("the replay does not agree with the run: {what}")),
+    );
+    for member in facts.members.iter().filter(|member| !member.honest && facts.ban(member).is_none()) {
+        wrong.push(format!("{} cheated, and was not banned", member.name));
+    }
+    let bigram = facts.baselines.bigram;
+    if learning && facts.held_out_loss.is_none_or(|loss| loss.is_nan() || loss >= bigram) {
+        wrong.push(format!("the held-out loss is not below that of a bigram model, {bigram:.3}"));
+    }
+    verdict(&wrong)
+}
+
+/// No failure if nothing is wrong.
+pub(super) fn verdict(wrong: &[String]) -> Outcome<()> {
+    if wrong.is_empty() {
+        return Ok(());
+    }
+    Err(Failure { exit: Exit::Negative, message: wrong.join("; ") })
+}
+
+/// What happened to honest members and should not have.
+pub(super) fn honest_wronged(facts: &Facts) -> Vec<String> {
     let mut wrong = Vec::new();
     for member in facts.members.iter().filter(|member| member.honest) {
         if member.final_state_root.as_ref() != Some(&facts.final_state_root) {
             wrong.push(format!("{} has not the final state at the end", member.name));
         }
     }
-    let banned: BTreeSet<&str> = facts.bans.iter().map(|ban| ban.id.as_str()).collect();
-    for member in &facts.members {
-        match (member.honest, banned.contains(member.id.as_str())) {
-            (true, true) => wrong.push(format!("{} was banned, and is honest", member.name)),
-            (false, false) => wrong.push(format!("{} cheated, and was not banned", member.name)),
-            _ => {}
-        }
+    for member in facts.members.iter().filter(|member| member.honest && facts.ban(member).is_some()) {
+        wrong.push(format!("{} was banned, and is honest", member.name));
     }
-    let bigram = facts.baselines.bigram;
-    if learning && facts.held_out_loss.is_none_or(|loss| loss.is_nan() || loss >= bigram) {
-        wrong.push(format!("the held-out loss is not below that of a bigram model, {bigram:.3}"));
-    }
-    if wrong.is_empty() {
-        return Ok(());
-    }
-    Err(Failure { exit: Exit::Negative, message: wrong.join("; ") })
+    wrong
 }
 
 #[cfg(test)]
@@ -146,6 +162,7 @@ mod tests {
             name: name.into(),
             role,
             honest,
+            attack: None,
             leaves_counted: 8,
             final_state_root: root,
         }
@@ -155,6 +172,7 @@ mod tests {
         Facts {
             run: "00".into(),
             rounds: vec![RoundFact { round: 0, loss: 5.5, seconds: 0.25, bytes: 1000 }],
+            attacked_from: 10,
             members: vec![
                 member("steward", "steward", true),
                 member("node-1", "node", true),
@@ -173,6 +191,7 @@ mod tests {
             held_out_loss: Some(2.0),
             baselines: Baselines { unigram: 3.3, bigram: 2.5 },
             final_state_root: "aa".repeat(32),
+            replay_stopped: None,
             run_seconds: 30.0,
             seconds: 40.0,
         }
@@ -215,7 +234,7 @@ mod tests {
     fn each_expectation_is_checked() {
         check(&facts(), true).unwrap();
         type Spoil = fn(&mut Facts);
-        let spoiled: [(Spoil, &str); 6] = [
+        let spoiled: [(Spoil, &str); 7] = [
             (|facts| facts.bans.clear(), "flip cheated, and was not banned"),
             (|facts| facts.bans[0].id = "node-1-id".into(), "node-1 was banned, and is honest"),
             (|facts| facts.members[0].final_state_root = None, "steward has not the final state"),
@@ -223,6 +242,7 @@ mod tests {
                 |facts| facts.members[3].final_state_root = Some("bb".into()),
                 "verifier has not the final state",
             ),
+            (|facts| facts.replay_stopped = Some("round 3".into()), "does not agree with the run: round 3"),
             (|facts| facts.held_out_loss = Some(2.5), "the held-out loss is not below"),
             (|facts| facts.held_out_loss = Some(f64::NAN), "the held-out loss is not below"),
         ];

@@ -9,10 +9,10 @@ use std::time::{Duration, Instant};
 use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Role, Ticket};
 
-use super::Options;
-use super::attack::Attack;
+use super::Rehearsal;
 use super::children::Child;
 use super::stage::{Interrupt, PAUSE, Place};
+use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::{ADDRESSES, read_identity};
@@ -21,6 +21,8 @@ use crate::organise::{ADDRESSES, read_identity};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Validity of the invitations, in seconds.
 const VALID: u64 = 24 * 3600;
+/// Where the attackers of one machine learn of each other, beside their directories.
+const COALITION: &str = "coalition";
 const LOOPBACK: &str = "127.0.0.1:0";
 
 /// What a member plays.
@@ -65,20 +67,20 @@ impl Cast {
     ///
     /// # Errors
     /// [`Failure`] of the first process that does not come up.
-    pub(super) fn start(options: &Options, place: &Place, interrupt: &Interrupt) -> Outcome<Self> {
+    pub(super) fn start(rehearsal: &Rehearsal, place: &Place, interrupt: &Interrupt) -> Outcome<Self> {
         let logs = place.path("logs");
         fs::create_dir_all(&logs)
             .map_err(|error| Failure::environment(format!("{}: cannot be made ({error})", logs.display())))?;
         let folder = place.path("run");
         let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
         let steward = Child::start("steward", &logs, &words)?;
-        let mut cast = Self { players: players(options, place), steward, members: Vec::new() };
+        let mut cast = Self { players: players(rehearsal, place), steward, members: Vec::new() };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
-        let nodes = u32::from(options.nodes) + options.attack.len() as u32;
-        let (node, verifier) = (ticket(&folder, Role::Node, nodes)?, ticket(&folder, Role::Verifier, 1)?);
+        let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
+        let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;
         for player in &cast.players {
             let ticket = if player.part == Part::Verifier { &verifier } else { &node };
-            cast.members.push(player.start(&logs, &ticket.to_line(), options.attack_from)?);
+            cast.members.push(player.start(&logs, &ticket.to_line(), rehearsal)?);
         }
         Ok(cast)
     }
@@ -98,7 +100,7 @@ impl Cast {
         Ok(())
     }
 
-    /// Checks on everyone while the run goes on: only an attacker that was banned may be gone.
+    /// Checks on everyone while the run goes on: only an attacker that was banned, or left, may be gone.
     ///
     /// # Errors
     /// [`Failure`] with the end of the log of a process that ended.
@@ -148,12 +150,14 @@ impl Cast {
 
 impl Player {
     fn may_end_with(&self, code: Option<i32>) -> bool {
-        matches!(self.part, Part::Attacker(_)) && code == Some(i32::from(Exit::Negative.code()))
+        let gone = [Exit::Good, Exit::Negative].map(|exit| Some(i32::from(exit.code())));
+        matches!(self.part, Part::Attacker(_)) && gone.contains(&code)
     }
 
-    fn start(&self, logs: &Path, ticket: &str, attack_from: u32) -> Outcome<Child> {
+    fn start(&self, logs: &Path, ticket: &str, rehearsal: &Rehearsal) -> Outcome<Child> {
         let home = self.home.as_os_str();
-        let from = attack_from.to_string();
+        let (from, seed) = (rehearsal.from.to_string(), rehearsal.seed.to_string());
+        let coalition = self.home.with_file_name(COALITION);
         let words: Vec<&OsStr> = match self.part {
             Part::Node => {
                 vec![
@@ -166,8 +170,11 @@ impl Player {
                 ]
             }
             Part::Attacker(attack) => {
-                let attack: &OsStr = attack.name().as_ref();
-                vec!["demo-role".as_ref(), "attacker".as_ref(), attack, from.as_ref(), ticket.as_ref(), home]
+                let attack: &OsStr = attack.name.as_ref();
+                let role =
+                    ["demo-role".as_ref(), "attacker".as_ref(), attack, from.as_ref(), ticket.as_ref(), home];
+                let plan = ["--seed".as_ref(), seed.as_ref(), "--coalition".as_ref(), coalition.as_os_str()];
+                [&role[..], &plan].concat()
             }
             Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
         };
@@ -175,16 +182,21 @@ impl Player {
     }
 }
 
-fn players(options: &Options, place: &Place) -> Vec<Player> {
-    let nodes = (1..=options.nodes).map(|number| (format!("node-{number}"), Part::Node));
-    let attackers = options.attack.iter().enumerate().map(|(place, attack)| {
-        let again = options.attack.iter().take(place).filter(|before| *before == attack).count();
-        let name =
-            if again == 0 { attack.name().to_owned() } else { format!("{}-{}", attack.name(), again + 1) };
-        (name, Part::Attacker(*attack))
+fn players(rehearsal: &Rehearsal, place: &Place) -> Vec<Player> {
+    let nodes = (1..=rehearsal.honest).map(|number| (format!("node-{number}"), Part::Node));
+    let attackers = rehearsal.attackers.iter().enumerate().map(|(place, attack)| {
+        let before = rehearsal.attackers.iter().take(place).filter(|before| *before == attack).count();
+        (numbered(attack.name, before), Part::Attacker(*attack))
     });
-    let all = nodes.chain(attackers).chain([("verifier".to_owned(), Part::Verifier)]);
+    let verifiers =
+        (0..rehearsal.verifiers).map(|before| (numbered("verifier", before.into()), Part::Verifier));
+    let all = nodes.chain(attackers).chain(verifiers);
     all.map(|(name, part)| Player { home: place.path("members").join(&name), name, part }).collect()
+}
+
+/// A name, with a number unless it is the first of its kind.
+fn numbered(name: &str, before: usize) -> String {
+    if before == 0 { name.to_owned() } else { format!("{name}-{}", before + 1) }
 }
 
 fn ticket(folder: &Path, role: Role, uses: u32) -> Outcome<Ticket> {

@@ -11,8 +11,11 @@ use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
 use serde::{Deserialize, Serialize};
 
+use super::Rehearsal;
 use super::cast::{Part, Player};
-use super::live::RoundFact;
+use super::live::{Live, RoundFact};
+use super::odds::Odds;
+use crate::attack::Attack;
 use crate::exit::{Failure, Outcome};
 
 /// What `muster join` and the verifier write in their directories when the run is over.
@@ -25,6 +28,8 @@ pub(super) struct Facts {
     pub(super) run: String,
     /// Rounds in order.
     pub(super) rounds: Vec<RoundFact>,
+    /// Round in which the attackers began.
+    pub(super) attacked_from: u32,
     /// The steward, then the members.
     pub(super) members: Vec<MemberFact>,
     /// Bans in order.
@@ -35,8 +40,10 @@ pub(super) struct Facts {
     pub(super) held_out_loss: Option<f64>,
     /// What simple models make of the same text.
     pub(super) baselines: Baselines,
-    /// Root of the final state, as sealed and as replayed.
+    /// Root of the final state, as sealed and, unless the replay stopped, as replayed.
     pub(super) final_state_root: String,
+    /// What the replay stopped at, if it did.
+    pub(super) replay_stopped: Option<String>,
     /// From the first record to the last, processes included.
     pub(super) run_seconds: f64,
     /// All in all.
@@ -54,10 +61,33 @@ pub(super) struct MemberFact {
     pub(super) role: &'static str,
     /// Whether it was told to be.
     pub(super) honest: bool,
+    /// What it played, if it cheated.
+    pub(super) attack: Option<AttackFact>,
     /// Leaves of it that counted.
     pub(super) leaves_counted: u64,
     /// The state that its process ended with; none for one that was thrown out.
     pub(super) final_state_root: Option<String>,
+}
+
+/// What an attacker played.
+#[derive(Clone, Debug, Serialize)]
+pub(super) struct AttackFact {
+    /// The name of the attack.
+    pub(super) name: &'static str,
+    /// What was to be expected of it, in words.
+    pub(super) promise: String,
+    /// Its bad contributions, up to the one that convicted it; none when it was not.
+    pub(super) contributions: Option<usize>,
+    /// Audits of those; of all its bad contributions when it was not convicted.
+    pub(super) audits: usize,
+    /// How many were to be expected; none where no audit convicts.
+    pub(super) audits_expected: Option<f64>,
+    /// Bad contributions up to the one that convicts, to be expected.
+    pub(super) contributions_expected: Option<f64>,
+    /// Probability that it escaped; none where there is nothing to convict.
+    pub(super) escape_probability: Option<f64>,
+    /// Whether it should have been banned by the end.
+    pub(super) convictable: bool,
 }
 
 /// An expulsion.
@@ -99,7 +129,7 @@ pub(super) struct Baselines {
 
 /// What was seen from outside.
 pub(super) struct Observed<'a> {
-    pub(super) rounds: Vec<RoundFact>,
+    pub(super) live: Live,
     pub(super) players: &'a [Player],
     pub(super) run_seconds: f64,
     pub(super) seconds: f64,
@@ -116,7 +146,16 @@ impl Facts {
     ///
     /// # Errors
     /// [`Failure`] when a member left no id, or the archive no end.
-    pub(super) fn gather(archive: &Archive, replayed: Replayed, observed: Observed<'_>) -> Outcome<Self> {
+    pub(super) fn gather(
+        archive: &Archive,
+        replayed: Result<Replayed, String>,
+        observed: Observed<'_>,
+        rehearsal: &Rehearsal,
+    ) -> Outcome<Self> {
+        let (replayed, replay_stopped) = match replayed {
+            Ok(replayed) => (replayed, None),
+            Err(what) => (Replayed::default(), Some(what)),
+        };
         let run = archive.manifest.run();
         let bodies =
             archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
@@ -134,11 +173,20 @@ impl Facts {
             name: "steward".into(),
             role: "steward",
             honest: true,
+            attack: None,
             leaves_counted: 0,
             final_state_root: sealed.map(|root: Digest| format!("{root:#}")),
         }];
+        let odds = rehearsal.odds()?;
         for player in observed.players {
-            members.push(MemberFact::of(player, &replayed.leaves)?);
+            let mut member = MemberFact::of(player, &replayed.leaves)?;
+            if let Part::Attacker(attack) = player.part {
+                let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
+                let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
+                let audits: Vec<u32> = audits.map(|(_, round)| *round).collect();
+                member.attack = Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), &audits));
+            }
+            members.push(member);
         }
         let cheating = replayed.bad.iter().map(|bad| CheatFact {
             id: format!("{:#}", bad.member),
@@ -148,13 +196,18 @@ impl Facts {
         let (unigram, bigram) = unigram_bigram(&archive.dataset);
         Ok(Self {
             run: format!("{run:#}"),
-            rounds: observed.rounds,
+            rounds: observed.live.rounds,
+            attacked_from: rehearsal.from,
             members,
             bans,
             cheating: cheating.collect(),
             held_out_loss: replayed.held_out_loss,
             baselines: Baselines { unigram, bigram },
-            final_state_root: format!("{:#}", replayed.root),
+            final_state_root: match (&replay_stopped, sealed) {
+                (Some(_), Some(root)) => format!("{root:#}"),
+                _ => format!("{:#}", replayed.root),
+            },
+            replay_stopped,
             run_seconds: observed.run_seconds,
             seconds: observed.seconds,
         })
@@ -171,10 +224,34 @@ impl Facts {
         fs::write(path, text + "\n").map_err(|error| failed(error.to_string()))
     }
 
+    /// Its expulsion, if it was banned.
+    pub(super) fn ban(&self, member: &MemberFact) -> Option<&BanFact> {
+        self.bans.iter().find(|ban| ban.id == member.id)
+    }
+
     /// What people call a member.
     pub(super) fn name(&self, id: &str) -> String {
         let member = self.members.iter().find(|member| member.id == id);
         member.map_or_else(|| id.chars().take(16).collect(), |member| member.name.clone())
+    }
+}
+
+impl AttackFact {
+    fn of(attack: &Attack, odds: &Odds, (from, convicted): (u32, Option<u32>), audits: &[u32]) -> Self {
+        let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);
+        let audits =
+            audits.iter().filter(|round| bad(**round) && convicted.is_none_or(|last| **round <= last));
+        let expected = odds.expected(attack);
+        Self {
+            name: attack.name,
+            promise: odds.promise(attack),
+            contributions: convicted.map(|last| (from..=last).filter(|round| bad(*round)).count()),
+            audits: audits.count(),
+            audits_expected: expected.map(|expected| expected.audits),
+            contributions_expected: expected.map(|expected| expected.contributions),
+            escape_probability: expected.map(|expected| expected.escapes),
+            convictable: expected.is_some_and(|expected| expected.certain()),
+        }
     }
 }
 
@@ -204,6 +281,7 @@ impl MemberFact {
             name: player.name.clone(),
             role: role.word(),
             honest: !matches!(player.part, Part::Attacker(_)),
+            attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             final_state_root: ending.map(|ending| ending.final_state_root),
         })

@@ -35,6 +35,10 @@ enum Event {
         finding: String,
         accuser: String,
     },
+    Audit {
+        member: String,
+        round: u32,
+    },
     Close,
     #[serde(other)]
     Other,
@@ -56,6 +60,8 @@ struct Round {
 pub(super) struct Live {
     /// Rounds that are over.
     pub(super) rounds: Vec<RoundFact>,
+    /// Audits that were begun: of whose contribution to which round.
+    pub(super) audits: Vec<(String, u32)>,
     /// Whether the run is over.
     pub(super) closed: bool,
     path: PathBuf,
@@ -72,6 +78,7 @@ impl Live {
         let manifest = crate::organise::invite::read_manifest(folder);
         Self {
             rounds: Vec::new(),
+            audits: Vec::new(),
             closed: false,
             path: folder.join("log.jsonl"),
             file: None,
@@ -119,6 +126,7 @@ impl Live {
                     name(&accuser)
                 ));
             }
+            Event::Audit { member, round } => self.audits.push((member, round)),
             Event::Close => self.closed = true,
             Event::Other => {}
         }
@@ -169,8 +177,12 @@ mod tests {
         .unwrap();
         assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
         assert_eq!(live.rounds, [RoundFact { round: 3, loss: 2.5, seconds: 0.5, bytes: 77 }]);
-        log.write_all(b"{\"event\":\"close\",\"root\":\"ab\"}\n").unwrap();
-        assert!(live.read(&[], &progress).unwrap());
+        log.write_all(
+            b"{\"event\":\"audit\",\"member\":\"cd\",\"round\":2,\"verifier\":\"ef\"}\n{\"event\":\"close\",\"root\":\"ab\"}\n",
+        )
+        .unwrap();
+        assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
+        assert_eq!(live.audits, [("cd".to_owned(), 2)]);
         assert!(live.closed);
     }
 }

@@ -8,9 +8,9 @@ use clap::Subcommand;
 use muster_core::ids::Round;
 use muster_core::messages::enrol::Ticket;
 
-use super::attack::Attack;
 use muster_net::swarm::Settings;
 
+use crate::attack::{Attack, Coalition, Plan};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
 
@@ -27,6 +27,12 @@ pub enum Role {
         invitation: String,
         /// Its directory.
         data_dir: PathBuf,
+        /// Draws what it chooses at random.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Where it meets the others.
+        #[arg(long)]
+        coalition: Option<PathBuf>,
     },
     /// Enrols as a verifier and watches.
     Verifier {
@@ -43,7 +49,10 @@ pub enum Role {
 /// [`Failure`] of an attacker that did not even get as far as being banned.
 pub fn play(role: Role) -> Outcome<Exit> {
     match role {
-        Role::Attacker { attack, from, invitation, data_dir } => {
+        Role::Attacker { attack, from, invitation, data_dir, seed, coalition } => {
+            let me = crate::leave::id(&data_dir)?;
+            let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
+            let plan = Plan { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
             let options = join::Options {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
@@ -55,11 +64,9 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(join::join_as(options, attack.labour(Round(from))))?.map(ended).or_else(|error| {
-                match error {
-                    JoinError::Banned { .. } => Ok(Exit::Negative),
-                    error => Err(Failure::environment(error.to_string())),
-                }
+            block_on(join::join_as(options, attack.conduct(&plan)))?.map(ended).or_else(|error| match error {
+                JoinError::Banned { .. } => Ok(Exit::Negative),
+                error => Err(Failure::environment(error.to_string())),
             })
         }
         Role::Verifier { invitation, data_dir } => {

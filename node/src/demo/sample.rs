@@ -6,7 +6,7 @@ use muster_compute::Exact;
 use muster_core::manifest::Family;
 use muster_replica::archive::Archive;
 
-use super::Options;
+use super::Rehearsal;
 use crate::checkpoint::Checkpoint;
 use crate::exit::Outcome;
 use crate::generate::{Sampling, Words, continue_text};
@@ -18,13 +18,13 @@ const SAMPLE_PROMPT: usize = 48;
 const SAMPLE_TOKENS: usize = 320;
 
 /// What the model makes of a beginning; nothing where it does not predict the next token.
-pub(super) fn sample(options: &Options, folder: &Path, archive: &Archive) -> Outcome<String> {
+pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) -> Outcome<String> {
     if !matches!(archive.manifest.model.family, Family::Decoder(_)) {
         return Ok(String::new());
     }
     let held_out = String::from_utf8_lossy(archive.dataset.held_out());
     let first: String = held_out.chars().take(SAMPLE_PROMPT).collect();
-    let prompt = if options.text.is_empty() { RUST_PROMPT } else { &first };
+    let prompt = if rehearsal.text.is_empty() { RUST_PROMPT } else { &first };
     let mut exact = Exact::new(1, None)?;
     let checkpoint = Checkpoint::open(folder, None, &mut exact)?;
     let mut text = String::new();

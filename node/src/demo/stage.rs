@@ -14,7 +14,7 @@ use super::cast::Cast;
 use super::facts::{Facts, Observed};
 use super::live::Live;
 use super::sample::sample;
-use super::{Options, account, corpus};
+use super::{Rehearsal, account, caught, corpus};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::pack;
@@ -29,14 +29,11 @@ const STALLED: Duration = Duration::from_secs(240);
 ///
 /// # Errors
 /// [`Failure`], negative when the run did not end as it should.
-pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
-    if options.attack_from >= options.rounds && !options.attack.is_empty() {
-        return Err(Failure::usage("--attack-from must be below --rounds, or nobody ever cheats"));
-    }
+pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
     let began = Instant::now();
-    let mut place = Place::make(options.out.as_deref())?;
+    let mut place = Place::make(rehearsal.out.as_deref())?;
     let interrupt = Interrupt::listen()?;
-    rehearse(options, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
+    rehearse(rehearsal, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
         if failure.exit != Exit::Interrupted && place.path("logs").exists() {
             place.keep();
             failure.message += &format!("\nlogs and everything else: {}", place.folder.display());
@@ -47,18 +44,18 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
 }
 
 fn rehearse(
-    options: &Options,
+    rehearsal: &Rehearsal,
     place: &Place,
     (interrupt, began, drawn): (&Interrupt, Instant, bool),
     say: &mut dyn FnMut(&str),
 ) -> Outcome<()> {
     let progress = Progress::new(drawn);
     if drawn {
-        progress.round(0, u64::from(options.rounds), "setting up");
+        progress.round(0, u64::from(rehearsal.rounds), "setting up");
     }
     progress.line("packing the text");
-    prepare(options, place)?;
-    let mut cast = Cast::start(options, place, interrupt)?;
+    prepare(rehearsal, place)?;
+    let mut cast = Cast::start(rehearsal, place, interrupt)?;
     progress.line(&format!(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
@@ -67,29 +64,34 @@ fn rehearse(
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");
-    let archive = Archive::open(&place.path("run")).map_err(replay_failure)?;
+    let archive = Archive::open(&place.path("run")).map_err(opened)?;
     let replayed = replay(&archive, &progress, interrupt)?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let observed =
-        Observed { rounds: live.rounds, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
-    let facts = Facts::gather(&archive, replayed, observed)?;
+    let observed = Observed { live, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
+    let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
     facts.save(&place.path("report.json"))?;
     say(&account::table(&facts));
-    say(&sample(options, &place.path("run"), &archive)?);
-    account::check(&facts, !options.no_learning_check)?;
+    if rehearsal.drill {
+        say(&caught::table(&facts));
+        caught::check(&facts)?;
+        say(&caught::conclusion(&facts));
+        return Ok(());
+    }
+    say(&sample(rehearsal, &place.path("run"), &archive)?);
+    account::check(&facts, rehearsal.learning)?;
     say(&account::conclusion(&facts));
     Ok(())
 }
 
 /// Packs the text and creates the run.
-fn prepare(options: &Options, place: &Place) -> Outcome<()> {
+fn prepare(rehearsal: &Rehearsal, place: &Place) -> Outcome<()> {
     let data = place.path("corpus");
-    if options.text.is_empty() {
+    if rehearsal.text.is_empty() {
         corpus::pack(&data)?;
     } else {
         let text = pack::PackOptions {
-            text: options.text.clone(),
+            text: rehearsal.text.clone(),
             held_out: Vec::new(),
             tokeniser: None,
             out: data.clone(),
@@ -97,39 +99,11 @@ fn prepare(options: &Options, place: &Place) -> Outcome<()> {
         pack::pack(&text, &mut |_, _| ())?;
     }
     let config = place.path("run.toml");
-    fs::write(&config, settings(options)?).map_err(|error| {
+    fs::write(&config, rehearsal.run_toml()?).map_err(|error| {
         Failure::environment(format!("{}: cannot be written ({error})", config.display()))
     })?;
     create(&CreateOptions { config, data, out: place.path("run") })?;
     Ok(())
-}
-
-/// The settings of the run: those of the rehearsal, or of a file, with what was asked for.
-fn settings(options: &Options) -> Outcome<String> {
-    let (name, text) = match &options.config {
-        None => ("the rehearsal's settings".to_owned(), include_str!("run.toml").to_owned()),
-        Some(path) => {
-            let text = fs::read_to_string(path);
-            let failed =
-                |error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
-            (path.display().to_string(), text.map_err(failed)?)
-        }
-    };
-    let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
-    let mut table: toml::Table =
-        text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
-    let nodes = i64::from(options.nodes) + options.attack.len() as i64;
-    let asked = [
-        ("training", "rounds", i64::from(options.rounds)),
-        ("admission", "start_nodes", nodes),
-        ("admission", "start_verifiers", 1),
-    ];
-    for (section, key, value) in asked {
-        let section = table.entry(section).or_insert_with(|| toml::Table::new().into());
-        let section = section.as_table_mut().ok_or_else(|| wrong(format!("{key} must be in a section")))?;
-        section.insert(key.to_owned(), value.into());
-    }
-    toml::to_string(&table).map_err(|error| wrong(error.to_string()))
 }
 
 /// Follows the steward's reports to the end of the run.
@@ -156,7 +130,12 @@ fn watch(
     Ok(live)
 }
 
-fn replay(archive: &Archive, progress: &Progress, interrupt: &Interrupt) -> Outcome<Replayed> {
+/// Replays the archive, or says what a replay stops at: in a drill, an attack may have escaped.
+fn replay(
+    archive: &Archive,
+    progress: &Progress,
+    interrupt: &Interrupt,
+) -> Outcome<Result<Replayed, String>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let manifest = &archive.manifest;
     let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), threads, None)?;
@@ -168,16 +147,17 @@ fn replay(archive: &Archive, progress: &Progress, interrupt: &Interrupt) -> Outc
         }
     });
     interrupt.check()?;
-    replayed.map_err(replay_failure)
+    match replayed {
+        Ok(replayed) => Ok(Ok(replayed)),
+        Err(ReplayError::Wrong(what)) => Ok(Err(what)),
+        Err(ReplayError::Store(error)) => Err(error.into()),
+    }
 }
 
-fn replay_failure(error: ReplayError) -> Failure {
+fn opened(error: ReplayError) -> Failure {
     match error {
         ReplayError::Store(error) => error.into(),
-        ReplayError::Wrong(what) => Failure {
-            exit: Exit::Negative,
-            message: format!("the replay does not agree with the run: {what}"),
-        },
+        ReplayError::Wrong(what) => Failure { exit: Exit::Negative, message: what },
     }
 }
 
@@ -270,47 +250,4 @@ async fn asked_to_end() {
 #[cfg(not(unix))]
 async fn asked_to_end() {
     drop(tokio::signal::ctrl_c().await);
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::config::Settings;
-    use crate::demo::Attack;
-
-    fn options() -> Options {
-        Options {
-            out: None,
-            text: Vec::new(),
-            rounds: 14,
-            attack_from: 5,
-            no_learning_check: true,
-            config: None,
-            nodes: 3,
-            attack: vec![Attack::Lazy],
-        }
-    }
-
-    #[test]
-    fn the_settings_are_those_asked_for() {
-        let text = settings(&options()).unwrap();
-        let settings = Settings::parse(Path::new("run.toml"), &text).unwrap();
-        assert_eq!((settings.training.rounds, settings.admission.start_nodes), (14, 4));
-        assert_eq!(settings.training.leaves * settings.training.leaf_windows * settings.model.sequence, 4096);
-    }
-
-    #[test]
-    fn wrong_wishes_are_refused() {
-        let failure =
-            settings(&Options { config: Some("/nonexistent.toml".into()), ..options() }).unwrap_err();
-        assert_eq!(failure.exit, Exit::Environment);
-        let failure = run(&Options { attack_from: 14, ..options() }, false, &mut |_| ()).unwrap_err();
-        assert_eq!(failure.exit, Exit::Usage);
-        let taken = tempfile::tempdir().unwrap();
-        fs::write(taken.path().join("thesis"), "years").unwrap();
-        let failure = run(&Options { out: Some(taken.path().to_owned()), ..options() }, false, &mut |_| ())
-            .unwrap_err();
-        assert!(failure.message.contains("already holds something"), "{failure}");
-        assert!(taken.path().join("thesis").exists());
-    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, MemberId, RunId};
+use muster_core::ids::{Digest, MemberId, Round, RunId};
 use muster_core::messages::audit::{
     AuditRequest, ResultsSeal, Row, Rows, TableOpening, TableSeal, table_seal,
 };
@@ -12,6 +12,7 @@ use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::sketch::{fingerprint, points};
 
 use super::compute::LeafSum;
+use super::conduct::Conduct;
 
 /// Tables sealed and not yet opened, by request; the oldest goes when there are too many.
 const OPEN: usize = 1024;
@@ -25,6 +26,7 @@ pub struct Answers {
 
 struct Sealed {
     verifier: MemberId,
+    round: Round,
     table: Digest,
     salt: [u8; 32],
     rows: Rows,
@@ -60,7 +62,10 @@ impl Answers {
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
-        sealed.insert(name, Sealed { verifier: request.author(), table: table.digest(), salt, rows });
+        sealed.insert(
+            name,
+            Sealed { verifier: request.author(), round: request.round, table: table.digest(), salt, rows },
+        );
         while sealed.len() > OPEN {
             sealed.pop_first();
         }
@@ -68,7 +73,12 @@ impl Answers {
     }
 
     /// Opens a table once the verifier that asked has sealed its results for it.
-    pub fn open(&self, identity: &Identity, signed: &Signed<ResultsSeal>) -> Option<Signed<TableOpening>> {
+    pub fn open(
+        &self,
+        identity: &Identity,
+        signed: &Signed<ResultsSeal>,
+        conduct: &dyn Conduct,
+    ) -> Option<Signed<TableOpening>> {
         let results = signed.verify(self.run).ok()?;
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
         let held = sealed.get(&results.request)?;
@@ -80,7 +90,7 @@ impl Answers {
             request: results.request,
             results: signed.digest(),
             salt: held.salt,
-            rows: held.rows,
+            rows: conduct.open(held.round, held.rows)?,
         };
         Some(identity.sign(self.run, &opening))
     }

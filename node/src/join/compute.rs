@@ -3,10 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use muster_compute::Exact;
 use muster_core::assign;
-use muster_core::ids::{Digest, Round, Slot};
+use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::manifest::Manifest;
+use muster_core::messages::record::Seat;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
 
@@ -70,6 +70,10 @@ pub struct Work {
     pub seats: u16,
     /// Most leaves.
     pub quota: u32,
+    /// All seats of the round.
+    pub seating: Vec<Seat>,
+    /// The blocks of each of its parts.
+    pub parts: Vec<Vec<Block>>,
     /// No further leaf is begun after this.
     pub deadline: Instant,
     /// Where vectors come from.
@@ -77,16 +81,42 @@ pub struct Work {
 }
 
 impl Work {
+    /// The sum of the quota's leaves; of fewer once the deadline has passed.
+    pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
+        let mut leaves = Vec::new();
+        for position in 0..self.quota {
+            if position > 0 && Instant::now() >= self.deadline {
+                break;
+            }
+            leaves.push(self.leaf(arithmetic, position));
+        }
+        Summed::within(leaves, &self.spares)
+    }
+
     /// One leaf of the slot: its grid integers and loss.
-    pub fn leaf(&self, arithmetic: &mut Exact, position: u32) -> LeafSum {
+    pub fn leaf(&self, arithmetic: &mut dyn Arithmetic, position: u32) -> LeafSum {
         let leaf = assign::leaf(self.slot, self.seats, position);
+        self.gradient(arithmetic, &self.state, leaf, &self.windows(leaf))
+    }
+
+    /// The text that a leaf is to be computed on.
+    pub fn windows(&self, leaf: Leaf) -> Vec<Vec<u32>> {
         let training = &self.manifest.training;
         let indices = assign::windows(&self.seed, leaf, training.leaf_windows, self.manifest.windows());
         let sequence = self.manifest.model.sequence;
-        let windows: Vec<Vec<u32>> =
-            indices.iter().map(|index| self.dataset.window(*index, sequence)).collect();
-        let job = LeafJob { state: &self.state, round_seed: self.seed, leaf, windows: &windows };
-        let mut q = self.spares.zeros(self.state.parameters.len());
+        indices.iter().map(|index| self.dataset.window(*index, sequence)).collect()
+    }
+
+    /// The gradient of this text under this state, on the grid with the dither of this leaf, and its loss.
+    pub fn gradient(
+        &self,
+        arithmetic: &mut dyn Arithmetic,
+        state: &State,
+        leaf: Leaf,
+        windows: &[Vec<u32>],
+    ) -> LeafSum {
+        let job = LeafJob { state, round_seed: self.seed, leaf, windows };
+        let mut q = self.spares.zeros(state.parameters.len());
         let loss = arithmetic.leaf(&self.manifest, &job, &mut q);
         (q, loss)
     }
@@ -104,34 +134,17 @@ pub struct Summed {
 
 impl Summed {
     /// The sum of leaves.
-    pub fn of(leaves: Vec<LeafSum>, spares: &Spares) -> Self {
+    pub fn of(leaves: Vec<LeafSum>) -> Self {
+        Self::within(leaves, &Spares::default())
+    }
+
+    /// The sum of leaves, in a vector that is spare.
+    fn within(leaves: Vec<LeafSum>, spares: &Spares) -> Self {
         let mut q = leaves.first().map_or_else(Vec::new, |(leaf, _)| spares.copy(leaf));
         for (leaf, _) in leaves.iter().skip(1) {
             q.iter_mut().zip(leaf).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
         }
         let loss = leaves.iter().fold(0i64, |sum, (_, own)| sum.saturating_add(*own));
         Self { q, loss, leaves }
-    }
-}
-
-/// How a member comes by its contribution. The product has one way; the rehearsal's attackers bring their own.
-pub trait Labour: Send + Sync + 'static {
-    /// A contribution of at least one and at most `quota` leaves.
-    fn contribute(&self, work: &Work, arithmetic: &mut Exact) -> Summed;
-}
-
-/// Computes every leaf and adds them up.
-pub struct Honest;
-
-impl Labour for Honest {
-    fn contribute(&self, work: &Work, arithmetic: &mut Exact) -> Summed {
-        let mut leaves = Vec::new();
-        for position in 0..work.quota {
-            if position > 0 && Instant::now() >= work.deadline {
-                break;
-            }
-            leaves.push(work.leaf(arithmetic, position));
-        }
-        Summed::of(leaves, &work.spares)
     }
 }

@@ -13,7 +13,7 @@ use muster_core::codec::List;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Addresses, Enrol, Return, Role};
+use muster_core::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::{Delivered, Echo};
 use muster_core::messages::wire::{Notice, Request, Response};
@@ -29,7 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::prepare::{join_swarm, listen, prepare, reach};
 use super::answers::Answers;
-use super::compute::{Honest, Labour};
+use super::conduct::{Conduct, Honest};
 use super::exchange::{deliver, reduce_part};
 use super::own::Own;
 use super::report::Report;
@@ -51,12 +51,12 @@ pub async fn join(options: Options) -> Result<End, JoinError> {
     join_as(options, Arc::new(Honest)).await
 }
 
-/// [`join`] with another way to come by contributions.
+/// [`join`] with another conduct.
 ///
 /// # Errors
 /// [`JoinError`], with an exit code.
-pub async fn join_as(options: Options, labour: Arc<dyn Labour>) -> Result<End, JoinError> {
-    let mut session = Session::open(options, labour).await?;
+pub async fn join_as(options: Options, conduct: Arc<dyn Conduct>) -> Result<End, JoinError> {
+    let mut session = Session::open(options, conduct).await?;
     session.enrol().await?;
     let end = session.follow().await;
     // A disk that failed is told of once.
@@ -82,7 +82,7 @@ impl Dismissal {
 
 struct Session {
     options: Options,
-    labour: Arc<dyn Labour>,
+    conduct: Arc<dyn Conduct>,
     home: Arc<Home>,
     journal: Arc<Journal>,
     shared: Arc<Shared>,
@@ -123,7 +123,7 @@ async fn fetch_text(
 }
 
 impl Session {
-    async fn open(options: Options, labour: Arc<dyn Labour>) -> Result<Self, JoinError> {
+    async fn open(options: Options, conduct: Arc<dyn Conduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
         home.write_file("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
@@ -159,7 +159,7 @@ impl Session {
         let duties = Duties::new(identity.id());
         Ok(Self {
             options,
-            labour,
+            conduct,
             home,
             journal,
             shared,
@@ -310,6 +310,9 @@ impl Session {
         match event {
             Event::Applied(round, _) => {
                 self.count(round);
+                if !self.conduct.stays(round) {
+                    self.leave();
+                }
                 let horizon = round.0.saturating_sub(self.manifest.retention.contributions);
                 if let Err(error) = self.home.prune_contributions(Round(horizon)) {
                     tracing::warn!("old contributions could not be removed: {error}");
@@ -330,6 +333,14 @@ impl Session {
             },
         }
         Ok(())
+    }
+
+    /// Asks to be let go for good.
+    fn leave(&self) {
+        let ledger = self.follower.ledger();
+        let leave = Leave { height: ledger.height() };
+        let way = (self.follower.peers().clone(), self.follower.steward().clone());
+        post(&way, Request::Notice(Notice::Leave(self.identity().sign(ledger.run(), &leave))));
     }
 
     /// Shows the volunteer what counted.
@@ -395,6 +406,7 @@ impl Session {
                         post(&way, Request::Delivered(self.identity().sign(ledger.run(), &delivered)));
                         continue;
                     };
+                    let Some(parts) = self.conduct.deliver(round, parts) else { continue };
                     tokio::spawn(deliver(
                         self.shared.clone(),
                         way.clone(),

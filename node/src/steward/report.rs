@@ -8,6 +8,7 @@ use std::time::Instant;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::messages::audit::AuditRequest;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::Ban;
 use muster_replica::archive::mean_loss;
@@ -42,8 +43,12 @@ impl Report {
     }
 
     /// Somebody audits.
-    pub(super) fn audit(&mut self) {
+    pub(super) fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
+        let (member, verifier) = (format!("{:#}", request.target), format!("{verifier:#}"));
+        self.event(
+            &json!({ "event": "audit", "member": member, "round": request.round.0, "verifier": verifier }),
+        );
     }
 
     /// Somebody judged.

@@ -186,7 +186,7 @@ impl Actor {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
                     self.justice.opened(signed.digest(), request.target, request.author());
-                    self.report.audit();
+                    self.report.audit(&request, request.author());
                 }
             }
             Notice::Verdict(signed) => {

@@ -12,7 +12,7 @@ use muster_core::manifest::{
     Schedule, Timers, Tokeniser, TokeniserFile, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
 use muster_core::messages::record::{Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::sketch;
@@ -486,6 +486,23 @@ fn silence_has_every_leaf_recomputed() {
     assert_eq!(world.worked, ["everything of slot 0", "second opinion of slot 0", "everything of slot 1"]);
     assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
     assert_eq!(audits.tally(), Tally { passed: 0, guilty: 1, undecided: 0 });
+}
+
+#[test]
+fn leaving_answers_no_audit() {
+    let mut world = World::new([Conduct::HidesAFalseSum, Conduct::Sleeps], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert!(world.worked.is_empty());
+    for secret in [11, 12] {
+        let leave = Leave { height: world.ledger.height() };
+        let event = world.seal(Body::Leave(id(secret).sign(world.run, &leave)));
+        audits.take(&world.ledger, &[event]).unwrap();
+    }
+    assert!(world.docket.silences(1000, &world.ledger).is_empty());
+    world.run(&mut audits);
+    assert_eq!(world.worked, ["everything of slot 0", "second opinion of slot 0", "everything of slot 1"]);
+    assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
 }
 
 #[test]

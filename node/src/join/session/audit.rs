@@ -15,6 +15,7 @@ use muster_store::dataset::Dataset;
 use super::{Session, post};
 use crate::join::answers::Answers;
 use crate::join::compute::{LeafSum, Spares, Work};
+use crate::join::conduct::Asked;
 use crate::join::own::Contribution;
 
 impl Session {
@@ -23,7 +24,7 @@ impl Session {
         match notice {
             Notice::Request(request) => self.answer(way, request),
             Notice::Results(results) => {
-                if let Some(opening) = self.answers.open(self.identity(), &results) {
+                if let Some(opening) = self.answers.open(self.identity(), &results, &*self.conduct) {
                     post(&way, Request::Notice(Notice::Opening(opening)));
                 }
             }
@@ -44,7 +45,7 @@ impl Session {
         };
         let (manifest, dataset, arithmetic) =
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
-        let (answers, shared) = (self.answers.clone(), self.shared.clone());
+        let (answers, shared, conduct) = (self.answers.clone(), self.shared.clone(), self.conduct.clone());
         let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
         tokio::spawn(async move {
             let table = tokio::task::spawn_blocking(move || {
@@ -56,6 +57,8 @@ impl Session {
                     let leaves = recompute(&held, manifest, dataset, seed, &arithmetic)?;
                     Answers::rows(&request.freeze, &leaves)
                 })?;
+                let asked = Asked { freeze: request.freeze, commit: &held.commit, q: &held.q };
+                let rows = conduct.seal(&asked, rows)?;
                 Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
             });
             if let Ok(Some(table)) = table.await {
@@ -83,9 +86,12 @@ fn recompute(
         slot: commit.slot,
         seats: commit.seats,
         quota: commit.leaves,
+        // Of no use to a leaf of its own.
+        seating: Vec::new(),
+        parts: Vec::new(),
         deadline: Instant::now(),
         spares: Spares::default(),
     };
     let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((0..commit.leaves).map(|position| work.leaf(&mut arithmetic, position)).collect())
+    Some((0..commit.leaves).map(|position| work.leaf(&mut *arithmetic, position)).collect())
 }

@@ -18,12 +18,14 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use super::{Session, post};
+use super::Session;
 use crate::join::JoinError;
-use crate::join::compute::{Labour, Summed, Work};
+use crate::join::compute::{Summed, Work};
+use crate::join::conduct::Conduct;
 use crate::join::exchange::reassemble;
 use crate::join::own::Contribution;
 use crate::join::server::Shared;
+use crate::join::tell::tell;
 
 /// Label under which a member keeps its own contribution.
 const OWN_PART: u16 = u16::MAX;
@@ -61,11 +63,13 @@ impl Session {
             slot,
             seats: view.seats().len() as u16,
             quota,
+            seating: view.seats().to_vec(),
+            parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),
             deadline: Instant::now() + patience,
             spares: self.shared.own.spares().clone(),
         };
         let task = Committing {
-            labour: self.labour.clone(),
+            conduct: self.conduct.clone(),
             arithmetic: self.arithmetic.clone(),
             shared: self.shared.clone(),
             home: self.home.clone(),
@@ -79,11 +83,13 @@ impl Session {
         tokio::spawn(async move {
             let commit = tokio::task::spawn_blocking(move || task.commit(work)).await;
             match commit {
-                Ok(Ok(commit)) => {
-                    if let Some(gossip) = gossip {
-                        gossip.committed(&commit);
+                Ok(Ok(commits)) => {
+                    if let (Some(gossip), Some(commit)) = (gossip, commits.first()) {
+                        gossip.committed(commit);
                     }
-                    post(&way, Request::Commit(commit));
+                    for commit in commits {
+                        tell(&way, &Request::Commit(commit)).await;
+                    }
                 }
                 // One failure that was told before is enough.
                 Ok(Err(JoinError::Store(error))) => drop(failed.try_send(error)),
@@ -96,7 +102,7 @@ impl Session {
 
 /// What a commitment needs besides the work.
 struct Committing {
-    labour: Arc<dyn Labour>,
+    conduct: Arc<dyn Conduct>,
     arithmetic: Arc<Mutex<Exact>>,
     shared: Arc<Shared>,
     home: Arc<Home>,
@@ -107,7 +113,7 @@ struct Committing {
 
 impl Committing {
     /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
-    fn commit(&self, mut work: Work) -> Result<Signed<Commit>, JoinError> {
+    fn commit(&self, mut work: Work) -> Result<Vec<Signed<Commit>>, JoinError> {
         let run = self.ledger.run();
         let bad = |reject: Reject| JoinError::Environment(reject.to_string());
         let voted = self.journal.vote("commit", work.round)?;
@@ -121,7 +127,7 @@ impl Committing {
             let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let before = arithmetic.spent();
             let begun = Instant::now();
-            let summed = self.labour.contribute(&work, &mut arithmetic);
+            let summed = self.conduct.contribute(&work, &mut *arithmetic);
             let gradient = arithmetic.spent().gradient - before.gradient;
             self.shared.stopwatch.add(Phase::Gradient, gradient);
             self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
@@ -143,9 +149,13 @@ impl Committing {
             root: tree.root(),
         };
         let me = &self.shared.identity;
-        let signed = self.shared.stopwatch.time(Phase::Signing, || me.sign(run, &commit));
-        let first = self.journal.put_vote("commit", work.round, &encode(&signed))?;
-        let signed: Signed<Commit> = decode(&first).map_err(bad)?;
+        let said = self.conduct.commit(commit.clone());
+        let commit = said.first().cloned().unwrap_or(commit);
+        let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
+        let mut signed = self.shared.stopwatch.time(Phase::Signing, sign);
+        if let Some(first) = signed.first_mut() {
+            *first = decode(&self.journal.put_vote("commit", work.round, &encode(first))?).map_err(bad)?;
+        }
         let leaves = Mutex::new(Some(leaves));
         let contribution = Contribution { commit, q, tree, state: Some(work.state), leaves };
         self.keep(work.round, self.shared.own.put(contribution));

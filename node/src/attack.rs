@@ -1,0 +1,193 @@
+//! Members that cheat, one file for each way to do it. They join like everyone else, see what every member sees, and
+//! differ in their [`Conduct`] only. Everything that they do follows from the round, their plan and what is public.
+//!
+//! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in the table of spec/model.md.
+
+mod alie;
+mod betrayal;
+mod burst;
+mod coalition;
+mod data;
+mod equivocate;
+mod fit;
+mod flip;
+mod forge;
+mod half;
+mod ipm;
+mod labels;
+mod lazy;
+mod loss;
+mod mimic;
+mod one_leaf;
+mod overclaim;
+mod partial;
+mod place;
+mod random;
+mod refuse;
+mod scale;
+mod slow;
+mod spread;
+mod stale;
+mod swap;
+mod timed;
+mod weights;
+mod withhold;
+mod zero;
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use muster_core::error::Misuse;
+use muster_core::ids::Round;
+
+pub use self::betrayal::{Betrayal, Rhythm, Wrong};
+pub use self::coalition::Coalition;
+use self::timed::Timed;
+use crate::join::Conduct;
+
+/// A way to cheat.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// What `--attack` calls it.
+    pub name: &'static str,
+    /// What gives it away.
+    pub betrayal: Betrayal,
+    /// The text of the file that does it.
+    source: &'static str,
+    /// Which of the file's variants it is.
+    variant: &'static str,
+    /// Rounds that it watches, honest, before it begins.
+    prepares: u32,
+    make: fn(&Plan) -> Arc<dyn Conduct>,
+}
+
+/// When, with whom, and what is drawn at random.
+#[derive(Clone, Debug, Default)]
+pub struct Plan {
+    /// The first round in which it cheats.
+    pub from: Round,
+    /// Who conspires.
+    pub coalition: Coalition,
+    /// Draws what an attack chooses at random; members with one seed choose alike.
+    pub seed: u64,
+}
+
+impl Plan {
+    /// Alone, from this round on.
+    pub fn from(from: Round) -> Self {
+        Self { from, ..Self::default() }
+    }
+}
+
+macro_rules! attack {
+    ($name:literal, $file:literal $(($variant:literal))?, $wrong:expr, $make:expr $(, $key:ident: $value:expr)*) => {
+        Attack {
+            $($key: $value,)*
+            ..Attack {
+                name: $name,
+                betrayal: Betrayal { wrong: $wrong, rhythm: Rhythm::Always },
+                source: include_str!(concat!("attack/", $file)),
+                variant: concat!($($variant)?),
+                prepares: 0,
+                make: $make,
+            }
+        }
+    };
+}
+
+const NOT_TAKEN: &str = "nobody takes such a commitment: it costs the peer its own contribution";
+const NOT_DELIVERED: &str =
+    "what is not delivered does not count, for anyone alike: it costs the peer its own work";
+const WAITS: &str = "what is not delivered does not count, but each round waits for T_part";
+
+/// All ways to cheat, in the order in which help lists them.
+pub const ATTACKS: &[Attack] = &[
+    attack!("flip", "flip.rs", Wrong::Sum, |_| Arc::new(flip::Flip)),
+    attack!("lazy", "lazy.rs", Wrong::Rows, |_| Arc::<lazy::Lazy>::default(), prepares: 1),
+    attack!("sign", "scale.rs"("factor −1"), Wrong::Rows, |_| Arc::new(scale::Scale(-1))),
+    attack!("scale", "scale.rs"("factor 10"), Wrong::Rows, |_| Arc::new(scale::Scale(10))),
+    attack!("random", "random.rs", Wrong::Rows, |plan| Arc::new(random::Random { seed: plan.seed })),
+    attack!("ipm-0.1", "ipm.rs"("ε = 0.1"), Wrong::Rows, |plan| {
+        Arc::new(ipm::Ipm { epsilon: 0.1, coalition: plan.coalition.clone() })
+    }),
+    attack!("ipm-0.6", "ipm.rs"("ε = 0.6"), Wrong::Rows, |plan| {
+        Arc::new(ipm::Ipm { epsilon: 0.6, coalition: plan.coalition.clone() })
+    }),
+    attack!("alie", "alie.rs", Wrong::Rows, |plan| {
+        Arc::new(alie::Alie { coalition: plan.coalition.clone() })
+    }),
+    attack!("mimic", "mimic.rs"("all of a coalition the same member"), Wrong::Rows, |plan| {
+        Arc::new(mimic::Mimic { together: true, coalition: plan.coalition.clone() })
+    }),
+    attack!("copy", "mimic.rs"("the member before it"), Wrong::Rows, |plan| {
+        Arc::new(mimic::Mimic { together: false, coalition: plan.coalition.clone() })
+    }),
+    attack!("labels", "labels.rs", Wrong::Rows, |_| Arc::new(labels::Labels)),
+    attack!("data", "data.rs", Wrong::Rows, |_| Arc::new(data::Data)),
+    attack!("stale", "stale.rs", Wrong::Rows, |_| Arc::<stale::Stale>::default(), prepares: stale::LAG),
+    attack!("half", "half.rs", Wrong::HalfOfRows, |_| Arc::new(half::Half)),
+    attack!("int8", "weights.rs"("8"), Wrong::Rows, |_| Arc::new(weights::Weights::Int8)),
+    attack!("bf16", "weights.rs"("bfloat16"), Wrong::Rows, |_| Arc::new(weights::Weights::Bf16)),
+    attack!("zero", "zero.rs", Wrong::Rows, |_| Arc::new(zero::Zero)),
+    attack!("one-block", "place.rs"("a block"), Wrong::Rows, |_| Arc::new(place::Place::Block)),
+    attack!("one-part", "place.rs"("a part"), Wrong::Rows, |_| Arc::new(place::Place::Part)),
+    attack!("one-tensor", "place.rs"("a tensor"), Wrong::Rows, |_| Arc::new(place::Place::Tensor)),
+    attack!("spread", "spread.rs", Wrong::Sum, |_| Arc::new(spread::Spread)),
+    attack!("loss", "loss.rs", Wrong::Rows, |_| Arc::new(loss::Loss)),
+    attack!("one-leaf", "one_leaf.rs", Wrong::Row, |_| Arc::new(one_leaf::OneLeaf)),
+    attack!("slow", "slow.rs", Wrong::Row, |plan| Arc::new(slow::Slow { from: plan.from }),
+        betrayal: Betrayal { wrong: Wrong::Row, rhythm: Rhythm::Every(slow::EVERY) }),
+    attack!("burst", "burst.rs", Wrong::Silence, |_| Arc::new(burst::Burst),
+        betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Once }),
+    attack!("fit", "fit.rs", Wrong::Row, |_| Arc::new(fit::Fit)),
+    attack!("swap", "swap.rs", Wrong::Silence, |_| Arc::new(swap::Swap)),
+    attack!("refuse", "refuse.rs", Wrong::Silence, |plan| Arc::new(refuse::Refuse { from: plan.from }),
+        betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
+    attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
+    attack!("overclaim", "overclaim.rs", Wrong::Nothing(NOT_TAKEN), |_| Arc::new(overclaim::Overclaim)),
+    attack!("withhold", "withhold.rs"("and says so"), Wrong::Nothing(NOT_DELIVERED), |_| {
+        Arc::new(withhold::Withhold { says_so: true })
+    }),
+    attack!("stall", "withhold.rs"("and says nothing"), Wrong::Nothing(WAITS), |_| {
+        Arc::new(withhold::Withhold { says_so: false })
+    }),
+    attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
+];
+
+impl Attack {
+    /// What it does, in one line.
+    pub fn about(&self) -> String {
+        let first = self.source.lines().next().unwrap_or_default();
+        let first = first.trim_start_matches("//! ").trim_end_matches('.');
+        if self.variant.is_empty() { first.to_owned() } else { format!("{first} ({})", self.variant) }
+    }
+
+    /// The conduct of a member that is honest until its plan begins.
+    pub fn conduct(&self, plan: &Plan) -> Arc<dyn Conduct> {
+        let from = Round(plan.from.0.saturating_sub(self.prepares));
+        Arc::new(Timed { from, attack: (self.make)(plan) })
+    }
+}
+
+impl PartialEq for Attack {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Attack {}
+
+impl FromStr for Attack {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        let found = ATTACKS.iter().find(|attack| attack.name == name).copied();
+        found.ok_or_else(|| {
+            let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+            Misuse(format!("no attack {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

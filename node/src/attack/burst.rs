@@ -1,0 +1,22 @@
+//! Peer that spoils one whole contribution and leaves for good, before anybody can ask it.
+//!
+//! All m leaves are bad at once: the most that counts before any verdict. Every row is wrong, but who has left answers
+//! no audit: verifiers that draw it recompute all its leaves.
+
+use muster_core::ids::Round;
+use muster_core::state::Arithmetic;
+
+use super::scale::Scale;
+use crate::join::{Conduct, Summed, Work};
+
+pub(super) struct Burst;
+
+impl Conduct for Burst {
+    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+        Scale(-10).contribute(work, arithmetic)
+    }
+
+    fn stays(&self, _: Round) -> bool {
+        false
+    }
+}

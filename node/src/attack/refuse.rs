@@ -1,0 +1,33 @@
+//! Peer that cheats in every other round and answers no audit of those, to pass for a bad connection.
+//!
+//! Silence costs its seat until it answers, and makes verifiers recompute all leaves that it was asked about.
+
+use muster_core::ids::Round;
+use muster_core::messages::audit::Rows;
+use muster_core::state::Arithmetic;
+
+use super::scale::Scale;
+use crate::join::{Asked, Conduct, Summed, Work};
+
+/// Rounds from one cheat to the next.
+pub(super) const EVERY: u32 = 2;
+
+pub(super) struct Refuse {
+    pub(super) from: Round,
+}
+
+impl Refuse {
+    fn guilty(&self, round: Round) -> bool {
+        round.0.saturating_sub(self.from.0).is_multiple_of(EVERY)
+    }
+}
+
+impl Conduct for Refuse {
+    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+        if self.guilty(work.round) { Scale(-10).contribute(work, arithmetic) } else { work.sum(arithmetic) }
+    }
+
+    fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+        (!self.guilty(asked.commit.round)).then_some(rows)
+    }
+}

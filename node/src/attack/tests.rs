@@ -1,0 +1,249 @@
+use std::path::Path;
+use std::time::{Duration, Instant};
+
+use muster_compute::Exact;
+use muster_core::assign::round_seed;
+use muster_core::audit::table_sum;
+use muster_core::codec::List;
+use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
+use muster_core::layout::Layout;
+use muster_core::manifest::{Manifest, Profile};
+use muster_core::messages::audit::{Row, Rows};
+use muster_core::messages::record::Seat;
+use muster_core::messages::round::Commit;
+use muster_core::sketch::{fingerprint, points};
+use muster_core::state::State;
+use muster_replica::Replica;
+use muster_store::dataset::{self, Dataset, Text};
+
+use super::*;
+use crate::config::{Makers, Settings};
+use crate::join::{Asked, Honest, Summed, Work};
+
+const LEAVES: u32 = 3;
+const FROM: u32 = 9;
+const FREEZE: Digest = Digest([7; 32]);
+const TINY: &str = "
+    [model]
+    width = 8
+    layers = 1
+    heads = 2
+    key_value_heads = 2
+    hidden = 12
+    sequence = 16
+";
+
+fn manifest(place: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
+    let text = |name: &str| {
+        let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
+        vec![Ok(Text { name: name.into(), bytes })]
+    };
+    let data = dataset::pack(text("train"), text("held out"), place, &mut |_| ()).unwrap();
+    let nobody = MemberId([0; 32]);
+    let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
+    let manifest =
+        Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
+    (Arc::new(manifest), Arc::new(Dataset::open(place, &data).unwrap()))
+}
+
+/// A round on a state of its own.
+fn work(round: u32) -> Work {
+    let place = tempfile::tempdir().unwrap();
+    let (manifest, dataset) = manifest(&place.path().join("corpus"));
+    let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
+    let mut state = State::clone(&state);
+    state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
+    let layout = Layout::of(&manifest.model);
+    let blocks =
+        |part: usize| (0..layout.blocks().len() as u32).filter(move |block| *block as usize % 2 == part);
+    let parts = [0, 1].map(|part| blocks(part).map(Block).collect());
+    let round = Round(round);
+    Work {
+        seed: round_seed(manifest.run(), round, &root),
+        manifest,
+        dataset,
+        round,
+        root,
+        state: Arc::new(state),
+        slot: Slot(2),
+        seats: 4,
+        quota: LEAVES,
+        seating: (0..4).map(|slot| Seat { member: MemberId([slot; 32]), quota: LEAVES }).collect(),
+        parts: parts.to_vec(),
+        deadline: Instant::now() + Duration::from_secs(600),
+        spares: Spares::default(),
+    }
+}
+
+fn contribute(conduct: &dyn Conduct, work: &Work) -> Summed {
+    conduct.contribute(work, &mut Exact::new(1, None).unwrap())
+}
+
+fn attack(name: &str, coalition: &[u8]) -> Arc<dyn Conduct> {
+    let coalition = Coalition::of(coalition.iter().map(|slot| MemberId([*slot; 32])));
+    name.parse::<Attack>().unwrap().conduct(&Plan { coalition, ..Plan::from(Round(FROM)) })
+}
+
+fn rows(summed: &Summed) -> Rows {
+    let points = points(&FREEZE);
+    let row = |(q, loss): &(Vec<i32>, i64)| Row { sketch: fingerprint(points, q), loss: *loss };
+    List::new(summed.leaves.iter().map(row).collect()).unwrap()
+}
+
+fn commit(summed: &Summed) -> Commit {
+    let digest = Digest::default();
+    let leaves = summed.leaves.len() as u32;
+    let (round, slot, profile, loss) = (Round(FROM), Slot(2), Profile::Exact, summed.loss);
+    Commit { round, head: digest, state: digest, slot, seats: 4, leaves, profile, loss, root: digest }
+}
+
+/// The first bad contribution of an attack, and the honest one.
+fn first(attack: &dyn Conduct) -> (Summed, Summed) {
+    (FROM - 5..FROM).for_each(|round| drop(contribute(attack, &work(round))));
+    (contribute(attack, &work(FROM)), contribute(&Honest, &work(FROM)))
+}
+
+#[test]
+fn all_are_honest_before_their_round() {
+    let work = work(4);
+    let honest = contribute(&Honest, &work);
+    for attack in ATTACKS {
+        let conduct = attack.conduct(&Plan::from(Round(FROM)));
+        let summed = contribute(&*conduct, &work);
+        let same = summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves;
+        assert!(same && conduct.stays(Round(4)), "{}", attack.name);
+    }
+}
+
+/// What each attack says in its first round, against what is said to give it away.
+#[test]
+fn each_is_betrayed_by_what_it_is_said_to_be() {
+    for Attack { name, betrayal: Betrayal { wrong, rhythm }, .. } in ATTACKS {
+        let conduct = attack(name, &[]);
+        let (summed, honest) = first(&*conduct);
+        let commit = commit(&summed);
+        let asked = Asked { freeze: FREEZE, commit: &commit, q: &summed.q };
+        let sealed = conduct.seal(&asked, rows(&summed));
+        let table = sealed.clone().unwrap_or_else(|| rows(&summed));
+        let committed = (fingerprint(points(&FREEZE), &summed.q), summed.loss);
+        let adds_up = table_sum(&table) == committed;
+        let differ = table.iter().zip(rows(&honest).iter()).filter(|(said, is)| said != is).count();
+        assert_eq!(adds_up, *wrong != Wrong::Sum, "{name}");
+        assert_eq!(differ, wrong.rows(LEAVES) as usize, "{name}");
+        let opened = conduct.open(Round(FROM), table.clone());
+        let answers = conduct.stays(Round(FROM)) && sealed.is_some() && opened.as_ref() == Some(&table);
+        assert_eq!(answers, *wrong != Wrong::Silence, "{name}");
+        let said = conduct.commit(commit.clone());
+        assert_eq!(said.len() > 1 && said[0] != said[1], *wrong == Wrong::Words, "{name}");
+        assert!(rhythm.bad(0), "{name}");
+    }
+}
+
+#[test]
+fn attacks_with_a_rhythm_keep_it() {
+    for Attack { name, betrayal, .. } in ATTACKS.iter().filter(|attack| attack.betrayal.wrong.rows(1) > 0) {
+        let Rhythm::Every(rounds) = betrayal.rhythm else { continue };
+        let conduct = attack(name, &[]);
+        for since in 0..=rounds {
+            let work = work(FROM + since);
+            let same = contribute(&*conduct, &work).q == contribute(&Honest, &work).q;
+            assert_eq!(same, !betrayal.rhythm.bad(since), "{name} {since}");
+        }
+    }
+}
+
+#[test]
+fn every_attack_says_what_it_is() {
+    for attack in ATTACKS {
+        let about = attack.about();
+        assert!(about.starts_with("Peer that ") && about.len() < 130, "{about}");
+        assert_eq!(attack.name.parse::<Attack>().unwrap(), *attack);
+        assert_eq!(ATTACKS.iter().filter(|other| *other == attack).count(), 1, "{}", attack.name);
+    }
+    let spec = include_str!("../../../spec/model.md");
+    let table: Vec<&str> = spec.lines().filter(|line| line.starts_with("| ")).collect();
+    let listed = |name: &str| {
+        table.iter().any(|row| {
+            row.split('|').nth(1).is_some_and(|names| names.split(',').any(|listed| listed.trim() == name))
+        })
+    };
+    for attack in ATTACKS {
+        assert!(listed(attack.name), "{} is not in the table of spec/model.md", attack.name);
+    }
+    let unknown = "flop".parse::<Attack>().unwrap_err().to_string();
+    assert!(unknown.contains("flip, lazy"), "{unknown}");
+}
+
+#[test]
+fn lazy_commits_what_it_computed_before() {
+    let conduct = attack("lazy", &[]);
+    let before = contribute(&*conduct, &work(FROM - 1));
+    let late = contribute(&*conduct, &Work { quota: 5, ..work(FROM) });
+    assert_eq!(late.leaves.len(), 5);
+    assert_eq!((&late.leaves[2], &late.leaves[3]), (&before.leaves[2], &before.leaves[0]));
+}
+
+#[test]
+fn inner_products_are_turned_and_hidden_ones_are_not() {
+    let inner = |one: &Summed, other: &Summed| -> f64 {
+        one.q.iter().zip(&other.q).map(|(one, other)| f64::from(*one) * f64::from(*other)).sum()
+    };
+    for name in ["flip", "sign", "ipm-0.1", "ipm-0.6"] {
+        let (summed, honest) = first(&*attack(name, &[]));
+        assert!(inner(&summed, &honest) < 0.0, "{name}");
+    }
+    for name in ["alie", "int8", "bf16", "half"] {
+        let (summed, honest) = first(&*attack(name, &[]));
+        assert!(inner(&summed, &honest) > 0.0, "{name}");
+    }
+    let (small, large) = (first(&*attack("ipm-0.1", &[])).0, first(&*attack("ipm-0.6", &[])).0);
+    assert!(inner(&small, &small) < 0.1 * inner(&large, &large));
+}
+
+#[test]
+fn a_coalition_agrees_on_whom_it_mimics() {
+    let victim = contribute(&Honest, &Work { slot: Slot(1), ..work(FROM) });
+    let both = [0u8, 2];
+    for slot in both {
+        let work = Work { slot: Slot(slot.into()), ..work(FROM) };
+        assert_eq!(contribute(&*attack("mimic", &both), &work).q, victim.q);
+    }
+    let before = contribute(&Honest, &Work { slot: Slot(2), ..work(FROM) });
+    let copy = contribute(&*attack("copy", &[3]), &Work { slot: Slot(3), ..work(FROM) });
+    assert_eq!((copy.q, copy.loss), (before.q, before.loss));
+}
+
+#[test]
+fn members_of_one_machine_meet_in_a_folder() {
+    let place = tempfile::tempdir().unwrap();
+    let first = Coalition::meeting(place.path(), MemberId([2; 32])).unwrap();
+    assert_eq!(first.honest(&work(1)), [0, 1, 3].map(Slot));
+    Coalition::meeting(place.path(), MemberId([0; 32])).unwrap();
+    assert_eq!(first.honest(&work(1)), [1, 3].map(Slot));
+}
+
+#[test]
+fn a_place_is_wrong_and_nothing_else() {
+    let layout = Layout::of(&work(FROM).manifest.model);
+    let blocks = layout.blocks();
+    let turned = |name| {
+        let (summed, honest) = first(&*attack(name, &[]));
+        let differs = |block: &&muster_core::layout::BlockRange| {
+            summed.q[block.range.clone()] != honest.q[block.range.clone()]
+        };
+        blocks.iter().filter(differs).count()
+    };
+    assert_eq!(turned("one-block"), 1);
+    assert_eq!(turned("one-tensor"), 1);
+    assert_eq!(turned("one-part"), blocks.len() / 2);
+    assert_eq!(turned("spread"), blocks.len());
+}
+
+#[test]
+fn what_is_delivered() {
+    let parts = || (0..5).map(|part| (Part(part), MemberId([1; 32]))).collect::<Vec<_>>();
+    let count = |name| attack(name, &[]).deliver(Round(FROM), parts()).map(|parts| parts.len());
+    assert_eq!([count("flip"), count("withhold"), count("stall")], [Some(5), Some(0), None]);
+    assert_eq!(count("partial"), Some(3));
+    assert_eq!(attack("stall", &[]).deliver(Round(FROM - 1), parts()), Some(parts()));
+}

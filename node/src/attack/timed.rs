@@ -1,0 +1,48 @@
+//! Peer that is honest until its round comes, so that it has weight to lose.
+
+use std::sync::Arc;
+
+use muster_core::ids::{MemberId, Part, Round};
+use muster_core::messages::audit::Rows;
+use muster_core::messages::round::Commit;
+use muster_core::state::Arithmetic;
+
+use crate::join::{Asked, Conduct, Honest, Summed, Work};
+
+pub(super) struct Timed {
+    /// The attack's first round.
+    pub(super) from: Round,
+    pub(super) attack: Arc<dyn Conduct>,
+}
+
+impl Timed {
+    fn at(&self, round: Round) -> &dyn Conduct {
+        if round < self.from { &Honest } else { &*self.attack }
+    }
+}
+
+impl Conduct for Timed {
+    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+        self.at(work.round).contribute(work, arithmetic)
+    }
+
+    fn commit(&self, commit: Commit) -> Vec<Commit> {
+        self.at(commit.round).commit(commit)
+    }
+
+    fn deliver(&self, round: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
+        self.at(round).deliver(round, parts)
+    }
+
+    fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+        self.at(asked.commit.round).seal(asked, rows)
+    }
+
+    fn open(&self, round: Round, rows: Rows) -> Option<Rows> {
+        self.at(round).open(round, rows)
+    }
+
+    fn stays(&self, round: Round) -> bool {
+        self.at(round).stays(round)
+    }
+}

@@ -1,0 +1,232 @@
+//! What a drill's settings caught, beside what was to be expected of them.
+
+use std::fmt::Write;
+
+use super::account::{honest_wronged, verdict};
+use super::facts::{AttackFact, Facts, MemberFact};
+use super::odds::percent;
+use crate::exit::Outcome;
+
+/// A line for each attacker, and what the attacks did to the loss.
+pub(super) fn table(facts: &Facts) -> String {
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_attackers(facts, &mut text);
+    let _ = write_harm(facts, &mut text);
+    text
+}
+
+fn attackers(facts: &Facts) -> impl Iterator<Item = (&MemberFact, &AttackFact)> {
+    facts.members.iter().filter_map(|member| Some((member, member.attack.as_ref()?)))
+}
+
+fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
+    if attackers(facts).next().is_none() {
+        return Ok(());
+    }
+    writeln!(
+        text,
+        "\n{:<13} {:<8} {:<15} {:>16} {:>16} {:>9}  the rule left",
+        "attacker", "banned", "for", "bad rounds (exp)", "audits (exp)", "counted"
+    )?;
+    for (member, attack) in attackers(facts) {
+        let cheats: Vec<f64> =
+            facts.cheating.iter().filter(|cheat| cheat.id == member.id).map(|cheat| cheat.factor).collect();
+        let left = 100.0 * cheats.iter().sum::<f64>() / cheats.len().max(1) as f64;
+        let left = if cheats.is_empty() { "-".into() } else { format!("{left:.0} %") };
+        let Some(ban) = facts.ban(member) else {
+            writeln!(text, "{:<13} {:<8} {}", member.name, "no", unbanned(attack))?;
+            continue;
+        };
+        let beside = |found: usize, expected: Option<f64>| match expected {
+            Some(expected) => format!("{found} ({expected:.1})"),
+            None => format!("{found} (-)"),
+        };
+        writeln!(
+            text,
+            "{:<13} {:<8} {:<15} {:>16} {:>16} {:>9}  {left}",
+            member.name,
+            format!("from {}", ban.effective),
+            ban.finding,
+            beside(attack.contributions.unwrap_or(0), attack.contributions_expected),
+            beside(attack.audits, attack.audits_expected),
+            cheats.len(),
+        )?;
+    }
+    Ok(())
+}
+
+/// Why an attacker was not banned.
+fn unbanned(attack: &AttackFact) -> String {
+    match attack.escape_probability {
+        None => attack.promise.clone(),
+        Some(escapes) if attack.convictable => {
+            format!("got away, which should happen with probability {}", percent(escapes))
+        }
+        Some(escapes) => format!(
+            "got away after {} audits: these settings let it with probability {}; a replay shows it",
+            attack.audits,
+            percent(escapes)
+        ),
+    }
+}
+
+fn write_harm(facts: &Facts, text: &mut String) -> std::fmt::Result {
+    let loss = |round: u32| facts.rounds.iter().find(|fact| fact.round == round).map(|fact| fact.loss);
+    let from = facts.attacked_from;
+    let over = facts.bans.iter().map(|ban| ban.effective).max().filter(|_| {
+        attackers(facts)
+            .all(|(member, attack)| attack.escape_probability.is_none() || facts.ban(member).is_some())
+    });
+    let hit =
+        facts.rounds.iter().filter(|fact| fact.round > from && over.is_none_or(|over| fact.round <= over));
+    let worst = hit.map(|fact| fact.loss).fold(f64::NEG_INFINITY, f64::max);
+    if let (Some(before), Some(last)) = (loss(from), facts.rounds.last()) {
+        writeln!(
+            text,
+            "\ntraining loss   {before:.3} when the attacks began, {worst:.3} at worst while they counted, {:.3} in the last round",
+            last.loss
+        )?;
+    }
+    let honest = facts.members.iter().filter(|member| member.honest && facts.ban(member).is_some()).count();
+    writeln!(text, "honest members banned: {honest}")
+}
+
+/// One sentence, once everything was checked.
+pub(super) fn conclusion(facts: &Facts) -> String {
+    let banned = attackers(facts).filter(|(member, _)| facts.ban(member).is_some()).count();
+    let harmless = attackers(facts).filter(|(_, attack)| attack.escape_probability.is_none()).count();
+    let all = attackers(facts).count();
+    let mut text = format!("\nAs it should be: {banned} of {all} attackers banned and nobody else");
+    if harmless > 0 {
+        text += &format!("; {harmless} did nothing that convicts");
+    }
+    if banned + harmless < all {
+        text += &format!("; {} escaped, as these settings let some", all - banned - harmless);
+    }
+    match facts.replay_stopped {
+        None => text + "; every honest member and the replay hold the same state.\n",
+        Some(_) => text + "; every honest member holds the same state.\n",
+    }
+}
+
+/// Whether these settings did what they promise.
+///
+/// # Errors
+/// [`crate::exit::Failure`], negative, with a sentence for each thing that they did not.
+pub(super) fn check(facts: &Facts) -> Outcome<()> {
+    let mut wrong = honest_wronged(facts);
+    let mut escaped = false;
+    for (member, attack) in attackers(facts) {
+        match (facts.ban(member).is_some(), attack.escape_probability) {
+            (true, None) => wrong.push(format!("{} was banned, and did nothing that convicts", member.name)),
+            (false, Some(_)) if attack.convictable => {
+                wrong.push(format!("{} got away: {}", member.name, attack.promise));
+                escaped = true;
+            }
+            (false, Some(_)) => escaped = true,
+            _ => {}
+        }
+    }
+    if let Some(what) = facts.replay_stopped.as_ref().filter(|_| !escaped) {
+        wrong.push(format!("the replay does not agree with the run: {what}"));
+    }
+    verdict(&wrong)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::facts::{BanFact, Baselines, CheatFact};
+    use super::super::live::RoundFact;
+    use super::*;
+
+    fn attack(name: &'static str, escapes: Option<f64>) -> MemberFact {
+        let attack = AttackFact {
+            name,
+            promise: "what was promised".into(),
+            contributions: Some(3),
+            audits: 2,
+            audits_expected: escapes.map(|_| 1.5),
+            contributions_expected: escapes.map(|_| 4.0),
+            escape_probability: escapes,
+            convictable: escapes.is_some_and(|escapes| escapes < 1e-3),
+        };
+        MemberFact {
+            id: format!("{name}-id"),
+            name: name.into(),
+            role: "node",
+            honest: false,
+            attack: Some(attack),
+            leaves_counted: 0,
+            final_state_root: None,
+        }
+    }
+
+    fn facts() -> Facts {
+        let ban = BanFact {
+            id: "flip-id".into(),
+            round: 6,
+            effective: 8,
+            finding: "sum mismatch",
+            evidence: "cc".repeat(32),
+            verifier: "verifier-id".into(),
+        };
+        let losses = [5.0, 4.0, 4.5, 3.0];
+        let rounds = (4..).zip(losses).map(|(round, loss)| RoundFact { round, loss, seconds: 1.0, bytes: 1 });
+        Facts {
+            run: "00".into(),
+            rounds: rounds.collect(),
+            attacked_from: 5,
+            members: vec![attack("flip", Some(1e-9)), attack("slow", Some(0.4)), attack("withhold", None)],
+            bans: vec![ban],
+            cheating: vec![CheatFact { id: "flip-id".into(), round: 5, factor: 0.25 }],
+            held_out_loss: None,
+            baselines: Baselines { unigram: 3.0, bigram: 2.0 },
+            final_state_root: "aa".into(),
+            replay_stopped: None,
+            run_seconds: 1.0,
+            seconds: 2.0,
+        }
+    }
+
+    #[test]
+    fn the_table_says_what_was_found_beside_what_was_expected() {
+        let text = table(&facts());
+        for words in
+            ["from 8", "sum mismatch", "3 (4.0)", "2 (1.5)", "25 %", "probability 40 %", "what was promised"]
+        {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        assert!(text.contains("4.000 when the attacks began, 4.500 at worst"), "{text}");
+        assert!(text.contains("honest members banned: 0"), "{text}");
+        let sentence = conclusion(&facts());
+        assert!(sentence.contains("1 of 3 attackers banned") && sentence.contains("1 escaped"), "{sentence}");
+    }
+
+    #[test]
+    fn only_what_the_settings_promise_is_demanded() {
+        check(&facts()).unwrap();
+        let mut stopped = facts();
+        stopped.replay_stopped = Some("round 5".into());
+        check(&stopped).unwrap();
+        type Spoil = fn(&mut Facts);
+        let spoiled: [(Spoil, &str); 4] = [
+            (|facts| facts.bans.clear(), "flip got away"),
+            (|facts| facts.bans[0].id = "withhold-id".into(), "did nothing that convicts"),
+            (|facts| facts.members[0].honest = true, "is honest"),
+            (
+                |facts| {
+                    facts.members.remove(1);
+                    facts.replay_stopped = Some("round 5".into());
+                },
+                "does not agree with the run",
+            ),
+        ];
+        for (spoil, words) in spoiled {
+            let mut facts = facts();
+            spoil(&mut facts);
+            let failure = check(&facts).unwrap_err();
+            assert!(failure.message.contains(words), "{words}: {failure}");
+        }
+    }
+}

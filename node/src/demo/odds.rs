@@ -1,0 +1,208 @@
+//! What audits at the rates of a run do to an attack, before anybody tries: spec/model.md C3.
+
+use std::fmt::Write;
+
+use crate::attack::{Attack, Wrong};
+use crate::config::Settings;
+
+/// An attack that escapes less often than this should have been caught.
+const CERTAIN: f64 = 1e-3;
+/// Bad contributions for which the chance to escape is shown.
+const SHOWN: [u32; 6] = [1, 2, 5, 10, 20, 50];
+
+/// The rates of a run, for a number of nodes and verifiers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Odds {
+    /// π: probability that one verifier audits a contribution.
+    share: f64,
+    /// a: leaves drawn in an audit.
+    drawn: u32,
+    /// m: leaves of a contribution.
+    leaves: u32,
+    verifiers: u16,
+    /// First round, rounds, and how many of the last are audited by everyone.
+    rounds: (u32, u32, u32),
+}
+
+/// What is to be expected of an attack that goes on until it is found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// Bad contributions up to the one that convicts.
+    pub(super) contributions: f64,
+    /// Audits of bad contributions up to the one that convicts.
+    pub(super) audits: f64,
+    /// Probability that the run ends before.
+    pub(super) escapes: f64,
+}
+
+impl Expected {
+    /// Whether it should be banned by the end.
+    pub(super) fn certain(&self) -> bool {
+        self.escapes < CERTAIN
+    }
+}
+
+impl Odds {
+    /// Of these settings, with attacks from a round on.
+    pub(super) fn of(settings: &Settings, (nodes, verifiers): (u32, u16), from: u32) -> Self {
+        let training = &settings.training;
+        Self {
+            share: settings.audit.share.clamp(0.0, 1.0),
+            drawn: settings.audit.leaves.into(),
+            leaves: (training.leaves / nodes.max(1)).max(1),
+            verifiers,
+            rounds: (from, training.rounds, settings.audit.final_rounds),
+        }
+    }
+
+    /// Probability that the audits of one bad contribution convict, drawn with probability `share` by each verifier.
+    fn convicted(&self, found: f64, share: f64) -> f64 {
+        1.0 - (1.0 - share * found).powi(self.verifiers.into())
+    }
+
+    /// None where there is nothing to convict.
+    pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
+        if attack.betrayal.wrong == Wrong::Words {
+            return Some(Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 });
+        }
+        let found = attack.betrayal.wrong.found(self.leaves, self.drawn)?;
+        let (from, rounds, last) = self.rounds;
+        let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.share };
+        let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
+        let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
+        let contributions = 1.0 / self.convicted(found, self.share);
+        Some(Expected { contributions, audits: 1.0 / found, escapes })
+    }
+
+    /// The expected harm, for people.
+    pub(super) fn text(&self, attackers: &[Attack]) -> String {
+        let Self { share, drawn, leaves: m, verifiers, .. } = *self;
+        let rho = share * f64::from(drawn.min(m)) / f64::from(m);
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "What these settings promise: each of {verifiers} verifiers audits {:.3} % of the contributions, and recomputes {} \
+             of {m} leaves in each: {:.3} % of all leaves.\n",
+            100.0 * share,
+            drawn.min(m),
+            100.0 * rho
+        );
+        let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
+        let heads = SHOWN.map(|bad| format!("{bad:>7}")).concat();
+        let _ = writeln!(
+            text,
+            "a round spoils         bad leaves until found   chance to escape {heads} bad rounds"
+        );
+        for (name, wrong, spoiled) in kinds {
+            let once = self.convicted(wrong.found(m, drawn).unwrap_or(0.0), share);
+            let escapes =
+                SHOWN.map(|bad| percent((1.0 - once).powi(bad as i32))).map(|word| format!("{word:>7}"));
+            let until =
+                if once > 0.0 { format!("{:.1}", f64::from(spoiled) / once) } else { "no end".into() };
+            let _ = writeln!(text, "{name:<23}{until:>10}{:>34}{}", "", escapes.concat());
+        }
+        let _ =
+            writeln!(text, "and what else counts until a verdict takes effect, two or three rounds later.\n");
+        let mut told: Vec<&str> = Vec::new();
+        for attack in attackers {
+            if !told.contains(&attack.name) {
+                told.push(attack.name);
+                let _ = writeln!(
+                    text,
+                    "{:<11} {}\n{:<11} {}",
+                    attack.name,
+                    attack.about(),
+                    "",
+                    self.promise(attack)
+                );
+            }
+        }
+        text
+    }
+
+    /// What is to be expected of an attack, in a sentence.
+    pub(super) fn promise(&self, attack: &Attack) -> String {
+        match (attack.betrayal.wrong, self.expected(attack)) {
+            (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
+            (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
+            (wrong, Some(Expected { contributions, escapes, .. })) if contributions.is_finite() => {
+                let silent =
+                    if wrong == Wrong::Silence { ", once its silence is sealed (T_audit)" } else { "" };
+                format!(
+                    "convicted after {contributions:.1} bad contributions in the mean{silent}; escapes this run with probability {}",
+                    percent(escapes)
+                )
+            }
+            _ => "never convicted: nobody audits".into(),
+        }
+    }
+}
+
+/// A probability with the digits that matter.
+pub(super) fn percent(probability: f64) -> String {
+    match 100.0 * probability {
+        0.0 => "0 %".into(),
+        small if small < 0.05 => "<0.1 %".into(),
+        some if some < 9.95 => format!("{some:.1} %"),
+        most => format!("{most:.0} %"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odds(share: f64, drawn: u8, verifiers: u16) -> Odds {
+        let mut settings = Settings::default();
+        (settings.audit.share, settings.audit.leaves, settings.audit.final_rounds) = (share, drawn, 2);
+        (settings.training.leaves, settings.training.rounds) = (16, 30);
+        Odds::of(&settings, (4, verifiers), 10)
+    }
+
+    fn expected(odds: Odds, name: &str) -> Option<Expected> {
+        odds.expected(&name.parse().unwrap())
+    }
+
+    #[test]
+    fn c3_holds_at_both_ends() {
+        // π = 1/4, a = 1 of m = 4: ρ = 1/16; a bad leaf a round lasts 1/ρ rounds, a burst m/π leaves.
+        let spread = expected(odds(0.25, 1, 1), "one-leaf").unwrap();
+        assert!((spread.contributions - 16.0).abs() < 1e-9 && (spread.audits - 4.0).abs() < 1e-9);
+        let all = expected(odds(0.25, 1, 1), "sign").unwrap();
+        assert!((4.0 * all.contributions - 16.0).abs() < 1e-9 && (all.audits - 1.0).abs() < 1e-9);
+        let two = expected(odds(0.25, 1, 2), "sign").unwrap();
+        assert!((two.contributions - 1.0 / (1.0 - 0.75 * 0.75)).abs() < 1e-9);
+    }
+
+    #[test]
+    fn the_last_rounds_are_audited_by_all_and_rhythms_count() {
+        // Rounds 10..28 by coin, 28 and 29 by everyone.
+        let spread = expected(odds(0.25, 1, 1), "one-leaf").unwrap();
+        let escapes = (15.0f64 / 16.0).powi(18) * 0.75f64.powi(2);
+        assert!((spread.escapes - escapes).abs() < 1e-9 && !spread.certain());
+        assert_eq!(expected(odds(0.25, 1, 1), "sign").unwrap().escapes, 0.0);
+        // Rounds 10, 18, 26 only.
+        let slow = expected(odds(0.25, 1, 1), "slow").unwrap();
+        assert!((slow.escapes - (15.0f64 / 16.0).powi(3)).abs() < 1e-9);
+        let once = expected(odds(0.25, 1, 1), "burst").unwrap();
+        assert!((once.escapes - 0.75).abs() < 1e-9);
+        assert_eq!(expected(odds(0.25, 1, 1), "withhold"), None);
+        assert!(expected(odds(0.0, 1, 1), "equivocate").unwrap().certain());
+    }
+
+    #[test]
+    fn what_is_promised_is_said() {
+        let attackers = ["one-leaf", "withhold", "one-leaf"].map(|name| name.parse().unwrap());
+        let text = odds(0.25, 1, 1).text(&attackers);
+        assert!(
+            text.contains("25.000 %") && text.contains("1 of 4 leaves") && text.contains("6.250 %"),
+            "{text}"
+        );
+        assert!(text.contains("after 16.0 bad contributions"), "{text}");
+        assert!(text.contains("nothing to convict"), "{text}");
+        assert_eq!(text.matches("Peer that").count(), 2, "{text}");
+        assert!(odds(0.0, 1, 1).text(&attackers).contains("never convicted"));
+        assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
+    }
+}

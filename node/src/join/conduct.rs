@@ -1,0 +1,60 @@
+//! How a member conducts itself: everything that it does and says of its own work.
+
+use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::messages::audit::Rows;
+use muster_core::messages::round::Commit;
+use muster_core::state::Arithmetic;
+
+use super::compute::{Summed, Work};
+
+/// What a member says of its own work, in the order in which a round asks for it. Each default is the product's own
+/// path, so that an attack (`crate::attack`) replaces what it lies about and nothing else. Whatever is public is
+/// an argument or follows from one: any leaf of any member can be recomputed from [`Work`].
+pub trait Conduct: Send + Sync + 'static {
+    /// Sums leaves: a contribution of at least one and at most `quota` of them. It is asked again, for as many leaves,
+    /// when the process was restarted after it committed.
+    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+        work.sum(arithmetic)
+    }
+
+    /// The commitments that it signs and sends, in order. The first is the one that it keeps to.
+    fn commit(&self, commit: Commit) -> Vec<Commit> {
+        vec![commit]
+    }
+
+    /// Which of these parts it brings to their keepers. None: it never says what it delivered either, and the round
+    /// waits for it.
+    fn deliver(&self, _round: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
+        Some(parts)
+    }
+
+    /// The table that it seals when asked, given the rows of its leaves. None: silence.
+    fn seal(&self, _asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+        Some(rows)
+    }
+
+    /// The table that it opens once the verifier's results are sealed, given the sealed one. None: silence.
+    fn open(&self, _round: Round, rows: Rows) -> Option<Rows> {
+        Some(rows)
+    }
+
+    /// Whether it stays a member now that this round is over; else it leaves for good.
+    fn stays(&self, _round: Round) -> bool {
+        true
+    }
+}
+
+/// The audit of a contribution, as its author sees it.
+pub struct Asked<'a> {
+    /// R_t: the fingerprint points follow from it.
+    pub freeze: Digest,
+    /// What was committed.
+    pub commit: &'a Commit,
+    /// Q.
+    pub q: &'a [i32],
+}
+
+/// Computes every leaf, adds them up, and says so.
+pub struct Honest;
+
+impl Conduct for Honest {}

@@ -1,0 +1,96 @@
+//! Drills: the most telling attacks as real processes, beside what is to be expected of them.
+
+use std::collections::BTreeSet;
+use std::fs;
+
+use e2e::processes::Run;
+use e2e::programs;
+
+/// Seven nodes with two leaves each; every contribution is audited, one leaf of it recomputed.
+const SETTINGS: &str = r#"
+name = "drill"
+[model]
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 24
+sequence = 32
+[training]
+leaves = 14
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = 1.0
+leaves = 1
+final_rounds = 2
+[timers]
+audit = 2.0
+[retention]
+contributions = 64
+states = 64
+"#;
+
+/// A drill that must end well: what it printed, and its report.
+fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
+    let run = Run::packed(programs!(), SETTINGS, None);
+    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
+    let asked =
+        ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "7", "--verifiers", "1"];
+    let times = ["--rounds", "30", "--from", "4", "--attack"];
+    let (code, output) = run.muster(&[&asked[..], &times, attacks].concat());
+    assert_eq!(code, 0, "{output}");
+    let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
+    (output, serde_json::from_str(&report).expect("JSON"))
+}
+
+/// Names of those that were banned, with what for.
+fn banned(report: &serde_json::Value) -> BTreeSet<(String, String)> {
+    let members = report["members"].as_array().expect("members");
+    let name = |id: &serde_json::Value| {
+        members.iter().find(|member| member["id"] == *id).expect("a member")["name"].clone()
+    };
+    let word = |value: &serde_json::Value| value.as_str().expect("text").to_owned();
+    let bans = report["bans"].as_array().expect("bans").iter();
+    bans.map(|ban| (word(&name(&ban["id"])), word(&ban["finding"]))).collect()
+}
+
+fn set<'a>(pairs: impl IntoIterator<Item = (&'a str, &'a str)>) -> BTreeSet<(String, String)> {
+    pairs.into_iter().map(|(name, finding)| (name.to_owned(), finding.to_owned())).collect()
+}
+
+/// One wrong row that was fitted to the points, one wrong leaf, and a wrong contribution whose author leaves at once.
+#[test]
+fn lies_in_the_work_are_found_and_the_run_replays() {
+    let (output, report) = drill(&["fit", "one-leaf", "burst"]);
+    let expected = [("fit", "leaf mismatch"), ("one-leaf", "leaf mismatch"), ("burst", "total mismatch")];
+    assert_eq!(banned(&report), set(expected), "{output}");
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    // Audits of one leaf of two find one wrong leaf every second time.
+    let members = report["members"].as_array().expect("members");
+    let fit = members.iter().find(|member| member["name"] == "fit").expect("an attacker");
+    assert_eq!(fit["attack"]["audits_expected"], 2.0, "{fit}");
+    assert!(fit["attack"]["audits"].as_u64() >= Some(1), "{fit}");
+    let counted =
+        report["cheating"].as_array().expect("cheats").iter().any(|cheat| {
+            members.iter().any(|member| member["id"] == cheat["id"] && member["name"] == "burst")
+        });
+    assert!(counted, "what a burst leaves behind is archived: {report}");
+}
+
+/// Two commitments, a table that is opened otherwise than it was sealed, and a member that delivers nothing.
+#[test]
+fn breaches_of_the_protocol_are_found_or_harmless() {
+    let (output, report) = drill(&["equivocate", "swap", "withhold"]);
+    assert_eq!(
+        banned(&report),
+        set([("equivocate", "equivocation"), ("swap", "total mismatch")]),
+        "{output}"
+    );
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    assert!(
+        output.contains("honest members banned: 0") && output.contains("1 did nothing that convicts"),
+        "{output}"
+    );
+}
