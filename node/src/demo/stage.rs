@@ -173,6 +173,7 @@ fn replay(archive: &Archive, progress: &Progress, interrupt: &Interrupt) -> Outc
 
 fn replay_failure(error: ReplayError) -> Failure {
     match error {
+        ReplayError::Arithmetic(misuse) => misuse.into(),
         ReplayError::Store(error) => error.into(),
         ReplayError::Wrong(what) => Failure {
             exit: Exit::Negative,
