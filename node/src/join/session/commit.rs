@@ -18,12 +18,13 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use super::{Session, post};
+use super::Session;
 use crate::join::JoinError;
 use crate::join::compute::{Labour, Summed, Work};
 use crate::join::exchange::reassemble;
 use crate::join::own::Contribution;
 use crate::join::server::Shared;
+use crate::join::tell::tell;
 
 /// Label under which a member keeps its own contribution.
 const OWN_PART: u16 = u16::MAX;
@@ -72,7 +73,7 @@ impl Session {
             ledger: ledger.clone(),
             failed: self.failed.clone(),
         };
-        let failed = self.failed.clone();
+        let (failed, shared, of) = (self.failed.clone(), self.shared.clone(), ledger.clone());
         let way = (self.follower.peers().clone(), self.follower.steward().clone());
         let gossip = self.follower.gossip().cloned();
         tokio::spawn(async move {
@@ -82,7 +83,8 @@ impl Session {
                     if let Some(gossip) = gossip {
                         gossip.committed(&commit);
                     }
-                    post(&way, Request::Commit(commit));
+                    let answer = tell(&way, &Request::Commit(commit.clone())).await;
+                    shared.pledges.committed(&of, &commit, answer);
                 }
                 // One failure that was told before is enough.
                 Ok(Err(JoinError::Store(error))) => drop(failed.try_send(error)),
