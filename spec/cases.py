@@ -411,7 +411,7 @@ def family_codec():
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "01" + commit[-80:])
     yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0e")
-    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "03")
+    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "04")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "DataQuery", "02" + "00" * 12)
     yield bad("list over its bound", "CODEC-4", "a count is believed before its items", "Proof", ref.le(49, 4).hex() + fill(1, 49 * 32))

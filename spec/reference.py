@@ -151,7 +151,7 @@ def schema():
     signed = "Signed"
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
-    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch")
+    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
@@ -190,6 +190,7 @@ def schema():
         "Echo": dict(round=u32, freeze=digest),
         "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
         "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 256)),
+        "DeliveryReceipt": dict(delivered=digest, round=u32, attempt=u8),
         "PartResult": dict(round=u32, part=u16, attempt=u8, inputs=bitmap, digest=digest),
         "Record": dict(height=u64, previous=digest, body="Body"),
         "Seat": dict(member=member, quota=u32),
@@ -212,6 +213,9 @@ def schema():
         "Transcript": dict(freeze=signed, request=signed, table=signed, results=signed, opening=signed, verdict=signed),
         "Equivocation": dict(first=signed, second=signed),
         "Total": dict(freeze=signed, culprit=member),
+        "OmittedCommit": dict(commit=signed, receipt=signed, freeze=signed),
+        "OmittedDelivery": dict(delivered=signed, receipt=signed, freeze=signed, reassign=maybe(signed), inputs=signed),
+        "TwoSeals": dict(first="Seal", second="Seal"),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
@@ -231,7 +235,10 @@ def schema():
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest),
-        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total"),
+        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total",
+                         Misconduct="Misconduct"),
+        "Seal": dict(Record=signed, Head=signed),
+        "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
                        Verdict=signed, Return=signed, Leave=signed),
@@ -239,13 +246,14 @@ def schema():
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery"),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
-                         Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer"),
+                         Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
+                         Delivered=signed),
     }
     return structs, enums
 
 
 STRUCTS, ENUMS = schema()
-TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "Echo": "echo", "Receipt": "receipt",
+TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt": "delivery-receipt", "Echo": "echo", "Receipt": "receipt",
         "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",

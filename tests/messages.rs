@@ -65,6 +65,7 @@ canonical! {
     echo: round::Echo,
     receipt: round::Receipt,
     delivered: round::Delivered,
+    delivery_receipt: round::DeliveryReceipt,
     part_result: round::PartResult,
     a_record: record::Record,
     request: audit::AuditRequest,

@@ -65,7 +65,8 @@ macro_rules! kinds {
 kinds! {
     Manifest, Certificate,
     enrol::Invitation, enrol::Enrol, enrol::Return, enrol::Leave, enrol::Ticket,
-    round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered, round::PartResult,
+    round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered,
+    round::DeliveryReceipt, round::PartResult,
     record::Record,
     audit::AuditRequest, audit::TableSeal, audit::ResultsSeal, audit::TableOpening, audit::Verdict, audit::Evidence,
     gossip::Gossiped, gossip::Head, gossip::Whereabouts,

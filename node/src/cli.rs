@@ -200,6 +200,9 @@ struct HostArguments {
     /// What to tell people to dial, instead of the addresses listened on. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
+    /// Keep the aggregates of all rounds, 4 bytes a parameter and round, so that others can replay the run in samples.
+    #[arg(long)]
+    keep_aggregates: bool,
     #[command(flatten)]
     gossip: GossipArguments,
     #[command(flatten)]

@@ -5,6 +5,7 @@ mod compute;
 mod conduct;
 mod exchange;
 mod own;
+mod pledges;
 mod report;
 mod server;
 mod session;
@@ -89,9 +90,10 @@ impl JoinError {
         match self {
             Self::Banned { .. } | Self::Refused(_) | Self::Over(_) => 1,
             Self::Follow(
-                FollowError::Misconduct(_)
+                FollowError::Misconduct(..)
+                | FollowError::Convicted { .. }
                 | FollowError::Diverged { .. }
-                | FollowError::SplitView(_)
+                | FollowError::SplitView(..)
                 | FollowError::Genesis,
             ) => 1,
             Self::Environment(_) | Self::Store(_) | Self::Follow(FollowError::Store(_)) => 3,

@@ -56,6 +56,8 @@ pub struct HostOptions {
     pub listen: Vec<String>,
     /// What invitations tell people to dial; none for the addresses listened on.
     pub advertise: Vec<String>,
+    /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
+    pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.
     pub gossip: Option<Settings>,
     /// Compute threads.
@@ -97,7 +99,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let (mut actor, server) = assemble(recovered, endpoint.clone(), inbox, report)?;
+    let (mut actor, server) = assemble(recovered, endpoint.clone(), inbox, report, options.keep_aggregates)?;
     actor.gossip = gossip;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
@@ -131,6 +133,7 @@ fn assemble(
     endpoint: Endpoint,
     inbox: Inbox,
     report: Report,
+    keep_aggregates: bool,
 ) -> Outcome<(Actor, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic } = recovered;
     let mut name = [0; 8];
@@ -147,6 +150,7 @@ fn assemble(
         manifest: manifest.clone(),
         layout,
         home,
+        keep_aggregates,
         peers: Peers::new(endpoint),
         dataset: dataset.clone(),
         replica: replica.clone(),

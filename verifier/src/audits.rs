@@ -222,7 +222,7 @@ impl Audits {
                 transcript.request.verify(self.run).ok().map(|request| request.target)
             }
             Evidence::Total(total) => Some(total.culprit),
-            Evidence::Equivocation(_) => None,
+            Evidence::Equivocation(_) | Evidence::Misconduct(_) => None,
         };
         let Some(culprit) = culprit else { return };
         if ledger.member(&culprit).is_some_and(|member| member.standing != Standing::Banned) {

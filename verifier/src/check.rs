@@ -1,31 +1,35 @@
-//! `check`: re-executes one piece of evidence against an archive.
+//! `check`: re-executes one piece of evidence with what a folder holds.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::audit::{Judgement, Witness, frozen_commit, judge};
 use muster_core::codec::decode;
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{Digest, Height, MemberId, Round};
+use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
 use muster_core::state::State;
-use muster_replica::archive::{Archive, ReplayError};
-use muster_replica::{Replica, memory};
-use muster_store::error::Kind;
+use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
+use muster_replica::memory;
+use muster_store::dataset::Dataset;
+use muster_store::home::Home;
+use muster_store::journal::Journal;
 use muster_store::reading;
 
 use crate::cli::Machine;
 use crate::failure::{self, Failure};
 use crate::session::rounds_bar;
 
-/// Re-executes the evidence in a file. The archive, by default the folder two levels above the file, gives the
-/// manifest, the ledger, the text and the exhibits.
+/// Re-executes the evidence in a file. The folder, by default the one two levels above the file, gives the manifest and,
+/// where the messages do not decide alone, the text, the state and the contribution: a steward's, a verifier's, a
+/// node's, or an archive.
 ///
 /// # Errors
 /// [`Failure`] when there is nothing to decide on: no file, no manifest. What is missing to decide is
-/// [`Judgement::Undecided`].
+/// [`Judgement::Undecided`], in words.
 pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judgement, Failure> {
     let bytes = reading::file(file)?;
     let evidence: Evidence = match decode(&bytes) {
@@ -43,52 +47,28 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
             return Err(Failure::Environment(format!("{}: manifest.bin: {reject}", folder.display())));
         }
     };
-    match accused(&manifest, &evidence) {
-        Ok(None) => {
-            let mut exact = Exact::new(machine.threads, machine.path).map_err(failure::arithmetic)?;
-            Ok(judge(&manifest, &evidence, &mut Nothing, &mut exact))
-        }
-        Ok(Some((round, member))) => re_execute(&folder, &evidence, (round, member), machine),
-        Err(reject) => Ok(malformed(&reject)),
-    }
-}
-
-fn re_execute(
-    folder: &Path,
-    evidence: &Evidence,
-    (round, member): (Round, MemberId),
-    machine: Machine,
-) -> Result<Judgement, Failure> {
-    let archive = match Archive::open(folder) {
-        Err(ReplayError::Store(error)) if error.kind() == Kind::Missing => {
-            return Ok(Judgement::Undecided(format!("{error}; an archive is whole when its run is over")));
-        }
-        archive => archive?,
+    let accused = match accused(&manifest, &evidence) {
+        Ok(accused) => accused,
+        Err(reject) => return Ok(malformed(&reject)),
     };
-    let manifest = archive.manifest.clone();
-    memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
-    let replica = Replica::genesis(manifest, archive.dataset.clone(), machine.threads, machine.path)
-        .map_err(failure::arithmetic)?;
-    let bar = rounds_bar("replaying", u64::from(round.0));
-    let mut replica =
-        match archive.replay_until(replica, round, &mut |done| bar.set_position(u64::from(done.0))) {
-            Err(ReplayError::Wrong(what)) => {
-                return Ok(Judgement::Undecided(format!(
-                    "the archive does not replay to the state of round {round}: {what}"
-                )));
-            }
-            replica => replica?,
-        };
-    bar.finish_and_clear();
-    let exhibit = reading::exhibit(folder, round, &member)?;
-    let brought: BTreeMap<_, _> = exhibit.map(|q| ((round, member), q)).into_iter().collect();
-    Ok(replica.re_execute(evidence, brought))
+    let mut exact = Exact::new(machine.threads, machine.path).map_err(failure::arithmetic)?;
+    if accused.is_some() {
+        memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
+        exact.self_test().map_err(failure::arithmetic)?;
+    }
+    let mut place = Place::new(folder, manifest.clone(), accused, machine);
+    Ok(match judge(&manifest, &evidence, &mut place, &mut exact) {
+        Judgement::Undecided(_) if !place.missing.is_empty() => {
+            Judgement::Undecided(place.missing.join("; "))
+        }
+        judgement => judgement,
+    })
 }
 
 /// Round and member that need a state to be judged; `None` when the messages decide alone.
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
     let (freeze, member) = match evidence {
-        Evidence::Equivocation(_) => return Ok(None),
+        Evidence::Equivocation(_) | Evidence::Misconduct(_) => return Ok(None),
         Evidence::Audit(transcript) => {
             (&transcript.freeze, transcript.request.verify(manifest.run())?.target)
         }
@@ -102,19 +82,136 @@ fn malformed(reject: &Reject) -> Judgement {
     Judgement::Malformed(reject.to_string())
 }
 
-/// What a judge of mere messages may look at.
-struct Nothing;
+/// A folder as a judge's witness. It looks for things when they are asked for, and says what it did not find and where
+/// to get it.
+struct Place {
+    folder: PathBuf,
+    manifest: Manifest,
+    round: Round,
+    dataset: Option<Arc<Dataset>>,
+    machine: Machine,
+    missing: Vec<String>,
+}
 
-impl Witness for Nothing {
-    fn state(&mut self, _: &Digest) -> Option<State> {
-        None
+impl Place {
+    fn new(
+        folder: PathBuf,
+        manifest: Manifest,
+        accused: Option<(Round, MemberId)>,
+        machine: Machine,
+    ) -> Self {
+        let round = accused.map_or(Round(0), |(round, _)| round);
+        let mut place = Self { folder, manifest, round, dataset: None, machine, missing: Vec::new() };
+        if accused.is_some() {
+            let data = place.folder.join("data");
+            match Dataset::open(&data, &place.manifest.data) {
+                Ok(dataset) => place.dataset = Some(Arc::new(dataset)),
+                Err(error) => place
+                    .missing
+                    .push(format!("the text is not here ({error}): every member's folder has it in data/")),
+            }
+        }
+        place
     }
 
-    fn windows(&mut self, _: &[u64]) -> Option<Vec<Vec<u32>>> {
-        None
+    /// The ledger before a height: of an archive, or of a member's journal, which no other process may hold.
+    fn chain(&self, height: Height) -> Result<Ledger, String> {
+        let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
+        let records = match read_ledger(&self.folder) {
+            Ok(records) => records,
+            Err(_) => {
+                let home = Home::open(&self.folder).map_err(|error| error.to_string())?;
+                let journal = Journal::open(&home).map_err(|error| error.to_string())?;
+                let count = usize::try_from(height.0).unwrap_or(usize::MAX);
+                journal.records(Height(0), count).map_err(|error| error.to_string())?
+            }
+        };
+        for signed in &records {
+            if ledger.height() == height {
+                break;
+            }
+            ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
+        }
+        if ledger.height() == height {
+            Ok(ledger)
+        } else {
+            Err(format!("it ends at height {}", ledger.height()))
+        }
     }
 
-    fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+    /// The state by re-executing the run, which a finished one allows.
+    fn replayed(&self) -> Result<State, String> {
+        let archive = Archive::open(&self.folder).map_err(|error| error.to_string())?;
+        let plan = Plan { threads: self.machine.threads, path: self.machine.path, sample: None };
+        let mut replay = Replay::begin(&archive, &plan).map_err(|misuse| misuse.to_string())?;
+        let bar = rounds_bar("replaying", u64::from(self.round.0));
+        while replay.ledger().next_round() < self.round {
+            let done = replay.round(&|| ()).map_err(|error| error.to_string())?;
+            let done = done.ok_or_else(|| format!("the ledger ends before round {}", self.round))?;
+            bar.set_position(u64::from(done.0) + 1);
+        }
+        bar.finish_and_clear();
+        Ok(replay.into_state())
+    }
+}
+
+impl Witness for Place {
+    fn state(&mut self, root: &Digest) -> Option<State> {
+        let mut exact = Exact::new(self.machine.threads, self.machine.path).ok()?;
+        let dataset = self.dataset.clone()?;
+        let sought = (self.round, root);
+        if let Some(state) = find_state(&self.folder, &self.manifest, &dataset, sought, &mut exact) {
+            return Some(state);
+        }
+        let state = self.replayed().and_then(|state| {
+            let right = state.root() == *root;
+            if right {
+                Ok(state)
+            } else {
+                Err(format!("the ledger has another state before round {}", self.round))
+            }
+        });
+        state
+            .map_err(|why| {
+                self.missing.push(format!(
+                    "the state {root} before round {} is neither in states/ and updates/ of {} nor can it be recomputed ({why}): \
+                     verifiers and the steward keep it for {} rounds, and the steward's folder has everything once the run is over",
+                    self.round,
+                    self.folder.display(),
+                    self.manifest.retention.states
+                ));
+            })
+            .ok()
+    }
+
+    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
+        let dataset = self.dataset.as_ref()?;
+        let sequence = self.manifest.model.sequence;
+        Some(indices.iter().map(|index| dataset.window(*index, sequence)).collect())
+    }
+
+    fn ledger(&mut self, height: Height) -> Option<Ledger> {
+        let ledger = self.chain(height);
+        ledger
+            .map_err(|why| {
+                self.missing.push(format!(
+                    "the ledger before height {height} is not in {} ({why}): whoever follows the run has it",
+                    self.folder.display()
+                ));
+            })
+            .ok()
+    }
+
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+        let found = reading::exhibit(&self.folder, round, member);
+        let why = match found {
+            Ok(Some(q)) => return Some(q),
+            Ok(None) => format!("is not in exhibits/ of {}", self.folder.display()),
+            Err(error) => format!("cannot be read ({error})"),
+        };
+        self.missing.push(format!(
+            "the contribution of {member} to round {round} {why}: the steward's folder has it as exhibits/{round}.{member:#}.exhibit"
+        ));
         None
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use muster_compute::Path;
 use muster_core::audit::Judgement;
+use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
 use tracing_subscriber::EnvFilter;
 
@@ -56,7 +57,11 @@ enum Command {
         #[command(flatten)]
         gossip: Gossip,
     },
-    /// Re-execute one piece of evidence: 0 it holds, 1 it does not or is none, 3 something to decide it is missing.
+    /// Re-execute one piece of evidence.
+    ///
+    /// Exit codes: 0 guilty, the evidence holds; 1 not guilty, or malformed and no evidence of anything; 3 undecided, and
+    /// what is missing is said. Of steward misconduct the file and the run's manifest.bin decide alone, as of two
+    /// commitments in one round; else text, state and contribution are looked for in the folder.
     Check {
         /// A file of the folder `evidence` of a run.
         evidence: PathBuf,
@@ -67,12 +72,52 @@ enum Command {
         machine: Machine,
     },
     /// Re-execute a finished run from its folder, to the last bit: 0 all agrees, 1 something differs.
+    ///
+    /// May be stopped or killed at any time; the same command goes on.
     Replay {
         /// The run's folder.
         directory: PathBuf,
         #[command(flatten)]
-        machine: Machine,
+        replaying: Replaying,
     },
+}
+
+/// How to replay.
+#[derive(Args)]
+pub struct Replaying {
+    /// Compute threads [default: all cores].
+    #[arg(long, value_parser = threads)]
+    pub threads: Option<usize>,
+    /// Kernel path: avx512, avx2, neon or portable; the fastest if absent.
+    #[arg(long, visible_alias = "kernel", value_parser = parse_path)]
+    pub path: Option<Path>,
+    /// Recompute only this share of the contributions, each drawn by chance, and take the sums of the others from the
+    /// archive, which must have them (`muster host --keep-aggregates`). Every record, ban and state is checked all the
+    /// same; what is not: the contributions not drawn, and the combining rule where one was not.
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    pub fraction: Option<f64>,
+    /// Draw as an earlier replay with this seed did [default: by the system's randomness].
+    #[arg(long, requires = "fraction", value_parser = seed)]
+    pub seed: Option<Seed>,
+    /// Where to keep how far it came [default: DIRECTORY.replay, removed at the end].
+    #[arg(long, value_name = "FOLDER")]
+    pub work: Option<PathBuf>,
+    /// Begin anew, whatever was kept.
+    #[arg(long)]
+    pub fresh: bool,
+}
+
+/// The seed of a sample.
+#[derive(Clone, Copy)]
+pub struct Seed(pub [u8; 32]);
+
+fn seed(text: &str) -> Result<Seed, String> {
+    muster_core::ids::unhex(text).map(Seed).ok_or_else(|| "expected 64 hexadecimal digits".into())
+}
+
+fn share(text: &str) -> Result<f64, String> {
+    let share: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
+    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must lie between 0 and 1".into()) }
 }
 
 /// Whether and where to gossip.
@@ -173,8 +218,8 @@ fn execute(command: Command) -> Result<u8, Failure> {
             }
         }),
         Command::Check { evidence, run, machine } => Ok(judged(&check::check(&evidence, run, machine)?)),
-        Command::Replay { directory, machine } => {
-            let summary = replay::replay(&directory, machine)?;
+        Command::Replay { directory, replaying } => {
+            let summary = replay::replay(&directory, &replaying)?;
             summary.lines().iter().for_each(|line| say(line));
             Ok(0)
         }
@@ -183,6 +228,11 @@ fn execute(command: Command) -> Result<u8, Failure> {
 
 fn judged(judgement: &Judgement) -> u8 {
     match judgement {
+        Judgement::Guilty { culprit, finding: FindingKind::StewardMisconduct, detail, .. } => {
+            say(&format!("guilty: the steward {culprit:#}, steward misconduct"));
+            say(detail);
+            0
+        }
         Judgement::Guilty { culprit, round, finding, detail } => {
             say(&format!("guilty: {culprit:#}, {} in round {round}", finding.words()));
             say(detail);
@@ -193,7 +243,7 @@ fn judged(judgement: &Judgement) -> u8 {
             1
         }
         Judgement::Malformed(why) => {
-            say(&format!("no evidence of anything: {why}"));
+            say(&format!("malformed, no evidence of anything: {why}"));
             1
         }
         Judgement::Undecided(why) => {

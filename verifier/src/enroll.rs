@@ -105,7 +105,7 @@ async fn pull_ledger(session: &Session) -> Result<Ledger, Failure> {
             return Err(PeerError::Unexpected.into());
         };
         for signed in &news.records {
-            ledger.apply(signed).map_err(FollowError::Misconduct)?;
+            ledger.apply(signed).map_err(|reject| FollowError::Misconduct(reject, None))?;
         }
         if news.records.len() < limits::PULL_RECORDS {
             return Ok(ledger);

@@ -66,9 +66,10 @@ impl From<FollowError> for Failure {
         match error {
             FollowError::Steward(error) => error.into(),
             FollowError::Store(error) => error.into(),
-            FollowError::Misconduct(_)
+            FollowError::Misconduct(..)
+            | FollowError::Convicted { .. }
             | FollowError::Diverged { .. }
-            | FollowError::SplitView(_)
+            | FollowError::SplitView(..)
             | FollowError::Genesis => Self::Negative(error.to_string()),
         }
     }
@@ -88,6 +89,7 @@ impl From<ReplayError> for Failure {
         match error {
             ReplayError::Store(error) => error.into(),
             ReplayError::Wrong(what) => Self::Negative(what),
+            ReplayError::Arithmetic(misuse) => arithmetic(misuse),
         }
     }
 }

@@ -1,60 +1,126 @@
-//! `replay`: re-executes a finished run from its archive, to the last bit.
+//! `replay`: re-executes a finished run from its archive, to the last bit or in samples.
 
-use std::path::Path;
+mod meter;
+mod work;
 
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+
+use muster_core::ids::hex;
 use muster_core::messages::record::Body;
-use muster_replica::archive::{Archive, Replayed};
-use muster_replica::{Replica, memory};
+use muster_replica::archive::{Archive, Plan, Replay, Replayed, Sample};
+use muster_replica::memory;
 
-use crate::cli::Machine;
+use crate::cli::{Replaying, say};
 use crate::failure::{self, Failure};
-use crate::session::rounds_bar;
+use meter::Meter;
+use work::Work;
 
 /// What a replay confirmed.
 pub struct Summary {
     /// Rounds of the run.
-    pub rounds: u32,
+    rounds: u32,
     /// Bans that follow from their evidence.
-    pub bans: usize,
+    bans: usize,
+    /// Contributions recomputed, of how many that counted.
+    recomputed: (u64, u64),
+    sample: Option<Sample>,
     /// Everything else.
-    pub replayed: Replayed,
+    replayed: Replayed,
 }
 
-/// Replays an archive.
+/// Replays an archive; goes on where an earlier process stopped.
 ///
 /// # Errors
 /// [`Failure`]; negative at the first thing that differs.
-pub fn replay(folder: &Path, machine: Machine) -> Result<Summary, Failure> {
+pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> {
     let archive = Archive::open(folder)?;
-    let manifest = archive.manifest.clone();
-    memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
-    let rounds = manifest.training.rounds;
-    let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), machine.threads, machine.path);
-    let mut replica = replica.map_err(failure::arithmetic)?;
-    replica.arithmetic().self_test().map_err(failure::arithmetic)?;
-    let bar = rounds_bar("replaying", u64::from(rounds));
-    let replayed = archive.replay(replica, &mut |done| bar.set_position(u64::from(done.0) + 1))?;
-    bar.finish_and_clear();
-    let run = manifest.run();
-    let banned = |signed: &&_| is_ban(run, signed);
-    let bans = archive.records.iter().filter(banned).count();
-    Ok(Summary { rounds, bans, replayed })
+    let cores = || std::thread::available_parallelism().map_or(1, usize::from);
+    let threads = replaying.threads.unwrap_or_else(cores);
+    memory::check(memory::following(&archive.manifest, threads)).map_err(failure::arithmetic)?;
+    let mut work = Work::open(&work_folder(folder, replaying), replaying)?;
+    let kept = work.as_ref().and_then(Work::progress);
+    let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
+    let plan = Plan { threads, path: replaying.path, sample };
+    let mut replay = Replay::begin(&archive, &plan).map_err(failure::arithmetic)?;
+    replay.self_test().map_err(failure::arithmetic)?;
+    if let (Some(work), Some(progress)) = (&mut work, kept) {
+        match replay.skip(&progress, &|round| work.state(round)) {
+            Ok(()) => say(&format!(
+                "going on before round {}, as {} says; --fresh begins anew",
+                progress.round,
+                work.place()
+            )),
+            Err(why) => {
+                say(&format!("what {} holds is not used: {why}; beginning anew", work.place()));
+                work.clear();
+                replay = Replay::begin(&archive, &plan).map_err(failure::arithmetic)?;
+            }
+        }
+    }
+    let meter = Meter::new(replay.leaves(), replay.leaves_done(), archive.manifest.training.rounds);
+    while let Some(round) = replay.round(&|| meter.leaf())? {
+        meter.round(round);
+        if let Some(work) = &mut work {
+            work.save(&replay);
+        }
+    }
+    meter.finish();
+    if let Some(work) = work {
+        work.remove();
+    }
+    Ok(summary(&archive, replay, sample))
 }
 
-fn is_ban(
-    run: muster_core::ids::RunId,
-    signed: &muster_core::sign::Signed<muster_core::messages::record::Record>,
-) -> bool {
-    signed.verify(run).is_ok_and(|record| matches!(record.body, Body::Ban(_)))
+fn summary(archive: &Archive, replay: Replay<'_>, sample: Option<Sample>) -> Summary {
+    let run = archive.manifest.run();
+    let records = archive.records.iter().filter_map(|signed| signed.verify(run).ok());
+    let bans = records.filter(|record| matches!(record.body, Body::Ban(_))).count();
+    let (rounds, recomputed) = (replay.ledger().next_round().0, replay.recomputed());
+    Summary { rounds, bans, recomputed, sample, replayed: replay.finish() }
+}
+
+/// Beside the run's folder, not in it: an archive may come from strangers, and what it says of itself is what is to be
+/// checked.
+fn work_folder(folder: &Path, replaying: &Replaying) -> PathBuf {
+    replaying.work.clone().unwrap_or_else(|| {
+        let folder = folder.canonicalize().unwrap_or_else(|_| folder.to_owned());
+        let mut name = OsString::from(folder);
+        name.push(".replay");
+        name.into()
+    })
+}
+
+/// The sample that is asked for: with the given seed, else that of an interrupted replay of the same share, else one
+/// that nobody could foresee.
+fn sample(replaying: &Replaying, kept: Option<Sample>) -> Result<Option<Sample>, Failure> {
+    let Some(share) = replaying.fraction else { return Ok(None) };
+    let mut seed = [0; 32];
+    getrandom::fill(&mut seed)
+        .map_err(|error| Failure::Environment(format!("the system gives no randomness ({error})")))?;
+    let sample = Sample::of(share, replaying.seed.map_or(seed, |seed| seed.0))
+        .map_err(|misuse| Failure::Usage(format!("--fraction: {misuse}")))?;
+    let kept = kept.filter(|kept| kept.ppm == sample.ppm && replaying.seed.is_none());
+    let sample = kept.unwrap_or(sample);
+    say(&format!("recomputing {share} of the contributions, drawn with --seed {}", hex(&sample.seed)));
+    Ok(Some(sample))
 }
 
 impl Summary {
     /// For people.
     pub fn lines(&self) -> Vec<String> {
-        let replayed = &self.replayed;
+        let (replayed, (recomputed, counted)) = (&self.replayed, self.recomputed);
         let loss = |loss: Option<&f64>| loss.map_or("none".into(), |loss| format!("{loss:.4}"));
+        let how = match self.sample {
+            None => format!("{} rounds replayed, every record and every state agrees", self.rounds),
+            Some(_) => format!(
+                "{} rounds followed, every record and every state agrees; {recomputed} of {counted} contributions were drawn and \
+                 recomputed, the others taken as they were sealed",
+                self.rounds
+            ),
+        };
         let mut lines = vec![
-            format!("{} rounds replayed, every record and every state agrees", self.rounds),
+            how,
             format!("final state {:#}", replayed.root),
             format!(
                 "loss {} in the first round, {} in the last; held-out {}",
@@ -65,10 +131,11 @@ impl Summary {
             format!("{} bans confirmed by re-executing their evidence", self.bans),
         ];
         for bad in &replayed.bad {
-            let (round, member, share) = (bad.round, bad.member, 100.0 * bad.factor);
-            lines.push(format!(
-                "round {round}: a false contribution of {member} counted; the rule left it {share:.1} %"
-            ));
+            let (round, member) = (bad.round, bad.member);
+            let left = bad
+                .factor
+                .map_or_else(String::new, |factor| format!("; the rule left it {:.1} %", 100.0 * factor));
+            lines.push(format!("round {round}: a false contribution of {member} counted{left}"));
         }
         lines
     }

@@ -18,7 +18,7 @@ use muster_store::dataset::{self, Dataset, Text};
 
 use super::*;
 use crate::config::{Makers, Settings};
-use crate::join::{Asked, Honest, Summed, Work};
+use crate::join::{Asked, Honest, Spares, Summed, Work};
 
 const LEAVES: u32 = 3;
 const FROM: u32 = 9;

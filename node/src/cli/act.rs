@@ -152,12 +152,13 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, gossip, compute } = arguments;
+    let HostArguments { folder, listen, advertise, keep_aggregates, gossip, compute } = arguments;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
         listen,
         advertise,
+        keep_aggregates,
         gossip,
         threads: usize::from(compute.threads),
         path: compute.kernel,

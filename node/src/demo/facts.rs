@@ -191,7 +191,7 @@ impl Facts {
         let cheating = replayed.bad.iter().map(|bad| CheatFact {
             id: format!("{:#}", bad.member),
             round: bad.round.0,
-            factor: bad.factor,
+            factor: bad.factor.unwrap_or(1.0),
         });
         let (unigram, bigram) = unigram_bigram(&archive.dataset);
         Ok(Self {

@@ -156,6 +156,7 @@ fn replay(
 
 fn opened(error: ReplayError) -> Failure {
     match error {
+        ReplayError::Arithmetic(misuse) => misuse.into(),
         ReplayError::Store(error) => error.into(),
         ReplayError::Wrong(what) => Failure { exit: Exit::Negative, message: what },
     }

@@ -47,7 +47,8 @@ pub(super) async fn deliver(
     shared.stopwatch.add(Phase::Exchange, begun.elapsed());
     let Ok(receipts) = List::new(receipts) else { return };
     let delivered = shared.identity.sign(ledger.run(), &Delivered { round, attempt, receipts });
-    tell(&(peers, steward), &Request::Delivered(delivered)).await;
+    let answer = tell(&(peers, steward), &Request::Delivered(delivered.clone())).await;
+    shared.pledges.delivered(&ledger, &delivered, answer);
 }
 
 async fn deliver_part(

@@ -13,6 +13,7 @@ use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
 use super::own::Own;
+use super::pledges::Pledges;
 use crate::intake::Intake;
 
 /// How long a request may wait for this member to see what the asker has seen.
@@ -24,6 +25,7 @@ pub(super) struct Shared {
     pub(super) ledger: watch::Receiver<Arc<Ledger>>,
     pub(super) intake: Intake,
     pub(super) own: Own,
+    pub(super) pledges: Pledges,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
 }

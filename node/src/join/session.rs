@@ -32,6 +32,7 @@ use super::answers::Answers;
 use super::conduct::{Conduct, Honest};
 use super::exchange::{deliver, reduce_part};
 use super::own::Own;
+use super::pledges::Pledges;
 use super::report::Report;
 use super::server::Shared;
 use super::tell::tell;
@@ -141,6 +142,7 @@ impl Session {
         let dataset = fetch_text(&options, (&peers, &steward), &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
+        follower.keep_proofs(Home::clone(&home));
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let layout = follower.ledger().layout().clone();
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
@@ -151,6 +153,7 @@ impl Session {
             intake: Intake::new(layout, home.clone(), failed.clone()),
             own: Own::new(keep),
             results: follower.results().clone(),
+            pledges: Pledges::default(),
             stopwatch: follower.replica().lock().unwrap_or_else(PoisonError::into_inner).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
@@ -266,6 +269,9 @@ impl Session {
                 }
             };
             self.ledgers.send_replace(Arc::new(self.follower.ledger().clone()));
+            if let Some((evidence, why)) = self.shared.pledges.broken(self.follower.ledger(), &self.journal) {
+                return Err(self.follower.convict(&evidence, why).into());
+            }
             let mut applied = false;
             for event in events {
                 applied |= matches!(event, Event::Applied(..));
@@ -431,5 +437,5 @@ impl Session {
 /// Tells the steward something, in the background.
 fn post(way: &(Peers, Contact), request: Request) {
     let way = way.clone();
-    tokio::spawn(async move { tell(&way, &request).await });
+    tokio::spawn(async move { drop(tell(&way, &request).await) });
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::messages::wire::Request;
+use muster_core::messages::wire::{Request, Response};
 use muster_replica::{Contact, PeerError, Peers};
 
 /// Between two tries.
@@ -11,17 +11,18 @@ const PAUSE: Duration = Duration::from_millis(300);
 const TRIES: u32 = 1000;
 
 /// Tells the steward something once. While it cannot be reached it is tried again, so that a steward that was
-/// restarted misses nothing; what it refuses is over.
-pub(super) async fn tell((peers, steward): &(Peers, Contact), request: &Request) {
+/// restarted misses nothing; what it refuses is over, and has no answer.
+pub(super) async fn tell((peers, steward): &(Peers, Contact), request: &Request) -> Option<Response> {
     for _ in 0..TRIES {
         match peers.ask(steward, request).await {
-            Ok(_) => return,
+            Ok(answer) => return Some(answer),
             Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
             Err(error) => {
                 tracing::debug!("the steward did not take it: {error}");
-                return;
+                return None;
             }
         }
         tokio::time::sleep(PAUSE).await;
     }
+    None
 }

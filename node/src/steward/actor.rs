@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use muster_core::audit::Judgement;
 use muster_core::audit::docket::Docket;
 use muster_core::codec::encode;
-use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Role;
@@ -115,6 +115,8 @@ pub(super) struct Doing {
     /// Results of the round that are on the board.
     pub(super) shown: BTreeSet<(Part, u8)>,
     pub(super) applying: bool,
+    /// Deliveries of the round that have a receipt.
+    pub(super) delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
     rejections: u32,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
@@ -132,6 +134,7 @@ impl Doing {
             waiting: Vec::new(),
             shown: BTreeSet::new(),
             applying: false,
+            delivered: BTreeMap::new(),
             rejections: 0,
             stop_after: None,
             closed_at: None,
@@ -192,7 +195,9 @@ impl Actor {
             self.conductor.live(0, member, true);
             self.state.absent.insert(member, RESTART);
         }
+        self.conductor.hold(true);
         self.replay(kept);
+        self.conductor.hold(false);
     }
 
     fn take(&mut self, message: Message) {
@@ -316,6 +321,7 @@ impl Actor {
             Body::Begin(_) => self.report.begin(),
             Body::Outcome(outcome) => {
                 self.state.shown.clear();
+                self.state.delivered.clear();
                 self.report.round(self.conductor.ledger(), outcome.round);
                 let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
                 let horizon = Round(outcome.round.0.saturating_sub(keep));
@@ -351,7 +357,7 @@ impl Actor {
     fn write_down(&self) {
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let written = tokio::task::spawn_blocking(move || write_down(&court.home, &court.replica)).await;
+            let written = tokio::task::spawn_blocking(move || write_down(&court)).await;
             let _ = sender.send(Message::Written(written.unwrap_or(Ok(())))).await;
         });
     }

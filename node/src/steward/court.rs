@@ -53,6 +53,9 @@ pub(super) fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<(MemberI
             let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
             Ok((total.culprit, frozen.commit.round))
         }
+        Evidence::Misconduct(_) => {
+            Err(Reject::NotEntitled("accuse the steward before the steward: show it to the others"))
+        }
     }
 }
 
@@ -113,6 +116,8 @@ pub(super) struct Court {
     pub(super) manifest: Arc<Manifest>,
     pub(super) layout: Arc<Layout>,
     pub(super) home: Home,
+    /// Whether the aggregates of all rounds stay.
+    pub(super) keep_aggregates: bool,
     pub(super) peers: Peers,
     pub(super) dataset: Arc<Dataset>,
     pub(super) replica: Arc<Mutex<Replica>>,
@@ -203,7 +208,7 @@ impl Court {
     /// The state that evidence is about, if it is still kept.
     fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
         let freeze = match evidence {
-            Evidence::Equivocation(_) => return Vec::new(),
+            Evidence::Equivocation(_) | Evidence::Misconduct(_) => return Vec::new(),
             Evidence::Audit(transcript) => &transcript.freeze,
             Evidence::Total(total) => &total.freeze,
         };

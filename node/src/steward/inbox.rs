@@ -1,8 +1,8 @@
 //! What members have said and no record holds yet, on disk: a steward that was killed goes on where it was.
 //!
 //! One file a round, `inbox/<round>`: requests behind their lengths as little-endian `u32`, in the order in which
-//! they were taken. What a killed process wrote is there; a torn end is cut off. Commitments have a receipt, so they
-//! are synced before it is given.
+//! they were taken. What a killed process wrote is there; a torn end is cut off. Commitments and deliveries have a
+//! receipt, so they are synced before it is given: a steward that loses one stands convicted.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
@@ -60,13 +60,20 @@ impl Inbox {
 
     fn append(&mut self, round: Round, request: &Request) -> io::Result<()> {
         if self.open.as_ref().is_none_or(|(open, _)| *open != round) {
-            let file = OpenOptions::new().append(true).create(true).open(self.path(round))?;
+            let path = self.path(round);
+            let new = !path.exists();
+            let file = OpenOptions::new().append(true).create(true).open(&path)?;
+            if new && cfg!(unix) {
+                // Else a power failure could take the whole file.
+                File::open(&self.folder)?.sync_all()?;
+            }
             self.open = Some((round, file));
         }
         let Some((_, file)) = &mut self.open else { return Ok(()) };
         let bytes = encode(request);
         file.write_all(&[&(bytes.len() as u32).to_le_bytes(), bytes.as_slice()].concat())?;
-        if matches!(request, Request::Commit(_)) { file.sync_data() } else { Ok(()) }
+        let promised = matches!(request, Request::Commit(_) | Request::Delivered(_));
+        if promised { file.sync_data() } else { Ok(()) }
     }
 
     fn path(&self, round: Round) -> PathBuf {

@@ -13,6 +13,7 @@ use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 
+use super::court::Court;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
 use crate::organise::invite::read_manifest;
@@ -131,13 +132,15 @@ impl Start<'_> {
     }
 }
 
-/// After a round: writes a state down now and then, and drops what no restart needs any more.
+/// After a round: writes a state down now and then, and drops what no restart needs any more, unless the archive is to
+/// have all aggregates.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
-pub(super) fn write_down(home: &Home, replica: &std::sync::Mutex<Replica>) -> Outcome<()> {
+pub(super) fn write_down(court: &Court) -> Outcome<()> {
+    let home = &court.home;
     let (round, state, keep) = {
-        let replica = replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let replica = court.replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }
@@ -147,6 +150,6 @@ pub(super) fn write_down(home: &Home, replica: &std::sync::Mutex<Replica>) -> Ou
     let wanted = round.0.saturating_sub(keep);
     let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
     home.prune_states(&|round| round >= oldest)?;
-    home.prune_updates(&|round| round >= oldest)?;
+    home.prune_updates(&|round| court.keep_aggregates || round >= oldest)?;
     Ok(())
 }

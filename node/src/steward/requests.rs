@@ -7,7 +7,7 @@ use muster_core::ledger::Standing;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::Enrol;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Commit, CommitReceipt, Delivered};
+use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
 use tokio::sync::oneshot;
@@ -16,6 +16,9 @@ use super::actor::Actor;
 use super::court::equivocation;
 use super::server::refused;
 use crate::organise::invite;
+
+/// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
+const DELIVERIES: usize = 8;
 
 /// What is taken at once, or sealed first.
 enum Answer {
@@ -71,7 +74,7 @@ impl Actor {
                 let kept = notice.clone();
                 let answer = self.notice(notice)?;
                 if matches!(answer, Answer::Now(_)) {
-                    self.keep(Request::Notice(kept));
+                    self.keep(Request::Notice(kept))?;
                 }
                 Ok(answer)
             }
@@ -111,10 +114,12 @@ impl Actor {
             return Err(Reject::Rule("a member commits once in a round; the other commitment is held"));
         }
         let commit = self.conductor.commit(self.now(), signed.clone())?;
-        let receipt = CommitReceipt { commit: signed.digest(), round: commit.round };
         if held.is_none() {
-            self.keep(Request::Commit(signed));
+            self.keep(Request::Commit(signed.clone()))?;
         }
+        // COMMIT-4: the receipt is of the one that is held, however often and with whatever signature it is said again.
+        let kept = held.as_ref().unwrap_or(&signed);
+        let receipt = CommitReceipt { commit: kept.digest(), round: commit.round };
         Ok(Answer::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
@@ -141,9 +146,21 @@ impl Actor {
     }
 
     fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Answer, Reject> {
+        let said = signed.verify(self.ledger().run())?;
+        let name = signed.digest();
+        let told = self.state.delivered.entry(said.author()).or_default();
+        if !told.contains(&name) && told.len() >= DELIVERIES {
+            return Err(Reject::Rule("a delivery is told a few times in a round at most"));
+        }
+        let new = !told.contains(&name);
         self.conductor.delivered(self.now(), &signed)?;
-        self.keep(Request::Delivered(signed));
-        Ok(Answer::Now(Response::Done))
+        if new {
+            self.keep(Request::Delivered(signed))?;
+            self.state.delivered.entry(said.author()).or_default().insert(name);
+        }
+        // ROUND-5: from here on the sealed inputs must count it.
+        let receipt = DeliveryReceipt { delivered: name, round: said.round, attempt: said.attempt };
+        Ok(Answer::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
     }
 
     fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
@@ -201,10 +218,14 @@ impl Actor {
     }
 
     /// Keeps what was said on the disk until a record holds it.
-    fn keep(&mut self, request: Request) {
+    ///
+    /// # Errors
+    /// [`Reject`] when the disk does not take it: then nothing may be promised, and the steward ends.
+    fn keep(&mut self, request: Request) -> Result<(), Reject> {
         let round = self.ledger().next_round();
-        if let Err(failure) = self.inbox.keep(round, &request) {
+        self.inbox.keep(round, &request).map_err(|failure| {
             self.state.failed = Some(failure);
-        }
+            Reject::Rule("the steward's disk does not take it; try again later")
+        })
     }
 }

@@ -106,6 +106,11 @@ impl Exact {
         self.engine.spent
     }
 
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
     /// The path in use.
     pub fn path(&self) -> Path {
         self.kernels.path()

@@ -1,15 +1,17 @@
 //! What evidence proves: one function that anyone can run, [`judge`].
 
 pub mod docket;
+mod misconduct;
 
 use crate::assign;
 use crate::contribution::Commitment;
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Round, Slot};
+use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::layout::Layout;
+use crate::ledger::Ledger;
 use crate::manifest::Manifest;
 use crate::messages::audit::{
-    Equivocation, Evidence, FindingKind, Row, Rows, Total, Transcript, results_seal, table_seal,
+    Equivocation, Evidence, FindingKind, Misconduct, Row, Rows, Total, Transcript, results_seal, table_seal,
 };
 use crate::messages::record::{Body, Record};
 use crate::messages::round::Commit;
@@ -47,6 +49,10 @@ pub trait Witness {
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
     /// All of a committed contribution. The judge checks it against the commitment.
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+    /// The ledger before the record of this height; only evidence against the steward needs it.
+    fn ledger(&mut self, _height: Height) -> Option<Ledger> {
+        None
+    }
 }
 
 /// A frozen contribution, proved by the steward's seal.
@@ -119,7 +125,16 @@ pub fn judge(
         Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
         Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
         Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+        Evidence::Misconduct(misconduct) => {
+            misconduct::judge(manifest, misconduct, &mut |height| witness.ledger(height))
+        }
     };
+    decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
+}
+
+/// Decides evidence against the steward from the messages alone; an invalid record stays undecided.
+pub fn judge_steward(manifest: &Manifest, misconduct: &Misconduct) -> Judgement {
+    let decided = misconduct::judge(manifest, misconduct, &mut |_| None);
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }
 

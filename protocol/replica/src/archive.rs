@@ -1,31 +1,32 @@
 //! A finished run on disk, and its replay to the last bit.
 //!
 //! An archive is a folder: `manifest.bin` (canonical manifest), `ledger.bin` (signed records, each behind its length
-//! as a little-endian `u32`), `data/` (the text), `exhibits/` and `evidence/`. The steward's folder is one.
+//! as a little-endian `u32`), `data/` (the text), `exhibits/` and `evidence/`; `updates/` (aggregates by round) where the
+//! steward was told to keep them. The steward's folder is one.
 
-use std::collections::{BTreeMap, BTreeSet};
+mod replay;
+mod states;
+
+use std::collections::BTreeMap;
 use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::codec::decode;
-use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, MemberId, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView, Stage};
+use muster_core::error::Misuse;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::RoundView;
 use muster_core::limits;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
-use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
-use muster_core::state::Update;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::reading;
 
-use crate::reduce::reduce;
+pub use self::replay::{Plan, Progress, Replay, Sample};
+pub use self::states::find_state;
 use crate::replica::Replica;
-use crate::witness::Exhibited;
 
 /// A run read from disk; nothing in it is believed yet.
 pub struct Archive {
@@ -46,6 +47,8 @@ pub enum ReplayError {
     Store(StoreError),
     /// The archive is not what an honest run leaves: where, and what differs.
     Wrong(String),
+    /// This machine cannot compute in defined bits.
+    Arithmetic(Misuse),
 }
 
 impl fmt::Display for ReplayError {
@@ -53,11 +56,18 @@ impl fmt::Display for ReplayError {
         match self {
             Self::Store(error) => error.fmt(f),
             Self::Wrong(what) => f.write_str(what),
+            Self::Arithmetic(misuse) => misuse.fmt(f),
         }
     }
 }
 
 impl std::error::Error for ReplayError {}
+
+impl From<Misuse> for ReplayError {
+    fn from(misuse: Misuse) -> Self {
+        Self::Arithmetic(misuse)
+    }
+}
 
 impl From<StoreError> for ReplayError {
     fn from(error: StoreError) -> Self {
@@ -88,8 +98,8 @@ pub struct BadContribution {
     pub round: Round,
     /// Whose.
     pub member: MemberId,
-    /// The mean factor that the rule left it; 1 is untouched.
-    pub factor: f64,
+    /// The mean factor that the rule left it; 1 is untouched. Unknown where the round's rule was not re-executed.
+    pub factor: Option<f64>,
 }
 
 impl Archive {
@@ -103,7 +113,7 @@ impl Archive {
             .map_err(|reject| ReplayError::Wrong(format!("manifest.bin: {reject}")))?;
         manifest.check().map_err(|misuse| ReplayError::Wrong(format!("manifest.bin: {misuse}")))?;
         let dataset = Dataset::open(&folder.join("data"), &manifest.data)?;
-        let records = read_ledger(&folder.join("ledger.bin"))?;
+        let records = read_ledger(folder)?;
         Ok(Self {
             folder: folder.to_owned(),
             manifest: Arc::new(manifest),
@@ -112,52 +122,33 @@ impl Archive {
         })
     }
 
-    /// Re-executes the whole run. `progress` is told the rounds done.
-    ///
-    /// # Errors
-    /// [`ReplayError`] at the first thing that differs.
-    pub fn replay(&self, replica: Replica, progress: &mut dyn FnMut(Round)) -> Result<Replayed, ReplayError> {
-        let mut replay = Replay::new(self, replica);
-        for signed in &self.records {
-            replay.step(signed)?;
-            if let Body::Outcome(outcome) = &signed.verify(self.manifest.run()).map_err(wrong("record"))?.body
-            {
-                progress(outcome.round);
-            }
-        }
-        if replay.ledger.stage() != Stage::Closed {
-            return Err(ReplayError::Wrong("the ledger ends before the run was closed".into()));
-        }
-        replay.replayed.root = replay.replica.state().root();
-        replay.replayed.held_out_loss = replay.replica.held_out_loss();
-        Ok(replay.replayed)
-    }
-
-    /// Re-executes the run up to the state before a round, to re-execute evidence on it. `progress` is told the
+    /// Re-executes the whole run from a replica at its beginning, on as many threads as that has. `progress` is told the
     /// rounds done.
     ///
     /// # Errors
-    /// [`ReplayError`] at the first thing that differs, or when the ledger does not reach the round.
-    pub fn replay_until(
+    /// [`ReplayError`] at the first thing that differs.
+    pub fn replay(
         &self,
-        replica: Replica,
-        round: Round,
+        mut replica: Replica,
         progress: &mut dyn FnMut(Round),
-    ) -> Result<Replica, ReplayError> {
-        let mut replay = Replay::new(self, replica);
-        for signed in &self.records {
-            replay.step(signed)?;
-            progress(replay.replica.round());
-            if replay.replica.round() >= round {
-                return Ok(replay.replica);
-            }
+    ) -> Result<Replayed, ReplayError> {
+        let (threads, path) = (replica.arithmetic().threads(), replica.arithmetic().path());
+        drop(replica);
+        let mut replay = Replay::begin(self, &Plan { threads, path: Some(path), sample: None })?;
+        while let Some(round) = replay.round(&|| ())? {
+            progress(round);
         }
-        Err(ReplayError::Wrong(format!("the ledger ends before round {round}")))
+        Ok(replay.finish())
     }
 }
 
-fn read_ledger(path: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
-    let bytes = reading::file(path)?;
+/// The records of an archive in order; nothing of them is checked but the encoding.
+///
+/// # Errors
+/// As [`Archive::open`].
+pub fn read_ledger(folder: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
+    let path = folder.join("ledger.bin");
+    let bytes = reading::file(&path)?;
     let mut rest: &[u8] = &bytes;
     let mut records = Vec::new();
     while !rest.is_empty() {
@@ -175,191 +166,10 @@ fn read_ledger(path: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
     Ok(records)
 }
 
+/// Maps an error of a place in the archive.
 fn wrong<E: fmt::Display>(place: &str) -> impl Fn(E) -> ReplayError {
     let place = place.to_owned();
     move |error| ReplayError::Wrong(format!("{place}: {error}"))
-}
-
-/// For each slot, the sum of its factors weighted by coefficients, and that weight.
-type Factors = BTreeMap<Slot, (f64, f64)>;
-
-struct Replay<'a> {
-    archive: &'a Archive,
-    ledger: Ledger,
-    replica: Replica,
-    convicts: BTreeSet<MemberId>,
-    replayed: Replayed,
-}
-
-impl<'a> Replay<'a> {
-    fn new(archive: &'a Archive, replica: Replica) -> Self {
-        let run = archive.manifest.run();
-        let bodies =
-            archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
-        let convicts = bodies
-            .filter_map(|body| if let Body::Ban(ban) = body { Some(ban.culprit) } else { None })
-            .collect();
-        let ledger = Ledger::new(archive.manifest.clone());
-        Self { archive, ledger, replica, convicts, replayed: Replayed::default() }
-    }
-
-    fn step(&mut self, signed: &Signed<Record>) -> Result<(), ReplayError> {
-        let place = format!("record {}", self.ledger.height());
-        let record = self.ledger.apply(signed).map_err(wrong(&place))?;
-        match &record.body {
-            Body::Open(roots) if *roots != self.replica.state().roots() => Err(ReplayError::Wrong(format!(
-                "{place}: the initial state is {}, sealed is {}",
-                self.replica.state().root(),
-                roots.root()
-            ))),
-            Body::Outcome(outcome) => {
-                let view = self.ledger.round(outcome.round).cloned();
-                let view =
-                    view.ok_or_else(|| ReplayError::Wrong(format!("{place}: the round is not open")))?;
-                self.round(&view)?;
-                let root = self.replica.state().roots();
-                if root != outcome.state {
-                    let what = format!(
-                        "round {} gives state {}, sealed is {}",
-                        outcome.round,
-                        root.root(),
-                        outcome.state.root()
-                    );
-                    return Err(ReplayError::Wrong(what));
-                }
-                Ok(())
-            }
-            Body::Ban(ban) => self.ban(ban),
-            _ => Ok(()),
-        }
-    }
-
-    fn round(&mut self, view: &RoundView) -> Result<(), ReplayError> {
-        let mut contributions = BTreeMap::new();
-        let mut bad = BTreeSet::new();
-        for (slot, commitment) in view.commitments() {
-            if !view.counted(slot) {
-                continue;
-            }
-            let (q, good) = self.contribution(view, slot)?;
-            if !good {
-                bad.insert(slot);
-            }
-            *self.replayed.leaves.entry(commitment.author).or_default() +=
-                u64::from(commitment.commit.leaves);
-            contributions.insert(slot, q);
-        }
-        let (update, factors) = self.reduced(view, &contributions)?;
-        for slot in bad {
-            let member = view.member_at(slot).unwrap_or(MemberId([0; 32]));
-            let (sum, weight) = factors.get(&slot).copied().unwrap_or((0.0, 1.0));
-            self.replayed.bad.push(BadContribution { round: view.round(), member, factor: sum / weight });
-        }
-        self.replayed.losses.push(mean_loss(view));
-        self.replica.apply(&update);
-        Ok(())
-    }
-
-    /// A counted contribution: recomputed, or a convict's exhibit when it is not what it should be.
-    fn contribution(&mut self, view: &RoundView, slot: Slot) -> Result<(Vec<i32>, bool), ReplayError> {
-        let place = format!("round {}, slot {slot}", view.round());
-        let commitment =
-            view.commitment(slot).ok_or_else(|| ReplayError::Wrong(format!("{place}: no commitment")))?;
-        let (_, state) = self.replica.snapshot();
-        let manifest = self.archive.manifest.clone();
-        let sequence = manifest.model.sequence;
-        let mut text = Exhibited::new(Vec::new(), self.archive.dataset.clone(), sequence, BTreeMap::new());
-        let commit = &commitment.commit;
-        let sum = recompute_sum(&manifest, commit, &state, &mut text, self.replica.arithmetic());
-        let (q, loss) = sum.ok_or_else(|| ReplayError::Wrong(format!("{place}: the text is not at hand")))?;
-        let layout = self.ledger.layout().clone();
-        if Commitment::new(&layout, &q).root() == commit.root && loss == commit.loss {
-            return Ok((q, true));
-        }
-        let who = commitment.author;
-        if !self.convicts.contains(&who) {
-            return Err(ReplayError::Wrong(format!(
-                "{place}: the contribution of {who} is not what the state and the text give, and it was never convicted"
-            )));
-        }
-        let exhibit = reading::exhibit(&self.archive.folder, view.round(), &who)?;
-        let exhibit = exhibit.ok_or_else(|| {
-            ReplayError::Wrong(format!("{place}: the convict {who} counted here, and the exhibit is missing"))
-        })?;
-        if exhibit.len() != layout.parameters() || Commitment::new(&layout, &exhibit).root() != commit.root {
-            return Err(ReplayError::Wrong(format!(
-                "{place}: the exhibit of {who} is not what it committed to"
-            )));
-        }
-        Ok((exhibit, false))
-    }
-
-    /// The update of a round by the run's rule, and what the rule left of each slot.
-    fn reduced(
-        &self,
-        view: &RoundView,
-        contributions: &BTreeMap<Slot, Vec<i32>>,
-    ) -> Result<(Update, Factors), ReplayError> {
-        let layout = self.ledger.layout();
-        let mut update =
-            Update { values: vec![0.0; layout.parameters()], present: vec![false; layout.blocks().len()] };
-        let mut factors = Factors::new();
-        let results = view.results().unwrap_or_default();
-        for ((part, plan), (result, inputs)) in
-            view.parts().iter().enumerate().zip(results.iter().zip(view.inputs()))
-        {
-            let Some(result) = result else { continue };
-            let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
-            let input = |slot, block| Some(&contributions.get(&slot)?[layout.block(block)?.range.clone()]);
-            let reduced = reduce(&self.archive.manifest, layout, &plan.blocks, inputs, leaves, input);
-            let reduced = reduced.filter(|reduced| reduced.digest == result.digest);
-            let reduced = reduced.ok_or_else(|| {
-                ReplayError::Wrong(format!(
-                    "round {}, part {part}: the sealed result is not what the rule gives",
-                    view.round()
-                ))
-            })?;
-            let mut size = 0.0;
-            for (block, values) in plan.blocks.iter().zip(&reduced.values) {
-                if let Some(range) = layout.block(*block) {
-                    update.values[range.range.clone()].copy_from_slice(values);
-                    update.present[block.index()] = true;
-                    size += values.len() as f64;
-                }
-            }
-            for (slot, factor) in reduced.factors {
-                let (sum, weight) = factors.entry(slot).or_default();
-                *sum += factor * size;
-                *weight += size;
-            }
-        }
-        Ok((update, factors))
-    }
-
-    fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
-        let bytes = reading::evidence(&self.archive.folder, &ban.evidence)?;
-        let bytes =
-            bytes.ok_or_else(|| ReplayError::Wrong(format!("the evidence {} is missing", ban.evidence)))?;
-        let evidence: Evidence = decode(&bytes).map_err(wrong(&format!("evidence {}", ban.evidence)))?;
-        if evidence.digest() != ban.evidence {
-            return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
-        }
-        let mut brought = BTreeMap::new();
-        if let Some(exhibit) = reading::exhibit(&self.archive.folder, ban.round, &ban.culprit)? {
-            brought.insert((ban.round, ban.culprit), exhibit);
-        }
-        match self.replica.re_execute(&evidence, brought) {
-            Judgement::Guilty { culprit, finding, round, .. }
-                if culprit == ban.culprit && finding == ban.finding && round == ban.round =>
-            {
-                Ok(())
-            }
-            other => Err(ReplayError::Wrong(format!(
-                "the ban of {} does not follow from its evidence: {other:?}",
-                ban.culprit
-            ))),
-        }
-    }
 }
 
 /// Mean loss of a round over its frozen leaves, in nats per token.

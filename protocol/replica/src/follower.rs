@@ -2,12 +2,15 @@
 
 use std::collections::VecDeque;
 use std::fmt;
+use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
+use muster_core::audit::{Judgement, judge_steward};
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Part, Round};
+use muster_core::ids::{Block, Digest, Height, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
@@ -18,6 +21,7 @@ use muster_core::state::{State, StateRoots, reals};
 use muster_net::error::NetError;
 use muster_net::swarm::Settings;
 use muster_store::error::StoreError;
+use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
@@ -52,10 +56,17 @@ pub enum Event {
 pub enum FollowError {
     /// The steward cannot be reached or does not answer.
     Steward(PeerError),
-    /// The steward sealed something that breaks a rule: members halt.
-    Misconduct(Reject),
-    /// The steward shows others another ledger: members halt.
-    SplitView(SplitView),
+    /// The steward sealed something that breaks a rule: members halt. Where the proof is, if there is one.
+    Misconduct(Reject, Option<PathBuf>),
+    /// The steward shows others another ledger: members halt. Where the proof is, if there is one.
+    SplitView(SplitView, Option<PathBuf>),
+    /// The steward broke a promise: members halt.
+    Convicted {
+        /// What it did.
+        why: String,
+        /// Where the proof is, unless the disk did not take it.
+        proof: Option<PathBuf>,
+    },
     /// The sealed root is not the one that the sealed results give.
     Diverged {
         /// Of which round.
@@ -75,10 +86,18 @@ impl fmt::Display for FollowError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steward(error) => write!(f, "the steward: {error}"),
-            Self::Misconduct(reject) => {
-                write!(f, "the steward sealed a record that breaks a rule, halting: {reject}")
+            Self::Misconduct(reject, proof) => {
+                write!(f, "the steward sealed a record that breaks a rule, halting: {reject}")?;
+                advise(f, proof.as_deref())
             }
-            Self::SplitView(split) => write!(f, "{split}; halting"),
+            Self::SplitView(split, proof) => {
+                write!(f, "{split}; halting")?;
+                advise(f, proof.as_deref())
+            }
+            Self::Convicted { why, proof } => {
+                write!(f, "the steward broke its word, halting: {why}")?;
+                advise(f, proof.as_deref())
+            }
             Self::Diverged { round, computed, sealed } => {
                 write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
             }
@@ -86,6 +105,17 @@ impl fmt::Display for FollowError {
             Self::Genesis => write!(f, "the initial state computed here is not the sealed one; halting"),
         }
     }
+}
+
+/// What to do with a proof of misconduct.
+fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
+    let Some(proof) = proof else { return Ok(()) };
+    write!(
+        f,
+        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin. Show it to the \
+         organiser and to the other members; do not go on with this steward",
+        proof.display()
+    )
 }
 
 impl std::error::Error for FollowError {}
@@ -104,6 +134,7 @@ pub struct Follower {
     replica: Arc<Mutex<Replica>>,
     results: Results,
     journal: Option<Arc<Journal>>,
+    proofs: Option<Home>,
     board: u64,
     notice: u64,
     pending: VecDeque<(Round, StateRoots)>,
@@ -132,6 +163,7 @@ impl Follower {
             replica,
             results,
             journal: None,
+            proofs: None,
             board: 0,
             notice: 0,
             pending: VecDeque::new(),
@@ -151,6 +183,48 @@ impl Follower {
         }
         follower.journal = journal;
         Ok(follower)
+    }
+
+    /// Writes proofs of the steward's misconduct into this home.
+    pub fn keep_proofs(&mut self, home: Home) {
+        self.proofs = Some(home);
+    }
+
+    /// Writes down what convicts the steward, and gives the reason to halt.
+    pub fn convict(&self, evidence: &Evidence, why: String) -> FollowError {
+        FollowError::Convicted { why, proof: self.keep_proof(Some(evidence)) }
+    }
+
+    fn keep_proof(&self, evidence: Option<&Evidence>) -> Option<PathBuf> {
+        let (home, evidence) = (self.proofs.as_ref()?, evidence?);
+        match home.save_evidence(evidence) {
+            Ok(name) => Some(home.evidence_path(&name)),
+            Err(error) => {
+                tracing::warn!("the proof could not be kept: {error}");
+                None
+            }
+        }
+    }
+
+    /// What a record that the ledger refuses proves: two seals, when it goes on from another head; else an invalid one.
+    /// Nothing, when it is not the steward's.
+    fn proof_of(&self, signed: &Signed<Record>) -> Option<Evidence> {
+        let record = signed.verify(self.ledger.run()).ok()?;
+        if record.author() != self.ledger.manifest().steward {
+            return None;
+        }
+        let height = record.height;
+        if height == self.ledger.height() && record.previous == self.ledger.head() {
+            return Some(Evidence::Misconduct(Misconduct::Record(signed.clone())));
+        }
+        let journal = self.journal.as_ref()?;
+        let heights = [Some(height.0), height.0.checked_sub(1)].into_iter().flatten();
+        heights.filter_map(|height| journal.records(Height(height), 1).ok()?.pop()).find_map(|own| {
+            let seals = TwoSeals { first: Seal::Record(own), second: Seal::Record(signed.clone()) };
+            let misconduct = Misconduct::Split(seals);
+            let judgement = judge_steward(self.ledger.manifest(), &misconduct);
+            matches!(judgement, Judgement::Guilty { .. }).then_some(Evidence::Misconduct(misconduct))
+        })
     }
 
     /// Joins the run's swarm, beginning with the peers met the last time and those that the steward's contact names.
@@ -290,7 +364,10 @@ impl Follower {
     /// Halts on a steward that shows two ledgers; accuses a member that committed twice.
     fn act(&self, finding: Finding) -> Result<(), FollowError> {
         let evidence = match finding {
-            Finding::SplitView(split) => return Err(FollowError::SplitView(split)),
+            Finding::SplitView(split) => {
+                let evidence = self.gossip.as_ref().and_then(|gossip| gossip.proof(&split));
+                return Err(FollowError::SplitView(split, self.keep_proof(evidence.as_ref())));
+            }
             Finding::Equivocation(evidence) => evidence,
         };
         tracing::warn!("a member committed twice in one round; telling the steward");
@@ -304,7 +381,13 @@ impl Follower {
     }
 
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, FollowError> {
-        let record = self.ledger.apply(signed).map_err(FollowError::Misconduct)?;
+        let record = match self.ledger.apply(signed) {
+            Ok(record) => record,
+            Err(reject) => {
+                let proof = self.keep_proof(self.proof_of(signed).as_ref());
+                return Err(FollowError::Misconduct(reject, proof));
+            }
+        };
         match &record.body {
             Body::Open(roots) if lock(&self.replica).round() == Round(0) => {
                 let ours = lock(&self.replica).state().roots();

@@ -6,9 +6,10 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::codec::encode;
-use muster_core::ids::{MemberId, RunId};
+use muster_core::ids::{Digest, MemberId, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::gossip::{Gossiped, Head, Whereabouts};
 use muster_core::messages::record::{Body, Record};
@@ -20,7 +21,7 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
-use crate::hearsay::{Finding, Hearsay};
+use crate::hearsay::{Finding, Hearsay, SplitView};
 use crate::peers::{Contact, lock};
 
 /// Findings that wait at most; more of them would say the same.
@@ -82,6 +83,20 @@ impl Gossiping {
             message = encode(&Gossiped::Head(steward.sign(self.run, &head)));
         }
         self.gossip.publish(Topic::Records, message);
+    }
+
+    /// The proof of two ledgers: both seals, as heard or as the journal has them.
+    pub fn proof(&self, split: &SplitView) -> Option<Evidence> {
+        let kept = |head: &Digest| {
+            let heard = lock(&self.hearsay).seal(split.height, head);
+            heard.or_else(|| {
+                let record = self.journal.as_ref()?.records(split.height, 1).ok()?.pop()?;
+                let own = record.verify(self.run).ok()?.head() == *head;
+                own.then_some(Seal::Record(record))
+            })
+        };
+        let seals = TwoSeals { first: kept(&split.known)?, second: kept(&split.other)? };
+        Some(Evidence::Misconduct(Misconduct::Split(seals)))
     }
 
     /// Writes down once a round who was met.

@@ -9,7 +9,7 @@ use std::fmt;
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
 use muster_core::ledger::{Ledger, Standing};
-use muster_core::messages::audit::{Equivocation, Evidence};
+use muster_core::messages::audit::{Equivocation, Evidence, Seal};
 use muster_core::messages::gossip::Gossiped;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::Commit;
@@ -57,6 +57,8 @@ pub struct Hearsay {
     members: BTreeSet<MemberId>,
     /// Heads after the records, taken or only heard of.
     heads: BTreeMap<Height, Digest>,
+    /// What was heard of them, as signed.
+    seals: BTreeMap<(Height, Digest), Seal>,
     /// Who is seated in the newest rounds.
     seats: BTreeMap<Round, BTreeSet<MemberId>>,
     commits: BTreeMap<(Round, MemberId), Said>,
@@ -78,6 +80,7 @@ impl Hearsay {
             next: Height(0),
             members: BTreeSet::new(),
             heads: BTreeMap::new(),
+            seals: BTreeMap::new(),
             seats: BTreeMap::new(),
             commits: BTreeMap::new(),
         };
@@ -105,11 +108,15 @@ impl Hearsay {
             (Topic::Records, Ok(Gossiped::Record(signed))) if signed.claimed_signer() == self.steward => {
                 let Ok(record) = signed.verify(self.run) else { return (Validity::Reject, None) };
                 let before = record.height.0.checked_sub(1).map(|height| (Height(height), record.previous));
-                self.heads_told(&[Some((record.height, record.head())), before])
+                let told = self.heads_told(&[Some((record.height, record.head())), before]);
+                self.keep((record.height, record.head()), &told, || Seal::Record(signed));
+                told
             }
             (Topic::Records, Ok(Gossiped::Head(signed))) if signed.claimed_signer() == self.steward => {
                 let Ok(said) = signed.verify(self.run) else { return (Validity::Reject, None) };
-                self.heads_told(&[Some((said.height, said.head))])
+                let told = self.heads_told(&[Some((said.height, said.head))]);
+                self.keep((said.height, said.head), &told, || Seal::Head(signed));
+                told
             }
             (Topic::Commits, Ok(Gossiped::Commit(signed))) => self.commit_told(&signed),
             _ => (Validity::Reject, None),
@@ -131,7 +138,32 @@ impl Hearsay {
         }
         let first = self.seats.keys().next().copied().unwrap_or_default();
         self.commits.retain(|(round, _), _| *round >= first);
-        self.heads = self.heads.split_off(&Height(self.next.0.saturating_sub(BEHIND)));
+        let oldest = Height(self.next.0.saturating_sub(BEHIND));
+        self.heads = self.heads.split_off(&oldest);
+        self.seals = self.seals.split_off(&(oldest, Digest::default()));
+    }
+
+    /// Keeps a seal that was heard, to prove what it contradicts.
+    fn keep(
+        &mut self,
+        name: (Height, Digest),
+        told: &(Validity, Option<Finding>),
+        seal: impl FnOnce() -> Seal,
+    ) {
+        if told.0 == Validity::Accept {
+            self.seals.entry(name).or_insert_with(seal);
+        }
+    }
+
+    /// A seal that was heard and gives this head: of its height, or a record of the next one.
+    pub fn seal(&self, height: Height, head: &Digest) -> Option<Seal> {
+        let after = (height.next(), Digest([0; 32]))..=(height.next(), Digest([255; 32]));
+        let names = |seal: &Seal| match seal {
+            Seal::Record(signed) => signed.verify(self.run).is_ok_and(|record| record.previous == *head),
+            Seal::Head(_) => false,
+        };
+        let later = || self.seals.range(after).map(|(_, seal)| seal).find(|seal| names(seal));
+        self.seals.get(&(height, *head)).or_else(later).cloned()
     }
 
     fn took(&mut self, record: &Record) -> (Vec<Finding>, bool) {
@@ -228,6 +260,7 @@ mod tests {
             next: Height(next),
             members: seated.clone(),
             heads: BTreeMap::new(),
+            seals: BTreeMap::new(),
             seats: BTreeMap::from([(Round(4), seated.clone()), (Round(5), seated)]),
             commits: BTreeMap::new(),
         }

@@ -6,6 +6,7 @@
 
 pub mod archive;
 mod bootstrap;
+mod crew;
 mod follower;
 mod gossip;
 mod hearsay;
@@ -18,6 +19,7 @@ mod stopwatch;
 mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
+pub use crew::Crew;
 pub use follower::{Event, FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Finding, Hearsay, SplitView};

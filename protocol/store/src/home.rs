@@ -74,6 +74,22 @@ impl Home {
         files::read(&self.file(name)?)
     }
 
+    /// As [`Home::write_file`], with a checksum.
+    ///
+    /// # Errors
+    /// As there.
+    pub fn write_sealed(&self, name: &str, bytes: &[u8]) -> Result<()> {
+        files::write_sealed(&self.file(name)?, Care::Durable, name, bytes)
+    }
+
+    /// Reads what [`Home::write_sealed`] wrote.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Corrupt`]; [`Kind::Refused`] when the name leads elsewhere; what the system reports.
+    pub fn read_sealed(&self, name: &str) -> Result<Vec<u8>> {
+        files::read_sealed(&self.file(name)?, name, "delete it")
+    }
+
     /// A path within the home.
     pub(crate) fn at(&self, name: impl AsRef<Path>) -> PathBuf {
         self.directory.join(name)

@@ -53,6 +53,11 @@ pub fn state(folder: &Path, round: Round) -> Result<State> {
     load(&folder.join(STATES).join(state_file(round)), round)
 }
 
+/// Whether the aggregate of a round is kept.
+pub fn has_aggregate(folder: &Path, round: Round) -> bool {
+    folder.join(UPDATES).join(update_file(round)).is_file()
+}
+
 /// The aggregate of a round, if it is kept.
 ///
 /// # Errors

@@ -77,7 +77,7 @@ impl Session {
             ledger: ledger.clone(),
             failed: self.failed.clone(),
         };
-        let failed = self.failed.clone();
+        let (failed, shared, of) = (self.failed.clone(), self.shared.clone(), ledger.clone());
         let way = (self.follower.peers().clone(), self.follower.steward().clone());
         let gossip = self.follower.gossip().cloned();
         tokio::spawn(async move {
@@ -88,7 +88,8 @@ impl Session {
                         gossip.committed(commit);
                     }
                     for commit in commits {
-                        tell(&way, &Request::Commit(commit)).await;
+                        let answer = tell(&way, &Request::Commit(commit.clone())).await;
+                        shared.pledges.committed(&of, &commit, answer);
                     }
                 }
                 // One failure that was told before is enough.

@@ -9,8 +9,9 @@ use crate::codec::{List, encode};
 use crate::coins::CoinOpening;
 use crate::hash::{Domain, Hasher, hash_of};
 use crate::ids::{Digest, MemberId, Round};
+use crate::messages::gossip::Head;
 use crate::messages::record::Record;
-use crate::messages::round::Commit;
+use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
 use crate::sign::{Message, Signed};
 use crate::sketch::Fingerprint;
 use crate::{limits, wire};
@@ -161,6 +162,8 @@ pub enum FindingKind {
     LeafMismatch,
     /// The committed total is not the sum of the recomputed leaves.
     TotalMismatch,
+    /// The steward's own signatures contradict each other or the rules.
+    StewardMisconduct,
 }
 
 impl FindingKind {
@@ -171,6 +174,7 @@ impl FindingKind {
             Self::SumMismatch => "sum mismatch",
             Self::LeafMismatch => "leaf mismatch",
             Self::TotalMismatch => "total mismatch",
+            Self::StewardMisconduct => "steward misconduct",
         }
     }
 }
@@ -214,6 +218,68 @@ wire! {
 }
 
 wire! {
+    /// A commitment that the steward has a receipt out for, and the freeze of its round without it.
+    pub struct OmittedCommit {
+        /// The commitment.
+        pub commit: Signed<Commit>,
+        /// Its receipt.
+        pub receipt: Signed<CommitReceipt>,
+        /// The freeze.
+        pub freeze: Signed<Record>,
+    }
+}
+
+wire! {
+    /// A delivery that the steward has a receipt out for, and sealed inputs that leave its author out of a part.
+    pub struct OmittedDelivery {
+        /// The delivery.
+        pub delivered: Signed<Delivered>,
+        /// Its receipt.
+        pub receipt: Signed<DeliveryReceipt>,
+        /// The freeze, which tells the author's slot.
+        pub freeze: Signed<Record>,
+        /// For a second attempt: which parts were reassigned.
+        pub reassign: Option<Signed<Record>>,
+        /// The sealed inputs of the attempt.
+        pub inputs: Signed<Record>,
+    }
+}
+
+wire! {
+    /// The steward's signature on a head of its ledger.
+    pub enum Seal {
+        /// On a record: its head, and the one before.
+        Record(Signed<Record>),
+        /// On a head alone.
+        Head(Signed<Head>),
+    }
+}
+
+wire! {
+    /// Two heads of one height.
+    pub struct TwoSeals {
+        /// One.
+        pub first: Seal,
+        /// The other.
+        pub second: Seal,
+    }
+}
+
+wire! {
+    /// What convicts the steward. Whoever follows the run halts.
+    pub enum Misconduct {
+        /// A commitment with a receipt was left out.
+        Commit(OmittedCommit),
+        /// A delivery with a receipt was left out.
+        Delivery(OmittedDelivery),
+        /// There are two ledgers.
+        Split(TwoSeals),
+        /// This record breaks a rule of the ledger before it.
+        Record(Signed<Record>),
+    }
+}
+
+wire! {
     /// What convicts, decidable from messages or by re-execution.
     pub enum Evidence {
         /// Decidable from messages.
@@ -222,6 +288,8 @@ wire! {
         Audit(Transcript),
         /// Decidable by recomputing every leaf.
         Total(Total),
+        /// The steward's own signatures.
+        Misconduct(Misconduct),
     }
 }
 

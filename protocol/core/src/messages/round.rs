@@ -103,6 +103,22 @@ impl Message for Delivered {
 }
 
 wire! {
+    /// The steward has a delivery in time: its author counts in each part that it brings a receipt for.
+    pub struct DeliveryReceipt {
+        /// Digest of the signed delivery.
+        pub delivered: Digest,
+        /// The round.
+        pub round: Round,
+        /// 0, or 1 after a reassignment.
+        pub attempt: u8,
+    }
+}
+
+impl Message for DeliveryReceipt {
+    const TAG: &'static str = "delivery-receipt";
+}
+
+wire! {
     /// An aggregator has reduced a part over exactly the sealed inputs.
     pub struct PartResult {
         /// The round.

@@ -6,7 +6,7 @@ use crate::merkle::Proof;
 use crate::messages::audit::{AuditRequest, Evidence, ResultsSeal, TableOpening, TableSeal, Verdict};
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::record::Record;
-use crate::messages::round::{Commit, CommitReceipt, Delivered, Echo, PartResult, Receipt};
+use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt};
 use crate::sign::Signed;
 use crate::state::StateRoots;
 use crate::{limits, wire};
@@ -67,6 +67,8 @@ wire! {
         Blocks(List<BlockData, 1024>),
         /// Which state can be fetched.
         State(StateOffer),
+        /// The delivery is in time.
+        Delivered(Signed<DeliveryReceipt>),
     }
 }
 

@@ -35,6 +35,7 @@ pub struct Conductor {
     outputs: VecDeque<Output>,
     sealing: bool,
     applying: bool,
+    held: bool,
 }
 
 /// What the phase in progress has gathered, by slot or part.
@@ -60,7 +61,15 @@ impl Conductor {
             outputs: VecDeque::new(),
             sealing: false,
             applying: false,
+            held: false,
         }
+    }
+
+    /// Ends no phase until it is let go: after a restart everything that has a receipt is taken again first, so that what
+    /// is sealed leaves none of it out.
+    pub fn hold(&mut self, held: bool) {
+        self.held = held;
+        self.advance();
     }
 
     /// The ledger so far.
@@ -244,7 +253,7 @@ impl Conductor {
     }
 
     fn advance(&mut self) {
-        if self.sealing || self.applying || !self.outputs.is_empty() {
+        if self.held || self.sealing || self.applying || !self.outputs.is_empty() {
             return;
         }
         let next = match self.ledger.stage() {

@@ -1,0 +1,554 @@
+//! Re-executing a run from its archive, round by round, in whole or in samples; it can be interrupted and resumed.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use muster_compute::{Exact, Path};
+use muster_core::audit::{Judgement, judge};
+use muster_core::codec::decode;
+use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::error::Misuse;
+use muster_core::hash::{Domain, Hasher, below};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, RunId, Slot};
+use muster_core::layout::Layout;
+use muster_core::ledger::{self, Ledger, RoundView, Stage};
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::record::{Ban, Body, Outcome, Record};
+use muster_core::messages::round::Commit;
+use muster_core::sign::{Signed, Verified};
+use muster_core::state::{Arithmetic, State, StateRoots, Update};
+use muster_store::reading;
+
+use super::states::initial;
+use super::{Archive, BadContribution, ReplayError, Replayed, mean_loss, wrong};
+use crate::crew::{Crew, spread};
+use crate::reduce::reduce;
+use crate::replica::HELD_OUT_WINDOWS;
+use crate::witness::Exhibited;
+
+/// How to replay.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Threads, at least one.
+    pub threads: usize,
+    /// Kernel path, instead of the fastest.
+    pub path: Option<Path>,
+    /// Which contributions are recomputed; all without.
+    pub sample: Option<Sample>,
+}
+
+/// A share of the contributions, drawn by a seed that nobody knew when they were made.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Sample {
+    /// Probability of each contribution, in parts per million.
+    pub ppm: u32,
+    /// The seed.
+    pub seed: [u8; 32],
+}
+
+impl Sample {
+    /// Whether a contribution is recomputed.
+    pub fn takes(&self, round: Round, slot: Slot) -> bool {
+        let drawn = Hasher::new(Domain::FILE).part(b"sample").part(&self.seed).value(&round).value(&slot);
+        below(drawn.number(), 1_000_000) < u64::from(self.ppm)
+    }
+
+    /// A fresh sample; `share` lies in 0 to 1.
+    ///
+    /// # Errors
+    /// [`Misuse`] for another share.
+    pub fn of(share: f64, seed: [u8; 32]) -> Result<Self, Misuse> {
+        if !(0.0..=1.0).contains(&share) {
+            return Err(Misuse("a share lies between 0 and 1".into()));
+        }
+        Ok(Self { ppm: (share * 1e6).round() as u32, seed })
+    }
+}
+
+/// How far a replay came, to go on from there. It says of what it names only that somebody checked it before: who
+/// resumes trusts whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Progress {
+    /// The run.
+    pub run: RunId,
+    /// What was sampled.
+    pub sample: Option<Sample>,
+    /// Records re-executed, and the head after them.
+    pub height: Height,
+    /// See `height`.
+    pub head: Digest,
+    /// The round that comes next.
+    pub round: Round,
+    /// Earlier rounds whose states are still needed.
+    pub held: Vec<Round>,
+    /// Contributions recomputed so far.
+    pub recomputed: u64,
+    /// What was found: round, member, and the bits of the factor.
+    bad: Vec<(Round, MemberId, Option<u64>)>,
+}
+
+/// For each slot, the sum of its factors weighted by coefficients, and that weight.
+type Factors = BTreeMap<Slot, (f64, f64)>;
+
+/// A run that is being re-executed.
+pub struct Replay<'a> {
+    archive: &'a Archive,
+    plan: Plan,
+    outlook: Outlook,
+    ledger: Ledger,
+    state: State,
+    /// For everything but leaves.
+    arithmetic: Exact,
+    crew: Crew,
+    held: BTreeMap<Round, State>,
+    recomputed: u64,
+    counted: u64,
+    replayed: Replayed,
+}
+
+/// What is known of the run before it is re-executed.
+struct Outlook {
+    convicts: BTreeSet<MemberId>,
+    /// Rounds whose states are needed again, and up to which record.
+    needs: Vec<(Round, Height)>,
+    /// Leaves to recompute, a little too many where contributions did not count.
+    leaves: u64,
+}
+
+impl Outlook {
+    fn of(archive: &Archive, sample: Option<&Sample>) -> Self {
+        let run = archive.manifest.run();
+        let mut outlook = Self { convicts: BTreeSet::new(), needs: Vec::new(), leaves: 0 };
+        for record in archive.records.iter().filter_map(|signed| signed.verify(run).ok()) {
+            match &record.body {
+                Body::Ban(ban) => {
+                    outlook.convicts.insert(ban.culprit);
+                    outlook.needs.push((ban.round, record.height));
+                }
+                _ => outlook.leaves += leaves(&record, sample, run),
+            }
+        }
+        outlook
+    }
+}
+
+/// Leaves that a record says are to be recomputed.
+fn leaves(record: &Record, sample: Option<&Sample>, run: RunId) -> u64 {
+    let Body::Freeze(freeze) = &record.body else { return 0 };
+    let commits = freeze.commits.iter().filter_map(|signed| signed.verify(run).ok());
+    let drawn = commits.filter(|commit| sample.is_none_or(|sample| sample.takes(commit.round, commit.slot)));
+    drawn.map(|commit| u64::from(commit.leaves)).sum()
+}
+
+impl<'a> Replay<'a> {
+    /// At the beginning of the run.
+    ///
+    /// # Errors
+    /// [`Misuse`] when this machine cannot compute in defined bits.
+    pub fn begin(archive: &'a Archive, plan: &Plan) -> Result<Self, Misuse> {
+        let (manifest, dataset) = (archive.manifest.clone(), archive.dataset.clone());
+        let mut arithmetic = Exact::new(plan.threads, plan.path)?;
+        let state = initial(&manifest, &dataset, &mut arithmetic);
+        Ok(Self {
+            archive,
+            plan: plan.clone(),
+            outlook: Outlook::of(archive, plan.sample.as_ref()),
+            ledger: Ledger::new(manifest.clone()),
+            state,
+            arithmetic,
+            crew: Crew::new(manifest, dataset.clone(), plan.threads, plan.path)?,
+            held: BTreeMap::new(),
+            recomputed: 0,
+            counted: 0,
+            replayed: Replayed::default(),
+        })
+    }
+
+    /// Leaves to recompute from the beginning to the end, at most.
+    pub fn leaves(&self) -> u64 {
+        self.outlook.leaves
+    }
+
+    /// The ledger as far as it was re-executed.
+    pub fn ledger(&self) -> &Ledger {
+        &self.ledger
+    }
+
+    /// Contributions recomputed so far, of how many that counted.
+    pub fn recomputed(&self) -> (u64, u64) {
+        (self.recomputed, self.counted)
+    }
+
+    /// Leaves of the rounds that are over, to compare with [`Replay::leaves`].
+    pub fn leaves_done(&self) -> u64 {
+        let run = self.ledger.run();
+        let over = self.archive.records.iter().take(self.ledger.height().index());
+        let records = over.filter_map(|signed| signed.verify(run).ok());
+        records.map(|record| leaves(&record, self.plan.sample.as_ref(), run)).sum()
+    }
+
+    /// Computes something with known bits.
+    ///
+    /// # Errors
+    /// [`Misuse`] when a bit differs.
+    pub fn self_test(&mut self) -> Result<(), Misuse> {
+        self.arithmetic.self_test()
+    }
+
+    /// Re-executes up to the end of a round; `None` once the run is over. `told` is called after each leaf, on any
+    /// thread.
+    ///
+    /// # Errors
+    /// [`ReplayError`] at the first thing that differs.
+    pub fn round(&mut self, told: &(dyn Fn() + Sync)) -> Result<Option<Round>, ReplayError> {
+        let archive = self.archive;
+        while let Some(signed) = archive.records.get(self.ledger.height().index()) {
+            let record = self.take(signed)?;
+            match &record.body {
+                Body::Outcome(outcome) => {
+                    self.outcome(outcome, told)?;
+                    return Ok(Some(outcome.round));
+                }
+                Body::Ban(ban) => self.ban(ban)?,
+                _ => {}
+            }
+        }
+        if self.ledger.stage() == Stage::Closed {
+            return Ok(None);
+        }
+        Err(ReplayError::Wrong("the ledger ends before the run was closed".into()))
+    }
+
+    /// The state before the next round.
+    pub fn into_state(self) -> State {
+        self.state
+    }
+
+    /// What was found, at the end.
+    pub fn finish(mut self) -> Replayed {
+        let manifest = &self.archive.manifest;
+        let windows = self.archive.dataset.held_out_windows(manifest.model.sequence, HELD_OUT_WINDOWS);
+        self.replayed.root = self.state.root();
+        self.replayed.held_out_loss =
+            (!windows.is_empty()).then(|| self.arithmetic.evaluate(manifest, &self.state, &windows));
+        self.replayed
+    }
+
+    /// How far it came, and the states that go with it. Between two rounds.
+    pub fn progress(&self) -> (Progress, impl Iterator<Item = (Round, &State)>) {
+        let bad = self.replayed.bad.iter();
+        let progress = Progress {
+            run: self.ledger.run(),
+            sample: self.plan.sample,
+            height: self.ledger.height(),
+            head: self.ledger.head(),
+            round: self.ledger.next_round(),
+            held: self.held.keys().copied().collect(),
+            recomputed: self.recomputed,
+            bad: bad.map(|bad| (bad.round, bad.member, bad.factor.map(f64::to_bits))).collect(),
+        };
+        let newest = (self.ledger.next_round(), &self.state);
+        (progress, self.held.iter().map(|(round, state)| (*round, state)).chain([newest]))
+    }
+
+    /// Goes to where an interrupted replay of the same archive and sample came; `load` gives the states that it kept.
+    ///
+    /// # Errors
+    /// Why that is not possible, in words; the replay must then begin anew.
+    pub fn skip(&mut self, progress: &Progress, load: &dyn Fn(Round) -> Option<State>) -> Result<(), String> {
+        if progress.run != self.ledger.run() {
+            return Err("it is of another run".into());
+        }
+        if progress.sample != self.plan.sample {
+            return Err("it is of another share of the contributions".into());
+        }
+        let mut sealed: BTreeMap<Round, StateRoots> = BTreeMap::new();
+        while self.ledger.height() < progress.height {
+            let signed = self.archive.records.get(self.ledger.height().index());
+            let signed = signed.ok_or("it goes on behind the end of this ledger")?;
+            let record = self.take(signed).map_err(|error| error.to_string())?;
+            if let Body::Outcome(outcome) = &record.body {
+                self.account(outcome.round);
+            }
+            sealed.insert(self.ledger.next_round(), *self.ledger.state());
+        }
+        if self.ledger.head() != progress.head || self.ledger.next_round() != progress.round {
+            return Err("it is of another ledger".into());
+        }
+        let checked = |round: Round| {
+            let state = load(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
+            state.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
+        };
+        self.state = checked(progress.round)?;
+        self.held = progress
+            .held
+            .iter()
+            .map(|round| Ok((*round, checked(*round)?)))
+            .collect::<Result<_, String>>()?;
+        self.recomputed = progress.recomputed;
+        let bad = progress.bad.iter().map(|(round, member, factor)| BadContribution {
+            round: *round,
+            member: *member,
+            factor: factor.map(f64::from_bits),
+        });
+        self.replayed.bad = bad.collect();
+        Ok(())
+    }
+
+    /// Moves the ledger past a record.
+    fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, ReplayError> {
+        let place = format!("record {}", self.ledger.height());
+        let record = self.ledger.apply(signed).map_err(wrong(&place))?;
+        if let Body::Open(roots) = &record.body {
+            if *roots != self.state.roots() {
+                let (computed, sealed) = (self.state.root(), roots.root());
+                let what = format!("{place}: the initial state is {computed}, sealed is {sealed}");
+                return Err(ReplayError::Wrong(what));
+            }
+            self.hold();
+        }
+        Ok(record)
+    }
+
+    /// Keeps the newest state if a later record needs it, and drops those that none needs any more.
+    fn hold(&mut self) {
+        let (round, height) = (self.ledger.next_round(), self.ledger.height());
+        let needed =
+            |round: Round| self.outlook.needs.iter().any(|(of, until)| *of == round && *until >= height);
+        self.held.retain(|round, _| needed(*round));
+        if needed(round) {
+            self.held.insert(round, self.state.clone());
+        }
+    }
+
+    fn outcome(&mut self, outcome: &Outcome, told: &(dyn Fn() + Sync)) -> Result<(), ReplayError> {
+        let round = outcome.round;
+        let view = self.ledger.round(round).cloned();
+        let view = view.ok_or_else(|| ReplayError::Wrong(format!("round {round} is not open")))?;
+        let update = self.update(&view, told)?;
+        self.arithmetic.apply(&self.archive.manifest, &mut self.state, &update);
+        let roots = self.state.roots();
+        if roots != outcome.state {
+            let (computed, sealed) = (roots.root(), outcome.state.root());
+            let what = format!("round {round} gives state {computed}, sealed is {sealed}");
+            return Err(ReplayError::Wrong(what));
+        }
+        self.account(round);
+        self.hold();
+        Ok(())
+    }
+
+    /// What the ledger alone says of a round that is over.
+    fn account(&mut self, round: Round) {
+        let Some(view) = self.ledger.round(round) else { return };
+        for (slot, commitment) in view.commitments() {
+            if view.counted(slot) {
+                self.counted += 1;
+                *self.replayed.leaves.entry(commitment.author).or_default() +=
+                    u64::from(commitment.commit.leaves);
+            }
+        }
+        self.replayed.losses.push(mean_loss(view));
+    }
+
+    /// The aggregate of a round: by the rule from all contributions, else the archived one, the drawn contributions
+    /// checked.
+    fn update(&mut self, view: &RoundView, told: &(dyn Fn() + Sync)) -> Result<Update, ReplayError> {
+        let counted: Vec<Slot> =
+            view.commitments().map(|(slot, _)| slot).filter(|slot| view.counted(*slot)).collect();
+        let takes = |slot: &Slot| self.plan.sample.is_none_or(|sample| sample.takes(view.round(), *slot));
+        let drawn: Vec<Slot> = counted.iter().copied().filter(takes).collect();
+        let (contributions, bad) = self.contributions(view, &drawn, told)?;
+        let (update, factors) = if drawn.len() == counted.len() {
+            self.reduced(view, &contributions)?
+        } else {
+            (self.archived(view)?, Factors::new())
+        };
+        for slot in bad {
+            let member = view.member_at(slot).unwrap_or(MemberId([0; 32]));
+            let factor = factors.get(&slot).map(|(sum, weight)| sum / weight);
+            self.replayed.bad.push(BadContribution { round: view.round(), member, factor });
+        }
+        Ok(update)
+    }
+
+    /// Counted contributions: recomputed, or convicts' exhibits where they are not what they should be.
+    fn contributions(
+        &mut self,
+        view: &RoundView,
+        slots: &[Slot],
+        told: &(dyn Fn() + Sync),
+    ) -> Result<(BTreeMap<Slot, Vec<i32>>, BTreeSet<Slot>), ReplayError> {
+        let commitments: Vec<(Slot, &ledger::Commitment)> =
+            slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
+        let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
+        let sums = self.crew.sums(&self.state, &commits, told);
+        let layout = self.ledger.layout().clone();
+        let checked =
+            spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {
+                let same = loss == commit.loss && Commitment::new(&layout, &q).root() == commit.root;
+                (q, same)
+            });
+        let (mut contributions, mut bad) = (BTreeMap::new(), BTreeSet::new());
+        for ((slot, commitment), (q, same)) in commitments.into_iter().zip(checked) {
+            self.recomputed += 1;
+            let q = if same { q } else { self.exhibit(view.round(), slot, commitment)? };
+            if !same {
+                bad.insert(slot);
+            }
+            contributions.insert(slot, q);
+        }
+        Ok((contributions, bad))
+    }
+
+    /// A convict's contribution that is not what the state and the text give.
+    fn exhibit(
+        &self,
+        round: Round,
+        slot: Slot,
+        commitment: &ledger::Commitment,
+    ) -> Result<Vec<i32>, ReplayError> {
+        let place = format!("round {round}, slot {slot}");
+        let who = commitment.author;
+        if !self.outlook.convicts.contains(&who) {
+            return Err(ReplayError::Wrong(format!(
+                "{place}: the contribution of {who} is not what the state and the text give, and it was never convicted"
+            )));
+        }
+        let exhibit = reading::exhibit(&self.archive.folder, round, &who)?;
+        let exhibit = exhibit.ok_or_else(|| {
+            ReplayError::Wrong(format!("{place}: the convict {who} counted here, and the exhibit is missing"))
+        })?;
+        let layout = self.ledger.layout();
+        let fits = exhibit.len() == layout.parameters()
+            && Commitment::new(layout, &exhibit).root() == commitment.commit.root;
+        if fits {
+            return Ok(exhibit);
+        }
+        Err(ReplayError::Wrong(format!("{place}: the exhibit of {who} is not what it committed to")))
+    }
+
+    /// The update of a round by the run's rule, and what the rule left of each slot.
+    fn reduced(
+        &self,
+        view: &RoundView,
+        contributions: &BTreeMap<Slot, Vec<i32>>,
+    ) -> Result<(Update, Factors), ReplayError> {
+        let layout = self.ledger.layout();
+        let leaves = |slot: Slot| view.commitment(slot).map(|c| c.commit.leaves);
+        let input =
+            |slot: Slot, block: Block| contributions.get(&slot)?.get(layout.block(block)?.range.clone());
+        let jobs: Vec<(Part, Block)> = result_blocks(view).collect();
+        let blocks = spread(self.plan.threads, jobs.clone(), |(part, block)| {
+            let inputs = view.inputs().get(part.index())?;
+            reduce(&self.archive.manifest, layout, &[block], inputs, leaves, input)
+        });
+        let (mut update, mut factors) = (empty(layout), Factors::new());
+        for ((part, block), reduced) in jobs.into_iter().zip(blocks) {
+            let reduced = reduced.ok_or_else(|| differs(view, part))?;
+            let values = reduced.values.first().ok_or_else(|| differs(view, part))?;
+            put(&mut update, layout, block, values).ok_or_else(|| differs(view, part))?;
+            let size = values.len() as f64;
+            for (slot, factor) in reduced.factors {
+                let (sum, weight) = factors.entry(slot).or_default();
+                *sum += factor * size;
+                *weight += size;
+            }
+        }
+        self.check_results(view, &update)?;
+        Ok((update, factors))
+    }
+
+    /// The aggregate that the archive keeps, which must be the sealed one.
+    fn archived(&self, view: &RoundView) -> Result<Update, ReplayError> {
+        let round = view.round();
+        let kept = reading::aggregate(&self.archive.folder, round)?.ok_or_else(|| {
+            ReplayError::Wrong(format!(
+                "the aggregate of round {round} is not in updates/: to recompute only a share of the contributions, the \
+                 others' sum must be there (muster host --keep-aggregates); without, replay everything"
+            ))
+        })?;
+        let layout = self.ledger.layout();
+        let mut update = empty(layout);
+        for (part, block) in result_blocks(view) {
+            let values = layout.block(block).and_then(|block| kept.values.get(block.range.clone()));
+            let values = values.ok_or_else(|| differs(view, part))?;
+            put(&mut update, layout, block, values).ok_or_else(|| differs(view, part))?;
+        }
+        self.check_results(view, &update)?;
+        Ok(update)
+    }
+
+    /// Checks the values of every part against the sealed results.
+    fn check_results(&self, view: &RoundView, update: &Update) -> Result<(), ReplayError> {
+        let layout = self.ledger.layout();
+        for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
+            let Some(result) = result else { continue };
+            let mut digest = PartDigest::default();
+            for block in &plan.blocks {
+                let values = layout.block(*block).and_then(|block| update.values.get(block.range.clone()));
+                digest = digest.block(values.ok_or_else(|| differs(view, result.part))?);
+            }
+            if digest.finish() != result.digest {
+                return Err(differs(view, result.part));
+            }
+        }
+        Ok(())
+    }
+
+    fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
+        let bytes = reading::evidence(&self.archive.folder, &ban.evidence)?;
+        let bytes =
+            bytes.ok_or_else(|| ReplayError::Wrong(format!("the evidence {} is missing", ban.evidence)))?;
+        let evidence: Evidence = decode(&bytes).map_err(wrong(&format!("evidence {}", ban.evidence)))?;
+        if evidence.digest() != ban.evidence {
+            return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
+        }
+        let exhibit = reading::exhibit(&self.archive.folder, ban.round, &ban.culprit)?;
+        let brought = exhibit.map(|exhibit| ((ban.round, ban.culprit), exhibit)).into_iter().collect();
+        let states = self.held.get(&ban.round).map(|state| (state.root(), state.clone().into()));
+        let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
+        let mut witness =
+            Exhibited::new(states.into_iter().collect(), dataset, manifest.model.sequence, brought);
+        match judge(manifest, &evidence, &mut witness, &mut self.arithmetic) {
+            Judgement::Guilty { culprit, finding, round, .. }
+                if culprit == ban.culprit && finding == ban.finding && round == ban.round =>
+            {
+                Ok(())
+            }
+            other => Err(ReplayError::Wrong(format!(
+                "the ban of {} does not follow from its evidence: {other:?}",
+                ban.culprit
+            ))),
+        }
+    }
+}
+
+/// The blocks of the parts that have a result, with their parts.
+fn result_blocks(view: &RoundView) -> impl Iterator<Item = (Part, Block)> + '_ {
+    let results = view.results().unwrap_or_default().iter().flatten();
+    let parts = results.filter_map(|result| Some((result.part, view.parts().get(result.part.index())?)));
+    parts.flat_map(|(part, plan)| plan.blocks.iter().map(move |block| (part, *block)))
+}
+
+fn empty(layout: &Layout) -> Update {
+    Update { values: vec![0.0; layout.parameters()], present: vec![false; layout.blocks().len()] }
+}
+
+/// Puts the values of a block into an update; `None` when they do not fit.
+fn put(update: &mut Update, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
+    let place = update.values.get_mut(layout.block(block)?.range.clone())?;
+    if place.len() != values.len() {
+        return None;
+    }
+    place.copy_from_slice(values);
+    *update.present.get_mut(block.index())? = true;
+    Some(())
+}
+
+fn differs(view: &RoundView, part: Part) -> ReplayError {
+    ReplayError::Wrong(format!(
+        "round {}, part {part}: the sealed result is not what the rule gives",
+        view.round()
+    ))
+}

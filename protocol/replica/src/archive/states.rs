@@ -1,0 +1,71 @@
+//! Finding the state that evidence is about in a folder, without re-executing the run.
+
+use std::path::Path;
+use std::sync::Arc;
+
+use muster_compute::Exact;
+use muster_core::assign;
+use muster_core::ids::{Digest, Leaf, Round};
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, State};
+use muster_store::dataset::Dataset;
+use muster_store::reading;
+
+/// The state before a round from a folder's `states/` and `updates/`, if they lead to one with this root: nothing in
+/// the folder need be believed. Any member's folder will do, also while the run goes on.
+pub fn find_state(
+    folder: &Path,
+    manifest: &Manifest,
+    dataset: &Arc<Dataset>,
+    (round, root): (Round, &Digest),
+    arithmetic: &mut Exact,
+) -> Option<State> {
+    let kept = reading::states(folder).unwrap_or_default();
+    let starts = kept.into_iter().rev().filter(|start| *start <= round);
+    for start in starts.map(Some).chain([None]) {
+        let first = start.unwrap_or_default();
+        let whole = (first.0..round.0).all(|round| reading::has_aggregate(folder, Round(round)));
+        if !whole {
+            continue;
+        }
+        let state = match start {
+            Some(start) => reading::state(folder, start).ok(),
+            None => Some(initial(manifest, dataset, arithmetic)),
+        };
+        let state = state.and_then(|state| advance(folder, manifest, state, (first, round), arithmetic));
+        if let Some(state) = state.filter(|state| state.root() == *root) {
+            return Some(state);
+        }
+    }
+    None
+}
+
+/// The state at the beginning of a run.
+pub(super) fn initial(manifest: &Manifest, dataset: &Dataset, arithmetic: &mut Exact) -> State {
+    let seed = assign::calibration_seed(manifest.run());
+    let indices = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
+    let window = |index: &u64| dataset.window(*index, manifest.model.sequence);
+    arithmetic.initial(manifest, &indices.iter().map(window).collect::<Vec<_>>())
+}
+
+/// Applies the aggregates of these rounds; `None` when one is damaged or of another model.
+fn advance(
+    folder: &Path,
+    manifest: &Manifest,
+    mut state: State,
+    (from, to): (Round, Round),
+    arithmetic: &mut Exact,
+) -> Option<State> {
+    let layout = muster_core::layout::Layout::of(&manifest.model);
+    if state.parameters.len() != layout.parameters() || state.exponents.len() != layout.tensors().len() {
+        return None;
+    }
+    for round in from.0..to.0 {
+        let update = reading::aggregate(folder, Round(round)).ok()??;
+        if update.values.len() != layout.parameters() || update.present.len() != layout.blocks().len() {
+            return None;
+        }
+        arithmetic.apply(manifest, &mut state, &update);
+    }
+    Some(state)
+}

@@ -1,0 +1,161 @@
+//! Several arithmetics at work at once: the leaves of a round do not depend on each other.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use muster_compute::{Exact, Path, buffers};
+use muster_core::assign;
+use muster_core::error::Misuse;
+use muster_core::manifest::Manifest;
+use muster_core::messages::round::Commit;
+use muster_core::state::{Arithmetic, LeafJob, State};
+use muster_store::dataset::Dataset;
+
+use crate::memory::available;
+
+/// Computes whole contributions, as many leaves at once as threads and memory allow.
+///
+/// A leaf on n threads waits for its slowest window again and again; n leaves on a thread each do not wait.
+pub struct Crew {
+    manifest: Arc<Manifest>,
+    dataset: Arc<Dataset>,
+    workers: Vec<Worker>,
+}
+
+struct Worker {
+    arithmetic: Exact,
+    leaf: Vec<i32>,
+}
+
+impl Crew {
+    /// On this many threads (at least one) along `path`, or along the fastest one.
+    ///
+    /// # Errors
+    /// [`Misuse`] when this machine cannot compute in defined bits.
+    pub fn new(
+        manifest: Arc<Manifest>,
+        dataset: Arc<Dataset>,
+        threads: usize,
+        path: Option<Path>,
+    ) -> Result<Self, Misuse> {
+        let threads = threads.max(1);
+        let at_once = at_once(&manifest, threads, available().map(|bytes| bytes / 2));
+        let worker = || Ok(Worker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
+        let workers = (0..at_once).map(|_| worker()).collect::<Result<_, Misuse>>()?;
+        Ok(Self { manifest, dataset, workers })
+    }
+
+    /// Threads in use at most.
+    pub fn threads(&self) -> usize {
+        self.workers.iter().map(|worker| worker.arithmetic.threads()).sum()
+    }
+
+    /// Sum and loss of each contribution, all its leaves recomputed on the state. `told` is called after each leaf, on
+    /// any thread.
+    pub fn sums(
+        &mut self,
+        state: &State,
+        commits: &[&Commit],
+        told: &(dyn Fn() + Sync),
+    ) -> Vec<(Vec<i32>, i64)> {
+        let empty = || Mutex::new((vec![0i32; state.parameters.len()], 0i64));
+        let sums: Vec<_> = commits.iter().map(|_| empty()).collect();
+        let jobs = commits.iter().enumerate();
+        let jobs =
+            jobs.flat_map(|(place, commit)| (0..commit.leaves).map(move |leaf| (place, *commit, leaf)));
+        let jobs = Mutex::new(jobs);
+        let (manifest, dataset) = (&*self.manifest, &*self.dataset);
+        let work = |worker: &mut Worker| {
+            loop {
+                let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let Some((place, commit, position)) = job else { return };
+                let loss = worker.leaf(manifest, dataset, state, commit, position);
+                if let Some(sum) = sums.get(place) {
+                    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+                    sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
+                    sum.1 = sum.1.wrapping_add(loss);
+                }
+                told();
+            }
+        };
+        let work = &work;
+        std::thread::scope(|scope| {
+            for worker in &mut self.workers {
+                scope.spawn(move || work(worker));
+            }
+        });
+        sums.into_iter().map(|sum| sum.into_inner().unwrap_or_else(PoisonError::into_inner)).collect()
+    }
+}
+
+impl Worker {
+    /// Recomputes one leaf of a contribution into the buffer; gives its loss.
+    fn leaf(
+        &mut self,
+        manifest: &Manifest,
+        dataset: &Dataset,
+        state: &State,
+        commit: &Commit,
+        position: u32,
+    ) -> i64 {
+        let seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
+        let leaf = assign::leaf(commit.slot, commit.seats, position);
+        let indices = assign::windows(&seed, leaf, manifest.training.leaf_windows, manifest.windows());
+        let windows: Vec<Vec<u32>> =
+            indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
+        self.leaf.clear();
+        self.leaf.resize(state.parameters.len(), 0);
+        let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
+        self.arithmetic.leaf(manifest, &job, &mut self.leaf)
+    }
+}
+
+/// How many leaves are computed at once: as many as there are threads, fewer where their buffers do not fit into
+/// `room` bytes.
+fn at_once(manifest: &Manifest, threads: usize, room: Option<u64>) -> usize {
+    let leaf = manifest.model.parameters().saturating_mul(4);
+    let needed = |count: usize| {
+        let each = buffers(&manifest.model, &manifest.training, threads / count).saturating_add(leaf);
+        each.saturating_mul(count as u64)
+    };
+    let fits = |count: &usize| room.is_none_or(|room| needed(*count) <= room);
+    (1..=threads).rev().filter(|count| threads.is_multiple_of(*count)).find(fits).unwrap_or(1)
+}
+
+/// Does independent things on several threads; the results are in order of the things.
+pub(crate) fn spread<T: Send, R: Send>(
+    threads: usize,
+    things: Vec<T>,
+    work: impl Fn(T) -> R + Sync,
+) -> Vec<R> {
+    let results: Vec<Mutex<Option<R>>> = things.iter().map(|_| Mutex::new(None)).collect();
+    let things = Mutex::new(things.into_iter().zip(&results));
+    std::thread::scope(|scope| {
+        for _ in 0..threads.max(1) {
+            scope.spawn(|| {
+                loop {
+                    let next = things.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let Some((thing, place)) = next else { return };
+                    let result = work(thing);
+                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                }
+            });
+        }
+    });
+    drop(things);
+    let result = |place: Mutex<Option<R>>| place.into_inner().unwrap_or_else(PoisonError::into_inner);
+    results.into_iter().filter_map(result).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn results_are_in_order() {
+        for threads in 1..5 {
+            let doubled = spread(threads, (0..100).collect(), |value: i32| 2 * value);
+            assert_eq!(doubled, (0..200).step_by(2).collect::<Vec<_>>());
+        }
+        assert!(spread(3, Vec::<i32>::new(), |value| value).is_empty());
+    }
+}

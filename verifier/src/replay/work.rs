@@ -1,0 +1,120 @@
+//! What an interrupted replay leaves, so that the next one goes on: states, and a file that says how far it came.
+//!
+//! The file is written after the states that it names and before others are dropped, each whole or not at all: a
+//! process may be killed at any moment.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use muster_core::codec::{decode, encode};
+use muster_core::ids::Round;
+use muster_core::state::State;
+use muster_replica::archive::{Progress, Replay};
+use muster_store::error::{Kind, StoreError};
+use muster_store::home::Home;
+
+use crate::cli::{Replaying, say};
+use crate::failure::Failure;
+
+const FILE: &str = "progress";
+/// Between two savings at least, unless they take so long that more than a twentieth of the time went into them.
+const PAUSE: Duration = Duration::from_secs(2);
+const SHARE: u32 = 20;
+
+/// A folder of one replay.
+pub struct Work {
+    home: Home,
+    folder: PathBuf,
+    /// Made by this command, to be removed by it.
+    own: bool,
+    saved: Instant,
+    pause: Duration,
+    failed: bool,
+}
+
+impl Work {
+    /// Opens or makes the folder; `None` where none can be made and none was asked for.
+    ///
+    /// # Errors
+    /// [`Failure`]: the folder that was asked for cannot be used, or another process uses it.
+    pub fn open(folder: &Path, replaying: &Replaying) -> Result<Option<Self>, Failure> {
+        let own = replaying.work.is_none();
+        let home = match Home::open(folder) {
+            Ok(home) => home,
+            Err(error) if own && error.kind() != Kind::Locked => {
+                say(&format!("this replay cannot be resumed: {error}; or name a folder with --work"));
+                return Ok(None);
+            }
+            Err(error) => return Err(error.into()),
+        };
+        let now = Instant::now();
+        let mut work = Self { home, folder: folder.to_owned(), own, saved: now, pause: PAUSE, failed: false };
+        if replaying.fresh {
+            work.clear();
+        }
+        Ok(Some(work))
+    }
+
+    /// Where it is.
+    pub fn place(&self) -> std::path::Display<'_> {
+        self.folder.display()
+    }
+
+    /// How far an earlier process came; one that is damaged counts as none.
+    pub fn progress(&self) -> Option<Progress> {
+        let read = match self.home.read_sealed(FILE) {
+            Err(error) if error.kind() == Kind::Missing => return None,
+            read => read.map_err(|error| error.to_string()),
+        };
+        let progress = read.and_then(|bytes| decode(&bytes).map_err(|reject| reject.to_string()));
+        progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.place()))).ok()
+    }
+
+    /// A state that an earlier process kept.
+    pub fn state(&self, round: Round) -> Option<State> {
+        self.home.load_state(round).ok()
+    }
+
+    /// Forgets what an earlier process kept.
+    pub fn clear(&mut self) {
+        let _ = fs::remove_file(self.folder.join(FILE));
+        let _ = self.home.prune_states(&|_| false);
+    }
+
+    /// Keeps how far the replay came, if it is time. A disk that refuses is told of once; the replay goes on.
+    pub fn save(&mut self, replay: &Replay<'_>) {
+        if self.saved.elapsed() < self.pause {
+            return;
+        }
+        let begun = Instant::now();
+        if let Err(error) = self.write(replay)
+            && !std::mem::replace(&mut self.failed, true)
+        {
+            say(&format!("this replay cannot be resumed from here: {error}"));
+        }
+        self.saved = Instant::now();
+        self.pause = PAUSE.max(begun.elapsed() * SHARE);
+    }
+
+    fn write(&self, replay: &Replay<'_>) -> Result<(), StoreError> {
+        let (progress, states) = replay.progress();
+        let kept: BTreeSet<Round> = self.home.states()?.into_iter().collect();
+        for (round, state) in states.filter(|(round, _)| !kept.contains(round)) {
+            self.home.save_state(round, state)?;
+        }
+        self.home.write_sealed(FILE, &encode(&progress))?;
+        self.home.prune_states(&|round| round == progress.round || progress.held.contains(&round))
+    }
+
+    /// The replay is over.
+    pub fn remove(mut self) {
+        self.clear();
+        if self.own {
+            let Self { home, folder, .. } = self;
+            drop(home);
+            let _ = fs::remove_dir_all(folder);
+        }
+    }
+}
