@@ -321,8 +321,8 @@ def weights(m, cap_ppm):
 
 
 @operation
-def block(rule, radius, iterations, m, weights, q):
-    values, factors = ref.aggregate(rule, q, m, weights, wide(radius), iterations)
+def block(rule, radius, iterations, m, weights, q, assumed_ppm, mixing):
+    values, factors = ref.aggregate(rule, q, m, weights, wide(radius), iterations, assumed_ppm, mixing)
     bits = lambda f: word(int.from_bytes(ref.struct.pack("<d", f), "little"))
     return {"values": [f"0x{v:08x}" for v in values], "factors": list(map(bits, factors))}
 
@@ -741,8 +741,9 @@ def family_aggregation():
     q = [[source.randint(-50, 50) * m + 20 * m for _ in range(19)] for m in honest]
     attacked = q[:4] + [[-10 * v for v in q[4]]]
     equal, by_work = [65536] * 5, [m << 16 for m in honest]
-    b = lambda name, rule, why, values, weight, kind="CenteredClip", iterations=5, m=honest, radius="0x3fa00000": case(
-        name, rule, why, "block", rule=kind, radius=radius, iterations=iterations, m=m, weights=weight, q=values)
+    def b(name, rule, why, values, weight, kind="CenteredClip", iterations=5, m=honest, radius="0x3fa00000", assumed=250_000, mixing=False):
+        return case(name, rule, why, "block", rule=kind, radius=radius, iterations=iterations, m=m, weights=weight, q=values,
+                    assumed_ppm=assumed, mixing=mixing)
     for kind in ("CenteredClip", "Mean", "Median"):
         yield b(f"{kind}, honest", "AGG-3", "order of sums, contraction, rounding", q, by_work, kind)
         yield b(f"{kind}, one flipped ×10", "AGG-3", "", attacked, equal, kind)
@@ -755,6 +756,22 @@ def family_aggregation():
     yield b("ties of weight", "AGG-2", "half is reached, not passed", q[:3], [3, 1, 2], m=honest[:3])
     wide_q = [[source.randint(-(2**22), 2**22) for _ in range(300)] for _ in range(7)]
     yield b("many coefficients", "AGG-4", "eight partial sums, also across strips", wide_q, [9, 8, 7, 6, 5, 4, 3], m=[1, 2, 3, 4, 5, 6, 7])
+    others = {"TrimmedMean": "AGG-13", "GeometricMedian": "AGG-14", "Krum": "AGG-15", "MultiKrum": "AGG-15", "FixedRadiusClip": "AGG-16"}
+    for kind, rule in others.items():
+        radius = "0x43480000" if kind == "FixedRadiusClip" else "0x3dcccccd"  # 200, 0.1
+        yield b(f"{kind}, honest", rule, "order of sums, contraction, rounding", q, by_work, kind, radius=radius)
+        yield b(f"{kind}, one flipped ×10", rule, "the flipped one is left", attacked, equal, kind, radius=radius)
+        yield b(f"{kind}, alone", rule, "", q[:1], [65536], kind, m=[4], radius=radius)
+        yield b(f"{kind}, all alike", rule, "ties, 0/0", [q[0]] * 3, [65536] * 3, kind, m=[4] * 3, radius=radius)
+        yield b(f"{kind}, one without weight", "AGG-11", "who has no weight is a neighbour, or moves n", attacked, equal[:4] + [0], kind, radius=radius)
+        yield b(f"{kind}, nobody assumed", rule, "", q, by_work, kind, assumed=0, radius=radius)
+        yield b(f"{kind}, most assumed", rule, "", attacked, equal, kind, assumed=499_999, radius=radius)
+        yield b(f"{kind}, many coefficients", rule, "", wide_q, [9, 8, 7, 6, 5, 4, 3], kind, m=[1, 2, 3, 4, 5, 6, 7], radius=radius, assumed=300_000)
+    for kind in ("CenteredClip", "Mean", "Median", *others):
+        yield b(f"mixed, {kind}", "AGG-17", "", attacked, by_work, kind, mixing=True)
+        yield b(f"mixed, {kind}, one without weight", "AGG-17", "", attacked, [0] + equal[1:], kind, mixing=True)
+    yield b("mixed, all alike", "AGG-17", "ties", [q[0]] * 3, [65536] * 3, m=[4] * 3, assumed=400_000, mixing=True)
+    yield b("trimmed in part", "AGG-13", "a value is cut off in part", q, [3, 1, 2, 5, 4], "TrimmedMean", assumed=400_000)
     bits = lambda values: [f"0x{v:08x}" for v in values]
     yield case("digest", "AGG-9", "", "part", blocks=[bits([0x3f800000, 0x80000000]), bits([1])])
     yield case("digest, cut elsewhere", "AGG-9", "blocks are framed", "part", blocks=[bits([0x3f800000]), bits([0x80000000, 1])])

@@ -170,7 +170,9 @@ def schema():
         "Optimiser": dict(method=("choice", "AdamW", "Lamb"), rate=("real",), minimum_rate=("real",), warmup=u32,
                           schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
-        "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median"), radius=("real",), iterations=u8, cap_ppm=u32),
+        "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median", "TrimmedMean", "GeometricMedian", "Krum",
+                                  "MultiKrum", "FixedRadiusClip"),
+                            radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",)),
         "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
         "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
@@ -914,36 +916,134 @@ def combine(base, rows, k):
     return values
 
 
+def products(rows):
+    """AGG-4, AGG-11"""
+    return [[inner(rows[max(i, j)], rows[min(i, j)]) for j in range(len(rows))] for i in range(len(rows))]
+
+
+def between(gram, i, j):
+    """AGG-11: the square of the distance of two inputs"""
+    return max(gram[i][i] + gram[j][j] - 2.0 * gram[i][j], 0.0)
+
+
+def from_combination(gram, k):
+    """AGG-6, AGG-11: the square of each input's distance to Σ k_j·x_j"""
+    n = range(len(k))
+    h = [ordered_sum(k[j] * gram[i][j] for j in n) for i in n]
+    square = ordered_sum(k[j] * h[j] for j in n)
+    return [max(gram[i][i] - 2.0 * h[i] + square, 0.0) for i in n]
+
+
 def centred_clip(rows, m, weight, c, iterations):
     """AGG-3 to AGG-6"""
-    n = range(len(rows))
     centre = [weighted_median(column, weight) for column in zip(*rows)]
-    y = [[x - v for x, v in zip(row, centre)] for row in rows]
-    gram = [[inner(y[max(i, j)], y[min(i, j)]) for j in n] for i in n]
-    residuals = [math.sqrt(m[i] * gram[i][i]) for i in n]
+    gram = products([[x - v for x, v in zip(row, centre)] for row in rows])
+    residuals = [math.sqrt(leaves * gram[i][i]) for i, leaves in enumerate(m)]
     radius = c * weighted_median(residuals, weight)
     k = [0.0] * len(rows)
     factor = lambda r: radius / r if r > radius else 1.0
     factors = [factor(r) for r in residuals]
     for step in range(iterations if radius else 0):
         if step:
-            h = [ordered_sum(k[j] * gram[i][j] for j in n) for i in n]
-            square = ordered_sum(k[j] * h[j] for j in n)
-            factors = [factor(math.sqrt(m[i] * max(gram[i][i] - 2.0 * h[i] + square, 0.0))) for i in n]
+            factors = [factor(math.sqrt(leaves * square)) for leaves, square in zip(m, from_combination(gram, k))]
         k = [w * f for w, f in zip(weight, factors)]
         total = ordered_sum(k)
         k = [value / total for value in k]
     return combine(centre, rows, k), factors
 
 
-def aggregate(rule, q, m, weight, radius, iterations):
-    rows = [[v / leaves for v in row] for row, leaves in zip(q, m)]
+def from_largest(rows, k):
+    """AGG-12"""
+    return combine(rows[k.index(max(k))], rows, k)
+
+
+def trimmed_mean(rows, weight, assumed_ppm):
+    """AGG-13"""
+    total, cut = sum(weight), sum(weight) * assumed_ppm // 10**6
+    values, inside = [], [0] * len(rows)
+    for column in zip(*rows):
+        up_to = lambda limit: sum(w for x, w in zip(column, weight) if x <= limit)
+        from_on = lambda limit: sum(w for x, w in zip(column, weight) if x >= limit)
+        a = min(x for x in column if up_to(x) > cut)
+        b = max(x for x in column if from_on(x) > cut)
+        kept = ordered_sum(w * (min(max(x, a), b) - a) for x, w in zip(column, weight))
+        value = a + (kept - cut * (b - a)) / (total - 2 * cut)
+        values.append(int.from_bytes(struct.pack("<f", value), "little"))
+        inside = [count + (a <= x <= b) for count, x in zip(inside, column)]
+    return values, [count / len(values) for count in inside]
+
+
+def geometric_median(rows, weight, least, iterations):
+    """AGG-14"""
+    gram, k = products(rows), [0.0] * len(rows)
+    for _ in range(max(iterations, 1)):
+        distances = [max(math.sqrt(square), least) for square in from_combination(gram, k)]
+        k = [w / d for w, d in zip(weight, distances)]
+        total = ordered_sum(k)
+        k = [value / total for value in k]
+    return from_largest(rows, k), [min(distances) / d for d in distances]
+
+
+def krum(rows, f, chosen):
+    """AGG-15: the best `chosen` inputs"""
+    gram, n = products(rows), len(rows)
+    scores = [ordered_sum(sorted(between(gram, i, j) for j in range(n))[:n - f]) for i in range(n)]
+    best = sorted(range(n), key=lambda i: (scores[i], i))[:chosen]
+    factors = [1.0 if i in best else 0.0 for i in range(n)]
+    return from_largest(rows, [factor * (1.0 / chosen) for factor in factors]), factors
+
+
+def fixed_radius_clip(rows, weight, radius, iterations):
+    """AGG-16"""
+    gram, k, factors = products(rows), [0.0] * len(rows), [1.0] * len(rows)
+    for _ in range(iterations):
+        factors = [radius / math.sqrt(square) if math.sqrt(square) > radius else 1.0 for square in from_combination(gram, k)]
+        shares = [w / float(sum(weight)) * factor for w, factor in zip(weight, factors)]
+        kept = 1.0 - ordered_sum(shares)
+        k = [kept * value + share for value, share in zip(k, shares)]
+    return combine([0.0] * len(rows[0]), rows, k), factors
+
+
+def mixed(rows, f):
+    """AGG-17: the mixed rows, and whom each one leaves out"""
+    gram, n = products(rows), len(rows)
+    left_out = [sorted(sorted(range(n), key=lambda j: (between(gram, i, j), j))[n - f:]) for i in range(n)]
+    mix = lambda i, column: (ordered_sum(column) - ordered_sum(column[j] for j in left_out[i])) * (1.0 / (n - f))
+    return [[mix(i, column) for column in zip(*rows)] for i in range(n)], left_out
+
+
+def aggregate(rule, q, m, weight, radius, iterations, assumed_ppm, mixing):
+    if 0 in weight and (mixing or rule not in ("CenteredClip", "Mean", "Median")):  # AGG-11
+        counted = [i for i, w in enumerate(weight) if w]
+        some = lambda values: [values[i] for i in counted]
+        values, left = aggregate(rule, some(q), some(m), some(weight), radius, iterations, assumed_ppm, mixing)
+        return values, [left[counted.index(i)] if i in counted else 0.0 for i in range(len(q))]
+    rows, n = [[v / leaves for v in row] for row, leaves in zip(q, m)], len(q)
+    f = n * assumed_ppm // 10**6
+    if mixing:
+        rows, left_out = mixed(rows, f)
+    values, factors = rule_of_rows(rule, rows, m, weight, f32(radius), iterations, assumed_ppm, f)
+    if mixing:
+        used = lambda i: ordered_sum(factor for factor, missing in zip(factors, left_out) if i not in missing)
+        factors = [min(used(i) * (1.0 / (n - f)), 1.0) for i in range(n)]
+    return values, factors
+
+
+def rule_of_rows(rule, rows, m, weight, radius, iterations, assumed_ppm, f):
+    untouched = [1.0] * len(rows)
     if rule == "CenteredClip":
-        return centred_clip(rows, m, weight, f32(radius), iterations)
+        return centred_clip(rows, m, weight, radius, iterations)
     if rule == "Mean":
-        return combine(rows[0], rows, [w / float(sum(weight)) for w in weight]), [1.0] * len(rows)
-    medians = [weighted_median(column, weight) for column in zip(*rows)]
-    return combine(medians, [], []), [1.0] * len(rows)
+        return combine(rows[0], rows, [w / float(sum(weight)) for w in weight]), untouched
+    if rule == "Median":
+        return combine([weighted_median(column, weight) for column in zip(*rows)], [], []), untouched
+    if rule == "TrimmedMean":
+        return trimmed_mean(rows, weight, assumed_ppm)
+    if rule == "GeometricMedian":
+        return geometric_median(rows, weight, radius, iterations)
+    if rule == "FixedRadiusClip":
+        return fixed_radius_clip(rows, weight, radius, iterations)
+    return krum(rows, f, 1 if rule == "Krum" else len(rows) - f)
 
 
 if __name__ == "__main__":

@@ -121,7 +121,10 @@ enum RunCommand {
     /// Create a run from settings and a corpus, and print its id.
     #[command(after_help = "\
 If the settings do not exist, a file with every setting explained is written there and used.
-  muster run new --config run.toml --data corpus/ --out myrun/")]
+  muster run new --config run.toml --data corpus/ --out myrun/
+
+Rules of aggregation: centered-clip, which is for strangers; for comparison mean, median, trimmed-mean, geometric-median,
+krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
     New(NewArguments),
     /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
     #[command(after_help = "\

@@ -183,6 +183,16 @@ pub enum Rule {
     Mean,
     /// Weighted coordinate median.
     Median,
+    /// Weighted coordinate-wise trimmed mean.
+    TrimmedMean,
+    /// Weighted geometric median.
+    GeometricMedian,
+    /// The input nearest to its neighbours.
+    Krum,
+    /// The mean of the inputs nearest to their neighbours.
+    MultiKrum,
+    /// Centred clipping with an absolute radius.
+    FixedRadiusClip,
 }
 
 section! {
@@ -196,6 +206,10 @@ section! {
         iterations: u8 = 5,
         /// Largest share of one member.
         cap: f64 = 0.2,
+        /// Share that is taken for attackers.
+        assumed: f64 = 0.2,
+        /// Whether inputs are mixed with those nearest to them.
+        mixing: bool = false,
     }
 }
 
@@ -361,10 +375,17 @@ impl Aggregation {
                 Rule::CenteredClip => manifest::Rule::CenteredClip,
                 Rule::Mean => manifest::Rule::Mean,
                 Rule::Median => manifest::Rule::Median,
+                Rule::TrimmedMean => manifest::Rule::TrimmedMean,
+                Rule::GeometricMedian => manifest::Rule::GeometricMedian,
+                Rule::Krum => manifest::Rule::Krum,
+                Rule::MultiKrum => manifest::Rule::MultiKrum,
+                Rule::FixedRadiusClip => manifest::Rule::FixedRadiusClip,
             },
             radius: real("aggregation.radius", self.radius)?,
             iterations: self.iterations,
             cap_ppm: millionths("aggregation.cap", self.cap)?,
+            assumed_ppm: millionths("aggregation.assumed", self.assumed)?,
+            mixing: self.mixing,
         })
     }
 }
@@ -493,6 +514,8 @@ mod tests {
         assert!(mistyped.contains("run.toml line 3, rounds: invalid type"), "{mistyped}");
         assert!(refused("[model]\nheads = 3\n").contains("model.heads must divide model.width"));
         assert!(refused("[audit]\nshare = 1.5\n").contains("audit.share must lie between 0 and 1"));
+        assert!(refused("[aggregation]\nassumed = 0.5\n").contains("aggregation.assumed_ppm must be below"));
+        assert!(refused("[aggregation]\nrule = \"bulyan\"\n").contains("multi-krum"));
         assert!(refused("[timers]\naudit = 0\n").contains("timers.audit must lie"));
         assert!(refused("[optimiser]\nrate = nan\n").contains("optimiser.rate"));
         assert!(refused("name = \"a\\u0007b\"\n").contains("name: a control character"));

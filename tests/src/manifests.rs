@@ -59,6 +59,8 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             radius: real(1.25),
             iterations: 5,
             cap_ppm: 200_000,
+            assumed_ppm: 200_000,
+            mixing: false,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2 },
         admission: Admission { start_nodes: nodes, start_verifiers: 0, most_members: 256 },

@@ -139,6 +139,8 @@ impl Settings {
                 radius: Real::new(1.0)?,
                 iterations: 5,
                 cap_ppm: 200_000,
+                assumed_ppm: 200_000,
+                mixing: false,
             },
             audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1 },
             admission: Admission { start_nodes: 1, start_verifiers: 0, most_members: 1 },

@@ -14,6 +14,7 @@ pub(crate) mod dither;
 pub(crate) mod lamb;
 pub(crate) mod matrix;
 pub(crate) mod panels;
+pub(crate) mod pass;
 pub(crate) mod rows;
 mod tile;
 pub(crate) mod update;

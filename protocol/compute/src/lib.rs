@@ -28,6 +28,7 @@ mod self_test;
 mod turns;
 #[cfg(test)]
 mod vectors;
+mod workers;
 
 use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
@@ -38,6 +39,7 @@ use muster_core::state::{Arithmetic, LeafJob, State, Update};
 pub use leaf::Spent;
 pub use memory::buffers;
 pub use path::{Path, paths};
+pub use workers::Workers;
 
 use kernel::require_ieee;
 use leaf::{Batch, Setting};

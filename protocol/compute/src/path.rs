@@ -86,6 +86,11 @@ impl Kernels {
         Ok(Self(path))
     }
 
+    /// The fastest path of this processor.
+    pub(crate) fn detect() -> Self {
+        Self(Path::detect())
+    }
+
     pub(crate) fn path(self) -> Path {
         self.0
     }

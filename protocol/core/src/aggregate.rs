@@ -3,17 +3,32 @@
 //! With x_i = Q_i/m_i, the centred-clip rule solves Σ w_i (x_i − v)·min(1, c·s/(√m_i‖x_i − v‖)) = 0: Huber's
 //! M-estimator on standardised residuals, which have one size for honest members however much they computed. The
 //! radius c·s/√m_i follows from s, the weighted median of √m_i‖x_i − v₀‖ around the weighted coordinate median v₀.
-//! It breaks down at half the weight.
+//! It breaks down at half the weight. The other rules, one file each, are there to be compared with it.
 //!
 //! Everything is IEEE-754 f64, rounded to nearest after each operation, never contracted; sums run in the order of
 //! slots unless another order is named. The steps are computed on the Gram matrix of the y_i = x_i − v₀: every v is
-//! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations.
+//! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations. A vector longer than a block is cut
+//! into pieces of a block's length, whose products add up in their order.
 
+use crate::limits;
 use crate::manifest::{Aggregation, Rule};
 
+mod fixed_radius;
+mod geometric_median;
+mod gram;
+mod krum;
+mod mixing;
+mod order;
 mod rows;
+mod runner;
+mod trimmed_mean;
 
-use rows::{Gram, Rows};
+use gram::{Gram, Products};
+use mixing::Mixing;
+use order::Sorter;
+use rows::{Base, Rows, combine};
+pub use runner::{Pass, Plain, Runner};
+use trimmed_mean::Trim;
 
 /// One member's contribution to a block.
 #[derive(Clone, Copy, Debug)]
@@ -31,7 +46,9 @@ pub struct Input<'a> {
 pub struct Aggregate {
     /// The aggregate, in grid units per leaf.
     pub values: Vec<f32>,
-    /// How far the last step let each input count: min(1, c·s/(√m‖x − v‖)); 1 under the other rules.
+    /// What the rule left of each input, 0 to 1. Clipping: the last step's factor. Geometric median: the least distance
+    /// over its own. Krum, Multi-Krum: whether it was chosen. Trimmed mean: the share of its coefficients that were not
+    /// cut off. Mean, median: 1. After mixing, the mean over what it was mixed into. Left out for its weight of 0: 0.
     pub factors: Vec<f64>,
 }
 
@@ -68,37 +85,204 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 ///   `h_i = Σ_j k_j·G_ij`; `d_i² = max(0, (G_ii − 2·h_i) + Σ_j k_j·h_j)`; `r_i = √(m_i·d_i²)`;
 ///   `f_i = (c·s)/r_i` where r_i > c·s, else 1; `k_i = (w_i·f_i) / Σ_j w_j·f_j`.
 ///   This is the step `v ← v + Σ w_j f_j (x_j − v) / Σ w_j f_j`. At last v = v₀ + Σ k_j·y_j.
+/// - *Geometric median, fixed-radius clip, Krum, Multi-Krum*: coefficients k_j from the products of the x_i themselves.
+/// - *Trimmed mean*: coordinate by coordinate.
 ///
 /// A product G_ij has 8 partial sums; number l adds the coefficients ≡ l mod 8 of the block, in order, and they add
 /// up as `((0+4)+(2+6))+((1+5)+(3+7))`. In every other sum, terms are added from 0 in order of slot. Values are
 /// rounded to f32 at the end.
 pub fn block(settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
+    vector(&Plain, settings, inputs)
+}
+
+/// As [`block`], with the vector instructions and threads of a runner, and for any length.
+///
+/// Pieces of [`limits::BLOCK_COEFFICIENTS`] take the place of a block; their products are added in order. The bits do
+/// not depend on the runner.
+pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
     let length = inputs.first()?.q.len();
     let total = inputs.iter().try_fold(0u64, |sum, input| sum.checked_add(input.weight))?;
     let alike = inputs.iter().all(|input| input.q.len() == length && input.m > 0);
     if !alike || total == 0 || total >= 1 << 53 {
         return None;
     }
-    let mut rows = Rows::new(inputs);
-    let (values, factors) = match settings.rule {
-        Rule::Mean => {
-            let (base, shares) = mean(inputs.first()?, inputs, total as f64);
-            (rows.combine(&base, &shares), None)
-        }
-        Rule::Median => (rows.medians().iter().map(|v| *v as f32).collect(), None),
-        Rule::CenteredClip => {
-            let (centre, gram) = rows.gram();
-            let steps = Steps::new(inputs, &gram, f64::from(settings.radius.value()));
-            let (k, factors) = steps.run(settings.iterations);
-            (rows.combine(&centre, &k), Some(factors))
-        }
-    };
-    Some(Aggregate { values, factors: factors.unwrap_or_else(|| vec![1.0; inputs.len()]) })
+    // AGG-11: "An input of weight 0 is left out, where the rule is another one than the first three or inputs are mixed."
+    let first_three = matches!(settings.rule, Rule::CenteredClip | Rule::Mean | Rule::Median);
+    let counted: Vec<Input<'_>> = inputs.iter().filter(|input| input.weight > 0).copied().collect();
+    if counted.len() == inputs.len() || first_three && !settings.mixing {
+        return Some(Reduction::new(runner, settings, inputs).run());
+    }
+    let Aggregate { values, factors } = Reduction::new(runner, settings, &counted).run();
+    let mut left = factors.into_iter();
+    let factors = inputs.iter().map(|input| if input.weight > 0 { left.next().unwrap_or(0.0) } else { 0.0 });
+    Some(Aggregate { values, factors: factors.collect() })
 }
 
-fn mean(first: &Input<'_>, inputs: &[Input<'_>], total: f64) -> (Vec<f64>, Vec<f64>) {
-    let base = first.q.iter().map(|q| f64::from(*q) / f64::from(first.m));
-    (base.collect(), inputs.iter().map(|input| input.weight as f64 / total).collect())
+/// v = Σ k_j x_j, or v = x_b + Σ k_j (x_j − x_b), and what the rule left of each input.
+struct Combination {
+    k: Vec<f64>,
+    factors: Vec<f64>,
+}
+
+/// One vector under one rule.
+struct Reduction<'a, R> {
+    runner: &'a R,
+    settings: &'a Aggregation,
+    inputs: &'a [Input<'a>],
+    /// The inputs, cut into pieces of a block's length.
+    pieces: Vec<Vec<Input<'a>>>,
+    /// AGG-11: "n inputs, of which f = ⌊n·`assumed_ppm`/10⁶⌋ are taken for attackers."
+    assumed: usize,
+}
+
+impl<'a, R: Runner> Reduction<'a, R> {
+    fn new(runner: &'a R, settings: &'a Aggregation, inputs: &'a [Input<'a>]) -> Self {
+        let length = inputs.first().map_or(0, |input| input.q.len());
+        let piece = |start: usize| {
+            let range = start..length.min(start + limits::BLOCK_COEFFICIENTS);
+            inputs.iter().map(|input| Input { q: &input.q[range.clone()], ..*input }).collect()
+        };
+        let starts = (0..length.max(1)).step_by(limits::BLOCK_COEFFICIENTS);
+        let pieces = starts.map(piece).collect();
+        let assumed = share_of(inputs.len() as u64, settings.assumed_ppm) as usize;
+        Self { runner, settings, inputs, pieces, assumed }
+    }
+
+    fn run(&self) -> Aggregate {
+        let mixing = self.settings.mixing.then(|| Mixing::new(&self.products(None), self.assumed));
+        let mixing = mixing.as_ref();
+        let Aggregate { values, mut factors } = match self.settings.rule {
+            Rule::Mean => self.mean(mixing),
+            Rule::Median => self.median(mixing),
+            Rule::TrimmedMean => self.trimmed_mean(mixing),
+            Rule::CenteredClip => self.centred_clip(mixing),
+            Rule::GeometricMedian | Rule::FixedRadiusClip | Rule::Krum | Rule::MultiKrum => {
+                self.combination(mixing)
+            }
+        };
+        if let Some(mixing) = mixing {
+            factors = mixing.trace(&factors);
+        }
+        Aggregate { values, factors }
+    }
+
+    /// What `task` makes of the rows of each piece, in order.
+    fn each<T: Send>(&self, mixing: Option<&Mixing>, task: impl Fn(usize, Rows<'_>) -> T + Sync) -> Vec<T> {
+        self.runner.each(self.pieces.len(), |place| task(place, Rows { inputs: &self.pieces[place], mixing }))
+    }
+
+    fn mean(&self, mixing: Option<&Mixing>) -> Aggregate {
+        let total = self.inputs.iter().map(|input| input.weight).sum::<u64>() as f64;
+        let k: Vec<f64> = self.inputs.iter().map(|input| input.weight as f64 / total).collect();
+        let values = self.each(mixing, |_, rows| combine(self.runner, rows, Base::Row(0), &k));
+        Aggregate { values: values.concat(), factors: vec![1.0; k.len()] }
+    }
+
+    fn median(&self, mixing: Option<&Mixing>) -> Aggregate {
+        let pass = |_, rows: Rows<'_>| self.runner.pass(Medians { rows, sorter: self.median_sorter() });
+        Aggregate { values: self.each(mixing, pass).concat(), factors: vec![1.0; self.inputs.len()] }
+    }
+
+    fn trimmed_mean(&self, mixing: Option<&Mixing>) -> Aggregate {
+        let total = self.inputs.iter().map(|input| input.weight).sum::<u64>();
+        let cut = share_of(total, self.settings.assumed_ppm);
+        let pieces = self.each(mixing, |_, rows| self.runner.pass(Trim::new(rows, cut)));
+        let length = self.inputs.first().map_or(0, |input| input.q.len());
+        let mut inside = vec![0; self.inputs.len()];
+        for (_, more) in &pieces {
+            inside.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
+        }
+        let share = |inside: u64| if length == 0 { 1.0 } else { inside as f64 / length as f64 };
+        let values: Vec<Vec<f32>> = pieces.into_iter().map(|(values, _)| values).collect();
+        Aggregate { values: values.concat(), factors: inside.into_iter().map(share).collect() }
+    }
+
+    fn centred_clip(&self, mixing: Option<&Mixing>) -> Aggregate {
+        let products =
+            |_, rows: Rows<'_>| self.runner.pass(Products { rows, centre: Some(self.median_sorter()) });
+        let (centres, grams): (Vec<Vec<f64>>, Vec<Gram>) = self.each(mixing, products).into_iter().unzip();
+        let gram = sum(grams);
+        let steps = Steps::new(self.inputs, &gram, f64::from(self.settings.radius.value()));
+        let (k, factors) = steps.run(self.settings.iterations);
+        let finish =
+            |place: usize, rows: Rows<'_>| combine(self.runner, rows, Base::Given(&centres[place]), &k);
+        Aggregate { values: self.each(mixing, finish).concat(), factors }
+    }
+
+    /// The rules that combine the inputs with coefficients from their products.
+    fn combination(&self, mixing: Option<&Mixing>) -> Aggregate {
+        let gram = self.products(mixing);
+        let (radius, iterations) = (f64::from(self.settings.radius.value()), self.settings.iterations);
+        let honest = self.inputs.len() - self.assumed;
+        let from_zero = self.settings.rule == Rule::FixedRadiusClip;
+        let Combination { k, factors } = match self.settings.rule {
+            Rule::Krum => krum::select(&gram, self.assumed, 1),
+            Rule::MultiKrum => krum::select(&gram, self.assumed, honest),
+            Rule::FixedRadiusClip => fixed_radius::steps(self.inputs, &gram, radius, iterations),
+            _ => geometric_median::steps(self.inputs, &gram, radius, iterations),
+        };
+        // AGG-12: "v = x_b + Σ_j k_j·(x_j − x_b), b the first input whose k is largest."
+        let base = if from_zero { Base::Zero } else { Base::Row(largest(&k)) };
+        let values = self.each(mixing, |_, rows| combine(self.runner, rows, base, &k));
+        Aggregate { values: values.concat(), factors }
+    }
+
+    /// The products of the rows themselves.
+    fn products(&self, mixing: Option<&Mixing>) -> Gram {
+        let products = |_, rows: Rows<'_>| self.runner.pass(Products { rows, centre: None }).1;
+        sum(self.each(mixing, products))
+    }
+
+    fn median_sorter(&self) -> Sorter {
+        let weights: Vec<f64> = self.inputs.iter().map(|input| input.weight as f64).collect();
+        let half = weights.iter().sum::<f64>() / 2.0;
+        Sorter::new(weights, vec![half])
+    }
+}
+
+/// ⌊whole·ppm/10⁶⌋.
+fn share_of(whole: u64, ppm: u32) -> u64 {
+    (u128::from(whole) * u128::from(ppm) / 1_000_000) as u64
+}
+
+/// The products over all pieces, added in order.
+fn sum(pieces: Vec<Gram>) -> Gram {
+    let mut pieces = pieces.into_iter();
+    let mut sum = pieces.next().expect("a vector has at least one piece");
+    pieces.for_each(|later| sum.add(&later));
+    sum
+}
+
+/// The first place of the largest value.
+fn largest(values: &[f64]) -> usize {
+    values.iter().enumerate().fold(0, |best, (place, value)| if *value > values[best] { place } else { best })
+}
+
+/// v₀ in f32.
+struct Medians<'a> {
+    rows: Rows<'a>,
+    sorter: Sorter,
+}
+
+impl Pass for Medians<'_> {
+    type Output = Vec<f32>;
+
+    #[inline(always)]
+    fn run(mut self) -> Vec<f32> {
+        let (count, length) = (self.rows.count(), self.rows.length());
+        let mut values = Vec::with_capacity(length);
+        let mut strip = self.rows.strip();
+        for start in (0..length).step_by(rows::STRIP) {
+            let columns = self.rows.read(start, &mut strip);
+            self.sorter.find(&strip.rows[..count]);
+            let mut rounded = [0.0f32; rows::STRIP];
+            for (rounded, median) in rounded.iter_mut().zip(&self.sorter.found[0].0) {
+                *rounded = *median as f32;
+            }
+            values.extend_from_slice(&rounded[..columns]);
+        }
+        values
+    }
 }
 
 /// The fixed-point iteration, on products alone.
@@ -146,12 +330,8 @@ impl<'a> Steps<'a> {
 
     /// r_i at v₀ + Σ k_j y_j.
     fn residuals_at(&self, k: &[f64]) -> Vec<f64> {
-        let products = |i: usize| ordered_sum(k.iter().enumerate().map(|(j, k)| k * self.gram.at(i, j)));
-        let h: Vec<f64> = (0..k.len()).map(products).collect();
-        let square = ordered_sum(k.iter().zip(&h).map(|(k, h)| k * h));
-        let distance = |i: usize| (self.gram.at(i, i) - 2.0 * h[i]) + square;
-        let residual = |(i, input): (usize, &Input<'_>)| (f64::from(input.m) * distance(i).max(0.0)).sqrt();
-        self.inputs.iter().enumerate().map(residual).collect()
+        let squares = self.gram.from_combination(k);
+        self.inputs.iter().zip(squares).map(|(input, square)| (f64::from(input.m) * square).sqrt()).collect()
     }
 }
 

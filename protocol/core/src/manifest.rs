@@ -236,6 +236,16 @@ pub enum Rule {
     Mean,
     /// Weighted coordinate median, for comparison.
     Median,
+    /// Weighted coordinate-wise trimmed mean, for comparison.
+    TrimmedMean,
+    /// Weighted geometric median, for comparison.
+    GeometricMedian,
+    /// The input nearest to its neighbours, for comparison.
+    Krum,
+    /// The mean of the inputs nearest to their neighbours, for comparison.
+    MultiKrum,
+    /// Centred clipping with one absolute radius, as published, for comparison.
+    FixedRadiusClip,
 }
 
 wire! {
@@ -243,12 +253,18 @@ wire! {
     pub struct Aggregation {
         /// The rule.
         pub rule: Rule,
-        /// c: clipping radius in units of the median standardised residual.
+        /// c: clipping radius in units of the median standardised residual. In grid units a leaf: the radius of
+        /// [`Rule::FixedRadiusClip`], the least distance that [`Rule::GeometricMedian`] tells from 0.
         pub radius: Real,
         /// Fixed-point iterations.
         pub iterations: u8,
         /// Largest share of the weight of one member, in parts per million.
         pub cap_ppm: u32,
+        /// Share of the inputs (of the weight, for [`Rule::TrimmedMean`]) that is taken for attackers, in parts per
+        /// million. [`Rule::CenteredClip`], [`Rule::Mean`] and [`Rule::Median`] ask only if inputs are mixed.
+        pub assumed_ppm: u32,
+        /// Whether each input is first replaced by the mean of those nearest to it; for comparison.
+        pub mixing: bool,
     }
 }
 
@@ -357,7 +373,16 @@ impl Manifest {
         let aggregation = &self.aggregation;
         require(aggregation.radius.value() > 0.0, "aggregation.radius", "must be positive")?;
         require(aggregation.iterations <= 64, "aggregation.iterations", "must be at most 64")?;
-        require((1..=1_000_000).contains(&aggregation.cap_ppm), "aggregation.cap_ppm", "must be 1 to 1000000")
+        require(
+            (1..=1_000_000).contains(&aggregation.cap_ppm),
+            "aggregation.cap_ppm",
+            "must be 1 to 1000000",
+        )?;
+        require(
+            aggregation.assumed_ppm < 500_000,
+            "aggregation.assumed_ppm",
+            "must be below 500000: no rule withstands a majority",
+        )
     }
 
     fn check_audit(&self) -> Result<(), Misuse> {

@@ -610,11 +610,18 @@ fn block(inputs: &Value) -> Value {
         "CenteredClip" => manifest::Rule::CenteredClip,
         "Mean" => manifest::Rule::Mean,
         "Median" => manifest::Rule::Median,
+        "TrimmedMean" => manifest::Rule::TrimmedMean,
+        "GeometricMedian" => manifest::Rule::GeometricMedian,
+        "Krum" => manifest::Rule::Krum,
+        "MultiKrum" => manifest::Rule::MultiKrum,
+        "FixedRadiusClip" => manifest::Rule::FixedRadiusClip,
         name => panic!("no rule {name:?}"),
     };
     let radius = Real::new(f32::from_bits(word(inputs, "radius") as u32)).expect("a radius");
     let iterations = number(inputs, "iterations") as u8;
-    let settings = manifest::Aggregation { rule, radius, iterations, cap_ppm: 1_000_000 };
+    let (cap_ppm, assumed_ppm) = (1_000_000, number(inputs, "assumed_ppm") as u32);
+    let mixing = inputs["mixing"].as_bool().expect("whether inputs are mixed");
+    let settings = manifest::Aggregation { rule, radius, iterations, cap_ppm, assumed_ppm, mixing };
     let row = |row: &Value| -> Vec<i32> { row.as_array().expect("a row").iter().map(as_integer).collect() };
     let rows: Vec<Vec<i32>> = list(inputs, "q").iter().map(row).collect();
     let unsigned = |value: &Value| value.as_u64().expect("a number");

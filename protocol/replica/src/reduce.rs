@@ -1,5 +1,6 @@
 //! Reducing blocks by the run's rule: what an aggregator does, and what replay repeats.
 
+use muster_compute::Workers;
 use muster_core::aggregate::{self, Input, weights};
 use muster_core::contribution::PartDigest;
 use muster_core::ids::{Block, Digest, Slot};
@@ -31,6 +32,7 @@ pub fn reduce<'a>(
     let slots: Vec<Slot> = inputs.slots().collect();
     let sizes: Vec<u32> = slots.iter().map(|slot| leaves(*slot)).collect::<Option<_>>()?;
     let weights = weights(&sizes, manifest.aggregation.cap_ppm);
+    let runner = Workers::new(1);
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
     let mut kept = vec![0.0; slots.len()];
@@ -42,7 +44,7 @@ pub fn reduce<'a>(
             let q = input(*slot, *block).filter(|q| q.len() == length)?;
             vectors.push(Input { q, m: *m, weight: *weight });
         }
-        let aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
+        let aggregate = aggregate::vector(&runner, &manifest.aggregation, &vectors)?;
         kept.iter_mut().zip(&aggregate.factors).for_each(|(sum, factor)| *sum += factor * length as f64);
         coefficients += length as f64;
         digest = digest.block(&aggregate.values);

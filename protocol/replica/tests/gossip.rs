@@ -83,6 +83,8 @@ fn manifest() -> Manifest {
             radius: real(1.25),
             iterations: 5,
             cap_ppm: 200_000,
+            assumed_ppm: 200_000,
+            mixing: false,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1 },
         admission: Admission { start_nodes: 2, start_verifiers: 0, most_members: 256 },

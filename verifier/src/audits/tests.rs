@@ -89,6 +89,8 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             radius: real(1.25),
             iterations: 5,
             cap_ppm: 200_000,
+            assumed_ppm: 200_000,
+            mixing: false,
         },
         audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds },
         admission: Admission { start_nodes: 2, start_verifiers: 1, most_members: 8 },

@@ -1,0 +1,117 @@
+//! Products of all pairs of rows: every distance that a rule asks for follows from them.
+
+use super::order::Sorter;
+use super::ordered_sum;
+use super::rows::{LANES, Row, Rows, STRIP, TILE};
+use super::runner::Pass;
+
+/// A symmetric matrix over the inputs: G_ij = ⟨y_i, y_j⟩.
+#[derive(Clone, Debug)]
+pub(super) struct Gram {
+    count: usize,
+    /// Rows up to the diagonal, one after the other.
+    half: Vec<f64>,
+}
+
+impl Gram {
+    /// One entry.
+    pub(super) fn at(&self, i: usize, j: usize) -> f64 {
+        self.half[triangle(i, j)]
+    }
+
+    /// Inputs.
+    pub(super) fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Adds the products over later coefficients.
+    pub(super) fn add(&mut self, later: &Self) {
+        self.half.iter_mut().zip(&later.half).for_each(|(sum, more)| *sum += more);
+    }
+
+    /// ‖y_i − y_j‖², not below 0.
+    pub(super) fn between(&self, i: usize, j: usize) -> f64 {
+        ((self.at(i, i) + self.at(j, j)) - 2.0 * self.at(i, j)).max(0.0)
+    }
+
+    /// ‖y_i − Σ k_j·y_j‖² of every i, not below 0.
+    pub(super) fn from_combination(&self, k: &[f64]) -> Vec<f64> {
+        let products = |i: usize| ordered_sum(k.iter().enumerate().map(|(j, k)| k * self.at(i, j)));
+        let h: Vec<f64> = (0..self.count).map(products).collect();
+        let square = ordered_sum(k.iter().zip(&h).map(|(k, h)| k * h));
+        (0..self.count).map(|i| ((self.at(i, i) - 2.0 * h[i]) + square).max(0.0)).collect()
+    }
+}
+
+fn triangle(i: usize, j: usize) -> usize {
+    let (low, high) = if i < j { (i, j) } else { (j, i) };
+    high * (high + 1) / 2 + low
+}
+
+/// The products of the y_i = x_i − v₀, and v₀, which a sorter finds; without one, of the x_i.
+pub(super) struct Products<'a> {
+    pub(super) rows: Rows<'a>,
+    pub(super) centre: Option<Sorter>,
+}
+
+/// Partial sums of the products of [`TILE`] rows with [`TILE`] others.
+type Tile = [[[f64; LANES]; TILE]; TILE];
+
+impl Pass for Products<'_> {
+    type Output = (Vec<f64>, Gram);
+
+    #[inline(always)]
+    fn run(mut self) -> (Vec<f64>, Gram) {
+        let (count, length) = (self.rows.count(), self.rows.length());
+        let mut centre = Vec::new();
+        let mut tiles: Vec<Tile> = vec![[[[0.0; LANES]; TILE]; TILE]; triangle(count.div_ceil(TILE), 0)];
+        let mut strip = self.rows.strip();
+        for start in (0..length).step_by(STRIP) {
+            let columns = self.rows.read(start, &mut strip);
+            if let Some(sorter) = &mut self.centre {
+                sorter.find(&strip.rows[..count]);
+                let found = &sorter.found[0];
+                centre.extend_from_slice(&found.0[..columns]);
+                for row in &mut strip.rows[..count] {
+                    for c in 0..STRIP {
+                        row.0[c] -= found.0[c];
+                    }
+                }
+            }
+            // The padding is 0 in every row, and adds 0.
+            let squares = strip.rows.as_chunks::<TILE>().0;
+            let mut sums = tiles.iter_mut();
+            for (last, left) in squares.iter().enumerate() {
+                for right in &squares[..=last] {
+                    if let Some(sums) = sums.next() {
+                        add_products(sums, left, right);
+                    }
+                }
+            }
+        }
+        let entry = |i: usize, j: usize| {
+            let s = &tiles[triangle(i / TILE, j / TILE)][i % TILE][j % TILE];
+            ((s[0] + s[4]) + (s[2] + s[6])) + ((s[1] + s[5]) + (s[3] + s[7]))
+        };
+        let half = (0..count).flat_map(|i| (0..=i).map(move |j| (i, j))).map(|(i, j)| entry(i, j)).collect();
+        (centre, Gram { count, half })
+    }
+}
+
+/// Sixteen chains at once: each waits for its own last addition, not for another's.
+#[inline(always)]
+fn add_products(sums: &mut Tile, left: &[Row; TILE], right: &[Row; TILE]) {
+    let mut lanes = *sums;
+    for chunk in 0..STRIP / LANES {
+        for i in 0..TILE {
+            let one = &left[i].0.as_chunks::<LANES>().0[chunk];
+            for j in 0..TILE {
+                let other = &right[j].0.as_chunks::<LANES>().0[chunk];
+                for lane in 0..LANES {
+                    lanes[i][j][lane] += one[lane] * other[lane];
+                }
+            }
+        }
+    }
+    *sums = lanes;
+}

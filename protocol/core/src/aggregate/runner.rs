@@ -1,0 +1,36 @@
+//! Who runs the passes of a rule: with which vector instructions, and on how many threads.
+
+/// A pass over coefficients: loops over arrays of fixed size, of which compilers make vector instructions.
+///
+/// What [`Pass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
+/// compiles all of it so.
+pub trait Pass {
+    /// What it finds.
+    type Output;
+
+    /// Runs it.
+    fn run(self) -> Self::Output;
+}
+
+/// Runs passes. Every runner gives the same bits: no operation of a pass is contracted or changes its place.
+pub trait Runner: Sync {
+    /// Runs one pass.
+    fn pass<P: Pass>(&self, pass: P) -> P::Output;
+
+    /// The results of the tasks `0..count`, in this order; tasks may run at the same time.
+    fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T>;
+}
+
+/// One pass after another, with the vector instructions that every processor of the target has.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Plain;
+
+impl Runner for Plain {
+    fn pass<P: Pass>(&self, pass: P) -> P::Output {
+        pass.run()
+    }
+
+    fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
+        (0..count).map(task).collect()
+    }
+}
