@@ -1,7 +1,7 @@
 //! A finished run on disk, and its replay to the last bit.
 //!
 //! An archive is a folder: `manifest.bin` (canonical manifest), `ledger.bin` (signed records, each behind its length
-//! as a little-endian `u32`), `data/` (the text), `exhibits/` and `evidence/`. The steward's folder is one.
+//! as a little-endian `u32`), `data/` (the committed files), `exhibits/` and `evidence/`. The steward's folder is one.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
@@ -35,7 +35,7 @@ pub struct Archive {
     pub manifest: Arc<Manifest>,
     /// The records.
     pub records: Vec<Signed<Record>>,
-    /// The text, checked against the manifest.
+    /// The text and the other committed files, checked against the manifest.
     pub dataset: Arc<Dataset>,
 }
 
