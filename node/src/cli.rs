@@ -118,7 +118,10 @@ enum RunCommand {
     /// Create a run from settings and a corpus, and print its id.
     #[command(after_help = "\
 If the settings do not exist, a file with every setting explained is written there and used.
-  muster run new --config run.toml --data corpus/ --out myrun/")]
+  muster run new --config run.toml --data corpus/ --out myrun/
+With --init, what DIR/config.json says of the model need not be in the settings, and must not differ from them.
+  muster run export otherrun/ --out model/
+  muster run new --data corpus/ --init model/ --out myrun/")]
     New(NewArguments),
     /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
     #[command(after_help = "\
@@ -135,6 +138,10 @@ struct NewArguments {
     /// A corpus made by `muster data pack`.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
+    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
     /// The new folder of the run.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,

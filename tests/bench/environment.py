@@ -14,7 +14,7 @@ import time
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = ROOT / "target" / "bench-venv"
 # Name of the module: what pip installs for it.
-PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1"}
+PACKAGES = {"numpy": "numpy", "tokenizers": "tokenizers<0.23", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1"}
 
 
 def python(*modules):

@@ -100,7 +100,7 @@ fn prepare(options: &Options, place: &Place) -> Outcome<()> {
     fs::write(&config, settings(options)?).map_err(|error| {
         Failure::environment(format!("{}: cannot be written ({error})", config.display()))
     })?;
-    create(&CreateOptions { config, data, out: place.path("run") })?;
+    create(&CreateOptions { config, data, init: None, out: place.path("run") })?;
     Ok(())
 }
 
