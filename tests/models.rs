@@ -49,6 +49,19 @@ fn an_albert_is_trained_by_lamb_audited_and_exported() {
     assert_eq!(shape("predictions.bias"), [257]);
     let (code, output) = run.muster(&["generate", &run.at("run")]);
     assert!(code == 2 && output.contains("only a decoder continues text"), "{code}: {output}");
+    comes_back(&run, "[model]\nmask_token = 256\n");
+}
+
+/// That a run with the exported model as its beginning exports the same.
+fn comes_back(run: &Run, settings: &str) {
+    fs::write(run.path("next.toml"), settings).unwrap();
+    let (config, data, init, next) = (run.at("next.toml"), run.at("corpus"), run.at("model"), run.at("next"));
+    run.good(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &next]);
+    run.good(&["run", "export", &next, "--out", &run.at("again")]);
+    for name in ["model.safetensors", "config.json"] {
+        let [model, again] = ["model", "again"].map(|folder| fs::read(run.path(folder).join(name)).unwrap());
+        assert!(model == again, "{name} differs");
+    }
 }
 
 #[test]
@@ -66,10 +79,12 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
     let text = generate(&host, &[]);
     assert!(text.starts_with("let mut") && text.split_whitespace().count() > 8, "{text}");
     assert_eq!(
-        generate(&member, &["--threads", "2", "--tokenizer", &run.at("tokenizer.json")]),
+        generate(&member, &["--threads", "2"]),
         text,
         "a member has the same model, tokeniser and draws"
     );
+    fs::remove_file(run.path("second/data/tokenizer.json")).unwrap();
+    assert_eq!(generate(&member, &["--tokenizer", &run.at("tokenizer.json")]), text);
     let (code, output) = run.muster(&["generate", &member]);
     assert!(
         code == 3 && output.contains("tokenizer.json") && output.contains("--tokenizer"),
@@ -85,6 +100,7 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
     assert!(code == 3 && output.contains("already holds something"), "{code}: {output}");
     let (code, output) = run.muster(&["generate", &host, "--round", "99"]);
     assert!(code == 3 && output.contains("has no state before round 99"), "{code}: {output}");
+    comes_back(&run, "");
 }
 
 #[test]

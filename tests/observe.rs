@@ -139,7 +139,7 @@ impl Story {
             Request::Follow(follow) => Response::News(self.news(follow.height)),
             Request::Data(query) => {
                 let count = query.count.min(64);
-                let chunks = self.archive.dataset.chunks(query.held_out, query.first, count);
+                let chunks = self.archive.dataset.chunks(query.file, query.first, count);
                 Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
             }
             Request::ResultBlocks(query) => Response::Bytes(Bytes::new(self.values(&query)?).ok()?),

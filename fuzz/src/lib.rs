@@ -9,7 +9,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, Training, VERSION,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
@@ -77,6 +77,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             held_out_root: Digest::default(),
             held_out_bytes: 0,
             tokeniser: Tokeniser::Bytes,
+            start: Start::Drawn,
         },
         training: Training { rounds, leaves: 7, leaf_windows: 1, grid_bits: 8, recompute: false },
         optimiser: Optimiser {

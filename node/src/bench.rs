@@ -9,7 +9,7 @@ use muster_compute::{Exact, Path as KernelPath};
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Data, Family, Manifest, Model, Tokeniser};
+use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
 use muster_core::state::{Arithmetic, LeafJob, Update};
 use muster_replica::memory;
 
@@ -129,9 +129,7 @@ fn manifest(run: Option<&Path>) -> Outcome<Manifest> {
     let kinds = settings.model.vocabulary;
     let tokeniser = match kinds {
         256..=1279 => Tokeniser::Bytes,
-        _ => {
-            Tokeniser::File(muster_core::manifest::TokeniserFile { digest: Digest::default(), tokens: kinds })
-        }
+        _ => Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens: kinds }),
     };
     let data = Data {
         root: Digest::default(),
@@ -139,6 +137,7 @@ fn manifest(run: Option<&Path>) -> Outcome<Manifest> {
         held_out_root: Digest::default(),
         held_out_bytes: 0,
         tokeniser,
+        start: Start::Drawn,
     };
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     Ok(settings.manifest(&makers, data)?)

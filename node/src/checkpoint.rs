@@ -101,12 +101,13 @@ fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::state::Update;
+    use muster_store::home::Home;
+
     use super::*;
     use crate::config::Settings;
 
-    #[test]
-    fn a_state_of_another_model_is_refused() {
-        let settings = Settings::default();
+    fn manifest() -> Manifest {
         let nobody = muster_core::ids::MemberId([0; 32]);
         let makers = crate::config::Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
         let digest = muster_core::ids::Digest::default();
@@ -116,12 +117,39 @@ mod tests {
             held_out_root: digest,
             held_out_bytes: 0,
             tokeniser: muster_core::manifest::Tokeniser::Bytes,
+            start: muster_core::manifest::Start::Drawn,
         };
-        let manifest = settings.manifest(&makers, data).unwrap();
+        Settings::default().manifest(&makers, data).unwrap()
+    }
+
+    #[test]
+    fn a_state_of_another_model_is_refused() {
+        let manifest = manifest();
         let mut state = Exact::new(1, None).unwrap().initial(&manifest, &[]);
         assert!(fitting(Path::new("here"), state.clone(), &manifest).is_ok());
         state.parameters.pop();
         let failure = fitting(Path::new("here"), state, &manifest).unwrap_err();
         assert!(failure.message.contains("here: a state is of another model"), "{failure}");
+    }
+
+    #[test]
+    fn an_aggregate_of_another_model_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let (manifest, mut exact) = (manifest(), Exact::new(1, None).unwrap());
+        let home = Home::open(place.path()).unwrap();
+        home.write_file(MANIFEST, &manifest.bytes()).unwrap();
+        home.save_state(Round(0), &exact.initial(&manifest, &[])).unwrap();
+        let layout = Layout::of(&manifest.model);
+        let (values, blocks) = (layout.parameters(), layout.blocks().len());
+        let mut open = |values, blocks| {
+            let update = Update { values: vec![1.0; values], present: vec![true; blocks] };
+            home.save_update(Round(0), &update).unwrap();
+            Checkpoint::open(place.path(), None, &mut exact)
+        };
+        assert_eq!(open(values, blocks).unwrap().round, Round(1));
+        for (values, blocks) in [(values - 1, blocks), (values + 1, blocks), (values, blocks - 1), (0, 0)] {
+            let failure = open(values, blocks).err().unwrap();
+            assert!(failure.message.contains("the aggregate of round 0 is of another model"), "{failure}");
+        }
     }
 }

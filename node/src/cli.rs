@@ -122,6 +122,10 @@ enum RunCommand {
     #[command(after_help = "\
 If the settings do not exist, a file with every setting explained is written there and used.
   muster run new --config run.toml --data corpus/ --out myrun/
+With --init, what DIR/config.json says of the model need not be in the settings, and must not differ from them.
+  muster run export otherrun/ --out model/
+  muster run new --data corpus/ --init model/ --out myrun/
+
 
 Rules of aggregation: centered-clip, which is for strangers; for comparison mean, median, trimmed-mean, geometric-median,
 krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
@@ -141,6 +145,10 @@ struct NewArguments {
     /// A corpus made by `muster data pack`.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
+    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
+    #[arg(long, value_name = "DIR")]
+    init: Option<PathBuf>,
     /// The new folder of the run.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,

@@ -459,6 +459,7 @@ mod tests {
             held_out_root: Digest([2; 32]),
             held_out_bytes: 1 << 16,
             tokeniser: manifest::Tokeniser::Bytes,
+            start: manifest::Start::Drawn,
         }
     }
 
@@ -504,6 +505,35 @@ mod tests {
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.node_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);
+    }
+
+    #[test]
+    fn committed_files_have_the_length_that_the_model_and_the_limits_say() {
+        let settings = Settings::default();
+        let with = |change: &dyn Fn(&mut Data)| {
+            let mut data = data();
+            change(&mut data);
+            settings.manifest(&makers(), data)
+        };
+        let parameters = with(&|_| ()).unwrap().model.parameters();
+        let given = |bytes| {
+            let start = manifest::Start::Given(manifest::CommittedFile { root: Digest([3; 32]), bytes });
+            with(&|data| data.start = start.clone())
+        };
+        // DATA-6: four bytes for each parameter, no more and no fewer.
+        assert_eq!(given(4 * parameters).unwrap().data.all_bytes(), (1 << 20) + (1 << 16) + 4 * parameters);
+        for bytes in [0, 4 * parameters - 4, 4 * parameters + 1, u64::MAX] {
+            let misuse = given(bytes).unwrap_err().to_string();
+            assert!(misuse.contains("data.start.bytes must be four for each parameter"), "{misuse}");
+        }
+        let tokeniser = |bytes| {
+            let file = manifest::TokeniserFile { digest: Digest([4; 32]), bytes, tokens: 256 };
+            with(&|data| data.tokeniser = manifest::Tokeniser::File(file.clone()))
+        };
+        // DATA-4: a tokeniser's file has 1 to 2^26 bytes.
+        assert!(tokeniser(1).is_ok() && tokeniser(64 << 20).is_ok());
+        assert!(tokeniser(0).is_err() && tokeniser((64 << 20) + 1).is_err());
+        assert!(with(&|data| data.held_out_bytes = (1 << 40) + 1).is_err());
     }
 
     #[test]

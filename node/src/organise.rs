@@ -2,6 +2,7 @@
 
 pub mod create;
 pub mod export;
+pub mod given;
 pub mod invite;
 pub mod pack;
 pub mod tokenise;

@@ -15,7 +15,7 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = ROOT / "target" / "bench-venv"
 # Name of the module: what pip installs for it.
 PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1",
-            "byzfl": "byzfl"}
+            "tokenizers": "tokenizers<0.23", "byzfl": "byzfl"}
 
 
 def python(*modules):

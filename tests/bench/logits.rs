@@ -13,7 +13,7 @@ use muster_core::assign::{calibration_seed, masked};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId, Round};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Data, Family, Manifest, Tokeniser};
+use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser};
 use muster_core::state::Arithmetic;
 use muster_node::checkpoint::Checkpoint;
 use muster_node::config::{Makers, Settings};
@@ -60,7 +60,7 @@ fn manifest(settings: &Path) -> Result<Manifest, Failure> {
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     let root = Digest::default();
     let (bytes, tokeniser) = (1 << 20, Tokeniser::Bytes);
-    let data = Data { root, bytes, held_out_root: root, held_out_bytes: 0, tokeniser };
+    let data = Data { root, bytes, held_out_root: root, held_out_bytes: 0, tokeniser, start: Start::Drawn };
     Ok(Settings::parse(settings, &text)?.manifest(&makers, data)?)
 }
 

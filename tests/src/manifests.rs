@@ -4,7 +4,7 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, Training, VERSION,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -34,6 +34,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             held_out_root: Digest([2; 32]),
             held_out_bytes: 0,
             tokeniser: Tokeniser::Bytes,
+            start: Start::Drawn,
         },
         training: Training {
             rounds,

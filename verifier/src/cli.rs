@@ -28,7 +28,7 @@ struct Cli {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Become a verifier of a run: make keys and coins, fetch the text, be admitted.
+    /// Become a verifier of a run: make keys and coins, fetch the run's files, be admitted.
     Enroll {
         /// The line that `muster invite --role verifier` printed.
         invitation: String,

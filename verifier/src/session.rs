@@ -80,7 +80,7 @@ pub struct Session {
     pub peers: Peers,
     /// The agreement.
     pub manifest: Arc<Manifest>,
-    /// The text.
+    /// The text, and what else the manifest commits to.
     pub dataset: Arc<Dataset>,
 }
 
@@ -101,7 +101,7 @@ impl Session {
                 manifest
             }
         };
-        let bar = bytes_bar("the text", manifest.data.bytes + manifest.data.held_out_bytes);
+        let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");
         let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;

@@ -122,11 +122,12 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
 }
 
 fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
-    let NewArguments { config, data, out } = arguments;
-    let options = CreateOptions { config: config.clone(), data: data.clone(), out: out.clone() };
+    let NewArguments { config, data, init, out } = arguments;
+    let options =
+        CreateOptions { config: config.clone(), data: data.clone(), init: init.clone(), out: out.clone() };
     let created = create(&options)?;
     if created.wrote_config {
-        println!("{} did not exist: wrote it with every setting explained, at its default", config.display());
+        println!("{} did not exist: wrote it with every setting explained", config.display());
     }
     let model = &created.manifest.model;
     println!(
@@ -135,6 +136,9 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         model.parameters(),
         created.manifest.training.rounds
     );
+    if let Some(init) = init {
+        println!("it begins with the parameters of {}", init.display());
+    }
     let memory = memory::contributing(&created.manifest, 1);
     println!("a node takes at least {} of memory on one thread", memory::shown(memory));
     if let Err(misuse) = memory::check(memory) {

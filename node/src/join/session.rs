@@ -108,14 +108,14 @@ struct Session {
     _server: Option<oneshot::Sender<()>>,
 }
 
-/// The text, from disk or from the steward.
+/// The committed files, from disk or from the steward.
 async fn fetch_text(
     options: &Options,
     (peers, steward): (&Peers, &Contact),
     manifest: &Manifest,
     progress: &Progress,
 ) -> Result<Arc<Dataset>, JoinError> {
-    let bar = progress.bytes("text", manifest.data.bytes + manifest.data.held_out_bytes);
+    let bar = progress.bytes("the run's files", manifest.data.all_bytes());
     let folder = options.data_dir.join("data");
     let mut told = |done| bar.set_position(done);
     let dataset = fetch_dataset(peers, steward, &manifest.data, &folder, &mut told).await?;

@@ -1,14 +1,15 @@
-//! `muster run new`: settings and a corpus become a run's folder.
+//! `muster run new`: settings and a corpus, and perhaps somebody's checkpoint, become a run's folder.
 
 use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::RunId;
-use muster_core::manifest::{Data, Manifest};
-use muster_store::dataset::{Dataset, described};
+use muster_core::manifest::{Data, Manifest, Start};
+use muster_store::dataset::{Dataset, PARAMETERS, add_parameters, committed_parameters, described};
 use muster_store::home::Home;
 
+use super::given::Given;
 use super::{DATA, MANIFEST, ORGANISER, SETTINGS};
 use crate::config::{Makers, Settings, TEMPLATE};
 use crate::exit::{Failure, Outcome};
@@ -20,6 +21,8 @@ pub struct CreateOptions {
     pub config: PathBuf,
     /// The corpus.
     pub data: PathBuf,
+    /// A checkpoint to begin with; without it, parameters are drawn.
+    pub init: Option<PathBuf>,
     /// The new folder.
     pub out: PathBuf,
 }
@@ -41,10 +44,22 @@ pub struct Created {
 /// [`Failure`] naming the file and what is wrong; at `out` nothing is changed that was there before.
 pub fn create(options: &CreateOptions) -> Outcome<Created> {
     vacant(&options.out)?;
-    let data = described(&options.data)?;
+    let mut data = described(&options.data)?;
     Dataset::open(&options.data, &data)?;
-    let (text, wrote_config) = settings(&options.config)?;
-    let settings = Settings::parse(&options.config, &text)?;
+    let given = options.init.as_deref().map(Given::open).transpose()?;
+    let (mut text, wrote_config) = settings(&options.config, given.as_ref())?;
+    let mut settings = Settings::parse(&options.config, &text)?;
+    let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
+    let mut parameters = None;
+    if let Some(given) = &given {
+        text = given.complete(&mut settings, &options.config, &text)?;
+        given.check_tokeniser(&data)?;
+        let model = settings.model.checked().map_err(in_file)?;
+        model.check().map_err(in_file)?;
+        let values = given.parameters(&model)?;
+        data.start = Start::Given(committed_parameters(&values));
+        parameters = Some(values);
+    }
     // Wrong settings are named before anything is made.
     let makers = |home: Option<&Home>| -> Outcome<Makers> {
         let Some(home) = home else {
@@ -54,10 +69,9 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
         let organiser = muster_core::sign::Identity::from_secret(&*home.secret(ORGANISER)?).id();
         Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
     };
-    let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
     settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
     let home = Home::open(&options.out)?;
-    copy_corpus(&options.data, &options.out.join(DATA), &data)?;
+    copy_corpus(&options.data, &options.out.join(DATA), parameters.as_deref(), &data)?;
     home.write_file(SETTINGS, text.as_bytes())?;
     let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
     home.write_file(MANIFEST, &manifest.bytes())?;
@@ -81,22 +95,24 @@ pub(super) fn vacant(out: &Path) -> Outcome<()> {
     Ok(())
 }
 
-fn settings(path: &Path) -> Outcome<(String, bool)> {
+fn settings(path: &Path, given: Option<&Given>) -> Outcome<(String, bool)> {
     let failed = |error: std::io::Error| {
         Failure::environment(format!("{}: cannot be read or written ({error})", path.display()))
     };
     match fs::read_to_string(path) {
         Ok(text) => Ok((text, false)),
         Err(error) if error.kind() == ErrorKind::NotFound => {
-            fs::write(path, TEMPLATE).map_err(failed)?;
-            Ok((TEMPLATE.to_owned(), true))
+            let text = given.map_or_else(|| TEMPLATE.to_owned(), Given::template);
+            fs::write(path, &text).map_err(failed)?;
+            Ok((text, true))
         }
         Err(error) => Err(failed(error)),
     }
 }
 
-/// Links the files of a corpus, which never change, or copies them where links are not possible.
-fn copy_corpus(from: &Path, to: &Path, data: &Data) -> Outcome<()> {
+/// Links the files of a corpus, which never change, or copies them where links are not possible. Parameters are not
+/// the corpus's: those of this run, if any, are written.
+fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) -> Outcome<()> {
     let failed = |error: std::io::Error| {
         Failure::environment(format!("{}: cannot be written ({error})", to.display()))
     };
@@ -104,9 +120,13 @@ fn copy_corpus(from: &Path, to: &Path, data: &Data) -> Outcome<()> {
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let target = to.join(entry.file_name());
-        if entry.path().is_file() && fs::hard_link(entry.path(), &target).is_err() {
+        let wanted = entry.path().is_file() && entry.file_name() != PARAMETERS;
+        if wanted && fs::hard_link(entry.path(), &target).is_err() {
             fs::copy(entry.path(), &target).map_err(failed)?;
         }
+    }
+    if let Some(parameters) = parameters {
+        add_parameters(to, parameters)?;
     }
     Dataset::open(to, data)?;
     Ok(())
@@ -141,7 +161,7 @@ mod tests {
     fn a_run_is_made_with_a_commented_file() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
         let created = create(&options).unwrap();
         assert!(created.wrote_config);
         assert_eq!(fs::read_to_string(at("run.toml")).unwrap(), TEMPLATE);
@@ -164,7 +184,7 @@ mod tests {
         let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
                         [training]\nrounds = 100000\n[retention]\nstates = 4096\n";
         fs::write(at("run.toml"), settings).unwrap();
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
         let created = create(&options).unwrap();
         let why = memory::check(memory::following(&created.manifest, 1)).unwrap_err().to_string();
         assert!(why.contains("GiB of memory here, this machine has"), "{why}");
@@ -177,7 +197,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         fs::write(at("run.toml"), "[model]\nheads = 3\n").unwrap();
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), out: at("myrun") };
+        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
         let failure = create(&options).unwrap_err();
         assert!(failure.message.contains("run.toml: model.heads must divide model.width"), "{failure}");
         assert!(!at("myrun").exists());

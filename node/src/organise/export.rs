@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use muster_core::hash::{Domain, Hasher};
-use muster_core::layout::Layout;
+use muster_core::layout::{Layout, Tensor};
 use muster_core::manifest::{Albert, Decoder, Family, Model, Tokeniser};
 use muster_core::state::real_bytes;
 use muster_store::dataset::TOKENISER;
@@ -58,13 +58,10 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
     write(WEIGHTS, &weights)
 }
 
-/// The run's `tokenizer.json`; none for bytes, and in the directory of a member, which never gets it.
+/// The run's `tokenizer.json`; none for bytes.
 fn tokeniser(checkpoint: &Checkpoint) -> Outcome<Option<Vec<u8>>> {
     let Tokeniser::File(wanted) = &checkpoint.manifest.data.tokeniser else { return Ok(None) };
     let path = checkpoint.folder.join(DATA).join(TOKENISER);
-    if !path.exists() {
-        return Ok(None);
-    }
     let bytes = reading::file(&path)?;
     if Hasher::new(Domain::TOKENISER).part(&bytes).finish() != wanted.digest {
         return Err(Failure::environment(format!("{}: is not the tokeniser of this run", path.display())));
@@ -80,24 +77,29 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
         .tensors()
         .iter()
         .map(|tensor| {
-            let [rows, columns] = tensor.shape;
-            let vector = is_vector(&tensor.name);
-            let shape = if vector { vec![columns] } else { vec![rows, columns] };
-            (tensor.name.clone(), (shape, real_bytes(&parameters[tensor.range()])))
+            (tensor.name.clone(), (saved_shape(tensor), real_bytes(&parameters[tensor.range()])))
         })
         .collect();
     if let Family::Albert(albert) = &model.family {
         let (width, narrow) = (model.width as usize, albert.embedding as usize);
-        let types = "albert.embeddings.token_type_embeddings.weight";
-        let key = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key.bias";
-        tensors.insert(types.into(), (vec![TOKEN_TYPES, narrow], vec![0; 4 * TOKEN_TYPES * narrow]));
-        tensors.insert(key.into(), (vec![width], vec![0; 4 * width]));
+        tensors.insert(TOKEN_TYPES.into(), (vec![TYPES, narrow], vec![0; 4 * TYPES * narrow]));
+        tensors.insert(KEY_BIAS.into(), (vec![width], vec![0; 4 * width]));
     }
     tensors
 }
 
 /// Token types that an ALBERT of `transformers` has: their embeddings are zero.
-const TOKEN_TYPES: usize = 2;
+const TYPES: usize = 2;
+/// Their name.
+pub(super) const TOKEN_TYPES: &str = "albert.embeddings.token_type_embeddings.weight";
+/// What an ALBERT of `transformers` has, too, and a run leaves out.
+pub(super) const KEY_BIAS: &str = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key.bias";
+
+/// The shape that a tensor is saved in: vectors as vectors.
+pub(super) fn saved_shape(tensor: &Tensor) -> Vec<usize> {
+    let [rows, columns] = tensor.shape;
+    if is_vector(&tensor.name) { vec![columns] } else { vec![rows, columns] }
+}
 
 fn is_vector(name: &str) -> bool {
     name.ends_with(".bias")
@@ -157,7 +159,7 @@ fn of_albert(model: &Model, albert: &Albert) -> Value {
         "hidden_dropout_prob": 0.0,
         "attention_probs_dropout_prob": 0.0,
         "classifier_dropout_prob": 0.0,
-        "type_vocab_size": TOKEN_TYPES,
+        "type_vocab_size": TYPES,
         "position_embedding_type": "absolute",
         "tie_word_embeddings": true,
         "pad_token_id": null,
@@ -174,8 +176,45 @@ fn shown(value: f32) -> Value {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::Real;
+    use muster_core::manifest::TokeniserFile;
 
     use super::*;
+    use crate::config::{Makers, Settings};
+
+    #[test]
+    fn a_foreign_tokeniser_is_not_exported() {
+        let place = tempfile::tempdir().unwrap();
+        let nobody = muster_core::ids::MemberId([0; 32]);
+        let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
+        let root = muster_core::ids::Digest::default();
+        let digest = Hasher::new(Domain::TOKENISER).part(b"{1}").finish();
+        let data = muster_core::manifest::Data {
+            root,
+            bytes: 4096,
+            held_out_root: root,
+            held_out_bytes: 0,
+            tokeniser: Tokeniser::File(TokeniserFile { digest, bytes: 3, tokens: 256 }),
+            start: muster_core::manifest::Start::Drawn,
+        };
+        let manifest = Settings::default().manifest(&makers, data).unwrap();
+        let parameters = vec![0.5; manifest.model.parameters() as usize];
+        let (folder, out) = (place.path().join("run"), place.path().join("model"));
+        fs::create_dir_all(folder.join(DATA)).unwrap();
+        let checkpoint =
+            Checkpoint { manifest, round: muster_core::ids::Round(0), parameters, folder: folder.clone() };
+        let path = folder.join(DATA).join(TOKENISER);
+        let refused = |words: &str| {
+            let failure = export(&checkpoint, &out).unwrap_err();
+            assert!(failure.message.contains("tokenizer.json") && failure.message.contains(words), "{failure}");
+            assert!(!out.exists(), "nothing is written");
+        };
+        refused("does not exist");
+        fs::write(&path, b"{2}").unwrap();
+        refused("is not the tokeniser of this run");
+        fs::write(&path, b"{1}").unwrap();
+        export(&checkpoint, &out).unwrap();
+        assert_eq!(fs::read(out.join(TOKENISER)).unwrap(), b"{1}");
+    }
 
     #[test]
     fn every_tensor_has_its_name_and_shape() {

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::ids::Digest;
+use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest;
 use muster_store::dataset::Numbering;
 use tokenizers::models::ModelWrapper;
@@ -39,7 +40,13 @@ impl Tokeniser {
             Failure::environment(format!("{}: {what}; {then}", path.display()))
         };
         let another = "name the tokenizer.json of a model from Hugging Face";
-        let file = fs::read(path).map_err(|error| wrong(&format!("cannot be read ({error})"), another))?;
+        let unread = |error| wrong(&format!("cannot be read ({error})"), another);
+        let length = fs::metadata(path).map_err(unread)?.len();
+        if length > u64::from(TOKENISER_BYTES) {
+            let what = format!("has {length} bytes, a run allows {TOKENISER_BYTES}");
+            return Err(wrong(&what, "use another tokeniser"));
+        }
+        let file = fs::read(path).map_err(unread)?;
         let unfit = |error| wrong(&format!("is no tokeniser ({error})"), another);
         let mut rules = tokenizers::Tokenizer::from_bytes(&file).map_err(unfit)?;
         rules.with_truncation(None).map_err(unfit)?;

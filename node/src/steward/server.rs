@@ -79,7 +79,7 @@ impl Server {
 
     fn data(&self, query: &DataQuery) -> Result<Response, Refuse> {
         let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
-        bytes(self.dataset.chunks(query.held_out, query.first, count).to_vec(), Response::Bytes)
+        bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
     }
 
     async fn offer(&self) -> Result<Response, Refuse> {

@@ -14,7 +14,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, Training,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -124,6 +124,7 @@ impl Settings {
                 held_out_root: Digest::default(),
                 held_out_bytes: 0,
                 tokeniser: Tokeniser::Bytes,
+                start: Start::Drawn,
             },
             training: Training {
                 rounds: self.number("rounds"),

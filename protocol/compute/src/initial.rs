@@ -18,7 +18,11 @@ const FALLBACK_EXPONENT: i16 = -20;
 /// Parameters drawn from the manifest, zero moments, exponents still 0.
 pub(crate) fn state(manifest: &Manifest) -> State {
     let key = Hasher::new(Domain::INITIAL).value(manifest).finish();
-    let parameters = draw(&manifest.model, key);
+    from(manifest, draw(&manifest.model, key))
+}
+
+/// The same with these parameters.
+pub(crate) fn from(manifest: &Manifest, parameters: Vec<f32>) -> State {
     let zeros = vec![0.0; parameters.len()];
     let exponents = vec![0; Layout::of(&manifest.model).tensors().len()];
     State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }

@@ -82,6 +82,29 @@ impl Exact {
         self.engine.gradient(setting(manifest), &job.state.parameters, batch)
     }
 
+    /// As [`Arithmetic::initial`], from parameters that were given: `d` in the canonical layout.
+    ///
+    /// # Panics
+    /// When there are more or fewer of them.
+    pub fn initial_from(
+        &mut self,
+        manifest: &Manifest,
+        parameters: Vec<f32>,
+        calibration: &[Vec<u32>],
+    ) -> State {
+        require_ieee();
+        assert_eq!(parameters.len() as u64, manifest.model.parameters(), "given are all parameters");
+        self.calibrated(manifest, initial::from(manifest, parameters), calibration)
+    }
+
+    /// A state with the exponents of the calibration leaf (GRID-3).
+    fn calibrated(&mut self, manifest: &Manifest, mut state: State, calibration: &[Vec<u32>]) -> State {
+        let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
+        let gradient = self.engine.gradient(setting(manifest), &state.parameters, batch);
+        state.exponents = initial::exponents(self.kernels, manifest, gradient);
+        state
+    }
+
     /// Logits, `vocabulary` a row: a decoder's for each of at most `sequence` tokens; ALBERT's for each place that
     /// [`muster_core::assign::masked`] hides of a whole window under the calibration seed, leaf 1, window 0.
     ///
@@ -122,11 +145,7 @@ impl Exact {
 impl Arithmetic for Exact {
     fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State {
         require_ieee();
-        let mut state = initial::state(manifest);
-        let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
-        let gradient = self.engine.gradient(setting(manifest), &state.parameters, batch);
-        state.exponents = initial::exponents(self.kernels, manifest, gradient);
-        state
+        self.calibrated(manifest, initial::state(manifest), calibration)
     }
 
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {

@@ -36,6 +36,8 @@ pub const GRID_LIMIT: i32 = 1 << 22;
 pub const DATA_CHUNK_BYTES: usize = 4096;
 /// Bytes of a dataset.
 pub const DATA_BYTES: u64 = 1 << 40;
+/// Bytes of a tokeniser's file.
+pub const TOKENISER_BYTES: u32 = 64 << 20;
 /// Characters of a name or an address, in bytes of UTF-8.
 pub const TEXT_BYTES: usize = 256;
 /// Addresses of one member.

@@ -124,7 +124,7 @@ pub enum Profile {
 }
 
 wire! {
-    /// The committed text.
+    /// The committed files: the text, and what else a newcomer fetches.
     pub struct Data {
         /// Merkle root over chunks of [`limits::DATA_CHUNK_BYTES`] of the training bytes.
         pub root: Digest,
@@ -136,6 +136,43 @@ wire! {
         pub held_out_bytes: u64,
         /// How the bytes are tokens.
         pub tokeniser: Tokeniser,
+        /// The parameters before the first round.
+        pub start: Start,
+    }
+}
+
+/// A committed file of a run.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum DataFile {
+    /// The training text.
+    Training,
+    /// The held-out text.
+    HeldOut,
+    /// The tokeniser, where tokens are not bytes.
+    Tokeniser,
+    /// The parameters, where they were given.
+    Parameters,
+}
+
+wire! {
+    /// Where the parameters before the first round come from.
+    pub enum Start {
+        /// Drawn by the manifest's hash.
+        Drawn,
+        /// Given: each parameter in the canonical layout as a little-endian `f32`, finite.
+        Given(CommittedFile),
+    }
+}
+
+wire! {
+    /// A file that is too large for one hash: whoever fetches it has it in pieces.
+    pub struct CommittedFile {
+        /// Merkle root over chunks of [`limits::DATA_CHUNK_BYTES`].
+        pub root: Digest,
+        /// Its bytes.
+        pub bytes: u64,
     }
 }
 
@@ -144,7 +181,7 @@ wire! {
     pub enum Tokeniser {
         /// Each byte is a token: 256 kinds.
         Bytes,
-        /// Token numbers, little-endian, in as many bytes as [`Data::token_bytes`] says.
+        /// Token numbers, little-endian, in as many bytes as [`Tokeniser::token_bytes`] says.
         File(TokeniserFile),
     }
 }
@@ -154,6 +191,8 @@ wire! {
     pub struct TokeniserFile {
         /// [`crate::hash::Domain::TOKENISER`] of the file's bytes.
         pub digest: Digest,
+        /// The file's bytes.
+        pub bytes: u32,
         /// Token kinds that it knows.
         pub tokens: u32,
     }
@@ -422,13 +461,9 @@ impl Manifest {
 }
 
 impl Data {
-    /// Bytes of a token: 1, or for token numbers 2 while they fit, else 4.
+    /// Bytes of a token: [`Tokeniser::token_bytes`].
     pub fn token_bytes(&self) -> u64 {
-        match &self.tokeniser {
-            Tokeniser::Bytes => 1,
-            Tokeniser::File(file) if file.tokens <= 1 << 16 => 2,
-            Tokeniser::File(_) => 4,
-        }
+        self.tokeniser.token_bytes()
     }
 
     /// Kinds of tokens that may occur.
@@ -444,10 +479,27 @@ impl Data {
         self.bytes / self.token_bytes()
     }
 
+    /// Bytes of a committed file; 0 where the run has none.
+    pub fn file_bytes(&self, file: DataFile) -> u64 {
+        match (file, &self.tokeniser, &self.start) {
+            (DataFile::Training, ..) => self.bytes,
+            (DataFile::HeldOut, ..) => self.held_out_bytes,
+            (DataFile::Tokeniser, Tokeniser::File(file), _) => file.bytes.into(),
+            (DataFile::Parameters, _, Start::Given(file)) => file.bytes,
+            (DataFile::Tokeniser | DataFile::Parameters, ..) => 0,
+        }
+    }
+
+    /// Bytes of all committed files.
+    pub fn all_bytes(&self) -> u64 {
+        DataFile::ALL.iter().fold(0, |all, file| all.saturating_add(self.file_bytes(*file)))
+    }
+
     /// Checks sizes, and the vocabulary against the tokeniser's. Models pad theirs to round numbers: some more kinds
     /// are good, fewer or many more are another tokeniser's.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
-        require(self.bytes <= limits::DATA_BYTES, "data.bytes", "is over the limit of 1 TiB")?;
+        let most = limits::DATA_BYTES;
+        require(self.bytes <= most && self.held_out_bytes <= most, "data.bytes", "is over the limit of 1 TiB")?;
         let whole = |bytes: u64| bytes.is_multiple_of(self.token_bytes());
         require(whole(self.bytes) && whole(self.held_out_bytes), "data.bytes", "must be whole tokens")?;
         let kinds = self.kinds();
@@ -461,8 +513,37 @@ impl Data {
                 limits::PADDED_TOKENS
             )));
         }
-        Ok(())
+        if let Tokeniser::File(file) = &self.tokeniser {
+            // DATA-4: a tokeniser's file is not empty, and within the limit.
+            let fits = (1..=limits::TOKENISER_BYTES).contains(&file.bytes);
+            require(fits, "data.tokeniser.bytes", "must be 1 to 64 MiB")?;
+        }
+        match &self.start {
+            Start::Drawn => Ok(()),
+            // DATA-6: a manifest whose file has another length than 4·d is refused.
+            Start::Given(file) => require(
+                file.bytes == 4 * model.parameters(),
+                "data.start.bytes",
+                "must be four for each parameter of the model",
+            ),
+        }
     }
+}
+
+impl Tokeniser {
+    /// Bytes of a token: 1, or for token numbers 2 while they fit, else 4.
+    pub fn token_bytes(&self) -> u64 {
+        match self {
+            Self::Bytes => 1,
+            Self::File(file) if file.tokens <= 1 << 16 => 2,
+            Self::File(_) => 4,
+        }
+    }
+}
+
+impl DataFile {
+    /// All of them, in the order in which they are fetched.
+    pub const ALL: [Self; 4] = [Self::Training, Self::HeldOut, Self::Tokeniser, Self::Parameters];
 }
 
 impl Model {

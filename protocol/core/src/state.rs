@@ -124,7 +124,7 @@ pub struct Update {
 
 /// The arithmetic of a run, in defined bits: what [`crate::manifest::Profile`] names.
 pub trait Arithmetic: Send {
-    /// Initial parameters, zero moments, and exponents from the calibration leaf.
+    /// Drawn parameters, zero moments, and exponents from the calibration leaf.
     fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State;
 
     /// Adds the grid integers of one leaf to `sum` (`d` long) and returns its fixed-point mean loss.

@@ -181,6 +181,8 @@ reencoder!(
     manifest::Data,
     manifest::Tokeniser,
     manifest::TokeniserFile,
+    manifest::Start,
+    manifest::CommittedFile,
     manifest::Training,
     manifest::Optimiser,
     manifest::Aggregation,
@@ -392,8 +394,8 @@ fn dataset(inputs: &Value) -> Value {
     manifest.data.bytes = data.len() as u64;
     manifest.data.tokeniser = manifest::Tokeniser::Bytes;
     if inputs.get("numbers").is_some() {
-        let file =
-            manifest::TokeniserFile { digest: Digest::default(), tokens: number(inputs, "numbers") as u32 };
+        let tokens = number(inputs, "numbers") as u32;
+        let file = manifest::TokeniserFile { digest: Digest::default(), bytes: 1, tokens };
         manifest.data.tokeniser = manifest::Tokeniser::File(file);
     }
     manifest.model.sequence = sequence as u32;

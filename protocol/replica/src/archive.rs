@@ -1,7 +1,7 @@
 //! A finished run on disk, and its replay to the last bit.
 //!
 //! An archive is a folder: `manifest.bin` (canonical manifest), `ledger.bin` (signed records, each behind its length
-//! as a little-endian `u32`), `data/` (the text), `exhibits/` and `evidence/`; `updates/` (aggregates by round) where the
+//! as a little-endian `u32`), `data/` (the committed files), `exhibits/` and `evidence/`; `updates/` (aggregates by round) where the
 //! steward was told to keep them. The steward's folder is one.
 
 mod replay;
@@ -36,7 +36,7 @@ pub struct Archive {
     pub manifest: Arc<Manifest>,
     /// The records.
     pub records: Vec<Signed<Record>>,
-    /// The text, checked against the manifest.
+    /// The text and the other committed files, checked against the manifest.
     pub dataset: Arc<Dataset>,
 }
 

@@ -1,4 +1,4 @@
-//! What a newcomer fetches before it follows: manifest and text, both bound by hashes.
+//! What a newcomer fetches before it follows: the manifest and the files that it commits to, all bound by hashes.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -59,7 +59,8 @@ pub async fn fetch_manifest(
     Ok(Arc::new(manifest))
 }
 
-/// The text of a run: from the folder if it is there whole, else from the steward, checked against the roots.
+/// The committed files of a run: from the folder if they are there whole, else from the steward, checked against
+/// what the manifest says of them.
 /// `progress` is told the bytes done.
 ///
 /// # Errors

@@ -1,24 +1,27 @@
 //! Whether a run fits into this machine's memory, known before any is asked for.
 //!
-//! What is counted grows with the model and is certainly taken; the text, and what is under way for others, comes on
+//! What is counted grows with the model and is certainly taken, parameters that were given included; the text, and what is under way for others, comes on
 //! top. So nothing is refused that could have gone well, swap included.
 
 use std::fs;
 
 use muster_compute::buffers;
 use muster_core::error::Misuse;
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{DataFile, Manifest};
 
 use crate::results::ROUNDS;
 
 /// Bytes that following a run takes: the state with its moments, the parameters of the states that are kept, results,
 /// and the arithmetic on so many threads.
 pub fn following(manifest: &Manifest, threads: usize) -> u64 {
-    let Manifest { training, retention, .. } = manifest;
+    let Manifest { training, retention, data, .. } = manifest;
     let kept = u64::from(retention.states.min(training.rounds));
+    let given = data.file_bytes(DataFile::Parameters);
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
     // Parameters, two moments, the snapshot, and the update that is applied.
-    vectors(manifest, 5 + kept + results).saturating_add(buffers(&manifest.model, training, threads))
+    vectors(manifest, 5 + kept + results)
+        .saturating_add(given)
+        .saturating_add(buffers(&manifest.model, training, threads))
 }
 
 /// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and an

@@ -34,10 +34,10 @@ pub struct Replica {
 }
 
 impl Replica {
-    /// The initial state of a run, which follows from its manifest and text.
+    /// The initial state of a run, which follows from its manifest and the files that this commits to.
     ///
     /// # Errors
-    /// [`Misuse`] when this machine cannot compute in defined bits.
+    /// [`Misuse`] when this machine cannot compute in defined bits, or the files are those of another model.
     pub fn genesis(
         manifest: Arc<Manifest>,
         dataset: Arc<Dataset>,
@@ -50,7 +50,13 @@ impl Replica {
         let indices = assign::windows(&seed, Leaf(0), training.leaf_windows, manifest.windows());
         let windows: Vec<Vec<u32>> =
             indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
-        let state = arithmetic.initial(&manifest, &windows);
+        let state = match dataset.given() {
+            None => arithmetic.initial(&manifest, &windows),
+            Some(given) if given.len() as u64 == manifest.model.parameters() => {
+                arithmetic.initial_from(&manifest, given, &windows)
+            }
+            Some(_) => return Err(Misuse("the given parameters are not those of this model".into())),
+        };
         Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
     }
 
@@ -101,7 +107,7 @@ impl Replica {
         &self.layout
     }
 
-    /// The text.
+    /// The text, and what else the manifest commits to.
     pub fn dataset(&self) -> &Arc<Dataset> {
         &self.dataset
     }

@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Timers, Tokeniser, Training, VERSION,
+    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -64,6 +64,7 @@ fn manifest() -> Manifest {
             held_out_root: Digest([2; 32]),
             held_out_bytes: 0,
             tokeniser: Tokeniser::Bytes,
+            start: Start::Drawn,
         },
         training: Training { rounds: 2, leaves: 4, leaf_windows: 1, grid_bits: 8, recompute: false },
         optimiser: Optimiser {

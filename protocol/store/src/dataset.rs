@@ -1,14 +1,16 @@
-//! The text of a run: packed once, committed by Merkle roots, the same bytes for everyone.
+//! The committed files of a run: packed once, the same bytes for everyone.
 //!
 //! A corpus is a directory with `train.bin`, `held-out.bin` and, for people, `corpus.txt`. Each binary file is the
 //! texts one after the other. A text is its bytes, followed by one byte 0; or it is numbers that a tokeniser gave it,
-//! little-endian and in [`Data::token_bytes`] bytes each, and `tokenizer.json` is beside them. A directory that was
-//! only half written has another name, so it is never taken for a corpus.
+//! little-endian and in [`Data::token_bytes`] bytes each, and `tokenizer.json` is beside them. A run that does not
+//! begin with drawn parameters has `parameters.bin`, too. A directory that was only half written has another name, so
+//! it is never taken for a corpus.
 
 mod assembly;
 mod baselines;
 mod directory;
 mod pack;
+mod parameters;
 mod tokens;
 
 use std::fs::File;
@@ -17,12 +19,14 @@ use std::path::Path;
 
 use muster_core::ids::Digest;
 use muster_core::limits::DATA_CHUNK_BYTES;
-use muster_core::manifest::{Data, Tokeniser};
+use muster_core::manifest::{CommittedFile, Data, DataFile, Start, Tokeniser};
 use muster_core::merkle::{self, Proof, Tree};
+use muster_core::state::reals;
 
 pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
 pub use pack::{Numbering, Text, described, pack, pack_tokens};
+pub use parameters::{add_parameters, committed_parameters};
 
 use crate::error::{Result, StoreError};
 
@@ -34,6 +38,8 @@ const HELD_OUT: &str = "held-out.bin";
 const ABOUT: &str = "corpus.txt";
 /// The tokeniser in a corpus of token numbers.
 pub const TOKENISER: &str = "tokenizer.json";
+/// The parameters before the first round, where they were given.
+pub const PARAMETERS: &str = "parameters.bin";
 const ADVICE: &str = "get the corpus again from where it was packed";
 
 /// A corpus in memory, equal to what a manifest commits to.
@@ -42,6 +48,9 @@ pub struct Dataset {
     train: Committed,
     held_out: Committed,
     tokeniser: Tokeniser,
+    /// Its file; empty where tokens are bytes.
+    tokeniser_file: Vec<u8>,
+    given: Option<Committed>,
 }
 
 /// Bytes and the tree over their chunks.
@@ -55,23 +64,49 @@ impl Dataset {
     /// Reads a corpus and checks every byte of it against the manifest.
     ///
     /// # Errors
-    /// [`crate::error::Kind::Corrupt`] naming the file that has another length or root;
+    /// [`crate::error::Kind::Corrupt`] naming the file that has another length, root or digest;
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] beyond [`MOST_BYTES`], and where the bytes
-    /// are no tokens of the tokeniser; what the system reports.
+    /// are no tokens of the tokeniser, or no finite parameters; what the system reports.
     pub fn open(directory: &Path, data: &Data) -> Result<Self> {
-        let dataset = Self {
-            train: Committed::read(&directory.join(TRAIN), data.bytes, data.root)?,
-            held_out: Committed::read(&directory.join(HELD_OUT), data.held_out_bytes, data.held_out_root)?,
-            tokeniser: data.tokeniser.clone(),
-        };
-        dataset.check(directory)?;
-        Ok(dataset)
+        let mut files: Files = Default::default();
+        for (file, bytes) in DataFile::ALL.into_iter().zip(&mut files) {
+            if is_there(data, file) {
+                *bytes = read(&directory.join(name(file)), data.file_bytes(file))?;
+            }
+        }
+        Self::checked(directory, data, files, ("its bytes are not those that were committed to", ADVICE))
     }
 
-    /// Refuses bytes that are no tokens of the tokeniser; the file in `directory` is named.
-    fn check(&self, directory: &Path) -> Result<()> {
-        tokens::check(&directory.join(TRAIN), &self.train.bytes, &self.tokeniser)?;
-        tokens::check(&directory.join(HELD_OUT), &self.held_out.bytes, &self.tokeniser)
+    /// Takes files in the order of [`DataFile::ALL`] that are what a manifest says; else the file in `directory` is
+    /// named, with these words.
+    fn checked(
+        directory: &Path,
+        data: &Data,
+        [train, held_out, tokeniser_file, given]: Files,
+        (cause, advice): (&str, &str),
+    ) -> Result<Self> {
+        let wrong = |file| StoreError::corrupt(&directory.join(name(file)), cause, advice);
+        // DATA-1: fetched bytes are checked against root and length before they are used.
+        let committed = |file, bytes: Vec<u8>, root: &Digest| {
+            let committed = Committed::new(bytes);
+            let fits = committed.bytes.len() as u64 == data.file_bytes(file) && committed.tree.root() == *root;
+            if fits { Ok(committed) } else { Err(wrong(file)) }
+        };
+        let train = committed(DataFile::Training, train, &data.root)?;
+        let held_out = committed(DataFile::HeldOut, held_out, &data.held_out_root)?;
+        tokens::check(&directory.join(TRAIN), &train.bytes, &data.tokeniser)?;
+        tokens::check(&directory.join(HELD_OUT), &held_out.bytes, &data.tokeniser)?;
+        if !tokens::is_file(&tokeniser_file, &data.tokeniser) {
+            return Err(wrong(DataFile::Tokeniser));
+        }
+        let given = match &data.start {
+            Start::Drawn => None,
+            Start::Given(file) => Some(committed(DataFile::Parameters, given, &file.root)?),
+        };
+        if let Some(given) = &given {
+            parameters::check(&directory.join(PARAMETERS), &given.bytes)?;
+        }
+        Ok(Self { train, held_out, tokeniser: data.tokeniser.clone(), tokeniser_file, given })
     }
 
     /// What a manifest says of it.
@@ -82,7 +117,19 @@ impl Dataset {
             held_out_root: self.held_out.tree.root(),
             held_out_bytes: self.held_out.bytes.len() as u64,
             tokeniser: self.tokeniser.clone(),
+            start: match &self.given {
+                None => Start::Drawn,
+                Some(given) => Start::Given(CommittedFile {
+                    root: given.tree.root(),
+                    bytes: given.bytes.len() as u64,
+                }),
+            },
         }
+    }
+
+    /// The parameters before the first round in the canonical layout, where they were given.
+    pub fn given(&self) -> Option<Vec<f32>> {
+        self.given.as_ref().map(|given| reals(&given.bytes))
     }
 
     /// The `sequence + 1` tokens of a window of the training text, from token `index·sequence` on. Beyond the end
@@ -110,9 +157,9 @@ impl Dataset {
     }
 
     /// Chunks of [`DATA_CHUNK_BYTES`] from number `first` on: as many of `count` as there are, the last one of the
-    /// text shorter.
-    pub fn chunks(&self, held_out: bool, first: u64, count: u32) -> &[u8] {
-        let bytes = &self.committed(held_out).bytes;
+    /// file shorter. None of a file that the run does not have.
+    pub fn chunks(&self, file: DataFile, first: u64, count: u32) -> &[u8] {
+        let bytes = self.file(file);
         let place = |chunk: u64| {
             let place = chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
             usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len())
@@ -120,9 +167,15 @@ impl Dataset {
         &bytes[place(first)..place(first.saturating_add(u64::from(count)))]
     }
 
-    /// That a chunk belongs to the text; none when there is no such chunk.
-    pub fn proof(&self, held_out: bool, chunk: u64) -> Option<Proof> {
-        self.committed(held_out).tree.prove(chunk)
+    /// That a chunk belongs to its file; none when there is no such chunk, and for the tokeniser, which has no root.
+    pub fn proof(&self, file: DataFile, chunk: u64) -> Option<Proof> {
+        let committed = match file {
+            DataFile::Training => &self.train,
+            DataFile::HeldOut => &self.held_out,
+            DataFile::Tokeniser => return None,
+            DataFile::Parameters => self.given.as_ref()?,
+        };
+        committed.tree.prove(chunk)
     }
 
     /// The tokens of the training text, and of the held-out one.
@@ -140,8 +193,35 @@ impl Dataset {
         &self.held_out.bytes
     }
 
-    fn committed(&self, held_out: bool) -> &Committed {
-        if held_out { &self.held_out } else { &self.train }
+    fn file(&self, file: DataFile) -> &[u8] {
+        match file {
+            DataFile::Training => &self.train.bytes,
+            DataFile::HeldOut => &self.held_out.bytes,
+            DataFile::Tokeniser => &self.tokeniser_file,
+            DataFile::Parameters => self.given.as_ref().map_or(&[], |given| &given.bytes),
+        }
+    }
+}
+
+/// Bytes of the committed files, in the order of [`DataFile::ALL`]; empty where the run has none.
+type Files = [Vec<u8>; DataFile::ALL.len()];
+
+/// A file's name in a corpus.
+fn name(file: DataFile) -> &'static str {
+    match file {
+        DataFile::Training => TRAIN,
+        DataFile::HeldOut => HELD_OUT,
+        DataFile::Tokeniser => TOKENISER,
+        DataFile::Parameters => PARAMETERS,
+    }
+}
+
+/// Whether a corpus has this file.
+fn is_there(data: &Data, file: DataFile) -> bool {
+    match file {
+        DataFile::Training | DataFile::HeldOut => true,
+        DataFile::Tokeniser => data.tokeniser != Tokeniser::Bytes,
+        DataFile::Parameters => data.start != Start::Drawn,
     }
 }
 
@@ -152,31 +232,28 @@ impl Committed {
         let tree = Tree::new(leaves);
         Self { bytes, tree }
     }
+}
 
-    fn read(path: &Path, length: u64, root: Digest) -> Result<Self> {
-        let failed = |error| StoreError::io(path, &error);
-        let file = File::open(path).map_err(failed)?;
-        bounded(path, length)?;
-        let found = file.metadata().map_err(failed)?.len();
-        if found != length {
-            let cause = format!("it has {found} bytes instead of {length}");
-            return Err(StoreError::corrupt(path, cause, ADVICE));
-        }
-        let mut bytes = Vec::with_capacity(length as usize);
-        file.take(length).read_to_end(&mut bytes).map_err(failed)?;
-        let committed = Self::new(bytes);
-        if committed.bytes.len() as u64 != length || committed.tree.root() != root {
-            return Err(StoreError::corrupt(path, "its bytes are not those that were committed to", ADVICE));
-        }
-        Ok(committed)
+/// A file of exactly this length, which a stranger may have said: it is compared before memory is taken.
+fn read(path: &Path, length: u64) -> Result<Vec<u8>> {
+    let failed = |error| StoreError::io(path, &error);
+    let file = File::open(path).map_err(failed)?;
+    bounded(path, length)?;
+    let found = file.metadata().map_err(failed)?.len();
+    if found != length {
+        let cause = format!("it has {found} bytes instead of {length}");
+        return Err(StoreError::corrupt(path, cause, ADVICE));
     }
+    let mut bytes = Vec::with_capacity(length as usize);
+    file.take(length).read_to_end(&mut bytes).map_err(failed)?;
+    Ok(bytes)
 }
 
 fn bounded(path: &Path, length: u64) -> Result<()> {
     if length > MOST_BYTES {
         let cause =
             format!("{length} bytes are more than the {MOST_BYTES} that this version holds in memory");
-        return Err(StoreError::refused(path, cause, "use less text"));
+        return Err(StoreError::refused(path, cause, "use less text or a smaller model"));
     }
     Ok(())
 }

@@ -9,7 +9,7 @@ use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Timers, Tokeniser, TokeniserFile, Training, VERSION,
+    Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
@@ -74,7 +74,8 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             bytes: 1000,
             held_out_root: Digest::default(),
             held_out_bytes: 0,
-            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens: 32 }),
+            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens: 32 }),
+            start: Start::Drawn,
         },
         training: Training {
             rounds: 1 + u32::from(final_rounds == 0),

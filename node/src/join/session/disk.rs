@@ -14,8 +14,8 @@ const JOURNAL: &str = "journal.redb";
 pub(super) fn check_run(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
     let Some(most) = options.max_disk else { return Ok(()) };
     let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
-    let text = manifest.data.bytes.saturating_add(manifest.data.held_out_bytes);
-    let need = text
+    let files = manifest.data.all_bytes();
+    let need = files
         .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
         .saturating_add(state_bytes(manifest));
     if need > most {

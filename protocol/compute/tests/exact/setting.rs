@@ -4,7 +4,7 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser,
-    Profile, Retention, Rule, Schedule, Timers, Tokeniser, TokeniserFile, Training,
+    Profile, Retention, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -54,7 +54,8 @@ pub fn manifest(model: Model) -> Manifest {
             bytes: 1 << 20,
             held_out_root: Digest::default(),
             held_out_bytes: 0,
-            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens }),
+            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens }),
+            start: Start::Drawn,
         },
         training: Training { rounds: 40, leaves: 4, leaf_windows: 2, grid_bits: 14, recompute: false },
         optimiser: Optimiser {

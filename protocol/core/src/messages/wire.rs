@@ -2,6 +2,7 @@
 
 use crate::codec::{Bytes, List, Text};
 use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{AuditRequest, Evidence, ResultsSeal, TableOpening, TableSeal, Verdict};
 use crate::messages::enrol::{Enrol, Leave, Return};
@@ -41,7 +42,7 @@ wire! {
         StateOffer,
         /// A piece of the offered state. From the steward.
         State(StateQuery),
-        /// Bytes of the text. From the steward.
+        /// Bytes of a committed file. From the steward.
         Data(DataQuery),
     }
 }
@@ -199,10 +200,10 @@ wire! {
 }
 
 wire! {
-    /// A piece of the text.
+    /// A piece of a committed file.
     pub struct DataQuery {
-        /// Training or held-out text.
-        pub held_out: bool,
+        /// Which.
+        pub file: DataFile,
         /// First chunk of [`limits::DATA_CHUNK_BYTES`].
         pub first: u64,
         /// Chunks, at most [`BULK_BYTES`] in bytes.

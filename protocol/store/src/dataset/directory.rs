@@ -4,7 +4,9 @@ use std::fs::{self, File, TryLockError};
 use std::io::Write;
 use std::path::{Path, PathBuf};
 
-use super::{ABOUT, Dataset, HELD_OUT, TOKENISER, TRAIN};
+use muster_core::manifest::DataFile;
+
+use super::{ABOUT, Dataset, is_there, name};
 use crate::error::{Kind, Result, StoreError};
 use crate::files::{self, Care};
 
@@ -26,13 +28,13 @@ pub(super) fn vacant(out: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Writes a corpus, and its tokeniser where that is here.
-pub(super) fn write(out: &Path, dataset: &Dataset, about: &str, tokeniser: Option<&[u8]>) -> Result<()> {
+/// Writes a corpus.
+pub(super) fn write(out: &Path, dataset: &Dataset, about: &str) -> Result<()> {
     vacant(out)?;
     let half = half(out);
     files::make_directory(&half)?;
     let lock = lock(&half, out)?;
-    let written = fill(&half, dataset, about, tokeniser).and_then(|()| settle(&half, out));
+    let written = fill(&half, dataset, about).and_then(|()| settle(&half, out));
     if written.is_err() {
         let _ = files::remove_directory(&half);
     }
@@ -64,10 +66,11 @@ fn lock(half: &Path, out: &Path) -> Result<File> {
     }
 }
 
-fn fill(half: &Path, dataset: &Dataset, about: &str, tokeniser: Option<&[u8]>) -> Result<()> {
-    let parts = [(TRAIN, dataset.train()), (HELD_OUT, dataset.held_out()), (ABOUT, about.as_bytes())];
-    let tokeniser = tokeniser.map(|bytes| (TOKENISER, bytes));
-    parts.iter().chain(&tokeniser).try_for_each(|(name, bytes)| {
+fn fill(half: &Path, dataset: &Dataset, about: &str) -> Result<()> {
+    let data = dataset.data();
+    let files = DataFile::ALL.into_iter().filter(|file| is_there(&data, *file));
+    let files = files.map(|file| (name(file), dataset.file(file)));
+    files.chain([(ABOUT, about.as_bytes())]).try_for_each(|(name, bytes)| {
         let path = half.join(name);
         files::write(&path, Care::Durable, |file: &mut dyn Write| file.write_all(bytes))
     })

@@ -5,10 +5,10 @@ use std::path::{Path, PathBuf};
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
-use muster_core::manifest::{Data, Tokeniser, TokeniserFile};
+use muster_core::manifest::{Data, Start, Tokeniser, TokeniserFile};
 
 use super::{ABOUT, ADVICE, Committed, Dataset, TOKENISER, bounded, directory, tokens};
-use crate::error::{Kind, Result, StoreError};
+use crate::error::{Result, StoreError};
 use crate::files;
 
 /// A text to pack.
@@ -51,7 +51,8 @@ impl Numbering<'_> {
     pub fn tokeniser(&self) -> Tokeniser {
         // DATA-4: the digest is H("tokeniser", file).
         let digest = Hasher::new(Domain::TOKENISER).part(self.file).finish();
-        Tokeniser::File(TokeniserFile { digest, tokens: self.tokens })
+        let bytes = u32::try_from(self.file.len()).unwrap_or(u32::MAX);
+        Tokeniser::File(TokeniserFile { digest, bytes, tokens: self.tokens })
     }
 }
 
@@ -70,7 +71,7 @@ pub fn pack(
 ) -> Result<Data> {
     let bytes =
         |text: Result<Text>| text.map(|Text { name, bytes }| Part { name, count: bytes.len(), bytes });
-    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: None };
+    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[] };
     packer.pack(train.into_iter().map(bytes), held_out.into_iter().map(bytes), progress)
 }
 
@@ -102,15 +103,15 @@ pub fn pack_tokens<E: From<StoreError>>(
         Ok(Part { name, count: numbers.len(), bytes: bytes(&numbers) })
     };
     let end = bytes(numbering.end.as_slice());
-    let packer = Packer { out, tokeniser, end, file: Some(numbering.file) };
+    let packer = Packer { out, tokeniser, end, file: numbering.file };
     packer.pack(train.into_iter().map(part), held_out.into_iter().map(part), &mut |_| ())
 }
 
-/// What `corpus.txt` says of a corpus, to be checked by [`Dataset::open`].
+/// What `corpus.txt` says of a corpus, to be checked by [`Dataset::open`]. It says nothing of parameters: they belong
+/// to one run.
 ///
 /// # Errors
-/// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`], also for a
-/// `tokenizer.json` that is another.
+/// [`crate::error::Kind::Missing`] when the directory is no corpus; [`crate::error::Kind::Corrupt`].
 pub fn described(directory: &Path) -> Result<Data> {
     let path: PathBuf = directory.join(ABOUT);
     let bytes =
@@ -122,6 +123,7 @@ pub fn described(directory: &Path) -> Result<Data> {
             None => Tokeniser::Bytes,
             Some(_) => Tokeniser::File(TokeniserFile {
                 digest: digest("tokeniser")?,
+                bytes: entry(&text, "tokeniser bytes")?.parse().ok()?,
                 tokens: entry(&text, "token numbers")?.parse().ok()?,
             }),
         };
@@ -131,26 +133,10 @@ pub fn described(directory: &Path) -> Result<Data> {
             held_out_root: digest("held-out root")?,
             held_out_bytes: entry(&text, "held-out bytes")?.parse().ok()?,
             tokeniser,
+            start: Start::Drawn,
         })
     };
-    let data = data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))?;
-    check_file(directory, &data.tokeniser)?;
-    Ok(data)
-}
-
-/// Refuses another tokeniser than the one described. None at all is good: a text that was received has none.
-fn check_file(directory: &Path, tokeniser: &Tokeniser) -> Result<()> {
-    let Tokeniser::File(expected) = tokeniser else { return Ok(()) };
-    let path = directory.join(TOKENISER);
-    let bytes = match files::read(&path) {
-        Ok(bytes) => bytes,
-        Err(error) if error.kind() == Kind::Missing => return Ok(()),
-        Err(error) => return Err(error),
-    };
-    if Hasher::new(Domain::TOKENISER).part(&bytes).finish() == expected.digest {
-        return Ok(());
-    }
-    Err(StoreError::corrupt(&path, "it is not the tokeniser that made the corpus", ADVICE))
+    data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))
 }
 
 /// The first lines of `corpus.txt`, for people and for [`described`].
@@ -160,8 +146,8 @@ pub(super) fn head(data: &Data) -> String {
         data.bytes, data.root, data.held_out_bytes, data.held_out_root
     );
     if let Tokeniser::File(file) = &data.tokeniser {
-        let _ = write!(head, "tokeniser: {:#}\ntoken numbers: {}\n", file.digest, file.tokens);
-        let _ = writeln!(head, "tokeniser file: {TOKENISER}");
+        let _ = write!(head, "tokeniser: {:#}\ntokeniser bytes: {}\n", file.digest, file.bytes);
+        let _ = write!(head, "tokeniser file: {TOKENISER}\ntoken numbers: {}\n", file.tokens);
     }
     head
 }
@@ -182,7 +168,8 @@ struct Packer<'a> {
     out: &'a Path,
     tokeniser: Tokeniser,
     end: Vec<u8>,
-    file: Option<&'a [u8]>,
+    /// The tokeniser's file; empty where tokens are bytes.
+    file: &'a [u8],
 }
 
 impl Packer<'_> {
@@ -193,16 +180,17 @@ impl Packer<'_> {
         progress: &mut dyn FnMut(u64),
     ) -> core::result::Result<Data, E> {
         directory::vacant(self.out)?;
-        let unit = if self.file.is_some() { "tokens" } else { "bytes" };
+        let unit = if self.tokeniser == Tokeniser::Bytes { "bytes" } else { "tokens" };
         let mut about = format!("\ntraining texts ({unit}, name)\n");
         let train = self.join(train, &mut about, progress)?;
         let _ = write!(about, "\nheld-out texts ({unit}, name)\n");
         let before = train.len() as u64;
         let held_out = self.join(held_out, &mut about, &mut |bytes| progress(before + bytes))?;
         let [train, held_out] = [train, held_out].map(Committed::new);
-        let dataset = Dataset { train, held_out, tokeniser: self.tokeniser.clone() };
+        let (tokeniser, tokeniser_file) = (self.tokeniser.clone(), self.file.to_vec());
+        let dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None };
         let data = dataset.data();
-        directory::write(self.out, &dataset, &(head(&data) + &about), self.file)?;
+        directory::write(self.out, &dataset, &(head(&data) + &about))?;
         Ok(data)
     }
 

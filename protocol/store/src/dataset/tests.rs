@@ -1,7 +1,9 @@
 use std::fs;
 use std::path::PathBuf;
 
+use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::TokeniserFile;
+use muster_core::state::real_bytes;
 
 use super::*;
 use crate::error::Kind;
@@ -130,15 +132,15 @@ fn windows_overlap_by_one() {
 fn chunks_are_proved() {
     let (_directory, out, data) = packed();
     let dataset = Dataset::open(&out, &data).unwrap();
-    assert_eq!(dataset.chunks(false, 0, 1).len(), DATA_CHUNK_BYTES);
-    assert_eq!(dataset.chunks(false, 3, 9), &dataset.train()[3 * DATA_CHUNK_BYTES..]);
-    assert!(dataset.chunks(false, u64::MAX, u32::MAX).is_empty());
-    assert_eq!(dataset.chunks(true, 0, 1), dataset.held_out());
+    assert_eq!(dataset.chunks(DataFile::Training, 0, 1).len(), DATA_CHUNK_BYTES);
+    assert_eq!(dataset.chunks(DataFile::Training, 3, 9), &dataset.train()[3 * DATA_CHUNK_BYTES..]);
+    assert!(dataset.chunks(DataFile::Training, u64::MAX, u32::MAX).is_empty());
+    assert_eq!(dataset.chunks(DataFile::HeldOut, 0, 1), dataset.held_out());
     for chunk in 0..4 {
-        let leaf = merkle::leaf(chunk, dataset.chunks(false, chunk, 1));
-        dataset.proof(false, chunk).unwrap().verify(&data.root, 4, chunk, leaf).unwrap();
+        let leaf = merkle::leaf(chunk, dataset.chunks(DataFile::Training, chunk, 1));
+        dataset.proof(DataFile::Training, chunk).unwrap().verify(&data.root, 4, chunk, leaf).unwrap();
     }
-    assert_eq!(dataset.proof(false, 4), None);
+    assert_eq!(dataset.proof(DataFile::Training, 4), None);
 }
 
 #[test]
@@ -148,7 +150,7 @@ fn a_corpus_comes_from_a_stranger() {
     let copy = directory.path().join("copy");
     let assembly = || Assembly::new(&copy, data.clone()).unwrap();
     let answer = |assembly: &Assembly| {
-        assembly.wanted().map(|query| source.chunks(query.held_out, query.first, query.count).to_vec())
+        assembly.wanted().map(|query| source.chunks(query.file, query.first, query.count).to_vec())
     };
     let mut honest = assembly();
     while let Some(bytes) = answer(&honest) {
@@ -185,7 +187,7 @@ fn a_text_of_many_queries_is_asked_for_in_pieces() {
     let mut assembly = Assembly::new(&directory.path().join("copy"), data.clone()).unwrap();
     let mut queries = 0;
     while let Some(query) = assembly.wanted() {
-        assembly.put(source.chunks(query.held_out, query.first, query.count)).unwrap();
+        assembly.put(source.chunks(query.file, query.first, query.count)).unwrap();
         queries += 1;
     }
     assert_eq!(queries, 4);
@@ -231,11 +233,17 @@ fn a_corpus_knows_its_tokeniser() {
     let data = numbered(&out, 300, None).unwrap();
     let Tokeniser::File(file) = &data.tokeniser else { panic!("token numbers") };
     assert_eq!(file.tokens, 300);
-    fs::write(out.join(TOKENISER), b"another").unwrap();
-    let error = described(&out).unwrap_err();
-    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, out.join(TOKENISER).as_path()));
+    let whole = fs::read(out.join(TOKENISER)).unwrap();
+    // DATA-4: another file, of whatever length, is not the tokeniser.
+    for other in [b"{\"b tokeniser\"}".as_slice(), b"another", b""] {
+        fs::write(out.join(TOKENISER), other).unwrap();
+        assert_eq!(described(&out).unwrap(), data);
+        let error = Dataset::open(&out, &data).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (Kind::Corrupt, out.join(TOKENISER).as_path()));
+    }
     fs::remove_file(out.join(TOKENISER)).unwrap();
-    assert_eq!(described(&out).unwrap(), data, "a corpus that was received has no file");
+    assert_eq!(Dataset::open(&out, &data).unwrap_err().kind(), Kind::Missing);
+    fs::write(out.join(TOKENISER), whole).unwrap();
     let about = fs::read_to_string(out.join(ABOUT)).unwrap();
     fs::write(out.join(ABOUT), about.replace("token numbers: 300", "token numbers: many")).unwrap();
     assert_eq!(described(&out).unwrap_err().kind(), Kind::Corrupt);
@@ -266,7 +274,7 @@ fn unknown_token_numbers_are_refused() {
     let assemble = |data: Data| {
         let mut assembly = Assembly::new(&copy, data).unwrap();
         while let Some(query) = assembly.wanted() {
-            assembly.put(source.chunks(query.held_out, query.first, query.count)).unwrap();
+            assembly.put(source.chunks(query.file, query.first, query.count)).unwrap();
         }
         assembly.finish()
     };
@@ -274,16 +282,116 @@ fn unknown_token_numbers_are_refused() {
     assert!(!copy.exists());
     assert_eq!(assemble(data.clone()).unwrap().window(0, 1), [1, 258]);
     assert_eq!(described(&copy).unwrap(), data);
+    assert_eq!(fs::read(copy.join(TOKENISER)).unwrap(), b"{\"a tokeniser\"}", "fetched with the text");
+}
+
+/// A corpus with parameters of three chunks and a bit.
+fn begun() -> (tempfile::TempDir, PathBuf, Data, Vec<f32>) {
+    let (directory, out, data) = packed();
+    let parameters: Vec<f32> = (0..3 * 1024 + 7).map(|place| -0.0 + place as f32 * -0.25).collect();
+    add_parameters(&out, &parameters).unwrap();
+    let start = Start::Given(committed_parameters(&parameters));
+    (directory, out, Data { start, ..data }, parameters)
+}
+
+#[test]
+fn given_parameters_come_back_to_the_bit() {
+    let (_directory, out, data, parameters) = begun();
+    assert_eq!(parameters[0].to_bits(), (-0.0f32).to_bits());
+    let dataset = Dataset::open(&out, &data).unwrap();
+    assert_eq!(dataset.data(), data);
+    assert_eq!(real_bytes(&dataset.given().unwrap()), real_bytes(&parameters));
+    assert_eq!(dataset.chunks(DataFile::Parameters, 3, 9).len(), 28);
+    let Start::Given(file) = data.start.clone() else { panic!("given") };
+    let leaf = merkle::leaf(3, dataset.chunks(DataFile::Parameters, 3, 1));
+    dataset.proof(DataFile::Parameters, 3).unwrap().verify(&file.root, 4, 3, leaf).unwrap();
+    assert_eq!(dataset.proof(DataFile::Tokeniser, 0), None);
+    let drawn = Data { start: Start::Drawn, ..data };
+    let dataset = Dataset::open(&out, &drawn).unwrap();
+    assert_eq!((dataset.given(), dataset.chunks(DataFile::Parameters, 0, 9)), (None, [].as_slice()));
+}
+
+#[test]
+fn changed_parameters_are_refused_by_name() {
+    let (_directory, out, data, _) = begun();
+    let path = out.join(PARAMETERS);
+    let whole = fs::read(&path).unwrap();
+    let refused = |bytes: &[u8], kind| {
+        fs::write(&path, bytes).unwrap();
+        let error = Dataset::open(&out, &data).unwrap_err();
+        assert_eq!((error.kind(), error.path()), (kind, path.as_path()), "{error}");
+    };
+    // DATA-1: any changed bit, the sign of a zero among them, gives another root.
+    for place in (0..whole.len()).step_by(997).chain([3]) {
+        let mut forged = whole.clone();
+        forged[place] ^= 0x80;
+        refused(&forged, Kind::Corrupt);
+        refused(&whole[..place], Kind::Corrupt);
+    }
+    refused(&[whole.as_slice(), &[0; 4]].concat(), Kind::Corrupt);
+    fs::remove_file(&path).unwrap();
+    assert_eq!(Dataset::open(&out, &data).unwrap_err().kind(), Kind::Missing);
+}
+
+#[test]
+fn parameters_that_are_not_finite_are_refused_though_committed() {
+    let (directory, out, data, mut parameters) = begun();
+    for bad in [f32::NAN, f32::INFINITY, f32::NEG_INFINITY] {
+        parameters[2000] = bad;
+        assert_eq!(add_parameters(&out, &parameters).unwrap_err().kind(), Kind::Refused);
+        fs::write(out.join(PARAMETERS), real_bytes(&parameters)).unwrap();
+        let data = Data { start: Start::Given(committed_parameters(&parameters)), ..data.clone() };
+        // DATA-6: also from a stranger.
+        let error = Dataset::open(&out, &data).unwrap_err();
+        assert!(error.kind() == Kind::Refused && error.to_string().contains("parameter 2000 is"), "{error}");
+        let copy = directory.path().join("copy");
+        let mut assembly = Assembly::new(&copy, data).unwrap();
+        let files = [TRAIN, HELD_OUT, PARAMETERS].map(|name| fs::read(out.join(name)).unwrap());
+        files.iter().for_each(|bytes| assembly.put(bytes).unwrap());
+        assert_eq!(assembly.finish().unwrap_err().kind(), Kind::Refused);
+        assert!(!copy.exists());
+    }
+}
+
+#[test]
+fn parameters_come_from_a_stranger() {
+    let (directory, out, data, _) = begun();
+    let source = Dataset::open(&out, &data).unwrap();
+    let copy = directory.path().join("copy");
+    let assemble = |lie: bool| {
+        let mut assembly = Assembly::new(&copy, data.clone()).unwrap();
+        while let Some(query) = assembly.wanted() {
+            let mut bytes = source.chunks(query.file, query.first, query.count).to_vec();
+            // DATA-7: nothing but the wanted bytes is taken.
+            assert!(assembly.put(&[bytes.as_slice(), b"x"].concat()).is_err());
+            if lie && query.file == DataFile::Parameters {
+                bytes[5000] ^= 1;
+            }
+            assembly.put(&bytes).unwrap();
+        }
+        assert_eq!(assembly.taken(), data.all_bytes());
+        assembly.finish()
+    };
+    let error = assemble(true).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Corrupt, copy.join(PARAMETERS).as_path()));
+    assert!(!copy.exists());
+    assert_eq!(assemble(false).unwrap().given(), source.given());
+    assert_eq!(Dataset::open(&copy, &data).unwrap().data(), data);
+    let huge = Start::Given(CommittedFile { root: Digest::default(), bytes: MOST_BYTES + 4 });
+    let error = Assembly::new(&directory.path().join("huge"), Data { start: huge, ..data }).unwrap_err();
+    assert!(error.kind() == Kind::Refused && error.path().ends_with(PARAMETERS), "{error}");
 }
 
 #[test]
 fn half_a_token_number_is_refused() {
     let (_directory, out, data) = packed();
-    let tokeniser = Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens: 1 << 16 });
+    fs::write(out.join(TOKENISER), b"it").unwrap();
+    let digest = Hasher::new(Domain::TOKENISER).part(b"it").finish();
+    let tokeniser = Tokeniser::File(TokeniserFile { digest, bytes: 2, tokens: 1 << 16 });
     let odd = Data { tokeniser, ..data.clone() };
     assert_eq!((data.bytes % 2, data.held_out_bytes % 2), (0, 0));
     Dataset::open(&out, &odd).unwrap();
-    let tokeniser = Tokeniser::File(TokeniserFile { digest: Digest::default(), tokens: u32::MAX });
+    let tokeniser = Tokeniser::File(TokeniserFile { digest, bytes: 2, tokens: u32::MAX });
     let error = Dataset::open(&out, &Data { tokeniser, ..data }).unwrap_err();
     assert!(error.to_string().contains("held-out.bin: 14 bytes are no whole number of tokens"), "{error}");
 }
@@ -298,11 +406,13 @@ fn windows_of_the_vectors() {
         let (inputs, expected) = (&case["inputs"], &case["expect"]);
         let Some(tokens) = inputs["numbers"].as_u64() else { continue };
         let bytes = (0..inputs["bytes_mod_251"].as_u64().unwrap()).map(|place| (place % 251) as u8);
-        let file = TokeniserFile { digest: Digest::default(), tokens: tokens as u32 };
+        let file = TokeniserFile { digest: Digest::default(), bytes: 0, tokens: tokens as u32 };
         let dataset = Dataset {
             train: Committed::new(bytes.collect()),
             held_out: Committed::new(Vec::new()),
             tokeniser: Tokeniser::File(file),
+            tokeniser_file: Vec::new(),
+            given: None,
         };
         let window = expected["windows"].as_u64().unwrap() - 1;
         let sequence = inputs["sequence"].as_u64().unwrap() as u32;

@@ -2,16 +2,22 @@
 
 use std::path::Path;
 
-use muster_core::ids::Digest;
-use muster_core::manifest::{Data, Tokeniser};
+use muster_core::hash::{Domain, Hasher};
+use muster_core::manifest::Tokeniser;
 
 use crate::error::{Result, StoreError};
 
 /// Bytes of a token.
 pub(super) fn size(tokeniser: &Tokeniser) -> usize {
-    let (root, held_out_root) = (Digest::default(), Digest::default());
-    let data = Data { root, bytes: 0, held_out_root, held_out_bytes: 0, tokeniser: tokeniser.clone() };
-    data.token_bytes() as usize
+    tokeniser.token_bytes() as usize
+}
+
+/// Whether these are the bytes of the tokeniser's file; none where tokens are bytes.
+pub(super) fn is_file(file: &[u8], tokeniser: &Tokeniser) -> bool {
+    let Tokeniser::File(named) = tokeniser else { return file.is_empty() };
+    // DATA-4: the digest is H("tokeniser", file), of so many bytes.
+    let length = u64::from(named.bytes) == file.len() as u64;
+    length && Hasher::new(Domain::TOKENISER).part(file).finish() == named.digest
 }
 
 /// The little-endian numbers of `size` bytes each; bytes that make no whole one are left out.

@@ -1,0 +1,181 @@
+//! Runs that begin with somebody's checkpoint, as real processes: they go on where it stopped, and nobody takes other
+//! parameters than the committed ones.
+
+use std::fs;
+use std::sync::Arc;
+
+use e2e::processes::{Run, wait_for};
+use e2e::programs;
+use muster_core::codec::{Bytes, decode, encode};
+use muster_core::ids::MemberId;
+use muster_core::manifest::{CommittedFile, DataFile, Manifest, Start};
+use muster_core::messages::wire::{DataQuery, Request, Response};
+use muster_net::endpoint::Endpoint;
+use muster_net::listener::{Admission, Listener};
+use muster_net::serve::{Refuse, serve};
+use muster_store::dataset::{Dataset, committed_parameters};
+use muster_store::home::Home;
+use tokio::runtime::Runtime;
+
+const MODEL: &str =
+    "[model]\nwidth = 32\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 48\nsequence = 32\n";
+
+/// Settings that say nothing of the model.
+fn settings(rounds: u32) -> String {
+    format!(
+        "[training]\nrounds = {rounds}\nleaves = 8\nleaf_windows = 2\n\
+         [optimiser]\nrate = 0.02\nwarmup = 2\nschedule = \"constant\"\n\
+         [audit]\nshare = 1.0\nfinal_rounds = 2\n[admission]\nstart_nodes = 2\nstart_verifiers = 1\n"
+    )
+}
+
+/// Trains with two nodes and a verifier to the end; the loss of each round.
+fn train(run: &Run, names: [&str; 3]) -> Vec<f64> {
+    let mut steward = run.host();
+    let mut verifier = run.watch(names[2], &run.invite("verifier", 1));
+    let nodes = run.invite("node", 2);
+    let mut first = run.join(names[0], &nodes, &[]);
+    let mut second = run.join(names[1], &nodes, &["--kernel", "portable"]);
+    for process in [&mut first, &mut second, &mut verifier, &mut steward] {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    run.check_end(&names);
+    run.events("round").iter().map(|event| event["loss"].as_f64().expect("a loss")).collect()
+}
+
+/// Exports the run's newest model, and makes it the beginning of a new run, which takes the old one's place.
+fn begin_again(run: &Run, rounds: u32) {
+    run.good(&["run", "export", &run.at("run"), "--out", &run.at("model")]);
+    fs::rename(run.path("run"), run.path("before")).expect("another name");
+    fs::write(run.path("next.toml"), settings(rounds)).expect("a file");
+    let (config, data) = (run.at("next.toml"), run.at("corpus"));
+    let (init, out) = (run.at("model"), run.at("run"));
+    let said = run.good(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &out]);
+    assert!(said.contains("it begins with the parameters of"), "{said}");
+}
+
+#[test]
+fn a_run_begins_where_another_one_ended_and_replays_from_its_archive_alone() {
+    let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(14)), None);
+    let before = train(&run, ["first", "second", "verifier"]);
+    begin_again(&run, 4);
+    fs::remove_dir_all(run.path("before")).expect("not needed any more");
+    let after = train(&run, ["third", "fourth", "auditor"]);
+    let (drawn, last, first) = (before[0], before[13], after[0]);
+    assert!(last < drawn - 1.5, "{before:?}");
+    assert!((first - last).abs() < 0.4, "{before:?} {after:?}");
+    let (run_folder, again) = (run.at("run"), run.at("again"));
+    run.good(&["run", "export", &run_folder, "--round", "0", "--out", &again]);
+    let [given, taken] =
+        ["model", "again"].map(|folder| fs::read(run.path(folder).join("model.safetensors")).expect("weights"));
+    assert!(given == taken, "every bit of every parameter");
+    changed_archives_are_refused(&run);
+}
+
+/// Nothing but the committed parameters is taken, whatever else is changed to fit them.
+fn changed_archives_are_refused(run: &Run) {
+    let path = run.path("run/data/parameters.bin");
+    let whole = fs::read(&path).expect("given parameters");
+    let mut forged = whole.clone();
+    forged[4001] ^= 1;
+    fs::write(&path, &forged).expect("a file");
+    let (code, output) = run.replay();
+    assert!(code == 3 && output.contains("parameters.bin: is damaged"), "{code}: {output}");
+    let (code, output) = run.muster(&["host", &run.at("run")]);
+    assert!(code == 3 && output.contains("parameters.bin: is damaged"), "{code}: {output}");
+    let manifest_path = run.path("run/manifest.bin");
+    let mut manifest: Manifest = decode(&fs::read(&manifest_path).expect("a manifest")).expect("canonical");
+    let honest = manifest.bytes();
+    manifest.data.start = Start::Given(committed_parameters(&muster_core::state::reals(&forged)));
+    fs::write(&manifest_path, manifest.bytes()).expect("a file");
+    let (code, output) = run.replay();
+    assert!(code == 1, "another manifest is another run, {code}: {output}");
+    let Start::Given(file) = &manifest.data.start else { panic!("given") };
+    let short = CommittedFile { bytes: file.bytes - 4, ..file.clone() };
+    manifest.data.start = Start::Given(short);
+    fs::write(&manifest_path, manifest.bytes()).expect("a file");
+    let (code, output) = run.replay();
+    assert!(code == 1 && output.contains("data.start.bytes must be four"), "{code}: {output}");
+    fs::write(&manifest_path, honest).expect("a file");
+    fs::remove_file(&path).expect("a file");
+    let (code, output) = run.replay();
+    assert!(code == 3 && output.contains("parameters.bin: does not exist"), "{code}: {output}");
+    fs::write(&path, &whole).expect("a file");
+    assert_eq!(run.replay().0, 0);
+}
+
+#[test]
+fn a_steward_that_sends_other_parameters_is_believed_by_nobody() {
+    let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(2)), None);
+    begin_again(&run, 2);
+    let lies: [(&str, fn(&DataQuery, &mut Vec<u8>), &str); 3] = [
+        ("flips", |_, bytes| bytes[777] ^= 1, "the bytes that were sent are not those of the run"),
+        ("shortens", |_, bytes| bytes.truncate(4096), "an answer holds exactly the wanted chunks"),
+        ("lengthens", |_, bytes| bytes.push(0), "an answer holds exactly the wanted chunks"),
+    ];
+    for (name, lie, words) in lies {
+        let liar = Liar::new(&run, lie);
+        let mut joiner = run.join(&format!("{name}-joiner"), &liar.invitation(&run), &[]);
+        let mut observer = run.observe(&format!("{name}-observer"), &liar.target);
+        for process in [&mut joiner, &mut observer] {
+            assert_ne!(process.wait(), 0, "{}", process.log());
+            assert!(process.log().contains(words), "{}", process.log());
+        }
+        for member in ["joiner", "observer"] {
+            assert!(!run.path(&format!("{name}-{member}/data")).exists(), "nothing is kept");
+        }
+    }
+    // The same steward, once it sends what was committed. It tells no more than the files, so nobody waits for an end.
+    let honest = Liar::new(&run, |_, _| ());
+    let joiner = run.join("joiner", &honest.invitation(&run), &[]);
+    wait_for("the files", || run.path("joiner/data/parameters.bin").exists());
+    drop(joiner);
+    let [sent, kept] = ["run", "joiner"].map(|folder| fs::read(run.path(folder).join("data/parameters.bin")));
+    assert_eq!(sent.expect("given"), kept.expect("fetched"));
+}
+
+/// A steward that hands out the manifest and the text as they are, and something else for the parameters.
+struct Liar {
+    address: String,
+    target: String,
+    _runtime: Runtime,
+}
+
+impl Liar {
+    fn new(run: &Run, lie: fn(&DataQuery, &mut Vec<u8>)) -> Self {
+        let folder = run.path("run");
+        let bytes = fs::read(folder.join("manifest.bin")).expect("a manifest");
+        let manifest: Arc<Manifest> = Arc::new(decode(&bytes).expect("canonical"));
+        let dataset = Arc::new(Dataset::open(&folder.join("data"), &manifest.data).expect("a corpus"));
+        let identity = Home::open(&folder).and_then(|home| home.identity()).expect("the steward's key");
+        let identity = Arc::new(identity);
+        let id = manifest.run();
+        let runtime = Runtime::new().expect("threads");
+        let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+        let address = listener.local_addr().to_string();
+        let target = format!("{id:#}@{:#}@{address}", identity.id());
+        let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
+            let (manifest, dataset) = (manifest.clone(), dataset.clone());
+            async move {
+                let response = match decode(&request) {
+                    Ok(Request::Manifest) => Bytes::new(manifest.bytes()).map(Response::Manifest),
+                    Ok(Request::Data(query)) => {
+                        let mut bytes = dataset.chunks(query.file, query.first, query.count).to_vec();
+                        if query.file == DataFile::Parameters {
+                            lie(&query, &mut bytes);
+                        }
+                        Bytes::new(bytes).map(Response::Bytes)
+                    }
+                    _ => return Err(Refuse("not told".into())),
+                };
+                response.map(|response| encode(&response)).map_err(|misuse| Refuse(misuse.to_string()))
+            }
+        });
+        runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));
+        Self { address, target, _runtime: runtime }
+    }
+
+    fn invitation(&self, run: &Run) -> String {
+        run.good(&["invite", &run.at("run"), "--role", "node", "--address", &self.address]).trim().to_owned()
+    }
+}
