@@ -83,7 +83,7 @@ def derive_key(context, data):
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
            "merkle-node "
-           "merkle-root sketch coin select draw table results evidence part file gossip").split()
+           "merkle-root sketch coin select draw inspector recheck table results evidence part file gossip").split()
 
 
 def le(number, size):
@@ -151,7 +151,7 @@ def schema():
     signed = "Signed"
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
-    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch")
+    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "FalseAccusation", "FalseAcquittal")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
@@ -171,7 +171,7 @@ def schema():
                           schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median"), radius=("real",), iterations=u8, cap_ppm=u32),
-        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32),
+        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
         "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
         "Retention": dict(contributions=u32, states=u32),
@@ -201,7 +201,10 @@ def schema():
                         seats=listed("Seat", 256)),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
         "Rewind": dict(to=u32, state=roots, evidence=digest),
+        "Idle": dict(verifier=member, round=u32),
         "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
+        "Duty": dict(round=u32, freeze=digest, coin="CoinOpening"),
+        "Recheck": dict(verdict=digest),
         "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
         "ResultsSeal": dict(request=digest, table=digest, seal=digest),
         "Row": dict(sketch=sketch, loss=i64),
@@ -212,6 +215,7 @@ def schema():
         "Transcript": dict(freeze=signed, request=signed, table=signed, results=signed, opening=signed, verdict=signed),
         "Equivocation": dict(first=signed, second=signed),
         "Total": dict(freeze=signed, culprit=member),
+        "FalseVerdict": dict(admit=signed, transcript="Transcript"),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
@@ -230,11 +234,11 @@ def schema():
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
-                     Leave=signed, Rewind="Rewind", Close=digest),
-        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total"),
+                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle"),
+        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Verdict="FalseVerdict"),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
-                       Verdict=signed, Return=signed, Leave=signed),
+                       Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery"),
@@ -248,6 +252,7 @@ STRUCTS, ENUMS = schema()
 TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "Echo": "echo", "Receipt": "receipt",
         "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
+        "Duty": "duty", "Recheck": "recheck",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
@@ -852,6 +857,17 @@ def draw(value, freeze, table, m, a):
         other = i + below(number(tagged("draw", value, freeze, table, le(i, 4))), m - i)
         places[i], places[other] = places[other], places[i]
     return sorted(places[:a])
+
+
+def inspector(outcome, slot, verifiers):
+    """DUTY-1: the verifier with the smallest number; the first one among equals."""
+    numbers = [number(tagged("inspector", outcome, le(slot, 2), verifier)) for verifier in verifiers]
+    return numbers.index(min(numbers)) if verifiers else None
+
+
+def rechecks(value, verdict, recheck_ppm, others):
+    """DUTY-7"""
+    return number(tagged("recheck", value, verdict)) < recheck_ppm * 2**64 // (10**6 * others)
 
 
 def sealed(domain, salt, kind, items):

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use muster_compute::Exact;
-use muster_core::audit::{Judgement, Witness, frozen_commit, judge};
+use muster_core::audit::{Judgement, Witness, claim, judge};
 use muster_core::codec::decode;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
@@ -43,12 +43,12 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
             return Err(Failure::Environment(format!("{}: manifest.bin: {reject}", folder.display())));
         }
     };
-    match accused(&manifest, &evidence) {
-        Ok(None) => {
+    match claim(&manifest, &evidence) {
+        Ok(_) if evidence.freeze().is_none() => {
             let mut exact = Exact::new(machine.threads, machine.path).map_err(failure::arithmetic)?;
             Ok(judge(&manifest, &evidence, &mut Nothing, &mut exact))
         }
-        Ok(Some((round, member))) => re_execute(&folder, &evidence, (round, member), machine),
+        Ok(claim) => re_execute(&folder, &evidence, (claim.round, claim.subject), machine),
         Err(reject) => Ok(malformed(&reject)),
     }
 }
@@ -83,19 +83,6 @@ fn re_execute(
     let exhibit = reading::exhibit(folder, round, &member)?;
     let brought: BTreeMap<_, _> = exhibit.map(|q| ((round, member), q)).into_iter().collect();
     Ok(replica.re_execute(evidence, brought))
-}
-
-/// Round and member that need a state to be judged; `None` when the messages decide alone.
-fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
-    let (freeze, member) = match evidence {
-        Evidence::Equivocation(_) => return Ok(None),
-        Evidence::Audit(transcript) => {
-            (&transcript.freeze, transcript.request.verify(manifest.run())?.target)
-        }
-        Evidence::Total(total) => (&total.freeze, total.culprit),
-    };
-    let frozen = frozen_commit(manifest, freeze, &member)?;
-    Ok(Some((frozen.commit.round, member)))
 }
 
 fn malformed(reject: &Reject) -> Judgement {

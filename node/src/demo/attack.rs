@@ -2,6 +2,7 @@
 
 mod flip;
 mod lazy;
+mod lie;
 
 use std::sync::Arc;
 
@@ -9,6 +10,8 @@ use clap::ValueEnum;
 use muster_core::ids::Round;
 
 use crate::join::Labour;
+
+pub use lie::Lie;
 
 /// A way to cheat.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

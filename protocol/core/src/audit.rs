@@ -1,6 +1,8 @@
 //! What evidence proves: one function that anyone can run, [`judge`].
 
 pub mod docket;
+pub mod roster;
+mod verdict;
 
 use crate::assign;
 use crate::contribution::Commitment;
@@ -108,6 +110,42 @@ pub fn table_sum(rows: &Rows) -> (Fingerprint, i64) {
         .fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
 }
 
+/// Whom evidence accuses, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The accused.
+    pub culprit: MemberId,
+    /// Whose contribution is looked at: the culprit's own, or the one that it judged.
+    pub subject: MemberId,
+    /// Round of that contribution.
+    pub round: Round,
+}
+
+/// What evidence claims, by its signatures alone.
+///
+/// # Errors
+/// [`Reject`] for what is no evidence of anything.
+pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> {
+    let run = manifest.run();
+    let (culprit, subject, freeze) = match evidence {
+        Evidence::Equivocation(pair) => {
+            let first = pair.first.verify(run)?;
+            return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
+        }
+        Evidence::Audit(transcript) => {
+            let target = transcript.request.verify(run)?.target;
+            (target, target, &transcript.freeze)
+        }
+        Evidence::Total(total) => (total.culprit, total.culprit, &total.freeze),
+        Evidence::Verdict(accused) => {
+            let target = accused.transcript.request.verify(run)?.target;
+            (accused.transcript.verdict.verify(run)?.author(), target, &accused.transcript.freeze)
+        }
+    };
+    let frozen = frozen_commit(manifest, freeze, &subject)?;
+    Ok(Claim { culprit, subject, round: frozen.commit.round })
+}
+
 /// Decides evidence by re-executing it.
 pub fn judge(
     manifest: &Manifest,
@@ -119,6 +157,7 @@ pub fn judge(
         Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
         Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
         Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+        Evidence::Verdict(accused) => verdict::judge(manifest, accused, witness, arithmetic),
     };
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }

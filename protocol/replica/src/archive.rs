@@ -8,7 +8,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_core::audit::{Judgement, recompute_sum};
+use muster_core::audit::{Judgement, claim, recompute_sum};
 use muster_core::codec::decode;
 use muster_core::contribution::Commitment;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
@@ -344,9 +344,11 @@ impl<'a> Replay<'a> {
         if evidence.digest() != ban.evidence {
             return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
         }
+        let claim = claim(&self.archive.manifest, &evidence);
+        let claim = claim.map_err(wrong(&format!("evidence {}", ban.evidence)))?;
         let mut brought = BTreeMap::new();
-        if let Some(exhibit) = reading::exhibit(&self.archive.folder, ban.round, &ban.culprit)? {
-            brought.insert((ban.round, ban.culprit), exhibit);
+        if let Some(exhibit) = reading::exhibit(&self.archive.folder, claim.round, &claim.subject)? {
+            brought.insert((claim.round, claim.subject), exhibit);
         }
         match self.replica.re_execute(&evidence, brought) {
             Judgement::Guilty { culprit, finding, round, .. }
