@@ -306,6 +306,18 @@ def draw(terms, opening, freeze, table, m, a):
 
 
 @operation
+def inspector(outcome, slot, verifiers):
+    """The place of the one drawn."""
+    return {"inspector": ref.inspector(un(outcome), slot, [un(verifier) for verifier in verifiers])}
+
+
+@operation
+def recheck(terms, opening, verdicts, recheck_ppm, others):
+    value = un(ref.decode("CoinOpening", un(opening))["coin"])
+    return {"drawn": [ref.rechecks(value, un(verdict), recheck_ppm, others) for verdict in verdicts]}
+
+
+@operation
 def table(salt, rows):
     return {"seal": ref.tagged("table", un(salt), un(rows)).hex()}
 
@@ -410,7 +422,7 @@ def family_codec():
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "01" + commit[-80:])
-    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0e")
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0f")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "04")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")
@@ -712,6 +724,16 @@ def family_coins():
     for m, a in ((1, 1), (8, 0), (8, 1), (8, 3), (8, 7), (8, 8), (8, 9), (256, 32), (2, 1)):
         yield case(f"{a} of {m}", "COIN-5", "verifier and steward disagree on what is recomputed", "draw", **leaf,
                    freeze=freeze, table=fill(0x77), m=m, a=a)
+    for count in (0, 1, 2, 3, 12):
+        for slot in (0, 1, 255):
+            yield case(f"inspector of slot {slot} among {count}", "DUTY-1", "work is done twice, or by nobody", "inspector",
+                       outcome=fill(0xaa), slot=slot, verifiers=members[:count])
+    gone = members[:4] + members[5:]
+    yield case("inspector of slot 0 without the fifth", "DUTY-6", "who goes on moves what others inspect", "inspector",
+               outcome=fill(0xaa), slot=0, verifiers=gone)
+    for ppm, others in ((0, 1), (100_000, 1), (500_000, 1), (500_000, 3), (1_000_000, 1), (1_000_000, 2)):
+        yield case(f"rechecks at {ppm} ppm among {others}", "DUTY-7", "nobody can tell which rechecks were due", "recheck",
+                   **node, verdicts=members, recheck_ppm=ppm, others=others)
 
 
 def family_audit():

@@ -83,7 +83,7 @@ def derive_key(context, data):
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
            "merkle-node "
-           "merkle-root sketch coin select draw table results evidence part file gossip").split()
+           "merkle-root sketch coin select draw inspector recheck table results evidence part file gossip").split()
 
 
 def le(number, size):
@@ -151,7 +151,8 @@ def schema():
     signed = "Signed"
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
-    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct")
+    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
+             "FalseAccusation", "FalseAcquittal")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
@@ -174,7 +175,7 @@ def schema():
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median", "TrimmedMean", "GeometricMedian", "Krum",
                                   "MultiKrum", "FixedRadiusClip"),
                             radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",)),
-        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32),
+        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
         "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
         "Retention": dict(contributions=u32, states=u32),
@@ -205,7 +206,10 @@ def schema():
                         seats=listed("Seat", 256)),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
         "Rewind": dict(to=u32, state=roots, evidence=digest),
+        "Idle": dict(verifier=member, round=u32),
         "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
+        "Duty": dict(round=u32, freeze=digest, coin="CoinOpening"),
+        "Recheck": dict(verdict=digest),
         "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
         "ResultsSeal": dict(request=digest, table=digest, seal=digest),
         "Row": dict(sketch=sketch, loss=i64),
@@ -219,6 +223,7 @@ def schema():
         "OmittedCommit": dict(commit=signed, receipt=signed, freeze=signed),
         "OmittedDelivery": dict(delivered=signed, receipt=signed, freeze=signed, reassign=maybe(signed), inputs=signed),
         "TwoSeals": dict(first="Seal", second="Seal"),
+        "FalseVerdict": dict(admit=signed, transcript="Transcript"),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
@@ -238,14 +243,14 @@ def schema():
         "Start": dict(Drawn=None, Given="CommittedFile"),
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
-                     Leave=signed, Rewind="Rewind", Close=digest),
-        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total",
-                         Misconduct="Misconduct"),
+                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle"),
+        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
+                         Verdict="FalseVerdict"),
         "Seal": dict(Record=signed, Head=signed),
         "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
-                       Verdict=signed, Return=signed, Leave=signed),
+                       Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery"),
@@ -260,6 +265,7 @@ STRUCTS, ENUMS = schema()
 TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt": "delivery-receipt", "Echo": "echo", "Receipt": "receipt",
         "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
+        "Duty": "duty", "Recheck": "recheck",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
@@ -864,6 +870,17 @@ def draw(value, freeze, table, m, a):
         other = i + below(number(tagged("draw", value, freeze, table, le(i, 4))), m - i)
         places[i], places[other] = places[other], places[i]
     return sorted(places[:a])
+
+
+def inspector(outcome, slot, verifiers):
+    """DUTY-1: the verifier with the smallest number; the first one among equals."""
+    numbers = [number(tagged("inspector", outcome, le(slot, 2), verifier)) for verifier in verifiers]
+    return numbers.index(min(numbers)) if verifiers else None
+
+
+def rechecks(value, verdict, recheck_ppm, others):
+    """DUTY-7"""
+    return number(tagged("recheck", value, verdict)) < recheck_ppm * 2**64 // (10**6 * others)
 
 
 def sealed(domain, salt, kind, items):

@@ -69,6 +69,8 @@ canonical! {
     part_result: round::PartResult,
     a_record: record::Record,
     request: audit::AuditRequest,
+    duty: audit::Duty,
+    recheck: audit::Recheck,
     table_seal: audit::TableSeal,
     results_seal: audit::ResultsSeal,
     opening: audit::TableOpening,

@@ -126,7 +126,6 @@ With --init, what DIR/config.json says of the model need not be in the settings,
   muster run export otherrun/ --out model/
   muster run new --data corpus/ --init model/ --out myrun/
 
-
 Rules of aggregation: centered-clip, which is for strangers; for comparison mean, median, trimmed-mean, geometric-median,
 krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
     New(NewArguments),

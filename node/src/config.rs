@@ -224,6 +224,8 @@ section! {
         coin_lead: u32 = 1,
         /// Rounds audited in full at the end.
         final_rounds: u32 = 4,
+        /// Share of the passing verdicts that another verifier re-executes.
+        recheck: f64 = 0.1,
     }
 }
 
@@ -398,6 +400,7 @@ impl Audit {
             leaves,
             coin_lead,
             final_rounds,
+            recheck_ppm: millionths("audit.recheck", self.recheck)?,
         })
     }
 }

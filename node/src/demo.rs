@@ -11,6 +11,7 @@ mod caught;
 mod children;
 mod corpus;
 mod facts;
+mod lie;
 mod live;
 mod odds;
 mod role;

@@ -5,17 +5,20 @@
 //! again, says the same, and goes on. What it must not do twice, showing a coin for two things, the journal prevents.
 
 mod case;
+mod conduct;
+mod rechecks;
 mod steps;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
-use muster_core::audit::Judgement;
-use muster_core::coins::{Coin, selects};
+use muster_core::audit::roster::Counts;
+use muster_core::audit::{Judgement, claim};
+use muster_core::coins::selects;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{AuditRequest, Evidence, Results};
+use muster_core::messages::audit::{AuditRequest, Duty, Evidence, Results};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::{Identity, Signed};
@@ -25,6 +28,8 @@ use tracing::{debug, info, warn};
 
 pub use case::Subject;
 use case::{Case, Phase};
+pub use conduct::{Conduct, Honest};
+use rechecks::Others;
 
 use crate::coins::Coins;
 
@@ -36,6 +41,8 @@ pub type Key = (Round, Slot);
 pub enum Message {
     /// A step of an audit.
     Notice(Key, Box<Notice>),
+    /// A coin, or a recheck.
+    Say(Box<Notice>),
     /// Proof of guilt, until the ban is sealed.
     Accuse(Box<Evidence>),
 }
@@ -61,6 +68,9 @@ pub enum WorkKind {
     Everything,
     /// Judge this evidence on another code path. Answered by [`Done::Opinion`].
     SecondOpinion(Box<Evidence>, Option<Arc<Vec<i32>>>),
+    /// Judge another verifier by its verdict: on the first code path, or on the second one. Answered by
+    /// [`Done::Opinion`].
+    Recheck(Box<Evidence>, bool),
 }
 
 /// What came of work.
@@ -72,7 +82,7 @@ pub enum Done {
     Contribution(Vec<i32>),
     /// The sum of all recomputed leaves, and whether root and loss are those that were committed.
     Summed(Vec<i32>, bool),
-    /// The second opinion.
+    /// What re-executing evidence gave.
     Opinion(Judgement),
     /// It could not be done; what is missing.
     Missing(String),
@@ -115,7 +125,20 @@ pub struct Audits {
     names: BTreeMap<Digest, Key>,
     surveyed: BTreeSet<(Round, bool)>,
     accusations: BTreeMap<Digest, Accusation>,
+    /// Contributions whose authors were silent, and who were not this verifier's to inspect when that was sealed.
+    silent: BTreeSet<Key>,
+    others: Others,
+    /// Coins and rechecks, of rounds that the ledger remembers.
+    sayings: Vec<Saying>,
+    conduct: Arc<dyn Conduct>,
     tally: Tally,
+    duty: Counts,
+}
+
+struct Saying {
+    round: Round,
+    notice: Notice,
+    told: bool,
 }
 
 struct Accusation {
@@ -136,8 +159,25 @@ impl Audits {
             names: BTreeMap::new(),
             surveyed: BTreeSet::new(),
             accusations: BTreeMap::new(),
+            silent: BTreeSet::new(),
+            others: Others::default(),
+            sayings: Vec::new(),
+            conduct: Arc::new(Honest),
             tally: Tally::default(),
+            duty: Counts::default(),
         }
+    }
+
+    /// The same with another conduct.
+    #[must_use]
+    pub fn conducted(mut self, conduct: Arc<dyn Conduct>) -> Self {
+        self.conduct = conduct;
+        self
+    }
+
+    /// What was due by this process, and what of it is done.
+    pub fn duty(&self) -> Counts {
+        self.duty
     }
 
     /// What was found so far.
@@ -147,7 +187,8 @@ impl Audits {
 
     /// Rounds whose states are still needed.
     pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
-        self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round).collect()
+        let own = self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round);
+        own.chain(self.others.rounds()).collect()
     }
 
     /// Takes in what happened; the ledger has taken the events already.
@@ -155,11 +196,18 @@ impl Audits {
     /// # Errors
     /// [`StoreError`] when the node coin could not be written down.
     pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), StoreError> {
+        let sealed = |event: &Event| matches!(event, Event::Sealed(record) if moves_duties(&record.body));
+        if events.iter().any(sealed) {
+            self.surveyed.clear();
+        }
         self.survey(ledger)?;
         for event in events {
             match event {
                 Event::Sealed(record) => self.record(ledger, &record.body),
-                Event::Notice(notice) => self.notice(notice),
+                Event::Notice(notice) => {
+                    self.notice(notice);
+                    self.overhear(ledger, notice);
+                }
                 Event::Applied(..) => {}
             }
         }
@@ -172,10 +220,15 @@ impl Audits {
         match body {
             Body::Silence(signed) => {
                 if let Ok(request) = signed.verify(self.run) {
-                    self.distrust(ledger, request.round, &request.target);
+                    self.silenced(ledger, request.round, &request.target);
                 }
             }
             Body::Leave(signed) => self.abandoned(&signed.claimed_signer()),
+            Body::Idle(idle) if idle.verifier == self.identity.id() => {
+                warn!("sealed as idle in round {}: others audit what was left undone", idle.round);
+                self.retire();
+            }
+            Body::Idle(idle) => info!("{} left its duty of round {} undone", idle.verifier, idle.round),
             Body::Ban(ban) => {
                 info!(
                     "{} is banned from round {} on: {} in round {}",
@@ -207,6 +260,7 @@ impl Audits {
                 _ => case.ask_again(),
             }
         }
+        self.sayings.iter_mut().for_each(|saying| saying.told = false);
         self.remind();
     }
 
@@ -217,17 +271,19 @@ impl Audits {
 
     /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
     pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
-        let culprit = match &*evidence {
-            Evidence::Audit(transcript) => {
-                transcript.request.verify(self.run).ok().map(|request| request.target)
-            }
-            Evidence::Total(total) => Some(total.culprit),
-            Evidence::Equivocation(_) | Evidence::Misconduct(_) => None,
-        };
-        let Some(culprit) = culprit else { return };
-        if ledger.member(&culprit).is_some_and(|member| member.standing != Standing::Banned) {
-            self.accusations.insert(evidence.digest(), Accusation { evidence, culprit, told: false });
+        let Ok(claim) = claim(&self.manifest, &evidence) else { return };
+        if ledger.member(&claim.culprit).is_some_and(|member| member.standing != Standing::Banned) {
+            self.accuse_of(claim.culprit, evidence);
         }
+    }
+
+    fn accuse_of(&mut self, culprit: MemberId, evidence: Box<Evidence>) {
+        self.accusations.insert(evidence.digest(), Accusation { evidence, culprit, told: false });
+    }
+
+    /// Owes the board a coin or a recheck.
+    fn say(&mut self, round: Round, notice: Notice) {
+        self.sayings.push(Saying { round, notice, told: false });
     }
 
     /// The next thing to tell the steward. `have` says whether a state is at hand: nobody is asked what cannot be
@@ -235,6 +291,9 @@ impl Audits {
     pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
         let ready =
             |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
+        if let Some(saying) = self.sayings.iter().find(|saying| !saying.told) {
+            return Some(Message::Say(Box::new(saying.notice.clone())));
+        }
         let mut owed = self.cases.iter().filter(|(_, case)| case.owed.is_some() && ready(case));
         let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
         notice.or_else(|| {
@@ -253,6 +312,7 @@ impl Audits {
                     case.owed = None;
                 }
             }
+            Message::Say(notice) => self.was_said(notice),
             Message::Accuse(evidence) => {
                 if let Some(accusation) = self.accusations.get_mut(&evidence.digest()) {
                     accusation.told = true;
@@ -261,8 +321,19 @@ impl Audits {
         }
     }
 
-    /// The next thing to compute, the oldest contribution first. `have` says whether a state is at hand.
+    /// A coin or a recheck is on the board.
+    fn was_said(&mut self, notice: &Notice) {
+        let said = self.sayings.iter_mut().filter(|saying| saying.notice == *notice);
+        said.for_each(|saying| saying.told = true);
+    }
+
+    /// The next thing to compute, the oldest contribution first, and verdicts of others when there is none. `have` says
+    /// whether a state is at hand.
     pub fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
+        self.next_own_work(have).or_else(|| self.others.next_work(have))
+    }
+
+    fn next_own_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
         self.cases.values().filter(|case| have(&case.subject.commit.state)).find_map(|case| {
             let kind = match &case.phase {
                 Phase::Drawn(drawn) => WorkKind::Leaves(drawn.seal, drawn.positions.clone()),
@@ -280,6 +351,9 @@ impl Audits {
     /// # Errors
     /// [`Stop`]: nothing more may be said.
     pub fn worked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
+        if matches!(work.kind, WorkKind::Recheck(..)) {
+            return self.rechecked(work, done);
+        }
         let key = work.subject.key();
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         match (&work.kind, done) {
@@ -312,29 +386,78 @@ impl Audits {
         Ok(())
     }
 
-    /// Opens the audits of every round that is over and was echoed.
+    /// Shows the coin of every round that is over and was echoed, and opens the audits that are this verifier's.
     fn survey(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
-        for view in ledger.rounds() {
-            let all = ledger.in_final_audit(view.round());
-            let due =
-                view.results().is_some() && view.echoed() && !self.surveyed.contains(&(view.round(), all));
-            if !due {
+        let me = self.identity.id();
+        for view in ledger.rounds().filter(|view| view.auditable()) {
+            let (round, all) = (view.round(), ledger.in_final_audit(view.round()));
+            if self.surveyed.contains(&(round, all)) {
                 continue;
             }
+            if view.inspectors().contains(&me) {
+                self.show_coin(view)?;
+            }
             for (slot, commitment) in view.commitments() {
-                let coin = self.coins.node(view.round());
-                let drawn = |coin: Coin, freeze| {
-                    selects(&coin, &freeze, &commitment.author, self.manifest.audit.node_ppm)
-                };
+                let drawn = view.inspector(slot) == Some(me);
+                if !drawn && !(all && ledger.may_inspect(view, slot, &me, true)) {
+                    continue;
+                }
+                if self.silent.remove(&(round, slot)) {
+                    self.distrust(ledger, round, &commitment.author);
+                }
+                let ppm = self.manifest.audit.node_ppm;
+                let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
-                    coin.zip(view.freeze_digest()).is_some_and(|(coin, freeze)| drawn(coin, freeze));
-                if selected || all {
+                    coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
+                if (selected || all) && !self.others.passed((round, slot)) {
                     self.open(ledger, view, slot, selected)?;
                 }
             }
-            self.surveyed.insert((view.round(), all));
+            self.surveyed.insert((round, all));
         }
         Ok(())
+    }
+
+    /// DUTY-2: whether or not it selects anyone.
+    fn show_coin(&mut self, view: &RoundView) -> Result<(), StoreError> {
+        let round = view.round();
+        let shown = |saying: &Saying| saying.round == round && matches!(saying.notice, Notice::Duty(_));
+        let Some(freeze) = view.freeze_digest().filter(|_| !self.sayings.iter().any(shown)) else {
+            return Ok(());
+        };
+        self.duty.rounds += 1;
+        let Some(coin) = self.coins.show_node(round, &freeze)? else {
+            warn!("round {round}: its node coin was shown with another freeze, and is not shown again");
+            return Ok(());
+        };
+        self.duty.coins += 1;
+        let duty = self.identity.sign(self.run, &Duty { round, freeze, coin });
+        self.say(round, Notice::Duty(duty));
+        Ok(())
+    }
+
+    /// Nothing of what is open is this verifier's any more.
+    fn retire(&mut self) {
+        let open = |case: &&mut Case| !matches!(case.phase, Phase::Over { passed: true });
+        for case in self.cases.values_mut().filter(open) {
+            self.duty.overdue += u64::from(!case.is_over());
+            (case.request, case.owed, case.distrusted) = (None, None, false);
+            if !matches!(case.phase, Phase::Over { .. }) {
+                case.phase = Phase::Over { passed: false };
+            }
+        }
+        self.names.clear();
+    }
+
+    /// A member did not answer: its inspector recomputes everything.
+    fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
+        let Some(view) = ledger.round(round) else { return };
+        let Some(slot) = view.slot_of(member) else { return };
+        if ledger.may_inspect(view, slot, &self.identity.id(), ledger.in_final_audit(round)) {
+            self.distrust(ledger, round, member);
+        } else {
+            self.silent.insert((round, slot));
+        }
     }
 
     fn open(
@@ -360,6 +483,7 @@ impl Audits {
             case.request = Some((request, name));
             case.ask_again();
             self.names.insert(name, key);
+            self.duty.due += 1;
         }
         Ok(())
     }
@@ -403,9 +527,13 @@ impl Audits {
                     key.0, case.subject.author
                 );
                 self.tally.undecided += 1;
+                self.duty.overdue += 1;
             }
         }
         self.names.retain(|_, key| key.0 >= oldest);
+        self.silent.retain(|key| key.0 >= oldest);
+        self.sayings.retain(|saying| saying.round >= oldest);
+        self.others.forget(oldest);
         self.surveyed.retain(|(round, _)| *round >= oldest);
     }
 }
@@ -420,6 +548,11 @@ fn fresh(subject: Subject, distrusted: bool) -> Case {
         recomputed: None,
         distrusted,
     }
+}
+
+/// Whether a record may change who inspects what.
+fn moves_duties(body: &Body) -> bool {
+    matches!(body, Body::Idle(_) | Body::Ban(_) | Body::Leave(_) | Body::Return(_))
 }
 
 #[cfg(test)]

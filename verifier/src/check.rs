@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_compute::Exact;
-use muster_core::audit::{Judgement, Witness, frozen_commit, judge};
+use muster_core::audit::{Judgement, Witness, claim, judge};
 use muster_core::codec::decode;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, Height, MemberId, Round};
@@ -65,17 +65,10 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     })
 }
 
-/// Round and member that need a state to be judged; `None` when the messages decide alone.
+/// Round and member of the contribution that is to be looked at; `None` when the messages decide alone.
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
-    let (freeze, member) = match evidence {
-        Evidence::Equivocation(_) | Evidence::Misconduct(_) => return Ok(None),
-        Evidence::Audit(transcript) => {
-            (&transcript.freeze, transcript.request.verify(manifest.run())?.target)
-        }
-        Evidence::Total(total) => (&total.freeze, total.culprit),
-    };
-    let frozen = frozen_commit(manifest, freeze, &member)?;
-    Ok(Some((frozen.commit.round, member)))
+    let claim = claim(manifest, evidence)?;
+    Ok(evidence.freeze().map(|_| (claim.round, claim.subject)))
 }
 
 fn malformed(reject: &Reject) -> Judgement {

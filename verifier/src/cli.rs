@@ -3,6 +3,7 @@
 use std::ffi::OsString;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
@@ -12,6 +13,7 @@ use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
 use tracing_subscriber::EnvFilter;
 
+use crate::audits::{Conduct, Honest};
 use crate::failure::{Failure, INTERRUPTED};
 use crate::{check, enroll, observe, replay, watch};
 
@@ -165,6 +167,14 @@ fn parse_path(text: &str) -> Result<Path, String> {
 /// Runs a command line, its first word being the name of the program, and gives the exit code. What people asked for
 /// goes to standard output, the log (filter: `RUST_LOG`) and errors to standard error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
+    run_as(args, Arc::new(Honest))
+}
+
+/// [`run`] with another way to go from what is found to what is said.
+pub fn run_as(
+    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
+    conduct: Arc<dyn Conduct>,
+) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
@@ -180,13 +190,13 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
         .with_target(false)
         .with_ansi(std::io::stderr().is_terminal())
         .try_init();
-    execute(cli.command).unwrap_or_else(|failure| {
+    execute(cli.command, conduct).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
         failure.code()
     })
 }
 
-fn execute(command: Command) -> Result<u8, Failure> {
+fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     match command {
         Command::Enroll { invitation, data_dir } => block_on(async {
             let enrolled = enroll::enroll(&invitation, data_dir).await?;
@@ -199,8 +209,8 @@ fn execute(command: Command) -> Result<u8, Failure> {
         }),
         Command::Watch { directory, machine, gossip } => block_on(async {
             let Machine { threads, path } = machine;
-            match watch::watch(watch::Options { directory, threads, path, gossip: gossip.settings() }).await?
-            {
+            let gossip = gossip.settings();
+            match watch::watch(watch::Options { directory, threads, path, gossip, conduct }).await? {
                 watch::Ended::Closed(tally) => {
                     let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
                     say(&format!(

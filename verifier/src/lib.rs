@@ -16,6 +16,6 @@ mod session;
 mod watch;
 mod worker;
 
-pub use cli::run;
+pub use cli::{run, run_as};
 pub use coins::Coins;
 pub use worker::Worker;

@@ -76,6 +76,9 @@ fn show(ledger: &Ledger, event: &Event) {
                 let (culprit, words, round) = (ban.culprit, ban.finding.words(), ban.round);
                 say(&format!("{culprit} is banned: {words} in round {round}, found by {}", ban.accuser));
             }
+            Body::Idle(idle) => {
+                say(&format!("{} left its duty of round {} undone", idle.verifier, idle.round));
+            }
             Body::Close(root) => say(&format!("closed with state {root}")),
             _ => {}
         },

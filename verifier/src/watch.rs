@@ -8,10 +8,11 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Path;
 use muster_core::ids::{Digest, Round};
-use muster_core::ledger::Stage;
+use muster_core::ledger::{Stage, Standing};
 use muster_core::limits;
+use muster_core::messages::enrol::Return;
 use muster_core::messages::record::Body;
-use muster_core::messages::wire::Request;
+use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::State;
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
@@ -20,7 +21,7 @@ use muster_store::journal::Journal;
 use tokio::sync::Notify;
 use tracing::{debug, info};
 
-use crate::audits::{Audits, Done, Message, Stop, Subject, Tally, Work, WorkKind};
+use crate::audits::{Audits, Conduct, Done, Message, Stop, Subject, Tally, Work, WorkKind};
 use crate::coins::Coins;
 use crate::enroll;
 use crate::failure::{self, Failure};
@@ -42,6 +43,8 @@ pub struct Options {
     pub path: Option<Path>,
     /// Where to gossip; none to go without.
     pub gossip: Option<Settings>,
+    /// From what is found to what is said.
+    pub conduct: Arc<dyn Conduct>,
 }
 
 /// How watching ended.
@@ -112,8 +115,9 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let worker =
         worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
     let follower = session.follower(journal.clone(), threads, options.gossip.clone()).await?;
-    let mut audits =
-        Audits::new(session.manifest.clone(), session.identity.clone(), Coins::new(coins, journal.clone()));
+    let coins = Coins::new(coins, journal.clone());
+    let audits = Audits::new(session.manifest.clone(), session.identity.clone(), coins);
+    let mut audits = audits.conducted(options.conduct.clone());
     recall(&session, &journal, &follower, &mut audits)?;
     let mut states = BTreeMap::new();
     for round in session.home.states()? {
@@ -192,6 +196,7 @@ impl Watcher {
             }
             board = follower.board();
             self.applied(follower, &events).await?;
+            self.stand(follower).await?;
             if is_whole(&events) && !self.caught_up.swap(true, Ordering::Relaxed) {
                 let me = self.session.identity.id();
                 if ledger.member(&me).is_none() {
@@ -216,10 +221,13 @@ impl Watcher {
             .rev()
             .find_map(|event| if let Event::Applied(round, _) = event { Some(*round) } else { None });
         let Some(round) = applied else { return Ok(()) };
-        let tally = lock(&self.audits).tally();
+        let (tally, duty) = {
+            let audits = lock(&self.audits);
+            (audits.tally(), audits.duty())
+        };
         if let Some(view) = follower.ledger().round(round) {
             info!(
-                "round {round} is over: loss {:.4}; {} audits passed, {} found guilty",
+                "round {round} is over: loss {:.4}; {} audits passed, {} found guilty; {duty}",
                 mean_loss(view),
                 tally.passed,
                 tally.guilty
@@ -236,6 +244,25 @@ impl Watcher {
             home.prune_states(&|kept| kept == round || kept.next() == round || wanted.contains(&kept))
         });
         saved.await.map_err(|error| Failure::Environment(error.to_string()))??;
+        Ok(())
+    }
+
+    /// Says that it is back when the ledger has it away; ends when it was expelled.
+    async fn stand(&self, follower: &Follower) -> Result<(), Failure> {
+        let (ledger, me) = (follower.ledger(), self.session.identity.id());
+        let Some(member) = ledger.member(&me) else { return Ok(()) };
+        if member.standing == Standing::Banned {
+            return Err(Failure::Negative("this verifier was banned; it audits nothing any more".into()));
+        }
+        if member.standing != Standing::Away || !follower.in_step() || member.since >= ledger.height() {
+            return Ok(());
+        }
+        let back = Return { height: ledger.height(), addresses: member.addresses.clone() };
+        let back = Notice::Return(self.session.identity.sign(ledger.run(), &back));
+        match self.session.peers.ask(&self.session.target.steward, &Request::Notice(back)).await {
+            Ok(_) => info!("back again: audits of the next rounds are shared with this verifier"),
+            Err(error) => debug!("the return was not taken: {error}"),
+        }
         Ok(())
     }
 
@@ -332,7 +359,7 @@ impl Watcher {
         let root = subject.commit.state;
         let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
         let q = match &work.kind {
-            WorkKind::Contribution => self.fetch(subject).await,
+            WorkKind::Contribution | WorkKind::Recheck(..) => self.fetch(subject).await,
             WorkKind::SecondOpinion(_, q) => q.as_deref().cloned(),
             WorkKind::Leaves(..) | WorkKind::Everything => None,
         };
@@ -377,7 +404,7 @@ fn is_whole(events: &[Event]) -> bool {
 
 fn request(message: &Message) -> Request {
     match message {
-        Message::Notice(_, notice) => Request::Notice((**notice).clone()),
+        Message::Notice(_, notice) | Message::Say(notice) => Request::Notice((**notice).clone()),
         Message::Accuse(evidence) => Request::Accuse((**evidence).clone()),
     }
 }
@@ -385,6 +412,7 @@ fn request(message: &Message) -> Request {
 fn words(message: &Message) -> String {
     match message {
         Message::Notice((round, slot), _) => format!("a step of the audit of round {round}, slot {slot}"),
+        Message::Say(_) => "a coin or a recheck".into(),
         Message::Accuse(evidence) => format!("the accusation {}", evidence.digest()),
     }
 }

@@ -42,8 +42,11 @@ impl Worker {
             WorkKind::Leaves(_, positions) => self.leaves(&work.subject, positions, witness),
             WorkKind::Contribution => self.contribution(&work.subject, witness),
             WorkKind::Everything => self.everything(&work.subject, witness),
-            WorkKind::SecondOpinion(evidence, _) => {
+            WorkKind::SecondOpinion(evidence, _) | WorkKind::Recheck(evidence, true) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.second))
+            }
+            WorkKind::Recheck(evidence, false) => {
+                Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.first))
             }
         }
     }

@@ -3,13 +3,16 @@
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use clap::Subcommand;
 use muster_core::ids::Round;
 use muster_core::messages::enrol::Ticket;
 
 use muster_net::swarm::Settings;
+use muster_verifier::audits::{Conduct, Honest};
 
+use super::lie::Lie;
 use crate::attack::{Attack, Coalition, Plan};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
@@ -36,6 +39,15 @@ pub enum Role {
     },
     /// Enrols as a verifier and watches.
     Verifier {
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+    },
+    /// Enrols as a verifier that lies, and watches.
+    Liar {
+        /// How.
+        lie: Lie,
         /// The invitation.
         invitation: String,
         /// Its directory.
@@ -70,17 +82,10 @@ pub fn play(role: Role) -> Outcome<Exit> {
             })
         }
         Role::Verifier { invitation, data_dir } => {
-            let data_dir = data_dir.as_os_str();
-            let enrolled = verifier(&[
-                OsStr::new("enroll"),
-                OsStr::new(&invitation),
-                OsStr::new("--data-dir"),
-                data_dir,
-            ]);
-            if enrolled != Exit::Good {
-                return Ok(enrolled);
-            }
-            Ok(verifier(&[OsStr::new("watch"), data_dir]))
+            Ok(watch(&invitation, data_dir.as_os_str(), Arc::new(Honest)))
+        }
+        Role::Liar { lie, invitation, data_dir } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), lie.conduct()))
         }
     }
 }
@@ -92,10 +97,19 @@ fn ended(end: End) -> Exit {
     }
 }
 
+fn watch(invitation: &str, data_dir: &OsStr, conduct: Arc<dyn Conduct>) -> Exit {
+    let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
+    match verifier(&enroll, conduct.clone()) {
+        Exit::Good => verifier(&[OsStr::new("watch"), data_dir], conduct),
+        failed => failed,
+    }
+}
+
 /// The verifier's own command line.
-fn verifier(arguments: &[&OsStr]) -> Exit {
+fn verifier(arguments: &[&OsStr], conduct: Arc<dyn Conduct>) -> Exit {
     let program = std::iter::once(OsStr::new("muster-verifier"));
-    let code = muster_verifier::run(program.chain(arguments.iter().copied()).map(OsString::from));
+    let words = program.chain(arguments.iter().copied()).map(OsString::from);
+    let code = muster_verifier::run_as(words, conduct);
     let exits = [Exit::Good, Exit::Negative, Exit::Usage, Exit::Environment, Exit::Interrupted];
     exits.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Network)
 }

@@ -11,7 +11,7 @@ use muster_core::audit::Judgement;
 use muster_core::audit::docket::Docket;
 use muster_core::codec::encode;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ledger::{Ledger, Member, Stage, Standing};
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
@@ -229,9 +229,9 @@ impl Actor {
         let now = self.now();
         self.attend(now);
         self.conductor.tick(now);
-        for body in self.docket.silences(now, self.conductor.ledger()) {
-            self.conductor.propose(body);
-        }
+        let silences = self.docket.silences(now, self.conductor.ledger());
+        let idles = self.docket.idles(now, self.conductor.ledger());
+        silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
         self.pursue(now);
     }
 
@@ -322,6 +322,7 @@ impl Actor {
             Body::Outcome(outcome) => {
                 self.state.shown.clear();
                 self.state.delivered.clear();
+                self.report.duties(self.docket.counts());
                 self.report.round(self.conductor.ledger(), outcome.round);
                 let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
                 let horizon = Round(outcome.round.0.saturating_sub(keep));
@@ -335,12 +336,21 @@ impl Actor {
             }
             Body::Ban(ban) => {
                 self.justice.acquit(&ban.culprit);
+                self.justice.dismiss(&ban.culprit);
                 self.report.ban(ban);
             }
+            Body::Idle(idle) => {
+                self.justice.dismiss(&idle.verifier);
+                self.report.idle(idle);
+            }
             Body::Return(back) => self.report.moved(back.claimed_signer(), "is back"),
-            Body::Leave(leave) => self.report.moved(leave.claimed_signer(), "left"),
+            Body::Leave(leave) => {
+                self.justice.dismiss(&leave.claimed_signer());
+                self.report.moved(leave.claimed_signer(), "left");
+            }
             Body::Close(root) => {
                 self.archive()?;
+                self.report.duties(self.docket.counts());
                 self.report.close(*root);
                 self.state.closed_at = Some(self.now());
             }
@@ -415,7 +425,8 @@ impl Actor {
     /// Whether a verifier is there to judge anything.
     pub(super) fn verified(&self) -> bool {
         let mut members = self.ledger().members().iter();
-        members.any(|member| member.role == Role::Verifier && self.conductor.is_live(&member.id))
+        let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
+        members.any(|member| active(member) && self.conductor.is_live(&member.id))
     }
 }
 

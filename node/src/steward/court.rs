@@ -4,9 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::Exact;
-use muster_core::audit::{Judgement, frozen_commit, judge};
+use muster_core::audit::{Claim, Judgement, judge};
 use muster_core::contribution::open_block;
-use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
@@ -30,33 +29,7 @@ pub(super) struct Accusation {
     pub(super) evidence: Evidence,
     pub(super) digest: Digest,
     pub(super) accuser: MemberId,
-    pub(super) culprit: MemberId,
-    pub(super) round: Round,
-}
-
-/// Whom evidence is about, and which round, by signatures alone.
-///
-/// # Errors
-/// [`Reject`] for what is no evidence of anything.
-pub(super) fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<(MemberId, Round), Reject> {
-    match evidence {
-        Evidence::Equivocation(pair) => {
-            let first = pair.first.verify(manifest.run())?;
-            Ok((first.author(), first.round))
-        }
-        Evidence::Audit(transcript) => {
-            let target = transcript.request.verify(manifest.run())?.target;
-            let frozen = frozen_commit(manifest, &transcript.freeze, &target)?;
-            Ok((target, frozen.commit.round))
-        }
-        Evidence::Total(total) => {
-            let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
-            Ok((total.culprit, frozen.commit.round))
-        }
-        Evidence::Misconduct(_) => {
-            Err(Reject::NotEntitled("accuse the steward before the steward: show it to the others"))
-        }
-    }
+    pub(super) claim: Claim,
 }
 
 /// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
@@ -175,7 +148,7 @@ impl Court {
         wanted: Option<Wanted>,
     ) -> (Judgement, Option<Vec<i32>>) {
         let mut brought = BTreeMap::new();
-        if let (Evidence::Audit(_), Some(wanted)) = (&evidence, &wanted) {
+        if let (Evidence::Audit(_) | Evidence::Verdict(_), Some(wanted)) = (&evidence, &wanted) {
             for _ in 0..TRIES {
                 match self.fetch(wanted).await {
                     Ok(q) => {
@@ -207,11 +180,7 @@ impl Court {
 
     /// The state that evidence is about, if it is still kept.
     fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
-        let freeze = match evidence {
-            Evidence::Equivocation(_) | Evidence::Misconduct(_) => return Vec::new(),
-            Evidence::Audit(transcript) => &transcript.freeze,
-            Evidence::Total(total) => &total.freeze,
-        };
+        let Some(freeze) = evidence.freeze() else { return Vec::new() };
         let record = freeze.verify(self.manifest.run()).ok();
         let root = record.and_then(|record| match &record.body {
             Body::Freeze(freeze) => Some(freeze.state),

@@ -2,16 +2,16 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use muster_core::audit::Judgement;
+use muster_core::audit::{Judgement, claim};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Verdict};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
 
 use super::actor::{Actor, Message};
-use super::court::{Accusation, Wanted, claim};
+use super::court::{Accusation, Wanted};
 
 /// Accusations that wait at most.
 const WAITING: usize = 64;
@@ -59,6 +59,11 @@ impl Justice {
         }
     }
 
+    /// A verifier is gone or idle: nobody waits for its audits any more.
+    pub(super) fn dismiss(&mut self, verifier: &MemberId) {
+        self.open.retain(|_, (_, asker)| asker != verifier);
+    }
+
     /// Nothing is held against a member any more, or it is banned already.
     pub(super) fn acquit(&mut self, member: &MemberId) {
         self.charged.remove(member);
@@ -83,12 +88,16 @@ impl Actor {
     pub(super) fn accuse(&mut self, accuser: MemberId, evidence: Evidence) -> Result<(), Reject> {
         let ledger = self.conductor.ledger();
         let role = ledger.member(&accuser).map(|member| member.role);
-        let entitled = role == Some(Role::Verifier) || matches!(evidence, Evidence::Equivocation(_));
+        let entitled = role == Some(Role::Verifier) || accuser == self.identity.id();
+        let entitled = entitled || matches!(evidence, Evidence::Equivocation(_));
         if !entitled {
             return Err(Reject::NotEntitled("accuse: only verifiers do"));
         }
-        let (culprit, round) = claim(ledger.manifest(), &evidence)?;
-        let standing = ledger.member(&culprit).map(|member| member.standing);
+        if matches!(evidence, Evidence::Misconduct(_)) {
+            return Err(Reject::NotEntitled("accuse the steward before the steward: show it to the others"));
+        }
+        let claim = claim(ledger.manifest(), &evidence)?;
+        let standing = ledger.member(&claim.culprit).map(|member| member.standing);
         let digest = evidence.digest();
         let over = standing.is_none_or(|standing| standing == Standing::Banned);
         if over || self.justice.known.contains(&digest) {
@@ -101,7 +110,7 @@ impl Actor {
             self.justice.known.clear();
         }
         self.justice.known.insert(digest);
-        self.justice.waiting.push_back(Accusation { evidence, digest, accuser, culprit, round });
+        self.justice.waiting.push_back(Accusation { evidence, digest, accuser, claim });
         Ok(())
     }
 
@@ -118,7 +127,7 @@ impl Actor {
         }
         let Some(accusation) = self.justice.waiting.pop_front() else { return };
         self.justice.examining = true;
-        let wanted = Wanted::of(self.ledger(), accusation.round, accusation.culprit);
+        let wanted = Wanted::of(self.ledger(), accusation.claim.round, accusation.claim.subject);
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
             let (judgement, q) = court.examine(accusation.evidence.clone(), wanted).await;
@@ -129,7 +138,7 @@ impl Actor {
     /// An examination is over.
     pub(super) fn judged(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
         self.justice.examining = false;
-        let (accuser, culprit) = (accusation.accuser, accusation.culprit);
+        let (accuser, culprit, subject) = (accusation.accuser, accusation.claim.culprit, accusation.claim.subject);
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
             let why = match judgement {
                 Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why) => why,
@@ -137,11 +146,14 @@ impl Actor {
             };
             self.justice.acquit(&culprit);
             self.report.dismissed(accuser, culprit, &why);
-            return;
+            return self.doubt(&accusation.evidence);
         };
+        if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
+            return;
+        }
         tracing::info!("{culprit} is convicted: {detail}");
         let home = &self.court.home;
-        let exhibit = q.map_or(Ok(()), |q| home.save_exhibit(round, &culprit, &q));
+        let exhibit = q.map_or(Ok(()), |q| home.save_exhibit(round, &subject, &q));
         let saved = exhibit.and_then(|()| home.save_evidence(&accusation.evidence));
         if let Err(error) = saved {
             self.state.failed = Some(error.into());
@@ -150,6 +162,31 @@ impl Actor {
         let effective = self.ledger().first_round_without();
         let evidence = accusation.digest;
         self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+        match (&accusation.evidence, finding) {
+            // Whom a false verdict accused is cleared; whom it let pass is examined itself.
+            (Evidence::Verdict(_), FindingKind::FalseAccusation) => self.justice.acquit(&subject),
+            (Evidence::Verdict(verdict), FindingKind::FalseAcquittal) => {
+                let _ = self.accuse(accuser, Evidence::Audit(verdict.transcript.clone()));
+            }
+            _ => {}
+        }
+    }
+
+    /// A guilty verdict is examined at once, whether or not its author accuses (DUTY-10).
+    pub(super) fn examine_verdict(&mut self, verdict: &Verdict, verifier: MemberId) {
+        let transcript = self.docket.transcript(self.conductor.ledger(), &verdict.request);
+        if let (Finding::Guilty(_), Some(transcript)) = (verdict.finding, transcript) {
+            let _ = self.accuse(verifier, Evidence::Audit(transcript));
+        }
+    }
+
+    /// What a verifier found guilty is not, by the transcript: perhaps the verdict is false.
+    fn doubt(&mut self, evidence: &Evidence) {
+        let Evidence::Audit(transcript) = evidence else { return };
+        let admitted = self.ledger().member(&transcript.verdict.claimed_signer());
+        let Some(admit) = admitted.and_then(|member| member.admitted.clone()) else { return };
+        let verdict = FalseVerdict { admit, transcript: transcript.clone() };
+        let _ = self.accuse(self.identity.id(), Evidence::Verdict(verdict));
     }
 
     /// Fetches every counted contribution of a convict in the rounds that are remembered: replay needs them.

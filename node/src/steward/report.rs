@@ -1,16 +1,18 @@
 //! What the organiser sees and what programs read: progress, log lines, and one JSON line an event in `log.jsonl`.
 
+use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
 use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::AuditRequest;
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::Ban;
+use muster_core::messages::record::{Ban, Idle};
 use muster_replica::archive::mean_loss;
 use serde_json::{Value, json};
 
@@ -25,6 +27,7 @@ pub(super) struct Report {
     audits: u64,
     passed: u64,
     guilty: u64,
+    duties: BTreeMap<MemberId, Counts>,
 }
 
 impl Report {
@@ -39,7 +42,7 @@ impl Report {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         })?;
         let progress = Progress::new(drawn);
-        Ok(Self { progress, log, round_began: Instant::now(), audits: 0, passed: 0, guilty: 0 })
+        Ok(Self { progress, log, round_began: Instant::now(), audits: 0, passed: 0, guilty: 0, duties: BTreeMap::new() })
     }
 
     /// Somebody audits.
@@ -54,6 +57,11 @@ impl Report {
     /// Somebody judged.
     pub(super) fn verdict(&mut self, pass: bool) {
         if pass { self.passed += 1 } else { self.guilty += 1 }
+    }
+
+    /// What the verifiers were to do, and have done, since this process began.
+    pub(super) fn duties(&mut self, counts: &BTreeMap<MemberId, Counts>) {
+        self.duties.clone_from(counts);
     }
 
     /// The rounds begin: time counts from here.
@@ -76,17 +84,18 @@ impl Report {
         };
         let (nodes, verifiers) = (active(Role::Node), active(Role::Verifier));
         let text = format!(
-            "loss {loss:.3}, {:.0} tokens/s, {nodes} nodes, {verifiers} verifiers, {} audits, {} passed, {} guilty",
+            "loss {loss:.3}, {:.0} tokens/s, {nodes} nodes, {verifiers} verifiers, {} audits, {} passed, {} guilty{}",
             tokens as f64 / seconds.max(1e-3),
             self.audits,
             self.passed,
             self.guilty,
+            overdue(&self.duties),
         );
         self.progress.round(u64::from(round.0) + 1, u64::from(manifest.training.rounds), &text);
         self.event(&json!({
             "event": "round", "round": round.0, "loss": loss, "seconds": seconds, "bytes": bytes, "tokens": tokens,
             "nodes": nodes, "verifiers": verifiers, "audits": self.audits, "passed": self.passed, "guilty": self.guilty,
-            "root": format!("{:#}", ledger.state().root()),
+            "duties": shown(&self.duties), "root": format!("{:#}", ledger.state().root()),
         }));
     }
 
@@ -110,6 +119,13 @@ impl Report {
         }));
     }
 
+    /// A verifier did not do its duty in time.
+    pub(super) fn idle(&mut self, idle: &Idle) {
+        let Idle { verifier, round } = idle;
+        self.progress.line(&format!("{verifier} left its duty of round {round} undone: it audits nothing until it returns"));
+        self.event(&json!({ "event": "idle", "member": format!("{verifier:#}"), "round": round.0 }));
+    }
+
     /// An accusation came to nothing.
     pub(super) fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
         self.progress.line(&format!("the accusation of {culprit} by {accuser} does not stand: {why}"));
@@ -126,8 +142,11 @@ impl Report {
     /// The run is over.
     pub(super) fn close(&mut self, root: Digest) {
         self.progress.finish();
+        for (verifier, counts) in &self.duties {
+            self.progress.line(&format!("{verifier}: {counts}"));
+        }
         self.progress.line(&format!("the run is over; final state {root:#}"));
-        self.event(&json!({ "event": "close", "root": format!("{root:#}") }));
+        self.event(&json!({ "event": "close", "root": format!("{root:#}"), "duties": shown(&self.duties) }));
     }
 
     /// A line for people.
@@ -140,6 +159,23 @@ impl Report {
             tracing::warn!("log.jsonl: {error}");
         }
     }
+}
+
+fn overdue(duties: &BTreeMap<MemberId, Counts>) -> String {
+    let overdue: u64 = duties.values().map(|counts| counts.overdue).sum();
+    if overdue == 0 { String::new() } else { format!(", {overdue} left undone") }
+}
+
+/// Duties by verifier, for programs.
+fn shown(duties: &BTreeMap<MemberId, Counts>) -> Value {
+    let shown = duties.iter().map(|(verifier, counts)| {
+        let Counts { rounds, coins, due, done, overdue, rechecks } = counts;
+        let counts = json!({
+            "rounds": rounds, "coins": coins, "due": due, "done": done, "overdue": overdue, "rechecks": rechecks,
+        });
+        (format!("{verifier:#}"), counts)
+    });
+    Value::Object(shown.collect())
 }
 
 /// Bytes of contributions and results that a round moves between members: each counted block goes to its aggregator

@@ -186,7 +186,9 @@ impl Actor {
             | Notice::Table(_)
             | Notice::Results(_)
             | Notice::Opening(_)
-            | Notice::Verdict(_) => {
+            | Notice::Verdict(_)
+            | Notice::Duty(_)
+            | Notice::Recheck(_) => {
                 let sealed = self.docket.post(now, self.conductor.ledger(), &notice)?;
                 self.watch_audit(&notice);
                 self.board.post(notice);
@@ -211,6 +213,7 @@ impl Actor {
                     let pass = verdict.finding == Finding::Pass;
                     self.justice.closed(&verdict.request, pass);
                     self.report.verdict(pass);
+                    self.examine_verdict(&verdict, verdict.author());
                 }
             }
             _ => {}

@@ -2,6 +2,8 @@
 
 pub mod docket;
 mod misconduct;
+pub mod roster;
+mod verdict;
 
 use crate::assign;
 use crate::contribution::Commitment;
@@ -114,6 +116,45 @@ pub fn table_sum(rows: &Rows) -> (Fingerprint, i64) {
         .fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
 }
 
+/// Whom evidence accuses, and of what.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Claim {
+    /// The accused.
+    pub culprit: MemberId,
+    /// Whose contribution is looked at: the culprit's own, or the one that it judged.
+    pub subject: MemberId,
+    /// Round of that contribution.
+    pub round: Round,
+}
+
+/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0.
+///
+/// # Errors
+/// [`Reject`] for what is no evidence of anything.
+pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> {
+    let run = manifest.run();
+    let (culprit, subject, freeze) = match evidence {
+        Evidence::Equivocation(pair) => {
+            let first = pair.first.verify(run)?;
+            return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
+        }
+        Evidence::Audit(transcript) => {
+            let target = transcript.request.verify(run)?.target;
+            (target, target, &transcript.freeze)
+        }
+        Evidence::Total(total) => (total.culprit, total.culprit, &total.freeze),
+        Evidence::Misconduct(_) => {
+            return Ok(Claim { culprit: manifest.steward, subject: manifest.steward, round: Round(0) });
+        }
+        Evidence::Verdict(accused) => {
+            let target = accused.transcript.request.verify(run)?.target;
+            (accused.transcript.verdict.verify(run)?.author(), target, &accused.transcript.freeze)
+        }
+    };
+    let frozen = frozen_commit(manifest, freeze, &subject)?;
+    Ok(Claim { culprit, subject, round: frozen.commit.round })
+}
+
 /// Decides evidence by re-executing it.
 pub fn judge(
     manifest: &Manifest,
@@ -128,6 +169,7 @@ pub fn judge(
         Evidence::Misconduct(misconduct) => {
             misconduct::judge(manifest, misconduct, &mut |height| witness.ledger(height))
         }
+        Evidence::Verdict(accused) => verdict::judge(manifest, accused, witness, arithmetic),
     };
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Misuse, Reject};
 use crate::hash::{Domain, Hasher, below};
-use crate::ids::{Digest, MemberId, Round};
+use crate::ids::{Digest, MemberId, Round, Slot};
 use crate::merkle::{self, Proof, Tree};
 use crate::{limits, wire};
 
@@ -52,6 +52,11 @@ impl CoinTerms {
             return Err(Reject::Rule("a verifier registers at most 2^22 coins"));
         }
         Ok(())
+    }
+
+    /// Whether there are coins for a round.
+    pub fn serves(&self, round: Round) -> bool {
+        self.place(CoinKind::Node, round, 0).is_some()
     }
 
     fn count(&self) -> u64 {
@@ -191,6 +196,28 @@ impl Coin {
 pub fn selects(coin: &Coin, freeze: &Digest, member: &MemberId, node_ppm: u32) -> bool {
     let number = Hasher::new(Domain::SELECT).value(&coin.value).value(freeze).value(member).number();
     coin.kind == CoinKind::Node && u128::from(number) < (u128::from(node_ppm) << 64) / 1_000_000
+}
+
+/// Who of these verifiers inspects the contribution of a slot; `None` of none.
+///
+/// The one with the smallest first eight bytes of `H(INSPECTOR, outcome, slot, verifier)`, little-endian, the first one
+/// among equals (rendezvous hashing, Thaler & Ravishankar 1998): when one goes, only what it inspected goes to others.
+/// `outcome` is the head after the round's Outcome, which hangs on signatures of members that nobody else can make:
+/// whoever commits last can try R_t by the thousand, but not this.
+pub fn inspector(outcome: &Digest, slot: Slot, verifiers: &[MemberId]) -> Option<MemberId> {
+    let hasher = Hasher::new(Domain::INSPECTOR).value(outcome).value(&slot);
+    verifiers.iter().copied().min_by_key(|verifier| hasher.clone().value(verifier).number())
+}
+
+/// Whether a verifier's node coin has it re-execute another one's verdict: `recheck_ppm` millionths of the time,
+/// shared with the `others` that may be drawn, too.
+///
+/// True when the first eight bytes of `H(RECHECK, coin, verdict)`, little-endian, are below
+/// `⌊recheck_ppm·2⁶⁴ / (10⁶·others)⌋`; `verdict` is the digest of the signed verdict.
+pub fn rechecks(coin: &Coin, verdict: &Digest, recheck_ppm: u32, others: usize) -> bool {
+    let number = Hasher::new(Domain::RECHECK).value(&coin.value).value(verdict).number();
+    let most = (u128::from(recheck_ppm) << 64) / (1_000_000 * others.max(1) as u128);
+    coin.kind == CoinKind::Node && u128::from(number) < most
 }
 
 /// The positions that a leaf coin draws among `m` leaves, ascending: `a` different ones, or all where `a ≥ m`.

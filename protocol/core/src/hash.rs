@@ -62,6 +62,10 @@ domains! {
     SELECT = "select",
     /// Choice of the audited leaves.
     DRAW = "draw",
+    /// Choice of the verifier that inspects a contribution.
+    INSPECTOR = "inspector",
+    /// Choice of the verdicts that another verifier re-executes.
+    RECHECK = "recheck",
     /// Hiding commitment to an audit table.
     TABLE = "table",
     /// Hiding commitment to a verifier's results.

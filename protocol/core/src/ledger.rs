@@ -4,6 +4,7 @@
 //! steward that seals something else is caught by every member. What needs arithmetic (state roots, evidence) is
 //! checked by the replica.
 
+mod audits;
 mod members;
 mod rounds;
 
@@ -56,6 +57,8 @@ pub struct Ledger {
     places: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
     rounds: VecDeque<RoundView>,
+    /// Whose request each silent member owes an answer to.
+    creditors: BTreeMap<MemberId, MemberId>,
 }
 
 impl Ledger {
@@ -82,6 +85,7 @@ impl Ledger {
             places: BTreeMap::new(),
             invitations: BTreeMap::new(),
             rounds: VecDeque::new(),
+            creditors: BTreeMap::new(),
             manifest,
         }
     }
@@ -178,8 +182,10 @@ impl Ledger {
         }
         self.apply_body(&record.body, signed)?;
         self.head = record.head();
-        if let (Body::Freeze(_), Some(round)) = (&record.body, self.rounds.back_mut()) {
-            round.frozen_as(self.head);
+        match (&record.body, self.rounds.back_mut()) {
+            (Body::Freeze(_), Some(round)) => round.frozen_as(self.head),
+            (Body::Outcome(_), Some(round)) => round.over_as(self.head),
+            _ => {}
         }
         if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
             self.open_round(&record.body);
@@ -191,7 +197,7 @@ impl Ledger {
     fn apply_body(&mut self, body: &Body, signed: &Signed<Record>) -> Result<(), Reject> {
         match body {
             Body::Open(state) => self.open(*state),
-            Body::Admit(enrol) => self.admit(enrol),
+            Body::Admit(enrol) => self.admit(enrol, signed),
             Body::Begin(seats) => self.begin(seats),
             Body::Freeze(freeze) => self.freeze(freeze, signed),
             Body::Inputs(inputs) => self.inputs(inputs),
@@ -204,6 +210,7 @@ impl Ledger {
             Body::Leave(leave) => self.leave(leave),
             Body::Rewind(Rewind { .. }) => Err(Reject::Rule("this version does not rewind")),
             Body::Close(root) => self.close(root),
+            Body::Idle(idle) => self.idle(idle),
         }
     }
 

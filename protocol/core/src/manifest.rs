@@ -310,7 +310,7 @@ wire! {
 wire! {
     /// How contributions are inspected.
     pub struct Audit {
-        /// Probability that a verifier audits a node's round, in parts per million.
+        /// Probability that a contribution is audited, in parts per million.
         pub node_ppm: u32,
         /// Leaves drawn in one audit, at most all.
         pub leaves: u8,
@@ -318,6 +318,8 @@ wire! {
         pub coin_lead: u32,
         /// Last rounds of the run in which every contribution is audited.
         pub final_rounds: u32,
+        /// Share of the passing verdicts that another verifier re-executes, in parts per million.
+        pub recheck_ppm: u32,
     }
 }
 
@@ -427,6 +429,7 @@ impl Manifest {
     fn check_audit(&self) -> Result<(), Misuse> {
         let audit = &self.audit;
         require(audit.node_ppm <= 1_000_000, "audit.node_ppm", "must be at most 1000000")?;
+        require(audit.recheck_ppm <= 1_000_000, "audit.recheck_ppm", "must be at most 1000000")?;
         let leaves = 1..=limits::AUDIT_LEAVES;
         require(leaves.contains(&usize::from(audit.leaves)), "audit.leaves", "must be 1 to 32")?;
         require(

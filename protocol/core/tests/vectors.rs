@@ -216,7 +216,10 @@ reencoder!(
     record::Outcome,
     record::Ban,
     record::Rewind,
+    record::Idle,
     audit::AuditRequest,
+    audit::Duty,
+    audit::Recheck,
     audit::TableSeal,
     audit::ResultsSeal,
     audit::Row,
@@ -231,6 +234,7 @@ reencoder!(
     audit::Seal,
     audit::TwoSeals,
     audit::Misconduct,
+    audit::FalseVerdict,
     audit::Evidence,
     gossip::Head,
     gossip::Whereabouts,
@@ -563,6 +567,20 @@ fn coin(op: &str, inputs: &Value) -> Value {
             let (coin, freeze) = (opened(inputs).expect("a registered coin"), digest(inputs, "freeze"));
             let (m, a) = (number(inputs, "m") as u32, number(inputs, "a") as u8);
             json!({ "positions": coins::draw(&coin, &freeze, &digest(inputs, "table"), m, a) })
+        }
+        "inspector" => {
+            let verifiers: Vec<MemberId> =
+                list(inputs, "verifiers").iter().map(|id| MemberId(as_digest(id).0)).collect();
+            let slot = Slot(number(inputs, "slot") as u16);
+            let drawn = coins::inspector(&digest(inputs, "outcome"), slot, &verifiers);
+            let place = drawn.and_then(|drawn| verifiers.iter().position(|verifier| *verifier == drawn));
+            json!({ "inspector": place })
+        }
+        "recheck" => {
+            let coin = opened(inputs).expect("a registered coin");
+            let (ppm, others) = (number(inputs, "recheck_ppm") as u32, number(inputs, "others") as usize);
+            let drawn = |verdict| coins::rechecks(&coin, &as_digest(verdict), ppm, others);
+            json!({ "drawn": list(inputs, "verdicts").iter().map(drawn).collect::<Vec<_>>() })
         }
         _ => panic!("no operation {op:?}"),
     }

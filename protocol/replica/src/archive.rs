@@ -1,8 +1,8 @@
 //! A finished run on disk, and its replay to the last bit.
 //!
 //! An archive is a folder: `manifest.bin` (canonical manifest), `ledger.bin` (signed records, each behind its length
-//! as a little-endian `u32`), `data/` (the committed files), `exhibits/` and `evidence/`; `updates/` (aggregates by round) where the
-//! steward was told to keep them. The steward's folder is one.
+//! as a little-endian `u32`), `data/` (the committed files), `exhibits/` and `evidence/`; `updates/` (aggregates by
+//! round) where the steward was told to keep them. The steward's folder is one.
 
 mod replay;
 mod states;

@@ -16,7 +16,7 @@ use muster_core::sketch;
 use tracing::{debug, info, warn};
 
 use super::case::{Case, Doubt, Drawn, Opened, Phase, Sealed};
-use super::{Accusation, Audits, Key, Stop};
+use super::{Audits, Key, Stop};
 
 impl Audits {
     pub(super) fn notice(&mut self, notice: &Notice) {
@@ -38,6 +38,7 @@ impl Audits {
                 }
             }
             Notice::Verdict(signed) => self.verdict(signed, notice),
+            Notice::Duty(_) | Notice::Recheck(_) => self.was_said(notice),
             Notice::Echo(_) | Notice::Result(_) | Notice::Return(_) | Notice::Leave(_) => {}
         }
     }
@@ -132,7 +133,7 @@ impl Audits {
         let total = sketch::fingerprint(sketch::points(&self.freeze_of(key)), &q);
         let Some(case) = self.cases.get(&key) else { return Ok(()) };
         let Phase::Opened(opened) = &case.phase else { return Ok(()) };
-        let finding = case.finding(opened, total);
+        let finding = self.conduct.says(case.finding(opened, total));
         let Some(verdict) = self.signed_verdict(key, finding, total)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let (Phase::Opened(opened), Some((request, _))) = (&case.phase, &case.request) else { return Ok(()) };
@@ -141,6 +142,7 @@ impl Audits {
             let leaves: Vec<String> =
                 opened.sealed.drawn.positions.iter().map(|p| leaf_name(case, *p)).collect();
             self.tally.passed += 1;
+            self.duty.done += 1;
             let (who, passed) = (case.subject.author, self.tally.passed);
             info!(
                 "round {}: {who} passes: leaves {} and the sum are right ({passed} passed so far)",
@@ -218,13 +220,13 @@ impl Audits {
             return Ok(());
         };
         let author = case.subject.author;
-        match judgement {
+        match self.conduct.weighs(judgement, author) {
             Judgement::Guilty { culprit, finding, detail, .. } if culprit == author => {
                 warn!("round {}: {culprit} is guilty, {}: {detail}", key.0, finding.words());
+                self.duty.done += u64::from(doubt.verdict.is_some());
                 case.owed = doubt.verdict;
                 self.tally.guilty += 1;
-                let accusation = Accusation { culprit, told: false, evidence: doubt.evidence };
-                self.accusations.insert(accusation.evidence.digest(), accusation);
+                self.accuse_of(culprit, doubt.evidence);
                 Ok(())
             }
             Judgement::NotGuilty(why) => Err(Stop::Faulty(format!(

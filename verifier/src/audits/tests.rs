@@ -93,7 +93,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds },
+        audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds, recheck_ppm: 1_000_000 },
         admission: Admission { start_nodes: 2, start_verifiers: 1, most_members: 8 },
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },

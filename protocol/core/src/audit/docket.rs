@@ -1,16 +1,18 @@
-//! The steward's docket: which audits are open, whose turn it is, and who has not answered.
+//! The steward's docket: which audits are due and open, whose turn it is, and who has not done what it owes.
 
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::leaf_coin;
+use super::roster::{Counts, Roster};
 use crate::coins::{CoinKind, draw};
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Round};
-use crate::ledger::{Ledger, Standing};
+use crate::ids::{Digest, Height, MemberId, Round, Slot};
+use crate::ledger::{Ledger, RoundView, Standing};
 use crate::messages::audit::{
-    AuditRequest, Finding, ResultsSeal, TableOpening, TableSeal, Verdict, results_seal, table_seal,
+    AuditRequest, Duty, Finding, FindingKind, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript, Verdict,
+    results_seal, table_seal,
 };
-use crate::messages::record::Body;
+use crate::messages::record::{Body, Idle};
 use crate::messages::wire::Notice;
 use crate::sign::{Signed, Verified};
 
@@ -21,8 +23,14 @@ const CASES: usize = 65_536;
 #[derive(Default)]
 pub struct Docket {
     cases: BTreeMap<Digest, Case>,
-    asked: BTreeSet<(MemberId, Round, MemberId)>,
+    /// Requests by verifier, round and target.
+    asked: BTreeMap<(MemberId, Round, MemberId), Digest>,
     settled: BTreeSet<(Round, MemberId)>,
+    /// Who has re-executed which verdict.
+    rechecked: BTreeSet<(Round, Digest, MemberId)>,
+    roster: Roster,
+    /// Height of the ledger that the roster has taken in; none when it has to look again.
+    seen: Option<Height>,
 }
 
 struct Case {
@@ -31,9 +39,25 @@ struct Case {
     table: Option<(Signed<TableSeal>, Digest)>,
     results: Option<(Signed<ResultsSeal>, Digest)>,
     opening: Option<Signed<TableOpening>>,
-    settled: bool,
+    verdict: Option<(Signed<Verdict>, Finding)>,
     /// When the audited member's turn began, if it is its turn.
     turn: Option<u64>,
+}
+
+impl Case {
+    fn settled(&self) -> bool {
+        self.verdict.is_some()
+    }
+
+    /// The step that the verifier has to do next, if it has the word: 2 its results, 3 its verdict.
+    fn step(&self) -> Option<u8> {
+        match (&self.table, &self.results, &self.opening) {
+            _ if self.settled() => None,
+            (Some(_), None, _) => Some(2),
+            (_, _, Some(_)) => Some(3),
+            _ => None,
+        }
+    }
 }
 
 impl Docket {
@@ -48,6 +72,8 @@ impl Docket {
             Notice::Results(signed) => self.results(now, ledger, signed),
             Notice::Opening(signed) => self.opening(ledger, signed),
             Notice::Verdict(signed) => self.verdict(ledger, signed),
+            Notice::Duty(signed) => self.duty(ledger, signed),
+            Notice::Recheck(signed) => self.recheck(ledger, signed),
             _ => Err(Reject::Rule("the docket takes audits")),
         }
     }
@@ -68,10 +94,52 @@ impl Docket {
         silences
     }
 
-    /// When [`Docket::silences`] may next have something.
+    /// Takes in what the ledger has by now, and gives the verifiers that are idle (DUTY-4): that have owed the same
+    /// coin, or the same step of a due audit, for as long as the run's patience, or until the round was forgotten.
+    pub fn idles(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
+        let (asked, cases) = (&self.asked, &self.cases);
+        let step = |round: Round, verifier: &MemberId, target: &MemberId| {
+            let case = asked.get(&(*verifier, round, *target)).and_then(|name| cases.get(name));
+            case.map_or(Some(1), Case::step)
+        };
+        let fresh = self.seen != Some(ledger.height());
+        if fresh {
+            self.roster.update(ledger, &self.settled, &step);
+        }
+        let patience = u64::from(ledger.manifest().timers.audit);
+        let idle = self.roster.idle(now, patience, ledger, &step);
+        if fresh {
+            self.seen = Some(ledger.height());
+            self.forget(ledger);
+        }
+        let active = idle.into_iter().filter(|(verifier, _)| ledger.is_active_verifier(verifier));
+        active.map(|(verifier, round)| Body::Idle(Idle { verifier, round })).collect()
+    }
+
+    /// When [`Docket::silences`] or [`Docket::idles`] may next have something.
     pub fn timeout(&self, ledger: &Ledger) -> Option<u64> {
         let patience = u64::from(ledger.manifest().timers.audit);
-        self.cases.values().filter_map(|case| case.turn).min().map(|turn| turn.saturating_add(patience))
+        let turn =
+            self.cases.values().filter_map(|case| case.turn).min().map(|turn| turn.saturating_add(patience));
+        turn.into_iter().chain(self.roster.timeout(patience)).min()
+    }
+
+    /// What each verifier was to do, and has done.
+    pub fn counts(&self) -> &BTreeMap<MemberId, Counts> {
+        self.roster.counts()
+    }
+
+    /// The audit of a request, once it has a verdict.
+    pub fn transcript(&self, ledger: &Ledger, request: &Digest) -> Option<Transcript> {
+        let case = self.cases.get(request)?;
+        Some(Transcript {
+            freeze: ledger.round(case.request.round)?.freeze()?.clone(),
+            request: case.signed.clone(),
+            table: case.table.as_ref()?.0.clone(),
+            results: case.results.as_ref()?.0.clone(),
+            opening: case.opening.clone()?,
+            verdict: case.verdict.as_ref()?.0.clone(),
+        })
     }
 
     /// Whether some verifier has judged a contribution.
@@ -81,7 +149,52 @@ impl Docket {
 
     /// Audits without a verdict.
     pub fn open(&self) -> usize {
-        self.cases.values().filter(|case| !case.settled).count()
+        self.cases.values().filter(|case| !case.settled()).count()
+    }
+
+    /// Drops what is about rounds that the ledger has forgotten, and audits of verifiers that may not go on with them:
+    /// nobody owes these an answer (DUTY-6).
+    fn forget(&mut self, ledger: &Ledger) {
+        self.cases.retain(|_, case| {
+            let request = &case.request;
+            let Some(view) = ledger.round(request.round) else { return true };
+            let slot = view.slot_of(&request.target);
+            let goes_on = |slot| ledger.may_inspect(view, slot, &request.author(), request.coin.is_none());
+            case.settled() || slot.is_some_and(goes_on)
+        });
+        let Some(oldest) = ledger.rounds().next().map(RoundView::round) else { return };
+        let cases = &self.cases;
+        self.asked.retain(|(_, round, _), name| *round >= oldest && cases.contains_key(name));
+        self.settled.retain(|(round, _)| *round >= oldest);
+        self.rechecked.retain(|(round, ..)| *round >= oldest);
+    }
+
+    fn duty(&mut self, ledger: &Ledger, signed: &Signed<Duty>) -> Result<Option<Body>, Reject> {
+        let (verifier, coin) = ledger.check_duty(signed)?;
+        require(self.roster.coin(coin.round(), &verifier).is_none(), "a coin is shown once")?;
+        self.roster.shown(verifier, coin);
+        self.seen = None;
+        Ok(None)
+    }
+
+    fn recheck(&mut self, ledger: &Ledger, signed: &Signed<Recheck>) -> Result<Option<Body>, Reject> {
+        let recheck = signed.verify(ledger.run())?;
+        let mut cases = self.cases.values();
+        let about = |case: &&Case| {
+            case.verdict.as_ref().is_some_and(|(verdict, finding)| {
+                *finding == Finding::Pass && verdict.digest() == recheck.verdict
+            })
+        };
+        let case = cases.find(about).ok_or(Reject::Stale("no such verdict is known"))?;
+        let round = case.request.round;
+        let view = ledger.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        if case.request.author() == recheck.author() || !view.inspectors().contains(&recheck.author()) {
+            return Err(Reject::NotEntitled("recheck: only another verifier of the round does"));
+        }
+        let fresh = self.rechecked.insert((round, recheck.verdict, recheck.author()));
+        require(fresh, "a verifier rechecks a verdict once")?;
+        self.roster.rechecked(recheck.author());
+        Ok(None)
     }
 
     fn request(
@@ -92,24 +205,28 @@ impl Docket {
     ) -> Result<Option<Body>, Reject> {
         let request = ledger.check_request(signed)?;
         let key = (request.author(), request.round, request.target);
-        if self.asked.contains(&key) {
+        if self.asked.contains_key(&key) {
             return Err(Reject::Rule("a verifier audits a contribution once"));
         }
+        require(
+            !self.is_settled(request.round, &request.target),
+            "a contribution that has passed is not audited again",
+        )?;
         if self.cases.len() >= CASES {
             let oldest =
-                self.cases.iter().filter(|(_, case)| case.settled).min_by_key(|(_, case)| case.request.round);
+                self.cases.iter().filter(|(_, case)| case.settled()).min_by_key(|(_, case)| case.request.round);
             let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
             self.cases.remove(&oldest);
         }
-        self.asked.insert(key);
         let name = signed.digest();
+        self.asked.insert(key, name);
         let case = Case {
             signed: signed.clone(),
             request,
             table: None,
             results: None,
             opening: None,
-            settled: false,
+            verdict: None,
             turn: Some(now),
         };
         self.cases.insert(name, case);
@@ -177,18 +294,25 @@ impl Docket {
         require(verdict.opening == opening.digest(), "the verdict names the opening")?;
         let (_, sealed) = case.results.as_ref().ok_or(Reject::Rule("a verdict's results were sealed"))?;
         require(results_seal(&verdict.salt, &verdict.results) == *sealed, "the results fit their seal")?;
-        check_draw(ledger, case, &verdict)?;
-        case.settled = true;
-        let settled = (case.request.round, case.request.target);
+        let slot = check_draw(ledger, case, &verdict)?;
+        let about_the_member = match verdict.finding {
+            Finding::Pass => true,
+            Finding::Guilty(FindingKind::FalseAccusation | FindingKind::FalseAcquittal) => false,
+            Finding::Guilty(_) => true,
+        };
+        require(about_the_member, "a verdict is about the audited member")?;
+        case.verdict = Some((signed.clone(), verdict.finding));
+        let (round, target) = (case.request.round, case.request.target);
         if verdict.finding == Finding::Pass {
-            self.settled.insert(settled);
+            self.settled.insert((round, target));
         }
+        self.roster.judged(verdict.author(), (round, slot));
         Ok(None)
     }
 
     fn case(&mut self, request: &Digest) -> Result<&mut Case, Reject> {
         let case = self.cases.get_mut(request).ok_or(Reject::Stale("no such audit is open"))?;
-        if case.settled { Err(Reject::Stale("the audit is over")) } else { Ok(case) }
+        if case.settled() { Err(Reject::Stale("the audit is over")) } else { Ok(case) }
     }
 }
 
@@ -199,7 +323,7 @@ fn leaves_of(ledger: &Ledger, request: &AuditRequest) -> Result<u32, Reject> {
 }
 
 /// The leaves of a verdict are those that the registered coin draws from the sealed table.
-fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Result<(), Reject> {
+fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Result<Slot, Reject> {
     let terms = ledger.member(&verdict.author()).and_then(|member| member.coins.as_ref());
     let coin = verdict.coin.verify(terms.ok_or(Reject::NotEntitled("audit: it has no coins"))?)?;
     let view =
@@ -212,7 +336,8 @@ fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Resu
     let leaves = leaves_of(ledger, &case.request)?;
     let drawn = draw(&coin, &case.request.freeze, seal, leaves, ledger.manifest().audit.leaves);
     let shown: Vec<u32> = verdict.results.iter().map(|result| result.position).collect();
-    require(shown == drawn, "a verdict is about the leaves that its coin draws")
+    require(shown == drawn, "a verdict is about the leaves that its coin draws")?;
+    Ok(slot)
 }
 
 fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {

@@ -7,7 +7,7 @@ use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
-use crate::messages::record::{Ban, Seat, Seats};
+use crate::messages::record::{Ban, Record, Seat, Seats};
 use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 
@@ -28,6 +28,8 @@ pub struct Member {
     pub since: Height,
     /// Most leaves it may sum: what it managed when it last fell short, one more after each full round.
     pub pace: u32,
+    /// The record that admitted a verifier, which proves its coins to a judge.
+    pub admitted: Option<Signed<Record>>,
 }
 
 /// Whether a member takes part.
@@ -35,7 +37,7 @@ pub struct Member {
 pub enum Standing {
     /// It does.
     Active,
-    /// It missed a freeze; it takes part again when it returns.
+    /// It missed a freeze, or left its duty as a verifier undone; it takes part again when it returns.
     Away,
     /// It owes an answer to this audit request.
     Silent(Digest),
@@ -83,7 +85,7 @@ impl Ledger {
         )
     }
 
-    pub(super) fn admit(&mut self, signed: &Signed<Enrol>) -> Result<(), Reject> {
+    pub(super) fn admit(&mut self, signed: &Signed<Enrol>, record: &Signed<Record>) -> Result<(), Reject> {
         let enrol = self.check_enrol(signed)?;
         let id = enrol.author();
         let enrol = enrol.into_inner();
@@ -98,6 +100,7 @@ impl Ledger {
             standing: Standing::Active,
             since: self.height,
             pace: limits::QUOTA,
+            admitted: (role == Role::Verifier).then(|| record.clone()),
         });
         Ok(())
     }
@@ -163,6 +166,7 @@ impl Ledger {
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
         self.require(present, "only a present member can be silent")?;
         self.stand(&target, Standing::Silent(digest));
+        self.creditors.insert(target, request.author());
         Ok(())
     }
 
@@ -170,6 +174,7 @@ impl Ledger {
         let owing = self.members.iter().find(|m| m.standing == Standing::Silent(*request)).map(|m| m.id);
         let owing = owing.ok_or(Reject::Rule("an answer follows a silence"))?;
         self.stand(&owing, Standing::Active);
+        self.creditors.remove(&owing);
         Ok(())
     }
 
@@ -181,6 +186,7 @@ impl Ledger {
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.stand(&ban.culprit, Standing::Banned);
+        self.retire(&ban.culprit);
         Ok(())
     }
 
@@ -237,10 +243,11 @@ impl Ledger {
     pub(super) fn leave(&mut self, signed: &Signed<Leave>) -> Result<(), Reject> {
         let leave = self.check_leave(signed)?;
         self.stand(&leave.author(), Standing::Left);
+        self.retire(&leave.author());
         Ok(())
     }
 
-    fn stand(&mut self, id: &MemberId, standing: Standing) {
+    pub(super) fn stand(&mut self, id: &MemberId, standing: Standing) {
         let height = self.height;
         if let Some(member) = self.member_mut(id) {
             member.standing = standing;

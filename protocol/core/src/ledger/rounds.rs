@@ -2,11 +2,9 @@
 
 use super::{Ledger, Stage};
 use crate::assign::{self, PartPlan};
-use crate::coins::{CoinKind, selects};
+use crate::coins::inspector;
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Slot};
-use crate::messages::audit::AuditRequest;
-use crate::messages::enrol::Role;
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -38,6 +36,14 @@ pub struct RoundView {
     second_inputs: bool,
     results: Option<Vec<Option<PartResult>>>,
     echoed: bool,
+    /// Verifiers that the round was shared among.
+    verifiers: usize,
+    /// Those of them that are left.
+    inspectors: Vec<MemberId>,
+    /// Head after the outcome.
+    outcome: Option<Digest>,
+    /// By slot, once the round is over.
+    inspected: Vec<Option<MemberId>>,
 }
 
 #[derive(Clone)]
@@ -66,6 +72,10 @@ impl RoundView {
             second_inputs: false,
             results: None,
             echoed: false,
+            verifiers: 0,
+            inspectors: Vec::new(),
+            outcome: None,
+            inspected: Vec::new(),
         }
     }
 
@@ -73,6 +83,26 @@ impl RoundView {
         if let Some(frozen) = &mut self.frozen {
             frozen.digest = digest;
         }
+    }
+
+    /// The round is over, and with this head it is drawn who inspects what.
+    pub(super) fn over_as(&mut self, digest: Digest) {
+        self.outcome = Some(digest);
+        self.share();
+    }
+
+    /// A verifier inspects nothing in this round any more: what it had goes to the others.
+    pub(super) fn retire(&mut self, verifier: &MemberId) {
+        self.inspectors.retain(|inspector| inspector != verifier);
+        if self.inspected.contains(&Some(*verifier)) {
+            self.share();
+        }
+    }
+
+    fn share(&mut self) {
+        let Some(outcome) = self.outcome else { return };
+        let slots = (0..self.seats.len() as u16).map(Slot);
+        self.inspected = slots.map(|slot| inspector(&outcome, slot, &self.inspectors)).collect();
     }
 
     /// Its number.
@@ -189,6 +219,26 @@ impl RoundView {
     pub fn echoed(&self) -> bool {
         self.echoed
     }
+
+    /// Whether it is over and was echoed: audits of it may begin.
+    pub fn auditable(&self) -> bool {
+        self.results.is_some() && self.echoed
+    }
+
+    /// Who inspects the contribution of a slot; nobody before the round is over, or when no verifier is left.
+    pub fn inspector(&self, slot: Slot) -> Option<MemberId> {
+        self.inspected.get(slot.index()).copied().flatten()
+    }
+
+    /// Verifiers that inspect this round: those at its freeze, in order of admission, without those that are gone.
+    pub fn inspectors(&self) -> &[MemberId] {
+        &self.inspectors
+    }
+
+    /// How many verifiers shared the round at its freeze.
+    pub fn verifiers(&self) -> usize {
+        self.verifiers
+    }
 }
 
 impl Ledger {
@@ -236,11 +286,14 @@ impl Ledger {
             verified.push(commit);
         }
         let seats = view.seats.clone();
+        let inspectors = self.verifiers_of(view.round);
         self.pace(&seats, &verified);
         self.stage = Stage::Exchanging;
         let frozen = Frozen { record: record.clone(), digest: Digest::default(), commits };
         if let Some(view) = self.rounds.back_mut() {
             view.frozen = Some(frozen);
+            view.verifiers = inspectors.len();
+            view.inspectors = inspectors;
         }
         Ok(())
     }
@@ -387,50 +440,5 @@ impl Ledger {
             counted.map(|(_, c)| u64::from(c.commit.leaves)).sum()
         };
         Ok(3 * weight(&|c| authors.contains(&c.author)) >= 2 * weight(&|_| true))
-    }
-
-    /// Checks that an audit request is due: by a verifier with a coin that selects the target, or in the final audit.
-    ///
-    /// # Errors
-    /// [`Reject`] naming what is wrong with it.
-    pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
-        let request = signed.verify(self.run)?;
-        let verifier = self.member(&request.author()).filter(|m| m.role == Role::Verifier);
-        let terms =
-            verifier.and_then(|m| m.coins.as_ref()).ok_or(Reject::NotEntitled("audit: it is no verifier"))?;
-        let view = self.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        self.require(
-            view.results.is_some() && view.echoed,
-            "audits begin when the round is over and its freeze was echoed",
-        )?;
-        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
-        let slot = view.slot_of(&request.target);
-        let committed = slot.is_some_and(|slot| view.commitment(slot).is_some());
-        self.require(committed, "only a frozen contribution is audited")?;
-        match &request.coin {
-            Some(opening) => {
-                let coin = opening.verify(terms)?;
-                self.require(
-                    coin.kind() == CoinKind::Node && coin.round() == request.round,
-                    "a request shows the round's node coin",
-                )?;
-                let ppm = self.manifest.audit.node_ppm;
-                self.require(
-                    selects(&coin, &request.freeze, &request.target, ppm),
-                    "the coin does not select this member",
-                )?;
-            }
-            None => self.require(
-                self.in_final_audit(request.round),
-                "only the last rounds are audited without a coin",
-            )?,
-        }
-        Ok(request)
-    }
-
-    /// Whether every contribution of a round is audited.
-    pub fn in_final_audit(&self, round: Round) -> bool {
-        let rounds = self.manifest.training.rounds;
-        self.stage == Stage::Auditing && round.0 >= rounds.saturating_sub(self.manifest.audit.final_rounds)
     }
 }

@@ -30,6 +30,22 @@ wire! {
     }
 }
 
+wire! {
+    /// A verifier shows its node coin of a round, whomever it selects: from it everyone knows which audits are due.
+    pub struct Duty {
+        /// The round.
+        pub round: Round,
+        /// R_t.
+        pub freeze: Digest,
+        /// The verifier's node coin of the round.
+        pub coin: CoinOpening,
+    }
+}
+
+impl Message for Duty {
+    const TAG: &'static str = "duty";
+}
+
 impl Message for AuditRequest {
     const TAG: &'static str = "audit-request";
 }
@@ -138,6 +154,18 @@ impl Message for Verdict {
     const TAG: &'static str = "verdict";
 }
 
+wire! {
+    /// A verifier has re-executed another one's passing verdict, and it stands.
+    pub struct Recheck {
+        /// Digest of the signed verdict.
+        pub verdict: Digest,
+    }
+}
+
+impl Message for Recheck {
+    const TAG: &'static str = "recheck";
+}
+
 /// What an audit found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
@@ -164,6 +192,10 @@ pub enum FindingKind {
     TotalMismatch,
     /// The steward's own signatures contradict each other or the rules.
     StewardMisconduct,
+    /// A verifier found guilty what re-execution finds right.
+    FalseAccusation,
+    /// A verifier let pass what re-execution finds wrong, or did not recompute what it says that it did.
+    FalseAcquittal,
 }
 
 impl FindingKind {
@@ -175,6 +207,8 @@ impl FindingKind {
             Self::LeafMismatch => "leaf mismatch",
             Self::TotalMismatch => "total mismatch",
             Self::StewardMisconduct => "steward misconduct",
+            Self::FalseAccusation => "false accusation",
+            Self::FalseAcquittal => "false acquittal",
         }
     }
 }
@@ -280,6 +314,16 @@ wire! {
 }
 
 wire! {
+    /// An audit whose verdict is wrong: against the verifier that gave it.
+    pub struct FalseVerdict {
+        /// The record that admitted the verifier, with its coins.
+        pub admit: Signed<Record>,
+        /// The audit.
+        pub transcript: Transcript,
+    }
+}
+
+wire! {
     /// What convicts, decidable from messages or by re-execution.
     pub enum Evidence {
         /// Decidable from messages.
@@ -290,6 +334,8 @@ wire! {
         Total(Total),
         /// The steward's own signatures.
         Misconduct(Misconduct),
+        /// Decidable by recomputing the drawn leaves or, for an accusation, every leaf.
+        Verdict(FalseVerdict),
     }
 }
 
@@ -297,6 +343,16 @@ impl Evidence {
     /// Its name.
     pub fn digest(&self) -> Digest {
         hash_of(Domain::EVIDENCE, self)
+    }
+
+    /// The freeze of the contribution that it is about; none for what messages alone decide.
+    pub fn freeze(&self) -> Option<&Signed<Record>> {
+        match self {
+            Self::Equivocation(_) | Self::Misconduct(_) => None,
+            Self::Audit(transcript) => Some(&transcript.freeze),
+            Self::Total(total) => Some(&total.freeze),
+            Self::Verdict(verdict) => Some(&verdict.transcript.freeze),
+        }
     }
 }
 

@@ -64,6 +64,8 @@ wire! {
         Rewind(Rewind),
         /// The run is over.
         Close(Digest),
+        /// A verifier did not do its duty in time.
+        Idle(Idle),
     }
 }
 
@@ -155,6 +157,16 @@ wire! {
         pub evidence: Digest,
         /// Who found it.
         pub accuser: MemberId,
+    }
+}
+
+wire! {
+    /// A verifier that left undone what a round owed to it: its coin, or an audit that the coin made due.
+    pub struct Idle {
+        /// Who.
+        pub verifier: MemberId,
+        /// The oldest round in which it owes something.
+        pub round: Round,
     }
 }
 

@@ -4,7 +4,9 @@ use crate::codec::{Bytes, List, Text};
 use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
-use crate::messages::audit::{AuditRequest, Evidence, ResultsSeal, TableOpening, TableSeal, Verdict};
+use crate::messages::audit::{
+    AuditRequest, Duty, Evidence, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict,
+};
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::record::Record;
 use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt};
@@ -122,6 +124,10 @@ wire! {
         Return(Signed<Return>),
         /// Goes.
         Leave(Signed<Leave>),
+        /// Shows a node coin.
+        Duty(Signed<Duty>),
+        /// Has re-executed a verdict.
+        Recheck(Signed<Recheck>),
     }
 }
 

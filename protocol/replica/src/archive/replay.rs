@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_compute::{Exact, Path};
-use muster_core::audit::{Judgement, judge};
+use muster_core::audit::{Claim, Judgement, claim, judge};
 use muster_core::codec::decode;
 use muster_core::contribution::{Commitment, PartDigest};
 use muster_core::error::Misuse;
@@ -504,8 +504,10 @@ impl<'a> Replay<'a> {
         if evidence.digest() != ban.evidence {
             return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
         }
-        let exhibit = reading::exhibit(&self.archive.folder, ban.round, &ban.culprit)?;
-        let brought = exhibit.map(|exhibit| ((ban.round, ban.culprit), exhibit)).into_iter().collect();
+        let claim = claim(&self.archive.manifest, &evidence);
+        let Claim { round, subject, .. } = claim.map_err(wrong(&format!("evidence {}", ban.evidence)))?;
+        let exhibit = reading::exhibit(&self.archive.folder, round, &subject)?;
+        let brought = exhibit.map(|exhibit| ((round, subject), exhibit)).into_iter().collect();
         let states = self.held.get(&ban.round).map(|state| (state.root(), state.clone().into()));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let mut witness =

@@ -1,0 +1,129 @@
+//! Audits as the ledger has them: who inspects what, which requests are due, and verifiers that do not do their duty.
+
+use super::{Ledger, Member, RoundView, Stage, Standing};
+use crate::coins::{Coin, CoinKind, CoinOpening, selects};
+use crate::error::Reject;
+use crate::ids::{MemberId, Round, Slot};
+use crate::messages::audit::{AuditRequest, Duty};
+use crate::messages::enrol::Role;
+use crate::messages::record::Idle;
+use crate::sign::{Signed, Verified};
+
+impl Ledger {
+    /// Active verifiers with coins for a round, in order of admission.
+    pub(super) fn verifiers_of(&self, round: Round) -> Vec<MemberId> {
+        let serves = |member: &&Member| {
+            member.role == Role::Verifier
+                && member.standing == Standing::Active
+                && member.coins.as_ref().is_some_and(|terms| terms.serves(round))
+        };
+        self.members.iter().filter(serves).map(|member| member.id).collect()
+    }
+
+    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or in
+    /// the final audit.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
+        let request = signed.verify(self.run)?;
+        let view = self.auditable(request.round)?;
+        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
+        let slot = view.slot_of(&request.target).filter(|slot| view.commitment(*slot).is_some());
+        let slot = slot.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+        // AUDIT-1: by the inspector of the contribution (DUTY-1).
+        if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
+            return Err(Reject::NotEntitled("audit this contribution: another verifier inspects it, or nobody"));
+        }
+        match &request.coin {
+            Some(opening) => {
+                let coin = self.node_coin(opening, &request.author(), request.round)?;
+                let ppm = self.manifest.audit.node_ppm;
+                self.require(
+                    selects(&coin, &request.freeze, &request.target, ppm),
+                    "the coin does not select this member",
+                )?;
+            }
+            None => self.require(
+                self.in_final_audit(request.round),
+                "only the last rounds are audited without a coin",
+            )?,
+        }
+        Ok(request)
+    }
+
+    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, the final audit
+    /// is any active verifier's.
+    pub fn may_inspect(&self, view: &RoundView, slot: Slot, verifier: &MemberId, coinless: bool) -> bool {
+        match view.inspector(slot) {
+            Some(inspector) => inspector == *verifier,
+            None => coinless && view.inspectors().is_empty() && self.is_active_verifier(verifier),
+        }
+    }
+
+    /// Whether this is a verifier that takes part.
+    pub fn is_active_verifier(&self, member: &MemberId) -> bool {
+        let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
+        self.member(member).is_some_and(active)
+    }
+
+    /// Checks a shown node coin: of a round that is over and echoed, by one of its verifiers (DUTY-2).
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_duty(&self, signed: &Signed<Duty>) -> Result<(MemberId, Coin), Reject> {
+        let duty = signed.verify(self.run)?;
+        let view = self.auditable(duty.round)?;
+        self.require(view.freeze_digest() == Some(duty.freeze), "a duty names the freeze")?;
+        if !view.inspectors().contains(&duty.author()) {
+            return Err(Reject::NotEntitled("show a coin: it does not inspect this round"));
+        }
+        Ok((duty.author(), self.node_coin(&duty.coin, &duty.author(), duty.round)?))
+    }
+
+    /// Whether every contribution of a round is audited.
+    pub fn in_final_audit(&self, round: Round) -> bool {
+        let rounds = self.manifest.training.rounds;
+        self.stage == Stage::Auditing && round.0 >= rounds.saturating_sub(self.manifest.audit.final_rounds)
+    }
+
+    fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
+        let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        self.require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
+        Ok(view)
+    }
+
+    fn node_coin(&self, opening: &CoinOpening, verifier: &MemberId, round: Round) -> Result<Coin, Reject> {
+        let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
+        let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
+        self.require(
+            coin.kind() == CoinKind::Node && coin.round() == round,
+            "the round's node coin is shown",
+        )?;
+        Ok(coin)
+    }
+
+    /// DUTY-5: an idle verifier inspected the named round, and is away until it returns.
+    pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
+        let view = self.auditable(idle.round)?;
+        self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
+        self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")?;
+        self.stand(&idle.verifier, Standing::Away);
+        self.retire(&idle.verifier);
+        Ok(())
+    }
+
+    /// DUTY-6: what a verifier inspected goes to the others, and nobody owes it an answer any more: a member that was
+    /// silent to it is away.
+    pub(super) fn retire(&mut self, verifier: &MemberId) {
+        self.rounds.iter_mut().for_each(|view| view.retire(verifier));
+        let freed: Vec<MemberId> =
+            self.creditors.iter().filter(|(_, creditor)| *creditor == verifier).map(|(id, _)| *id).collect();
+        for member in freed {
+            self.creditors.remove(&member);
+            if matches!(self.member(&member).map(|m| m.standing), Some(Standing::Silent(_))) {
+                self.stand(&member, Standing::Away);
+            }
+        }
+    }
+}

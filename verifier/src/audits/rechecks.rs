@@ -1,0 +1,218 @@
+//! Audits of other verifiers, as the board shows them, and those of their passing verdicts that this verifier's coin
+//! has it re-execute.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::audit::Judgement;
+use muster_core::coins::rechecks;
+use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::ledger::Ledger;
+use muster_core::messages::audit::{
+    AuditRequest, Evidence, FalseVerdict, Finding, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript,
+    Verdict,
+};
+use muster_core::messages::wire::Notice;
+use muster_core::sign::Signed;
+use tracing::{info, warn};
+
+use super::{Audits, Done, Key, Stop, Subject, Work, WorkKind};
+
+/// Round, slot and verifier of an audit.
+type Name = (Round, Slot, MemberId);
+
+/// What others do: one audit for each contribution and verifier.
+#[derive(Default)]
+pub(super) struct Others {
+    audits: BTreeMap<Name, Other>,
+    names: BTreeMap<Digest, Name>,
+}
+
+/// Another verifier's audit.
+struct Other {
+    target: MemberId,
+    request: Signed<AuditRequest>,
+    table: Option<Signed<TableSeal>>,
+    results: Option<Signed<ResultsSeal>>,
+    opening: Option<Signed<TableOpening>>,
+    passed: bool,
+    job: Option<Job>,
+}
+
+/// A verdict to be re-executed.
+struct Job {
+    subject: Arc<Subject>,
+    verdict: Digest,
+    evidence: Box<Evidence>,
+    /// The first path finds it false.
+    doubted: bool,
+}
+
+impl Others {
+    /// Whether another verifier has passed a contribution.
+    pub(super) fn passed(&self, (round, slot): Key) -> bool {
+        let first = (round, slot, MemberId([0; 32]));
+        self.audits.range(first..=(round, slot, MemberId([255; 32]))).any(|(_, other)| other.passed)
+    }
+
+    /// Rounds whose states are still needed.
+    pub(super) fn rounds(&self) -> impl Iterator<Item = Round> {
+        self.audits.iter().filter(|(_, other)| other.job.is_some()).map(|(name, _)| name.0)
+    }
+
+    /// The oldest verdict to be re-executed.
+    pub(super) fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
+        let mut jobs = self.audits.values().filter_map(|other| other.job.as_ref());
+        let job = jobs.find(|job| have(&job.subject.commit.state))?;
+        let kind = WorkKind::Recheck(job.evidence.clone(), job.doubted);
+        Some(Work { subject: job.subject.clone(), kind })
+    }
+
+    pub(super) fn forget(&mut self, oldest: Round) {
+        self.audits.retain(|(round, ..), _| *round >= oldest);
+        self.names.retain(|_, (round, ..)| *round >= oldest);
+    }
+
+    fn by_request(&mut self, request: &Digest) -> Option<(Name, &mut Other)> {
+        let name = *self.names.get(request)?;
+        Some((name, self.audits.get_mut(&name)?))
+    }
+}
+
+impl Audits {
+    /// Takes in a step of somebody else's audit. What does not fit shows when it is re-executed.
+    pub(super) fn overhear(&mut self, ledger: &Ledger, notice: &Notice) {
+        match notice {
+            Notice::Request(signed) => self.overhear_request(ledger, signed),
+            Notice::Table(signed) => {
+                let request = signed.verify(self.run).map(|table| table.request).unwrap_or_default();
+                if let Some((_, other)) = self.others.by_request(&request)
+                    && signed.claimed_signer() == other.target
+                {
+                    other.table.get_or_insert_with(|| signed.clone());
+                }
+            }
+            Notice::Results(signed) => {
+                let request = signed.verify(self.run).map(|results| results.request).unwrap_or_default();
+                if let Some(((.., verifier), other)) = self.others.by_request(&request)
+                    && signed.claimed_signer() == verifier
+                {
+                    other.results.get_or_insert_with(|| signed.clone());
+                }
+            }
+            Notice::Opening(signed) => {
+                let request = signed.verify(self.run).map(|opening| opening.request).unwrap_or_default();
+                if let Some((_, other)) = self.others.by_request(&request)
+                    && signed.claimed_signer() == other.target
+                {
+                    other.opening.get_or_insert_with(|| signed.clone());
+                }
+            }
+            Notice::Verdict(signed) => self.overhear_verdict(ledger, signed),
+            Notice::Recheck(signed) if signed.claimed_signer() == self.identity.id() => {
+                if let Ok(recheck) = signed.verify(self.run) {
+                    let jobs = self.others.audits.values_mut().map(|other| &mut other.job);
+                    let done = |job: &&mut Option<Job>| {
+                        job.as_ref().is_some_and(|job| job.verdict == recheck.verdict)
+                    };
+                    jobs.filter(done).for_each(|job| *job = None);
+                }
+            }
+            _ => {}
+        }
+    }
+
+    fn overhear_request(&mut self, ledger: &Ledger, signed: &Signed<AuditRequest>) {
+        let (Ok(request), me) = (signed.verify(self.run), self.identity.id()) else { return };
+        let Some(view) = ledger.round(request.round) else { return };
+        let Some(slot) = view.slot_of(&request.target) else { return };
+        let inspects = |member: &MemberId| ledger.member(member).is_some_and(|m| m.admitted.is_some());
+        if request.author() == me || !inspects(&request.author()) {
+            return;
+        }
+        let name = (request.round, slot, request.author());
+        let other = || Other {
+            target: request.target,
+            request: signed.clone(),
+            table: None,
+            results: None,
+            opening: None,
+            passed: false,
+            job: None,
+        };
+        self.others.audits.entry(name).or_insert_with(other);
+        self.others.names.insert(signed.digest(), name);
+    }
+
+    fn overhear_verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>) {
+        let Ok(verdict) = signed.verify(self.run) else { return };
+        let others = ledger.round(verdict.coin.round).map_or(0, |view| view.verifiers().saturating_sub(1));
+        let (drawn, me) = (self.draws(verdict.coin.round, &signed.digest(), others), self.identity.id());
+        let Some(((round, slot, verifier), other)) = self.others.by_request(&verdict.request) else { return };
+        if verdict.finding != Finding::Pass || verdict.author() != verifier || other.passed {
+            return;
+        }
+        other.passed = true;
+        let Some(view) = ledger.round(round).filter(|view| view.inspectors().contains(&me)) else { return };
+        let admit = ledger.member(&verifier).and_then(|member| member.admitted.clone());
+        let steps = (other.table.clone(), other.results.clone(), other.opening.clone());
+        let (Some(freeze), Some(admit), (Some(table), Some(results), Some(opening))) =
+            (view.freeze().cloned(), admit, steps)
+        else {
+            return;
+        };
+        if let Some(subject) = Subject::of(ledger, view, slot).filter(|_| drawn && verdict.coin.round == round) {
+            let (request, verdict) = (other.request.clone(), signed.clone());
+            let transcript = Transcript { freeze, request, table, results, opening, verdict };
+            let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
+            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, doubted: false };
+            other.job = Some(job);
+        }
+    }
+
+    /// DUTY-7: the coin is one that nobody sees as long as verdicts on this round are taken.
+    fn draws(&self, round: Round, verdict: &Digest, others: usize) -> bool {
+        let later = recheck_round(round, self.manifest.retention.contributions);
+        let coin = self.coins.node(later);
+        others > 0 && coin.is_some_and(|coin| rechecks(&coin, verdict, self.manifest.audit.recheck_ppm, others))
+    }
+
+    /// A verdict was re-executed, on the first path or the second one.
+    pub(super) fn rechecked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
+        let WorkKind::Recheck(evidence, doubted) = &work.kind else { return Ok(()) };
+        let mut others = self.others.audits.values_mut();
+        let of_work = |other: &&mut Other| other.job.as_ref().is_some_and(|job| job.evidence == *evidence);
+        let Some(other) = others.find(of_work) else { return Ok(()) };
+        let Some(mut job) = other.job.take() else { return Ok(()) };
+        let (round, target) = (work.subject.commit.round, work.subject.author);
+        match (done, doubted) {
+            (Done::Opinion(Judgement::Guilty { .. }), false) => {
+                job.doubted = true;
+                other.job = Some(job);
+            }
+            (Done::Opinion(Judgement::Guilty { culprit, finding, detail, .. }), true) => {
+                warn!("round {round}: verifier {culprit} is guilty, {}: {detail}", finding.words());
+                self.tally.guilty += 1;
+                self.accuse_of(culprit, job.evidence);
+            }
+            (Done::Opinion(Judgement::NotGuilty(_)), false) => {
+                self.duty.rechecks += 1;
+                let recheck = self.identity.sign(self.run, &Recheck { verdict: job.verdict });
+                self.say(round, Notice::Recheck(recheck));
+            }
+            (Done::Opinion(Judgement::NotGuilty(why)), true) => {
+                return Err(Stop::Faulty(format!(
+                    "round {round}: one code path finds the verdict on {target} false, another one does not ({why}): this \
+                     machine computes wrongly, and nobody is accused"
+                )));
+            }
+            (other, _) => info!("round {round}: the verdict on {target} could not be re-executed: {other:?}"),
+        }
+        Ok(())
+    }
+}
+
+/// The round whose node coin draws rechecks of verdicts on this one: it is shown after this one is forgotten.
+pub fn recheck_round(round: Round, contributions: u32) -> Round {
+    Round(round.0.saturating_add(contributions.max(1)).saturating_add(1))
+}
