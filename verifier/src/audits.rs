@@ -322,9 +322,8 @@ impl Audits {
             }
             for (slot, commitment) in view.commitments() {
                 let coin = self.coins.node(view.round());
-                let drawn = |coin: Coin, freeze| {
-                    selects(&coin, &freeze, &commitment.author, self.manifest.audit.node_ppm)
-                };
+                let drawn =
+                    |coin: Coin, freeze| selects(&coin, &freeze, &commitment.author, commitment.audit_ppm);
                 let selected =
                     coin.zip(view.freeze_digest()).is_some_and(|(coin, freeze)| drawn(coin, freeze));
                 if selected || all {

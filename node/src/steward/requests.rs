@@ -95,8 +95,9 @@ impl Actor {
             };
         }
         let enrol = self.ledger().check_enrol(&signed)?;
-        if enrol.invitation.verify(run)?.expires < invite::now() {
-            return Err(Reject::Rule("the invitation has expired; ask the organiser for another one"));
+        let expires = enrol.invitation.as_ref().map(|invitation| invitation.verify(run)).transpose()?;
+        if expires.is_some_and(|invitation| invitation.expires < invite::now()) {
+            return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
         Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
     }
@@ -174,6 +175,7 @@ impl Actor {
                 self.watch_audit(&notice);
                 self.board.post(notice);
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
+                self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
         }
         Ok(Answer::Now(Response::Done))

@@ -6,6 +6,7 @@
 
 mod members;
 mod rounds;
+mod standing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -55,6 +56,8 @@ pub struct Ledger {
     members: Vec<Member>,
     places: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
+    /// Strangers admitted since the last outcome.
+    strangers: u16,
     rounds: VecDeque<RoundView>,
 }
 
@@ -81,6 +84,7 @@ impl Ledger {
             members: Vec::new(),
             places: BTreeMap::new(),
             invitations: BTreeMap::new(),
+            strangers: 0,
             rounds: VecDeque::new(),
             manifest,
         }

@@ -156,7 +156,11 @@ impl Archive {
     }
 }
 
-fn read_ledger(path: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
+/// Reads a file of signed records; nothing in it is believed yet.
+///
+/// # Errors
+/// [`ReplayError`] naming file and place.
+pub fn read_ledger(path: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
     let bytes = reading::file(path)?;
     let mut rest: &[u8] = &bytes;
     let mut records = Vec::new();
@@ -309,9 +313,9 @@ impl<'a> Replay<'a> {
             view.parts().iter().enumerate().zip(results.iter().zip(view.inputs()))
         {
             let Some(result) = result else { continue };
-            let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+            let commitment = |slot| view.commitment(slot);
             let input = |slot, block| Some(&contributions.get(&slot)?[layout.block(block)?.range.clone()]);
-            let reduced = reduce(&self.archive.manifest, layout, &plan.blocks, inputs, leaves, input);
+            let reduced = reduce(&self.archive.manifest, layout, &plan.blocks, inputs, commitment, input);
             let reduced = reduced.filter(|reduced| reduced.digest == result.digest);
             let reduced = reduced.ok_or_else(|| {
                 ReplayError::Wrong(format!(

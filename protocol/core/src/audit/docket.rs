@@ -10,7 +10,7 @@ use crate::ledger::{Ledger, Standing};
 use crate::messages::audit::{
     AuditRequest, Finding, ResultsSeal, TableOpening, TableSeal, Verdict, results_seal, table_seal,
 };
-use crate::messages::record::Body;
+use crate::messages::record::{Body, Credit};
 use crate::messages::wire::Notice;
 use crate::sign::{Signed, Verified};
 
@@ -23,6 +23,7 @@ pub struct Docket {
     cases: BTreeMap<Digest, Case>,
     asked: BTreeSet<(MemberId, Round, MemberId)>,
     settled: BTreeSet<(Round, MemberId)>,
+    credits: Vec<Credit>,
 }
 
 struct Case {
@@ -77,6 +78,11 @@ impl Docket {
     /// Whether some verifier has judged a contribution.
     pub fn is_settled(&self, round: Round, member: &MemberId) -> bool {
         self.settled.contains(&(round, *member))
+    }
+
+    /// What the verdicts since the last call give their members credit for.
+    pub fn credits(&mut self) -> Vec<Credit> {
+        std::mem::take(&mut self.credits)
     }
 
     /// Audits without a verdict.
@@ -181,7 +187,15 @@ impl Docket {
         case.settled = true;
         let settled = (case.request.round, case.request.target);
         if verdict.finding == Finding::Pass {
+            let credit = Credit {
+                verdict: signed.digest(),
+                round: case.request.round,
+                member: case.request.target,
+                verifier: verdict.author(),
+                leaves: u32::try_from(verdict.results.len()).unwrap_or(u32::MAX),
+            };
             self.settled.insert(settled);
+            self.credits.push(credit);
         }
         Ok(None)
     }
