@@ -328,6 +328,17 @@ def results(salt, results):
 
 
 @operation
+def effective(probation, vouchers, credits, m):
+    return {"vouched": ref.vouched(probation, vouchers, credits),
+            "weights": [ref.effective(probation, vouchers, credits, leaves) for leaves in m]}
+
+
+@operation
+def audit_ppm(node_ppm, newcomer_ppm, halving, credits):
+    return {"ppm": [ref.audit_ppm(node_ppm, newcomer_ppm, halving, credit) for credit in credits]}
+
+
+@operation
 def weights(m, cap_ppm):
     return {"weights": ref.weights(m, cap_ppm)}
 
@@ -745,6 +756,27 @@ def family_audit():
                    rows=ref.write(kinds["rows"], rows[:count]).hex())
         yield case(f"results of {count}", "AUDIT-5", "the seal binds nothing", "results", salt=fill(0x99),
                    results=ref.write(kinds["results"], results[:count]).hex())
+
+
+def family_standing():
+    w = lambda name, why, probation, vouchers, credits, m=(1, 7, 256): case(
+        name, "STAND-3", why, "effective", probation=probation, vouchers=vouchers, credits=credits, m=list(m))
+    yield w("no probation", "everyone counts at once", 0, 2, [])
+    yield w("nobody has recomputed anything", "an identity that cost nothing has weight", 100, 2, [])
+    yield w("one verifier, however much", "a colluding verifier makes its friends weighty", 100, 2, [2**32 - 1])
+    yield w("one verifier and a crumb", "a colluding verifier needs only one leaf of another one", 100, 2, [99, 1])
+    yield w("two halves", "", 100, 2, [50, 50])
+    yield w("a leaf short", "", 100, 2, [50, 49])
+    yield w("three of two", "more verifiers than needed", 100, 2, [40, 40, 20])
+    yield w("more than its weight", "weight beyond what was recomputed", 100, 2, [60, 70])
+    yield w("an odd probation", "the share rounds up, or two verifiers never end it", 7, 2, [4, 3])
+    yield w("one is enough", "", 7, 1, [7])
+    rate = lambda name, why, *settings: case(name, "STAND-4", why, "audit_ppm", node_ppm=settings[0], newcomer_ppm=settings[1],
+                                             halving=settings[2], credits=[0, 1, 99, 100, 199, 200, 1000, 3200, 6400, 2**31])
+    yield rate("halves", "verifier and steward disagree on who is audited", 100_000, 500_000, 100)
+    yield rate("no newcomer's rate", "", 500_000, 0, 1)
+    yield rate("each leaf", "a shift by 32 or more", 0, 1_000_000, 1)
+    yield rate("down to nothing", "below the run's rate", 3, 1_000_000, 50)
 
 
 def family_aggregation():

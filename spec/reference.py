@@ -176,18 +176,20 @@ def schema():
                                   "MultiKrum", "FixedRadiusClip"),
                             radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",)),
         "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32),
-        "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
+        "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16, mode="Mode", per_round=u16, probation=u32,
+                          vouchers=u8, member_invites=u16, depth=u8, newcomer_ppm=u32, halving=u32),
+        "Listed": dict(founders=listed(member, 512), nodes=listed(member, 512), verifiers=listed(member, 512)),
         "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
         "Retention": dict(contributions=u32, states=u32),
         "Signed": dict(run=run, signer=member, signature=("raw", 64), body=("bytes", 4 << 20)),
         "Proof": dict(siblings=listed(digest, 48)),
         "CoinTerms": dict(root=digest, first_round=u32, rounds=u32, leaf_coins=u16),
         "CoinOpening": dict(kind=kind, round=u32, k=u16, coin=digest, proof="Proof"),
-        "Invitation": dict(role=role, uses=u32, expires=u64, nonce=nonce),
-        "Enrol": dict(invitation=signed, addresses=addresses, coins=maybe("CoinTerms")),
+        "Invitation": dict(role=role, uses=u32, expires=u64, nonce=nonce, founder=("bool",)),
+        "Enrol": dict(invitation=maybe(signed), addresses=addresses, coins=maybe("CoinTerms")),
         "Return": dict(height=u64, addresses=addresses),
         "Leave": dict(height=u64),
-        "Ticket": dict(run=run, steward=member, addresses=addresses, invitation=signed),
+        "Ticket": dict(run=run, steward=member, addresses=addresses, invitation=maybe(signed)),
         "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, leaves=u32, profile=profile, loss=i64,
                        root=digest),
         "CommitReceipt": dict(commit=digest, round=u32),
@@ -203,7 +205,8 @@ def schema():
         "Reassign": dict(round=u32, parts=listed("Reassigned", 256)),
         "Reassigned": dict(part=u16, aggregator=u16),
         "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state=roots,
-                        seats=listed("Seat", 256)),
+                        seats=listed("Seat", 256), credits=listed("Credit", 1024)),
+        "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
         "Rewind": dict(to=u32, state=roots, evidence=digest),
         "Idle": dict(verifier=member, round=u32),
@@ -241,6 +244,7 @@ def schema():
         "Family": dict(Decoder="Decoder", Albert="Albert"),
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Start": dict(Drawn=None, Given="CommittedFile"),
+        "Mode": dict(Invited=None, Listed="Listed", Open=None),
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle"),
@@ -886,6 +890,25 @@ def rechecks(value, verdict, recheck_ppm, others):
 def sealed(domain, salt, kind, items):
     """AUDIT-3, AUDIT-5: a salted hash of a table or of results."""
     return tagged(domain, salt, write(kind, items))
+
+
+# ---------------------------------------------------------------- standing (standing.md)
+
+def vouched(probation, vouchers, credits):
+    """STAND-2: each verifier counts for its share of the probation at most."""
+    return sum(min(credit, -(-probation // vouchers)) for credit in credits)
+
+
+def effective(probation, vouchers, credits, m):
+    """STAND-3: how many of m leaves count."""
+    if probation == 0:
+        return m
+    return min(m, sum(credits)) if vouched(probation, vouchers, credits) >= probation else 0
+
+
+def audit_ppm(node_ppm, newcomer_ppm, halving, credit):
+    """STAND-4"""
+    return max(node_ppm, newcomer_ppm // 2 ** min(credit // halving, 64))
 
 
 # ---------------------------------------------------------------- aggregation (aggregation.md)

@@ -75,7 +75,7 @@ const LAYERS: &[&[&str]] = &[
     &["manifest"],
     &["layout"],
     &["state"],
-    &["sketch", "coins", "aggregate"],
+    &["sketch", "coins", "aggregate", "standing"],
     &["messages"],
     &["channel", "contribution"],
     &["assign"],

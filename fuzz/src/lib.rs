@@ -101,7 +101,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             mixing: false,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000 },
-        admission: Admission { start_nodes: nodes, start_verifiers: 0, most_members: 8 },
+        admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },
         delay: 0,
@@ -114,10 +114,10 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
 
 /// A person's enrolment.
 pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<Enrol> {
-    let invitation = Invitation { role, uses: 4, expires: u64::MAX, nonce: [0; 16] };
+    let invitation = Invitation { role, uses: 4, expires: u64::MAX, nonce: [0; 16], founder: false };
     let addresses = if dialable { vec![Text::new("somewhere:1").expect("short")] } else { Vec::new() };
     let coins: Option<CoinTerms> = (role == Role::Verifier).then(|| coins().terms());
-    let invitation = organiser().sign(run, &invitation);
+    let invitation = Some(organiser().sign(run, &invitation));
     person(number).sign(run, &Enrol { invitation, addresses: List::new(addresses).expect("one"), coins })
 }
 

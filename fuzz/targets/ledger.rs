@@ -123,6 +123,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         echoes: bounded(echoes.collect()),
         state: roots(ledger.state().step + 1),
         seats: bounded(if last { Vec::new() } else { ledger.derived_seats() }),
+        credits: bounded(Vec::new()),
     }))
 }
 

@@ -54,7 +54,9 @@ Ctrl-C finishes the round and stops; started again, it goes on where it was, on 
     /// Print an invitation: one line that lets its holder take part. Works while the run is hosted.
     #[command(after_help = "\
   muster invite myrun/ --role node --uses 20 --expires 7d
-  muster invite myrun/ --role verifier")]
+  muster invite myrun/ --role node --founder
+  muster invite myrun/ --role verifier
+  muster invite ~/.muster --role node        # as a member")]
     Invite(InviteArguments),
     /// Take part in a run with this machine, until it is over.
     #[command(after_help = "\
@@ -84,6 +86,14 @@ Trains on Rust sources that cargo has downloaded, unless --text names other text
     /// Play in a rehearsal.
     #[command(subcommand, hide = true)]
     DemoRole(crate::demo::Role),
+    /// Show who takes part, by whose leave, and what each of them weighs.
+    #[command(after_help = "\
+  muster members myrun/
+  muster members ~/.muster")]
+    Members {
+        /// A run's folder, or a member's directory.
+        folder: PathBuf,
+    },
     /// Print the member id of this machine.
     Id(HomeArguments),
     /// Leave the run for good.
@@ -250,11 +260,14 @@ struct ComputeArguments {
 
 #[derive(Args)]
 struct InviteArguments {
-    /// The run's folder.
+    /// The run's folder, or the directory of a member that may bring in others.
     folder: PathBuf,
-    /// As what: a node computes, a verifier inspects.
+    /// As what: a node computes, a verifier inspects. Without it, the line only leads to a listed or open run.
     #[arg(long)]
-    role: RoleArgument,
+    role: Option<RoleArgument>,
+    /// Their leaves count from the beginning, without probation.
+    #[arg(long)]
+    founder: bool,
     /// How many members may use it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     uses: u32,
@@ -385,6 +398,8 @@ mod tests {
         assert_eq!(code(&["join", "muster2:00"]), 2);
         assert_eq!(code(&["host", "/nonexistent/run"]), 3);
         assert_eq!(code(&["invite", "/nonexistent/run", "--role", "node"]), 3);
+        assert_eq!(code(&["invite", "/nonexistent/run", "--founder"]), 2);
+        assert_eq!(code(&["members", "/nonexistent/run"]), 3);
         assert_eq!(code(&["leave", "--data-dir", "/nonexistent/home"]), 3);
     }
 }

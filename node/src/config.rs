@@ -2,9 +2,10 @@
 
 use std::path::Path;
 
-use muster_core::codec::{Real, Text};
+use muster_core::codec::{List, Real, Text};
 use muster_core::error::Misuse;
-use muster_core::ids::MemberId;
+use muster_core::ids::{MemberId, unhex};
+use muster_core::limits;
 use muster_core::manifest::{self, Data, Manifest, Profile, VERSION};
 use serde::Deserialize;
 
@@ -238,7 +239,41 @@ section! {
         start_verifiers: u16 = 1,
         /// Most members ever.
         most_members: u16 = 256,
+        /// Who needs no invitation.
+        mode: Mode = Mode::Invited,
+        /// Listed nodes that have weight from the beginning.
+        founders: Vec<String> = Vec::new(),
+        /// Other listed nodes.
+        nodes: Vec<String> = Vec::new(),
+        /// Listed verifiers.
+        verifiers: Vec<String> = Vec::new(),
+        /// Strangers admitted in a round.
+        per_round: u16 = 16,
+        /// Recomputed leaves after which a newcomer has weight.
+        probation: u32 = 0,
+        /// Verifiers that it takes.
+        vouchers: u8 = 2,
+        /// Members that a member may bring in.
+        member_invites: u16 = 0,
+        /// Members' invitations, one below the other.
+        depth: u8 = 3,
+        /// Probability of an audit of a newcomer.
+        newcomer_share: f64 = 0.5,
+        /// Recomputed leaves after which it halves.
+        halving: u32 = 100,
     }
+}
+
+/// As [`manifest::Mode`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Mode {
+    /// Everyone needs an invitation.
+    Invited,
+    /// Those that are listed need none.
+    Listed,
+    /// Nobody needs one.
+    Open,
 }
 
 section! {
@@ -300,7 +335,7 @@ impl Settings {
             optimiser: self.optimiser.checked()?,
             aggregation: self.aggregation.checked()?,
             audit: self.audit.checked()?,
-            admission: self.admission.plain(),
+            admission: self.admission.checked()?,
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
             delay: 0,
@@ -406,9 +441,33 @@ impl Audit {
 }
 
 impl Admission {
-    fn plain(&self) -> manifest::Admission {
-        let Self { start_nodes, start_verifiers, most_members } = *self;
-        manifest::Admission { start_nodes, start_verifiers, most_members }
+    fn checked(&self) -> Result<manifest::Admission, Misuse> {
+        let listed = manifest::Listed {
+            founders: keys("admission.founders", &self.founders)?,
+            nodes: keys("admission.nodes", &self.nodes)?,
+            verifiers: keys("admission.verifiers", &self.verifiers)?,
+        };
+        let keys = listed.founders.len() + listed.nodes.len() + listed.verifiers.len();
+        if keys > 0 && self.mode != Mode::Listed {
+            return Err(Misuse("admission.mode must be \"listed\" where keys are listed".into()));
+        }
+        Ok(manifest::Admission {
+            start_nodes: self.start_nodes,
+            start_verifiers: self.start_verifiers,
+            most_members: self.most_members,
+            mode: match self.mode {
+                Mode::Invited => manifest::Mode::Invited,
+                Mode::Listed => manifest::Mode::Listed(listed),
+                Mode::Open => manifest::Mode::Open,
+            },
+            per_round: self.per_round,
+            probation: self.probation,
+            vouchers: self.vouchers,
+            member_invites: self.member_invites,
+            depth: self.depth,
+            newcomer_ppm: millionths("admission.newcomer_share", self.newcomer_share)?,
+            halving: self.halving,
+        })
     }
 }
 
@@ -429,6 +488,15 @@ impl Retention {
         let Self { contributions, states } = *self;
         manifest::Retention { contributions, states }
     }
+}
+
+fn keys(field: &str, list: &[String]) -> Result<List<MemberId, { limits::LISTED }>, Misuse> {
+    let key = |text: &String| {
+        let wrong = || Misuse(format!("{field}: {text:?} is no member id (`muster id` prints one)"));
+        unhex(text).map(MemberId).ok_or_else(wrong)
+    };
+    let keys: Result<Vec<MemberId>, Misuse> = list.iter().map(key).collect();
+    List::new(keys?).map_err(|misuse| Misuse(format!("{field}: {misuse}")))
 }
 
 fn real(field: &str, value: f32) -> Result<Real, Misuse> {
@@ -554,5 +622,15 @@ mod tests {
         assert!(refused("name = \"a\\u0007b\"\n").contains("name: a control character"));
         assert!(refused("[model]\nvocabulary = 100\n").contains("model.vocabulary is 100, but"));
         assert!(refused("[model\n").contains("run.toml line 1"));
+        let open = refused("[admission]\nmode = \"open\"\n");
+        assert!(open.contains("admission.probation must be positive in open mode"), "{open}");
+        assert!(refused("[admission]\nnodes = [\"ab\"]\n").contains("is no member id"));
+        let key = "ab".repeat(32);
+        let unlisted = refused(&format!("[admission]\nfounders = [\"{key}\"]\n"));
+        assert!(unlisted.contains("admission.mode must be"), "{unlisted}");
+        let twice = format!("[admission]\nmode = \"listed\"\nfounders = [\"{key}\"]\nnodes = [\"{key}\"]\n");
+        assert!(refused(&twice).contains("lists a key twice"));
+        let unaudited = "[audit]\nshare = 0.0\n[admission]\nprobation = 9\nnewcomer_share = 0.0\n";
+        assert!(refused(unaudited).contains("never ends when nobody is audited"));
     }
 }

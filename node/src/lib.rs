@@ -12,6 +12,7 @@ pub mod generate;
 mod intake;
 pub mod join;
 pub mod leave;
+pub mod members;
 pub mod organise;
 pub mod progress;
 pub mod steward;

@@ -31,7 +31,7 @@ pub fn train(folder: &Path) -> Digest {
         let mut sums = Vec::new();
         for (slot, leaves) in seats.iter().enumerate() {
             let mut q = vec![0; layout.parameters()];
-            for position in 0..*leaves {
+            for position in 0..leaves.0 {
                 let leaf = assign::leaf(Slot(slot as u16), seats.len() as u16, position);
                 let job = LeafJob { state: &state, round_seed: seed, leaf, windows: &windows(&seed, leaf) };
                 arithmetic.leaf(manifest, &job, &mut q);
@@ -48,30 +48,32 @@ fn step(
     archive: &Archive,
     layout: &Layout,
     state: &mut State,
-    (seats, sums): (&[u32], &[Vec<i32>]),
+    (seats, sums): (&[(u32, u32)], &[Vec<i32>]),
 ) {
     let manifest = &archive.manifest;
-    let weights = weights(seats, manifest.aggregation.cap_ppm);
+    let counted: Vec<u32> = seats.iter().map(|(_, counted)| *counted).collect();
+    let weights = weights(&counted, manifest.aggregation.cap_ppm);
     let mut update = Update { values: Vec::new(), present: vec![true; layout.blocks().len()] };
     for range in layout.blocks() {
         let rows = sums.iter().zip(seats).zip(&weights);
         let inputs: Vec<Input<'_>> = rows
-            .map(|((q, m), weight)| Input { q: &q[range.range.clone()], m: *m, weight: *weight })
+            .filter(|(_, weight)| **weight > 0)
+            .map(|((q, (m, _)), weight)| Input { q: &q[range.range.clone()], m: *m, weight: *weight })
             .collect();
         update.values.extend(block(&manifest.aggregation, &inputs).expect("inputs").values);
     }
     arithmetic.apply(manifest, state, &update);
 }
 
-/// Rounds with the leaves that each slot committed to.
-fn committed(archive: &Archive) -> Vec<(Round, Vec<u32>)> {
+/// Rounds with the leaves that each slot committed to, and how many of them count.
+fn committed(archive: &Archive) -> Vec<(Round, Vec<(u32, u32)>)> {
     let mut ledger = muster_core::ledger::Ledger::new(Arc::clone(&archive.manifest));
     let mut rounds = Vec::new();
     for signed in &archive.records {
         let record = ledger.apply(signed).expect("an honest ledger");
         let Body::Outcome(outcome) = &record.body else { continue };
         let view = ledger.round(outcome.round).expect("a round just ended");
-        let leaves: Vec<u32> = view.commitments().map(|(_, commitment)| commitment.commit.leaves).collect();
+        let leaves: Vec<(u32, u32)> = view.commitments().map(|(_, c)| (c.commit.leaves, c.weight)).collect();
         assert_eq!(leaves.len(), view.seats().len(), "every seat of a clean run commits");
         rounds.push((view.round(), leaves));
     }

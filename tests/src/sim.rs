@@ -75,9 +75,21 @@ pub struct Sim {
 impl Sim {
     /// A run with one node for each behaviour.
     pub fn new(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Self {
+        Self::with(seed, (rounds, behaviours), behaviours.len(), |_| ())
+    }
+
+    /// The same with another manifest; the first so many nodes are founders.
+    pub fn with(
+        seed: u64,
+        (rounds, behaviours): (u32, &[Behaviour]),
+        founders: usize,
+        change: impl FnOnce(&mut Manifest),
+    ) -> Self {
         let organiser = Identity::from_secret(&[1; 32]);
         let steward = Identity::from_secret(&[2; 32]);
-        let manifest = Arc::new(tiny(organiser.id(), steward.id(), rounds, behaviours.len() as u16));
+        let mut manifest = tiny(organiser.id(), steward.id(), rounds, behaviours.len() as u16);
+        change(&mut manifest);
+        let manifest = Arc::new(manifest);
         let ledger = Ledger::new(manifest.clone());
         let peers = behaviours.iter().enumerate().map(|(number, behaviour)| {
             let identity = Identity::from_secret(&[number as u8 + 10; 32]);
@@ -97,7 +109,7 @@ impl Sim {
             random: ChaCha8Rng::seed_from_u64(seed),
             trace: Hasher::new(Domain::LEDGER),
         };
-        sim.open(&organiser);
+        sim.open(&organiser, founders);
         sim
     }
 
@@ -105,15 +117,15 @@ impl Sim {
         self.manifest.run()
     }
 
-    fn open(&mut self, organiser: &Identity) {
+    fn open(&mut self, organiser: &Identity, founders: usize) {
         self.conductor.propose(Body::Open(surrogate_state(0)));
         self.drain();
         for number in 0..self.peers.len() {
             let run = self.run_id();
-            let invitation =
-                Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number as u8; 16] };
+            let (nonce, founder) = ([number as u8; 16], number < founders);
+            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce, founder };
             let enrol = Enrol {
-                invitation: organiser.sign(run, &invitation),
+                invitation: Some(organiser.sign(run, &invitation)),
                 addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
                 coins: None,
             };

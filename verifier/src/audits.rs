@@ -405,7 +405,7 @@ impl Audits {
                 if self.silent.remove(&(round, slot)) {
                     self.distrust(ledger, round, &commitment.author);
                 }
-                let ppm = self.manifest.audit.node_ppm;
+                let ppm = commitment.audit_ppm;
                 let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
                     coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));

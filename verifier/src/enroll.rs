@@ -9,8 +9,8 @@ use muster_core::ledger::Ledger;
 use muster_core::limits;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
-use muster_core::messages::wire::{Follow, Request, Response};
-use muster_replica::{FollowError, PeerError};
+use muster_core::messages::wire::{Request, Response};
+use muster_replica::{PeerError, fetch_ledger};
 use muster_store::home::Home;
 
 use crate::failure::{self, Failure};
@@ -45,10 +45,10 @@ pub struct Enrolled {
 /// [`Failure`].
 pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
     let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
-    let invited = ticket.invitation.verify(ticket.run);
+    let invited = ticket.invitation.as_ref().map(|invitation| invitation.verify(ticket.run)).transpose();
     let invited =
         invited.map_err(|reject| Failure::Usage(format!("the invitation is not valid: {reject}")))?;
-    if invited.role != Role::Verifier {
+    if let Some(invited) = invited.as_ref().filter(|invited| invited.role != Role::Verifier) {
         let role = invited.role.word();
         return Err(Failure::Usage(format!(
             "this invitation is for a {role}, not for a verifier: use `muster join`"
@@ -56,7 +56,7 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
     let session = Session::open(&directory, Target::of(&ticket)).await?;
-    if invited.author() != session.manifest.organiser {
+    if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::Usage("the invitation was not signed by the organiser of the run".into()));
     }
     let first_round = admission(&session, &ticket).await?;
@@ -68,7 +68,7 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
     let me = session.identity.id();
     let mut refused = String::new();
     for _ in 0..ATTEMPTS {
-        let ledger = pull_ledger(session).await?;
+        let ledger = fetch_ledger(&session.peers, &session.target.steward, &session.manifest).await?;
         if ledger.member(&me).is_some() {
             return registered(&session.home)?
                 .map(|terms| terms.first_round)
@@ -94,23 +94,6 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
         }
     }
     Err(PeerError::Refused(refused).into())
-}
-
-/// The ledger as the steward has it, every record checked.
-async fn pull_ledger(session: &Session) -> Result<Ledger, Failure> {
-    let mut ledger = Ledger::new(session.manifest.clone());
-    loop {
-        let request = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
-        let Response::News(news) = session.peers.ask(&session.target.steward, &request).await? else {
-            return Err(PeerError::Unexpected.into());
-        };
-        for signed in &news.records {
-            ledger.apply(signed).map_err(|reject| FollowError::Misconduct(reject, None))?;
-        }
-        if news.records.len() < limits::PULL_RECORDS {
-            return Ok(ledger);
-        }
-    }
 }
 
 /// The first round whose coins may be registered now, with some to spare.

@@ -22,9 +22,10 @@ use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
 use crate::join::{self, End, JoinError};
+use crate::members::{invitation, members};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::export::export;
-use crate::organise::invite::{InviteOptions, invite};
+use crate::organise::invite::InviteOptions;
 use crate::organise::pack::{PackOptions, pack};
 use crate::steward::{Ending, HostOptions, host};
 
@@ -54,6 +55,10 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
             demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
         }
         Command::DemoRole(role) => demo::play(role),
+        Command::Members { folder } => {
+            print!("{}", block_on(members(&folder))??);
+            Ok(Exit::Good)
+        }
         Command::Id(home) => {
             println!("{:#}", crate::leave::id(&data_dir(home)?)?);
             Ok(Exit::Good)
@@ -144,14 +149,20 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     if let Err(misuse) = memory::check(memory) {
         eprintln!("muster: warning: {misuse}");
     }
+    let admission = &created.manifest.admission;
+    if admission.probation > 0 {
+        let nodes = admission.start_nodes;
+        println!("newcomers are on probation; the run begins with {nodes} nodes invited with --founder");
+    }
     println!("next: muster host {}", out.display());
     Ok(Exit::Good)
 }
 
 fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
-    let InviteArguments { folder, role, uses, expires, address } = arguments;
-    let options = InviteOptions { folder, role: role.into(), uses, valid_for: expires, addresses: address };
-    println!("{}", invite(&options)?.to_line());
+    let InviteArguments { folder, role, founder, uses, expires, address } = arguments;
+    let role = role.map(Into::into);
+    let options = InviteOptions { folder, role, founder, uses, valid_for: expires, addresses: address };
+    println!("{}", invitation(&options)?.to_line());
     Ok(Exit::Good)
 }
 

@@ -200,6 +200,6 @@ fn numbered(name: &str, before: usize) -> String {
 }
 
 fn ticket(folder: &Path, role: Role, uses: u32) -> Outcome<Ticket> {
-    let folder = folder.to_owned();
-    invite(&InviteOptions { folder, role, uses, valid_for: VALID, addresses: Vec::new() })
+    let (folder, founder, role) = (folder.to_owned(), role == Role::Node, Some(role));
+    invite(&InviteOptions { folder, role, founder, uses, valid_for: VALID, addresses: Vec::new() })
 }

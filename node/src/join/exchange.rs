@@ -120,11 +120,11 @@ fn reduce_here(
             held.insert((slot, *block), entry);
         }
     }
-    let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+    let commitment = |slot| view.commitment(slot);
     let mine = |block| own.as_ref()?.q.get(layout.block(block)?.range.clone());
     let input =
         |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice()).or_else(|| mine(block));
-    let work = || reduce(ledger.manifest(), layout, blocks, inputs, leaves, input);
+    let work = || reduce(ledger.manifest(), layout, blocks, inputs, commitment, input);
     let reduced = shared.stopwatch.time(Phase::Aggregation, work)?;
     shared.results.put(round, blocks, reduced.values);
     Some(reduced.digest)

@@ -38,6 +38,7 @@ use super::server::Shared;
 use super::tell::tell;
 use super::{End, JoinError, Options};
 use crate::intake::Intake;
+use crate::members::weight;
 use crate::organise::MANIFEST;
 use crate::progress::Progress;
 
@@ -360,7 +361,11 @@ impl Session {
         self.leaves += u64::from(counted);
         let loss = muster_replica::archive::mean_loss(view);
         let total = u64::from(self.manifest.training.rounds);
-        let text = format!("loss {loss:.3}, {counted} of your leaves counted, {} in all", self.leaves);
+        let mut text = format!("loss {loss:.3}, {counted} of your leaves counted, {} in all", self.leaves);
+        let ledger = self.follower.ledger();
+        if let Some(newcomer) = ledger.member(&self.me()).filter(|member| !ledger.weighs(member)) {
+            text += &format!("; {}", weight(ledger, newcomer));
+        }
         self.progress.round(u64::from(round.0) + 1, total, &text);
     }
 

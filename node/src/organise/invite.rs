@@ -5,8 +5,10 @@ use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use muster_core::codec::{List, decode};
-use muster_core::manifest::Manifest;
+use muster_core::ids::RunId;
+use muster_core::manifest::{Manifest, Mode};
 use muster_core::messages::enrol::{Address, Addresses, Invitation, Role, Ticket};
+use muster_core::sign::{Identity, Signed};
 
 use super::create::random;
 use super::{ADDRESSES, MANIFEST, ORGANISER, read_identity};
@@ -15,10 +17,12 @@ use crate::exit::{Failure, Outcome};
 /// Whom to invite.
 #[derive(Clone, Debug)]
 pub struct InviteOptions {
-    /// The run's folder.
+    /// The run's folder, or a member's directory.
     pub folder: PathBuf,
-    /// As what.
-    pub role: Role,
+    /// As what. None: the line leads to a listed or open run and holds no invitation; a member invites nodes.
+    pub role: Option<Role>,
+    /// Whether they have weight without probation.
+    pub founder: bool,
     /// How many members may use it.
     pub uses: u32,
     /// Seconds from now after which it is refused.
@@ -27,11 +31,27 @@ pub struct InviteOptions {
     pub addresses: Vec<String>,
 }
 
-/// Signs an invitation.
+impl InviteOptions {
+    /// The signed invitation.
+    ///
+    /// # Errors
+    /// [`Failure`] when the system gives no randomness.
+    pub fn sign(&self, identity: &Identity, run: RunId, role: Role) -> Outcome<Signed<Invitation>> {
+        let expires = now().saturating_add(self.valid_for);
+        let (uses, founder) = (self.uses, self.founder);
+        Ok(identity.sign(run, &Invitation { role, uses, expires, nonce: random()?, founder }))
+    }
+}
+
+/// Signs an invitation as the organiser.
 ///
 /// # Errors
-/// [`Failure`] when the folder is no run, nobody hosts it and no address is given, or an address is malformed.
+/// [`Failure`] when the folder is no run, nobody hosts it and no address is given, an address is malformed, or the
+/// run takes nobody of this kind.
 pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
+    if options.founder && options.role != Some(Role::Node) {
+        return Err(Failure::usage("--founder is for nodes: say --role node"));
+    }
     let manifest = read_manifest(&options.folder)?;
     let organiser = read_identity(&options.folder, ORGANISER)?;
     if organiser.id() != manifest.organiser {
@@ -43,15 +63,12 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
     }
     let addresses =
         if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
-    let expires = now().saturating_add(options.valid_for);
-    let invitation = Invitation { role: options.role, uses: options.uses, expires, nonce: random()? };
+    if options.role.is_none() && manifest.admission.mode == Mode::Invited {
+        return Err(Failure::usage("this run asks for invitations: say --role node or --role verifier"));
+    }
     let run = manifest.run();
-    Ok(Ticket {
-        run,
-        steward: manifest.steward,
-        addresses: bounded(&addresses)?,
-        invitation: organiser.sign(run, &invitation),
-    })
+    let invitation = options.role.map(|role| options.sign(&organiser, run, role)).transpose()?;
+    Ok(Ticket { run, steward: manifest.steward, addresses: bounded(&addresses)?, invitation })
 }
 
 /// The manifest in a run's folder.

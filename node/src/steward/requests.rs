@@ -98,8 +98,9 @@ impl Actor {
             };
         }
         let enrol = self.ledger().check_enrol(&signed)?;
-        if enrol.invitation.verify(run)?.expires < invite::now() {
-            return Err(Reject::Rule("the invitation has expired; ask the organiser for another one"));
+        let expires = enrol.invitation.as_ref().map(|invitation| invitation.verify(run)).transpose()?;
+        if expires.is_some_and(|invitation| invitation.expires < invite::now()) {
+            return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
         Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
     }
@@ -158,6 +159,14 @@ impl Actor {
             self.keep(Request::Delivered(signed))?;
             self.state.delivered.entry(said.author()).or_default().insert(name);
         }
+        let ledger = self.ledger();
+        let commitment = ledger
+            .current()
+            .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
+        if commitment.is_none_or(|commitment| commitment.weight == 0) {
+            // STAND-3: what has no weight is not counted, so nothing is promised.
+            return Ok(Answer::Now(Response::Done));
+        }
         // ROUND-5: from here on the sealed inputs must count it.
         let receipt = DeliveryReceipt { delivered: name, round: said.round, attempt: said.attempt };
         Ok(Answer::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
@@ -193,6 +202,7 @@ impl Actor {
                 self.watch_audit(&notice);
                 self.board.post(notice);
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
+                self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
         }
         Ok(Answer::Now(Response::Done))

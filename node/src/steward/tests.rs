@@ -89,8 +89,8 @@ async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
 
 fn ticket(folder: &Path, uses: u32, valid_for: u64) -> Ticket {
     let addresses = vec![];
-    invite(&InviteOptions { folder: folder.to_owned(), role: Role::Node, uses, valid_for, addresses })
-        .unwrap()
+    let (folder, role) = (folder.to_owned(), Some(Role::Node));
+    invite(&InviteOptions { folder, role, founder: false, uses, valid_for, addresses }).unwrap()
 }
 
 /// A member as the steward sees it.
@@ -200,7 +200,8 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
     let late = Caller::new(3, Ticket { invitation: ticket(&folder, 1, 0).invitation, ..once.clone() });
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(refusal(late.enrol().await).contains("expired"));
-    let forged = late.identity.sign(once.run, &once.invitation.verify(once.run).unwrap().into_inner());
+    let genuine = once.invitation.as_ref().unwrap().verify(once.run).unwrap().into_inner();
+    let forged = Some(late.identity.sign(once.run, &genuine));
     let forger = Caller::new(4, Ticket { invitation: forged, ..once.clone() });
     assert!(refusal(forger.enrol().await).contains("only the organiser"));
     let stranger = refusal(

@@ -189,13 +189,13 @@ impl Coin {
     }
 }
 
-/// Whether a node coin selects a member for an audit, `node_ppm` millionths of the time.
+/// Whether a node coin selects a member for an audit, `ppm` millionths of the time.
 ///
 /// True when the first eight bytes of `H(SELECT, coin, R_t, member)`, little-endian, are below
-/// `⌊node_ppm·2⁶⁴ / 10⁶⌋`. A leaf coin selects nobody.
-pub fn selects(coin: &Coin, freeze: &Digest, member: &MemberId, node_ppm: u32) -> bool {
+/// `⌊ppm·2⁶⁴ / 10⁶⌋`. A leaf coin selects nobody.
+pub fn selects(coin: &Coin, freeze: &Digest, member: &MemberId, ppm: u32) -> bool {
     let number = Hasher::new(Domain::SELECT).value(&coin.value).value(freeze).value(member).number();
-    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(node_ppm) << 64) / 1_000_000
+    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(ppm) << 64) / 1_000_000
 }
 
 /// Who of these verifiers inspects the contribution of a slot; `None` of none.

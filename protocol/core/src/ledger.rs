@@ -7,6 +7,7 @@
 mod audits;
 mod members;
 mod rounds;
+mod standing;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -56,6 +57,8 @@ pub struct Ledger {
     members: Vec<Member>,
     places: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
+    /// Strangers admitted since the last outcome.
+    strangers: u16,
     rounds: VecDeque<RoundView>,
     /// Whose request each silent member owes an answer to.
     creditors: BTreeMap<MemberId, MemberId>,
@@ -84,6 +87,7 @@ impl Ledger {
             members: Vec::new(),
             places: BTreeMap::new(),
             invitations: BTreeMap::new(),
+            strangers: 0,
             rounds: VecDeque::new(),
             creditors: BTreeMap::new(),
             manifest,

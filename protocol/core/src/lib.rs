@@ -1,8 +1,8 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate < messages
-//! < channel contribution < assign < ledger < audit < round`. A test in `tests/` enforces it.
+//! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate standing <
+//! messages < channel contribution < assign < ledger < audit < round`. A test in `tests/` enforces it.
 
 pub mod aggregate;
 pub mod assign;
@@ -24,4 +24,5 @@ pub mod messages;
 pub mod round;
 pub mod sign;
 pub mod sketch;
+pub mod standing;
 pub mod state;

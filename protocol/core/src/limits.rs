@@ -54,5 +54,11 @@ pub const PULL_RECORDS: usize = 256;
 pub const BOARD_NOTICES: usize = 8192;
 /// Notices in one answer.
 pub const PULL_NOTICES: usize = 256;
+/// Credits sealed in one outcome.
+pub const CREDITS: usize = 1024;
+/// Founders, nodes and verifiers that a manifest lists, of each.
+pub const LISTED: usize = 512;
+/// Members' invitations, one below the other.
+pub const INVITATION_DEPTH: u8 = 16;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

@@ -1,8 +1,10 @@
 //! The manifest: everything that members of a run agree on before it starts. Its hash is the run id.
 
+use std::collections::BTreeSet;
+
 use borsh::{BorshDeserialize, BorshSerialize};
 
-use crate::codec::{Real, Text, encode};
+use crate::codec::{List, Real, Text, encode};
 use crate::error::Misuse;
 use crate::hash::{Domain, hash_of};
 use crate::ids::{Digest, MemberId, RunId};
@@ -324,14 +326,54 @@ wire! {
 }
 
 wire! {
-    /// Who may come, and when the run starts.
+    /// Who may come, when the run starts, and what a newcomer weighs.
     pub struct Admission {
-        /// Nodes to wait for.
+        /// Nodes of weight to wait for.
         pub start_nodes: u16,
         /// Verifiers to wait for.
         pub start_verifiers: u16,
         /// Most members ever.
         pub most_members: u16,
+        /// Who needs no invitation.
+        pub mode: Mode,
+        /// Strangers admitted between two outcomes.
+        pub per_round: u16,
+        /// Recomputed leaves after which a newcomer has weight; 0, and everyone has.
+        pub probation: u32,
+        /// Verifiers that it takes to end a probation.
+        pub vouchers: u8,
+        /// Members that one member may bring in.
+        pub member_invites: u16,
+        /// Members' invitations, one below the other.
+        pub depth: u8,
+        /// Probability that a verifier audits a newcomer's round, in parts per million.
+        pub newcomer_ppm: u32,
+        /// Recomputed leaves after which that probability halves.
+        pub halving: u32,
+    }
+}
+
+wire! {
+    /// Who may enrol without an invitation.
+    pub enum Mode {
+        /// Nobody.
+        Invited,
+        /// Those that the manifest lists.
+        Listed(Listed),
+        /// Everyone, as a node.
+        Open,
+    }
+}
+
+wire! {
+    /// Keys that are known beforehand.
+    pub struct Listed {
+        /// Nodes that have weight from the beginning.
+        pub founders: List<MemberId, { limits::LISTED }>,
+        /// Other nodes.
+        pub nodes: List<MemberId, { limits::LISTED }>,
+        /// Verifiers.
+        pub verifiers: List<MemberId, { limits::LISTED }>,
     }
 }
 
@@ -448,18 +490,58 @@ impl Manifest {
             "must be at least 1, or coins could be chosen after the freeze they are used with",
         )?;
         require(self.retention.states >= 2, "retention.states", "must be at least 2")?;
-        require(self.admission.start_nodes >= 1, "admission.start_nodes", "must be at least 1")?;
-        let most = self.admission.most_members;
-        require(
-            (1..=limits::MEMBERS).contains(&usize::from(most)),
-            "admission.most_members",
-            "must be 1 to 4096",
-        )?;
+        self.admission.check(audit.node_ppm)?;
         let timers = &self.timers;
         let positive = [timers.commit, timers.part, timers.result, timers.audit, timers.final_audit]
             .iter()
             .all(|t| *t > 0);
         require(positive, "timers", "must all be positive")
+    }
+}
+
+impl Admission {
+    /// Everyone by the organiser's invitation, with weight from the beginning.
+    pub fn closed(start_nodes: u16, start_verifiers: u16, most_members: u16) -> Self {
+        Self {
+            start_nodes,
+            start_verifiers,
+            most_members,
+            mode: Mode::Invited,
+            per_round: 1,
+            probation: 0,
+            vouchers: 1,
+            member_invites: 0,
+            depth: 0,
+            newcomer_ppm: 0,
+            halving: 1,
+        }
+    }
+
+    fn check(&self, node_ppm: u32) -> Result<(), Misuse> {
+        require(self.start_nodes >= 1, "admission.start_nodes", "must be at least 1")?;
+        require(
+            (1..=limits::MEMBERS).contains(&usize::from(self.most_members)),
+            "admission.most_members",
+            "must be 1 to 4096",
+        )?;
+        require(self.per_round >= 1, "admission.per_round", "must be at least 1")?;
+        require(self.probation <= 1 << 24, "admission.probation", "must be at most 2^24")?;
+        require((1..=16).contains(&self.vouchers), "admission.vouchers", "must be 1 to 16")?;
+        require(self.depth <= limits::INVITATION_DEPTH, "admission.depth", "must be at most 16")?;
+        require(self.newcomer_ppm <= 1_000_000, "admission.newcomer_ppm", "must be at most 1000000")?;
+        require(self.halving >= 1, "admission.halving", "must be at least 1")?;
+        require(
+            self.probation == 0 || self.newcomer_ppm.max(node_ppm) > 0,
+            "admission.probation",
+            "never ends when nobody is audited: raise audit.share or admission.newcomer_share",
+        )?;
+        // STAND-7: in open mode nothing but probation prices a new identity.
+        let priced = self.mode != Mode::Open || self.probation > 0;
+        require(priced, "admission.probation", "must be positive in open mode")?;
+        let Mode::Listed(listed) = &self.mode else { return Ok(()) };
+        let keys = || listed.founders.iter().chain(&listed.nodes).chain(&listed.verifiers);
+        let different: BTreeSet<&MemberId> = keys().collect();
+        require(different.len() == keys().count(), "admission.mode", "lists a key twice")
     }
 }
 

@@ -21,10 +21,11 @@ use muster_core::grid::{self, Dither};
 use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot, hex};
 use muster_core::layout::Layout;
-use muster_core::manifest::{self, Family, Manifest, Model};
+use muster_core::manifest::{self, Admission, Family, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
 use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
+use muster_core::standing::{audit_ppm, vouched, weight};
 use muster_core::state::{StateRoots, exponents_hash, vector_root};
 use muster_core::{assign, limits, sketch};
 
@@ -150,6 +151,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
             let seal = audit::results_seal(&digest(inputs, "salt").0, &read_as(inputs, "results"));
             json!({ "seal": full(&seal) })
         }
+        ("standing", op) => standing(op, inputs),
         ("aggregation", op) => aggregation(op, inputs),
         _ => panic!("no operation {op:?} in a family {family:?}"),
     }
@@ -187,7 +189,9 @@ reencoder!(
     manifest::Optimiser,
     manifest::Aggregation,
     manifest::Audit,
-    manifest::Admission,
+    Admission,
+    manifest::Mode,
+    manifest::Listed,
     manifest::Timers,
     manifest::Retention,
     Proof,
@@ -214,6 +218,7 @@ reencoder!(
     record::Reassign,
     record::Reassigned,
     record::Outcome,
+    record::Credit,
     record::Ban,
     record::Rewind,
     record::Idle,
@@ -600,6 +605,32 @@ fn toss(inputs: &Value) -> Value {
     assert!(opening.verify(&tree.terms()).is_ok());
     let (terms, shown) = (hex(&encode(&tree.terms())), hex(&encode(&opening)));
     json!({ "coin": full(&opening.coin), "terms": terms, "opening": shown })
+}
+
+// ------------------------------------------------------------------------------------------------ standing
+
+fn standing(op: &str, inputs: &Value) -> Value {
+    let set = |name| number(inputs, name) as u32;
+    let numbers = |name| -> Vec<u64> {
+        list(inputs, name).iter().map(|value| value.as_u64().expect("a number")).collect()
+    };
+    let credits = numbers("credits");
+    match op {
+        "effective" => {
+            let (probation, vouchers) = (set("probation"), set("vouchers") as u8);
+            let admission = Admission { probation, vouchers, ..Admission::closed(1, 0, 1) };
+            let credits = credits.iter().map(|credit| *credit as u32);
+            let weights = numbers("m").into_iter().map(|m| weight(&admission, credits.clone(), m as u32));
+            json!({ "vouched": vouched(&admission, credits.clone()), "weights": weights.collect::<Vec<_>>() })
+        }
+        "audit_ppm" => {
+            let (newcomer_ppm, halving) = (set("newcomer_ppm"), set("halving"));
+            let admission = Admission { newcomer_ppm, halving, ..Admission::closed(1, 0, 1) };
+            let rates = credits.iter().map(|credit| audit_ppm(&admission, set("node_ppm"), *credit));
+            json!({ "ppm": rates.collect::<Vec<_>>() })
+        }
+        _ => panic!("no operation {op:?}"),
+    }
 }
 
 // ------------------------------------------------------------------------------------------------ aggregation

@@ -6,8 +6,9 @@ use std::sync::Arc;
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::RunId;
+use muster_core::ledger::Ledger;
 use muster_core::manifest::{Data, Manifest};
-use muster_core::messages::wire::{Request, Response};
+use muster_core::messages::wire::{Follow, Request, Response};
 use muster_store::dataset::{Assembly, Dataset};
 
 use crate::follower::FollowError;
@@ -57,6 +58,31 @@ pub async fn fetch_manifest(
     }
     manifest.check().map_err(BootstrapError::Manifest)?;
     Ok(Arc::new(manifest))
+}
+
+/// The ledger as the steward has it now, every record checked.
+///
+/// # Errors
+/// [`FollowError`].
+pub async fn fetch_ledger(
+    peers: &Peers,
+    steward: &Contact,
+    manifest: &Arc<Manifest>,
+) -> Result<Ledger, FollowError> {
+    let mut ledger = Ledger::new(manifest.clone());
+    loop {
+        let request = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
+        let Response::News(news) = peers.ask(steward, &request).await? else {
+            return Err(PeerError::Unexpected.into());
+        };
+        for signed in &news.records {
+            ledger.apply(signed).map_err(|reject| FollowError::Misconduct(reject, None))?;
+        }
+        // An answer may hold fewer records than there are.
+        if ledger.height() > news.newest || news.records.is_empty() {
+            return Ok(ledger);
+        }
+    }
 }
 
 /// The committed files of a run: from the folder if they are there whole, else from the steward, checked against

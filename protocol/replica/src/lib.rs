@@ -18,7 +18,7 @@ mod results;
 mod stopwatch;
 mod witness;
 
-pub use bootstrap::{BootstrapError, fetch_dataset, fetch_manifest};
+pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest};
 pub use crew::Crew;
 pub use follower::{Event, FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};

@@ -5,6 +5,7 @@ use muster_core::aggregate::{self, Input, weights};
 use muster_core::contribution::PartDigest;
 use muster_core::ids::{Block, Digest, Slot};
 use muster_core::layout::Layout;
+use muster_core::ledger::Commitment;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Bitmap;
 
@@ -19,19 +20,21 @@ pub struct Reduced {
     pub factors: Vec<(Slot, f64)>,
 }
 
-/// Reduces a part over its sealed inputs. `leaves` gives m of a counted slot, `input` its integers in a block.
-/// `None` when an input is missing.
+/// Reduces a part over its sealed inputs. `commitment` gives m and m_eff of a counted slot, `input` its integers in a
+/// block. `None` when an input is missing.
 pub fn reduce<'a>(
     manifest: &Manifest,
     layout: &Layout,
     blocks: &[Block],
     inputs: &Bitmap,
-    leaves: impl Fn(Slot) -> Option<u32>,
+    commitment: impl Fn(Slot) -> Option<&'a Commitment>,
     input: impl Fn(Slot, Block) -> Option<&'a [i32]>,
 ) -> Option<Reduced> {
     let slots: Vec<Slot> = inputs.slots().collect();
-    let sizes: Vec<u32> = slots.iter().map(|slot| leaves(*slot)).collect::<Option<_>>()?;
-    let weights = weights(&sizes, manifest.aggregation.cap_ppm);
+    let commitments: Vec<&Commitment> = slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
+    // AGG-1: the weights are of m_eff, the averages and radii of m.
+    let counted: Vec<u32> = commitments.iter().map(|commitment| commitment.weight).collect();
+    let weights = weights(&counted, manifest.aggregation.cap_ppm);
     let runner = Workers::new(1);
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
@@ -40,9 +43,9 @@ pub fn reduce<'a>(
     for block in blocks {
         let length = layout.block(*block)?.range.len();
         let mut vectors = Vec::with_capacity(slots.len());
-        for ((slot, m), weight) in slots.iter().zip(&sizes).zip(&weights) {
+        for ((slot, commitment), weight) in slots.iter().zip(&commitments).zip(&weights) {
             let q = input(*slot, *block).filter(|q| q.len() == length)?;
-            vectors.push(Input { q, m: *m, weight: *weight });
+            vectors.push(Input { q, m: commitment.commit.leaves, weight: *weight });
         }
         let aggregate = aggregate::vector(&runner, &manifest.aggregation, &vectors)?;
         kept.iter_mut().zip(&aggregate.factors).for_each(|(sum, factor)| *sum += factor * length as f64);

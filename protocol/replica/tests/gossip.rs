@@ -88,7 +88,7 @@ fn manifest() -> Manifest {
             mixing: false,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1, recheck_ppm: 100_000 },
-        admission: Admission { start_nodes: 2, start_verifiers: 0, most_members: 256 },
+        admission: Admission::closed(2, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
         delay: 0,
@@ -128,7 +128,9 @@ impl Chain {
         let run = chain.0.run();
         chain.seal(Body::Open(roots(1)));
         for secret in [1, 2] {
-            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [secret; 16] };
+            let nonce = [secret; 16];
+            let invitation =
+                Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce, founder: false };
             let invitation = organiser().sign(run, &invitation);
             let enrol = Enrol { invitation, addresses: List::default(), coins: None };
             chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));

@@ -94,7 +94,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             mixing: false,
         },
         audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds, recheck_ppm: 1_000_000 },
-        admission: Admission { start_nodes: 2, start_verifiers: 1, most_members: 8 },
+        admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },
         delay: 0,
@@ -261,9 +261,11 @@ impl World {
         let members: [(u8, Role, Option<CoinTerms>); 3] =
             [(11, Role::Node, None), (12, Role::Node, None), (21, Role::Verifier, coins)];
         for (secret, role, coins) in members {
-            let invitation =
-                id(1).sign(self.run, &Invitation { role, uses: 1, expires: 0, nonce: [secret; 16] });
-            let enrol = Enrol { invitation, addresses: Default::default(), coins };
+            let invitation = id(1).sign(
+                self.run,
+                &Invitation { role, uses: 1, expires: 0, nonce: [secret; 16], founder: false },
+            );
+            let enrol = Enrol { invitation: Some(invitation), addresses: Default::default(), coins };
             self.seal(Body::Admit(id(secret).sign(self.run, &enrol)));
         }
         let seats = self.ledger.derived_seats();
@@ -333,6 +335,7 @@ impl World {
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(if last { Vec::new() } else { self.ledger.derived_seats() })
                 .unwrap(),
+            credits: Default::default(),
         };
         self.seal(Body::Outcome(outcome));
     }

@@ -79,7 +79,7 @@ pub fn manifest(model: Model) -> Manifest {
             mixing: false,
         },
         audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000 },
-        admission: Admission { start_nodes: 1, start_verifiers: 0, most_members: 1 },
+        admission: Admission::closed(1, 0, 1),
         timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
         retention: Retention { contributions: 2, states: 2 },
         delay: 0,

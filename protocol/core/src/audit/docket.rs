@@ -12,7 +12,7 @@ use crate::messages::audit::{
     AuditRequest, Duty, Finding, FindingKind, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript, Verdict,
     results_seal, table_seal,
 };
-use crate::messages::record::{Body, Idle};
+use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
 use crate::sign::{Signed, Verified};
 
@@ -31,6 +31,7 @@ pub struct Docket {
     roster: Roster,
     /// Height of the ledger that the roster has taken in; none when it has to look again.
     seen: Option<Height>,
+    credits: Vec<Credit>,
 }
 
 struct Case {
@@ -145,6 +146,11 @@ impl Docket {
     /// Whether some verifier has judged a contribution.
     pub fn is_settled(&self, round: Round, member: &MemberId) -> bool {
         self.settled.contains(&(round, *member))
+    }
+
+    /// What the verdicts since the last call give their members credit for.
+    pub fn credits(&mut self) -> Vec<Credit> {
+        std::mem::take(&mut self.credits)
     }
 
     /// Audits without a verdict.
@@ -304,7 +310,15 @@ impl Docket {
         case.verdict = Some((signed.clone(), verdict.finding));
         let (round, target) = (case.request.round, case.request.target);
         if verdict.finding == Finding::Pass {
+            let credit = Credit {
+                verdict: signed.digest(),
+                round: round,
+                member: target,
+                verifier: verdict.author(),
+                leaves: u32::try_from(verdict.results.len()).unwrap_or(u32::MAX),
+            };
             self.settled.insert((round, target));
+            self.credits.push(credit);
         }
         self.roster.judged(verdict.author(), (round, slot));
         Ok(None)

@@ -142,7 +142,8 @@ impl Roster {
             _ if all => Due::Yes,
             (Some(Due::No), ..) => return,
             (_, Some(coin), Some(freeze)) => {
-                if selects(coin, &freeze, &target, ledger.manifest().audit.node_ppm) { Due::Yes } else { Due::No }
+                let ppm = view.commitment(slot).map_or(0, |commitment| commitment.audit_ppm);
+                if selects(coin, &freeze, &target, ppm) { Due::Yes } else { Due::No }
             }
             _ => Due::Unknown,
         };

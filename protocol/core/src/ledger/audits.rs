@@ -29,8 +29,8 @@ impl Ledger {
         let request = signed.verify(self.run)?;
         let view = self.auditable(request.round)?;
         self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
-        let slot = view.slot_of(&request.target).filter(|slot| view.commitment(*slot).is_some());
-        let slot = slot.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+        let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
+        let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
         // AUDIT-1: by the inspector of the contribution (DUTY-1).
         if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
             return Err(Reject::NotEntitled("audit this contribution: another verifier inspects it, or nobody"));
@@ -38,9 +38,8 @@ impl Ledger {
         match &request.coin {
             Some(opening) => {
                 let coin = self.node_coin(opening, &request.author(), request.round)?;
-                let ppm = self.manifest.audit.node_ppm;
                 self.require(
-                    selects(&coin, &request.freeze, &request.target, ppm),
+                    selects(&coin, &request.freeze, &request.target, commitment.audit_ppm),
                     "the coin does not select this member",
                 )?;
             }

@@ -1,5 +1,7 @@
 //! Membership as the ledger has it: who may compute, with which quota, and who may not any more.
 
+use std::collections::BTreeMap;
+
 use super::{Ledger, Stage};
 use crate::coins::CoinTerms;
 use crate::error::Reject;
@@ -30,6 +32,20 @@ pub struct Member {
     pub pace: u32,
     /// The record that admitted a verifier, which proves its coins to a judge.
     pub admitted: Option<Signed<Record>>,
+    /// Whether it has weight without probation.
+    pub founder: bool,
+    /// The member that brought it in; none where the organiser did, or nobody.
+    pub inviter: Option<MemberId>,
+    /// Members' invitations between it and the organiser.
+    pub depth: u8,
+    /// Whether the organiser has neither invited nor listed it.
+    pub stranger: bool,
+    /// Members that it brought in.
+    pub invited: u16,
+    /// Whether it was convicted, or brought in a convict: nobody comes by it or those below it any more.
+    pub closed: bool,
+    /// Leaves of it that were recomputed and right, by verifier.
+    pub credits: BTreeMap<MemberId, u32>,
 }
 
 /// Whether a member takes part.
@@ -54,16 +70,11 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
         let enrol = signed.verify(self.run)?;
-        let invitation = enrol.invitation.verify(self.run)?;
-        if invitation.author() != self.manifest.organiser {
-            return Err(Reject::NotEntitled("invite: only the organiser does"));
-        }
-        let used = self.invitation_uses(&enrol.invitation.digest());
-        self.require(used < invitation.uses, "the invitation is used up")?;
+        let entry = self.entry(&enrol.author(), &enrol)?;
         self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
         let most = usize::from(self.manifest.admission.most_members);
         self.require(self.members.len() < most, "the run is full (admission.most_members)")?;
-        match (&invitation.role, &enrol.coins) {
+        match (entry.role, &enrol.coins) {
             (Role::Node, None) => {}
             (Role::Node, Some(_)) => return Err(Reject::Rule("a node registers no coins")),
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
@@ -89,42 +100,65 @@ impl Ledger {
         let enrol = self.check_enrol(signed)?;
         let id = enrol.author();
         let enrol = enrol.into_inner();
-        let role = enrol.invitation.verify(self.run)?.role;
-        *self.invitations.entry(enrol.invitation.digest()).or_insert(0) += 1;
+        let entry = self.entry(&id, &enrol)?;
+        if let Some(invitation) = &enrol.invitation {
+            *self.invitations.entry(invitation.digest()).or_insert(0) += 1;
+        }
+        self.strangers = self.strangers.saturating_add(u16::from(entry.stranger));
+        if let Some(inviter) = entry.inviter.and_then(|inviter| self.member_mut(&inviter)) {
+            inviter.invited = inviter.invited.saturating_add(1);
+        }
         self.places.insert(id, self.members.len());
         self.members.push(Member {
             id,
-            role,
+            role: entry.role,
             addresses: enrol.addresses,
             coins: enrol.coins,
             standing: Standing::Active,
             since: self.height,
             pace: limits::QUOTA,
-            admitted: (role == Role::Verifier).then(|| record.clone()),
+            admitted: (entry.role == Role::Verifier).then(|| record.clone()),
+            founder: entry.founder,
+            inviter: entry.inviter,
+            depth: entry.depth,
+            stranger: entry.stranger,
+            invited: 0,
+            closed: false,
+            credits: BTreeMap::new(),
         });
         Ok(())
     }
 
     /// Whether enough members came to begin.
     pub fn ready(&self) -> bool {
-        let active =
-            |role| self.members.iter().filter(|m| m.role == role && m.standing == Standing::Active).count();
+        let active = |role| self.active(role).count();
         let admission = &self.manifest.admission;
         if self.rounds.is_empty() {
-            active(Role::Node) >= usize::from(admission.start_nodes)
+            let weighty = self.active(Role::Node).filter(|m| self.weighs(m)).count();
+            weighty >= usize::from(admission.start_nodes)
                 && active(Role::Verifier) >= usize::from(admission.start_verifiers)
         } else {
             active(Role::Node) >= 1
         }
     }
 
-    /// The seats of the next round: active nodes in order of admission, the leaves shared equally, the first ones
-    /// taking the remainder, each within its pace, and at least one leaf each.
+    fn active(&self, role: Role) -> impl Iterator<Item = &Member> {
+        self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
+    }
+
+    /// The seats of the next round: active nodes with weight in order of admission, the leaves shared equally, the
+    /// first ones taking the remainder, each within its pace, and at least one leaf each. Then newcomers in turn, on
+    /// a quarter of the seats at most but at least one, with as many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
-        let active = self.members.iter().filter(|m| m.role == Role::Node && m.standing == Standing::Active);
-        let nodes: Vec<&Member> = active.take(limits::SEATS).collect();
+        let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
+            self.active(Role::Node).partition(|member| self.weighs(member));
+        let places = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
+        nodes.truncate(limits::SEATS - places);
+        let sharers = if nodes.is_empty() { places } else { nodes.len() };
+        let first = self.next_round.index().saturating_mul(places);
+        nodes.extend((0..places).map(|turn| newcomers[(first + turn) % newcomers.len()]));
         let leaves = self.manifest.training.leaves as usize;
-        let share = |slot: usize| leaves / nodes.len() + usize::from(slot < leaves % nodes.len());
+        let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
             member: member.id,
             quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
@@ -132,10 +166,11 @@ impl Ledger {
         nodes.iter().enumerate().map(seat).collect()
     }
 
-    /// Slots whose members can be dialled, in order.
+    /// Slots whose members can be dialled and have weight, in order.
     pub(super) fn aggregators(&self, seats: &Seats) -> Vec<Slot> {
-        let dialable = |seat: &Seat| self.member(&seat.member).is_some_and(|m| !m.addresses.is_empty());
-        let slots = seats.iter().enumerate().filter(|(_, seat)| dialable(seat));
+        let able = |member: &Member| !member.addresses.is_empty() && self.weighs(member);
+        let able = |seat: &Seat| self.member(&seat.member).is_some_and(able);
+        let slots = seats.iter().enumerate().filter(|(_, seat)| able(seat));
         slots.map(|(slot, _)| Slot(slot as u16)).collect()
     }
 
@@ -187,6 +222,7 @@ impl Ledger {
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.stand(&ban.culprit, Standing::Banned);
         self.retire(&ban.culprit);
+        self.close_trees(&ban.culprit);
         Ok(())
     }
 
@@ -255,7 +291,7 @@ impl Ledger {
         }
     }
 
-    fn member_mut(&mut self, id: &MemberId) -> Option<&mut Member> {
+    pub(super) fn member_mut(&mut self, id: &MemberId) -> Option<&mut Member> {
         self.members.get_mut(*self.places.get(id)?)
     }
 }

@@ -1,5 +1,7 @@
 //! A round as the ledger has it, from its seats to its outcome.
 
+use std::collections::BTreeSet;
+
 use super::{Ledger, Stage};
 use crate::assign::{self, PartPlan};
 use crate::coins::inspector;
@@ -17,6 +19,10 @@ pub struct Commitment {
     pub commit: Commit,
     /// By whom.
     pub author: MemberId,
+    /// m_eff: how many of its leaves count in the aggregate.
+    pub weight: u32,
+    /// Probability that a verifier audits it, in parts per million.
+    pub audit_ppm: u32,
 }
 
 /// One round.
@@ -44,6 +50,8 @@ pub struct RoundView {
     outcome: Option<Digest>,
     /// By slot, once the round is over.
     inspected: Vec<Option<MemberId>>,
+    /// Who has vouched for whose contribution.
+    credited: BTreeSet<(MemberId, MemberId)>,
 }
 
 #[derive(Clone)]
@@ -76,6 +84,7 @@ impl RoundView {
             inspectors: Vec::new(),
             outcome: None,
             inspected: Vec::new(),
+            credited: BTreeSet::new(),
         }
     }
 
@@ -215,7 +224,7 @@ impl RoundView {
         results.into_iter().any(|(result, inputs)| result.is_some() && inputs.contains(slot))
     }
 
-    /// Whether two thirds of the committed leaves' authors have echoed the freeze: coins may be shown.
+    /// Whether two thirds of the weight have echoed the freeze: coins may be shown.
     pub fn echoed(&self) -> bool {
         self.echoed
     }
@@ -238,6 +247,20 @@ impl RoundView {
     /// How many verifiers shared the round at its freeze.
     pub fn verifiers(&self) -> usize {
         self.verifiers
+    }
+
+    /// Verifiers, and the members for whose contributions they were given credit.
+    pub(super) fn credited(&self) -> &BTreeSet<(MemberId, MemberId)> {
+        &self.credited
+    }
+
+    pub(super) fn credit(&mut self, verifier: MemberId, member: MemberId) {
+        self.credited.insert((verifier, member));
+    }
+
+    /// Whether any frozen contribution counts.
+    pub fn weighs(&self) -> bool {
+        self.commitments().any(|(_, commitment)| commitment.weight > 0)
     }
 }
 
@@ -265,6 +288,18 @@ impl Ledger {
         Ok(commit)
     }
 
+    /// STAND-3: weight and rate of audits are fixed when a contribution is frozen.
+    fn commitment(&self, commit: &Verified<Commit>) -> Commitment {
+        let author = commit.author();
+        let member = self.member(&author);
+        Commitment {
+            commit: (**commit).clone(),
+            author,
+            weight: member.map_or(0, |member| self.weight(member, commit.leaves)),
+            audit_ppm: member.map_or(0, |member| self.audit_ppm(member)),
+        }
+    }
+
     pub(super) fn freeze(&mut self, freeze: &Freeze, record: &Signed<Record>) -> Result<(), Reject> {
         self.require(self.stage == Stage::Computing, "a freeze follows an open round")?;
         let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
@@ -281,7 +316,7 @@ impl Ledger {
             self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
             last = Some(commit.slot);
             if let Some(place) = commits.get_mut(commit.slot.index()) {
-                *place = Some(Commitment { commit: (*commit).clone(), author: commit.author() });
+                *place = Some(self.commitment(&commit));
             }
             verified.push(commit);
         }
@@ -313,8 +348,8 @@ impl Ledger {
             "inputs hold one bitmap for each part of the attempt",
         )?;
         let counted = inputs.parts.iter().flat_map(Bitmap::slots);
-        let committed = counted.into_iter().all(|slot| view.commitment(slot).is_some());
-        self.require(committed, "only frozen contributions are counted")?;
+        let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
+        self.require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
         self.stage = Stage::Reducing;
         let Some(view) = self.rounds.back_mut() else { return Ok(()) };
         view.second_inputs = second;
@@ -405,6 +440,7 @@ impl Ledger {
             results.push(result.map(Verified::into_inner));
         }
         let echoed = self.echoed_weight(view, outcome)?;
+        self.check_credits(&outcome.credits)?;
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
         let next_round = view.round.next();
@@ -422,10 +458,12 @@ impl Ledger {
             view.results = Some(results);
             view.echoed = echoed;
         }
+        self.add_credits(&outcome.credits);
+        self.strangers = 0;
         Ok(())
     }
 
-    /// Whether the echoes carry two thirds of the committed leaves.
+    /// Whether the echoes carry two thirds of the weight; of the committed leaves where nobody has any.
     fn echoed_weight(&self, view: &RoundView, outcome: &Outcome) -> Result<bool, Reject> {
         let mut authors = Vec::new();
         for signed in &outcome.echoes {
@@ -435,9 +473,11 @@ impl Ledger {
             authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)),
             "echoes are in order of slots, one each",
         )?;
+        let weighs = view.weighs();
+        let leaves = |c: &Commitment| if weighs { c.weight } else { c.commit.leaves };
         let weight = |counts: &dyn Fn(&Commitment) -> bool| -> u64 {
             let counted = view.commitments().filter(|(_, c)| counts(c));
-            counted.map(|(_, c)| u64::from(c.commit.leaves)).sum()
+            counted.map(|(_, c)| u64::from(leaves(c))).sum()
         };
         Ok(3 * weight(&|c| authors.contains(&c.author)) >= 2 * weight(&|_| true))
     }

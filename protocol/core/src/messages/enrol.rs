@@ -36,7 +36,7 @@ impl Role {
 }
 
 wire! {
-    /// Signed by the organiser: whoever shows it may enrol.
+    /// Signed by the organiser, or by a member for nodes: whoever shows it may enrol.
     pub struct Invitation {
         /// As what.
         pub role: Role,
@@ -46,6 +46,8 @@ wire! {
         pub expires: u64,
         /// Makes it unique.
         pub nonce: [u8; 16],
+        /// Whether they have weight from the beginning. Only the organiser says so.
+        pub founder: bool,
     }
 }
 
@@ -56,8 +58,8 @@ impl Message for Invitation {
 wire! {
     /// Signed by a newcomer with its own key.
     pub struct Enrol {
-        /// By whose leave.
-        pub invitation: Signed<Invitation>,
+        /// By whose leave; none where the manifest lists the newcomer, or lets everyone come.
+        pub invitation: Option<Signed<Invitation>>,
         /// Where it can be dialled.
         pub addresses: Addresses,
         /// A verifier's coins; none for a node.
@@ -104,8 +106,8 @@ wire! {
         pub steward: MemberId,
         /// Where the steward listens.
         pub addresses: Addresses,
-        /// The organiser's signature.
-        pub invitation: Signed<Invitation>,
+        /// The organiser's or a member's leave; none where the manifest asks for none.
+        pub invitation: Option<Signed<Invitation>>,
     }
 }
 

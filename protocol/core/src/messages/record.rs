@@ -139,6 +139,24 @@ wire! {
         pub state: StateRoots,
         /// The seats of the next round; none after the last.
         pub seats: Seats,
+        /// Leaves that verifiers found right since the last outcome.
+        pub credits: List<Credit, { limits::CREDITS }>,
+    }
+}
+
+wire! {
+    /// Recomputed leaves of a contribution that were right.
+    pub struct Credit {
+        /// Digest of the signed verdict.
+        pub verdict: Digest,
+        /// The round of the contribution.
+        pub round: Round,
+        /// Whose.
+        pub member: MemberId,
+        /// Who recomputed.
+        pub verifier: MemberId,
+        /// How many.
+        pub leaves: u32,
     }
 }
 

@@ -7,10 +7,14 @@ use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Ledger, RoundView, Stage};
-use crate::messages::record::{Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
+use crate::limits;
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
+
+/// Credits that wait for an outcome at most.
+const CREDITS_WAITING: usize = 8192;
 
 /// What the driver must do.
 #[derive(Clone, Debug, PartialEq)]
@@ -32,6 +36,8 @@ pub struct Conductor {
     phase_began: u64,
     now: u64,
     gathered: Gathered,
+    /// Credits that no outcome holds yet.
+    credits: Vec<Credit>,
     outputs: VecDeque<Output>,
     sealing: bool,
     applying: bool,
@@ -58,6 +64,7 @@ impl Conductor {
             phase_began: now,
             now,
             gathered: Gathered::default(),
+            credits: Vec::new(),
             outputs: VecDeque::new(),
             sealing: false,
             applying: false,
@@ -119,6 +126,17 @@ impl Conductor {
     /// Something outside the round is to be sealed: an admission, a ban, a return.
     pub fn propose(&mut self, body: Body) {
         self.outputs.push_back(Output::Seal(body));
+    }
+
+    /// A verdict gives credit: the next outcome holds it. One that the ledger would refuse is dropped.
+    pub fn credit(&mut self, credit: Credit) {
+        let same = |other: &Credit| {
+            (other.round, other.verifier, other.member) == (credit.round, credit.verifier, credit.member)
+        };
+        let new = self.ledger.check_credit(&credit).is_ok() && !self.credits.iter().any(same);
+        if new && self.credits.len() < CREDITS_WAITING {
+            self.credits.push(credit);
+        }
     }
 
     /// A commitment. The first one of a slot counts; the caller looks for a second one.
@@ -224,6 +242,11 @@ impl Conductor {
         let before = (self.ledger.stage(), self.ledger.next_round());
         self.sealing = false;
         let record = self.ledger.apply(signed)?;
+        if matches!(record.body, Body::Outcome(_)) {
+            // Those that were sealed, and those of rounds that are forgotten.
+            let ledger = &self.ledger;
+            self.credits.retain(|credit| ledger.check_credit(credit).is_ok());
+        }
         if before != (self.ledger.stage(), self.ledger.next_round()) {
             self.phase_began = now;
             let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_));
@@ -297,7 +320,13 @@ impl Conductor {
         let second: Vec<Part> = view.reassigned().collect();
         let attempt = u8::from(!second.is_empty());
         let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
-        let bitmap = |part| self.gathered.receipts.get(part).copied().unwrap_or_default();
+        let bitmap = |part| {
+            let mut counted = Bitmap::default();
+            let held = self.gathered.receipts.get(part).copied().unwrap_or_default();
+            let weighs = |slot: &Slot| view.commitment(*slot).is_some_and(|c| c.weight > 0);
+            held.slots().filter(weighs).for_each(|slot| counted.insert(slot));
+            counted
+        };
         let parts = bounded(parts.iter().map(bitmap).collect());
         Some(Output::Seal(Body::Inputs(Inputs { round: view.round(), attempt, parts })))
     }
@@ -319,7 +348,7 @@ impl Conductor {
         if missing.iter().any(expected) && !self.overdue() {
             return None;
         }
-        let unmoved = view.reassigned().next().is_none();
+        let unmoved = view.reassigned().next().is_none() && view.weighs();
         let moves = if unmoved { self.moves(view, &missing) } else { Vec::new() };
         if !moves.is_empty() {
             return Some(Output::Seal(Body::Reassign(Reassign {
@@ -352,7 +381,15 @@ impl Conductor {
             echoes: bounded(self.gathered.echoes.values().cloned().collect()),
             state,
             seats: bounded(if last { Vec::new() } else { self.ledger.derived_seats() }),
+            credits: bounded(self.due_credits()),
         })
+    }
+}
+
+impl Conductor {
+    fn due_credits(&self) -> Vec<Credit> {
+        let due = self.credits.iter().filter(|credit| self.ledger.check_credit(credit).is_ok());
+        due.take(limits::CREDITS).cloned().collect()
     }
 }
 

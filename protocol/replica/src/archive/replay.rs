@@ -435,13 +435,13 @@ impl<'a> Replay<'a> {
         contributions: &BTreeMap<Slot, Vec<i32>>,
     ) -> Result<(Update, Factors), ReplayError> {
         let layout = self.ledger.layout();
-        let leaves = |slot: Slot| view.commitment(slot).map(|c| c.commit.leaves);
+        let commitment = |slot: Slot| view.commitment(slot);
         let input =
             |slot: Slot, block: Block| contributions.get(&slot)?.get(layout.block(block)?.range.clone());
         let jobs: Vec<(Part, Block)> = result_blocks(view).collect();
         let blocks = spread(self.plan.threads, jobs.clone(), |(part, block)| {
             let inputs = view.inputs().get(part.index())?;
-            reduce(&self.archive.manifest, layout, &[block], inputs, leaves, input)
+            reduce(&self.archive.manifest, layout, &[block], inputs, commitment, input)
         });
         let (mut update, mut factors) = (empty(layout), Factors::new());
         for ((part, block), reduced) in jobs.into_iter().zip(blocks) {

@@ -1,0 +1,206 @@
+//! Standing: by whose leave a member came, what verifiers have recomputed of its work, and what follows: its weight,
+//! how often it is inspected, and whether it may bring in others.
+
+use std::collections::BTreeSet;
+
+use super::{Ledger, Member, Standing};
+use crate::error::Reject;
+use crate::ids::{MemberId, Round};
+use crate::manifest::{Listed, Mode};
+use crate::messages::enrol::{Enrol, Invitation, Role};
+use crate::messages::record::Credit;
+use crate::sign::Signed;
+use crate::standing::{audit_ppm, vouched, weight};
+
+/// As what, and by whose leave, a newcomer comes.
+pub(super) struct Entry {
+    pub(super) role: Role,
+    pub(super) founder: bool,
+    pub(super) inviter: Option<MemberId>,
+    pub(super) depth: u8,
+    /// The organiser has neither invited nor listed it.
+    pub(super) stranger: bool,
+}
+
+impl Entry {
+    fn known(role: Role, founder: bool) -> Self {
+        Self { role, founder, inviter: None, depth: 0, stranger: false }
+    }
+}
+
+impl Ledger {
+    /// Leaves of a member that verifiers recomputed and found right. What an expelled verifier vouched for counts
+    /// nothing.
+    pub fn credit(&self, member: &Member) -> u64 {
+        self.vouchers(member).map(u64::from).sum()
+    }
+
+    /// Those of them that count towards the end of its probation.
+    pub fn vouched(&self, member: &Member) -> u64 {
+        vouched(&self.manifest.admission, self.vouchers(member))
+    }
+
+    /// Whether a member's leaves count at all: it founded the run, or its probation is over.
+    pub fn weighs(&self, member: &Member) -> bool {
+        self.weight(member, 1) > 0
+    }
+
+    /// m_eff: how many of `leaves` of a member count.
+    pub fn weight(&self, member: &Member, leaves: u32) -> u32 {
+        if member.founder {
+            return leaves;
+        }
+        weight(&self.manifest.admission, self.vouchers(member), leaves)
+    }
+
+    /// The probability that a verifier audits a member's round, in parts per million.
+    pub fn audit_ppm(&self, member: &Member) -> u32 {
+        audit_ppm(&self.manifest.admission, self.manifest.audit.node_ppm, self.credit(member))
+    }
+
+    fn vouchers<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = u32> + Clone + 'a {
+        let stands =
+            |verifier: &MemberId| self.member(verifier).map(|v| v.standing) != Some(Standing::Banned);
+        member.credits.iter().filter(move |(verifier, _)| stands(verifier)).map(|(_, leaves)| *leaves)
+    }
+
+    /// Checks what can be checked of a credit without its verdict, which is on the board.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_credit(&self, credit: &Credit) -> Result<(), Reject> {
+        let verifier = self.member(&credit.verifier);
+        let entitled = verifier.is_some_and(|v| v.role == Role::Verifier && v.standing != Standing::Banned);
+        self.require(entitled, "a verifier vouches")?;
+        let view = self.round(credit.round).ok_or(Reject::Stale("the credited round is not remembered"))?;
+        let audited = view.results().is_some() && view.echoed();
+        self.require(audited, "a round is audited when it is over and was echoed")?;
+        let slot = view.slot_of(&credit.member);
+        let commitment = slot.and_then(|slot| view.commitment(slot));
+        let commitment = commitment.ok_or(Reject::Rule("only a frozen contribution is credited"))?;
+        let drawn = commitment.commit.leaves.min(u32::from(self.manifest.audit.leaves));
+        self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
+        let taken = view.credited().contains(&(credit.verifier, credit.member));
+        self.require(!taken, "a verifier vouches once for a contribution")
+    }
+
+    /// Checks the credits of an outcome.
+    pub(super) fn check_credits(&self, credits: &[Credit]) -> Result<(), Reject> {
+        let mut seen: BTreeSet<(Round, MemberId, MemberId)> = BTreeSet::new();
+        for credit in credits {
+            self.check_credit(credit)?;
+            // STAND-1: a verdict is credited once.
+            let first = seen.insert((credit.round, credit.verifier, credit.member));
+            self.require(first, "a verifier vouches once for a contribution")?;
+        }
+        Ok(())
+    }
+
+    /// Adds credits that were checked.
+    pub(super) fn add_credits(&mut self, credits: &[Credit]) {
+        for credit in credits {
+            let view = self.rounds.iter_mut().find(|view| view.round() == credit.round);
+            view.into_iter().for_each(|view| view.credit(credit.verifier, credit.member));
+            let Some(member) = self.member_mut(&credit.member) else { continue };
+            let leaves = member.credits.entry(credit.verifier).or_insert(0);
+            *leaves = leaves.saturating_add(credit.leaves);
+        }
+    }
+
+    /// As what an enrolment's author may come.
+    ///
+    /// # Errors
+    /// [`Reject`] naming the rule that keeps it out.
+    pub(super) fn entry(&self, author: &MemberId, enrol: &Enrol) -> Result<Entry, Reject> {
+        let entry = match (&enrol.invitation, &self.manifest.admission.mode) {
+            (Some(invitation), _) => self.invited(invitation)?,
+            // STAND-7: the mode says who needs no invitation.
+            (None, Mode::Listed(listed)) => self.listed(listed, author)?,
+            (None, Mode::Open) => Entry { stranger: true, ..Entry::known(Role::Node, false) },
+            (None, Mode::Invited) => {
+                return Err(Reject::NotEntitled("enrol: this run asks for an invitation"));
+            }
+        };
+        self.require_room(&entry)?;
+        Ok(entry)
+    }
+
+    fn listed(&self, listed: &Listed, author: &MemberId) -> Result<Entry, Reject> {
+        if listed.founders.contains(author) {
+            return Ok(Entry::known(Role::Node, true));
+        }
+        if listed.nodes.contains(author) {
+            return Ok(Entry::known(Role::Node, false));
+        }
+        let verifier = listed.verifiers.contains(author);
+        let verifier = verifier.then(|| Entry::known(Role::Verifier, false));
+        verifier.ok_or(Reject::NotEntitled("enrol: the manifest does not list it, and it has no invitation"))
+    }
+
+    fn invited(&self, signed: &Signed<Invitation>) -> Result<Entry, Reject> {
+        let invitation = signed.verify(self.run)?;
+        let used = self.invitation_uses(&signed.digest());
+        self.require(used < invitation.uses, "the invitation is used up")?;
+        let author = invitation.author();
+        if author == self.manifest.organiser {
+            return Ok(Entry::known(invitation.role, invitation.founder));
+        }
+        let inviter = self.member(&author);
+        let inviter = inviter.ok_or(Reject::NotEntitled("invite: only the organiser and members do"))?;
+        // STAND-5: who would bring in verifiers could end any probation itself.
+        let plain = invitation.role == Role::Node && !invitation.founder;
+        self.require(plain, "a member invites nodes, neither founders nor verifiers")?;
+        let good = matches!(inviter.standing, Standing::Active | Standing::Away);
+        let able = good && inviter.role == Role::Node && self.weighs(inviter);
+        self.require(able, "only a node past its probation invites, while it takes part")?;
+        // STAND-6: an inviter answers for those below it.
+        self.require(!self.is_closed(inviter), "those who answer for this invitation brought in a convict")?;
+        let admission = &self.manifest.admission;
+        let quota = inviter.invited < admission.member_invites;
+        self.require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
+        self.require(
+            inviter.depth < admission.depth,
+            "the chain of invitations is too long (admission.depth)",
+        )?;
+        let known = Entry::known(Role::Node, false);
+        Ok(Entry { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
+    }
+
+    /// Whether a member may bring in nobody any more: it, or someone above it, was convicted or brought in a convict.
+    pub fn is_closed(&self, member: &Member) -> bool {
+        let mut above = Some(member);
+        while let Some(member) = above {
+            if member.closed {
+                return true;
+            }
+            // Who invites was there before: the chain ends.
+            above = member.inviter.as_ref().and_then(|inviter| self.member(inviter));
+        }
+        false
+    }
+
+    /// STAND-8: strangers come in turn, and those without weight never take more than half of all places.
+    fn require_room(&self, entry: &Entry) -> Result<(), Reject> {
+        if !entry.stranger {
+            return Ok(());
+        }
+        let admission = &self.manifest.admission;
+        self.require(
+            self.strangers < admission.per_round,
+            "enough newcomers came in this round (admission.per_round); try again in the next one",
+        )?;
+        let unproved = self.members.iter().filter(|m| m.stranger && !self.weighs(m)).count();
+        let room = 2 * unproved < usize::from(admission.most_members);
+        self.require(room, "too many newcomers have earned no weight yet; try again later")
+    }
+
+    /// Closes the trees of a convict and of its inviter.
+    pub(super) fn close_trees(&mut self, convict: &MemberId) {
+        let inviter = self.member(convict).and_then(|member| member.inviter);
+        for id in [Some(*convict), inviter].into_iter().flatten() {
+            if let Some(member) = self.member_mut(&id) {
+                member.closed = true;
+            }
+        }
+    }
+}

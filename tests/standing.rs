@@ -1,0 +1,545 @@
+//! What newcomers weigh, who brings whom in, and what many keys of one person get: by the ledger's rules, in virtual
+//! time, and as real processes.
+
+use std::sync::Arc;
+
+use e2e::manifests::tiny;
+use e2e::oracle;
+use e2e::processes::Run;
+use e2e::programs;
+use e2e::settings::Settings;
+use e2e::sim::{Behaviour, Sim};
+use muster_core::codec::{List, Text};
+use muster_core::coins::CoinTree;
+use muster_core::error::Reject;
+use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
+use muster_core::ledger::{Ledger, Member, Stage, Standing};
+use muster_core::manifest::{Admission, Listed, Mode};
+use muster_core::messages::audit::FindingKind;
+use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
+use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
+use muster_core::messages::round::{Bitmap, Commit, Echo};
+use muster_core::sign::{Identity, Signed};
+use muster_core::state::StateRoots;
+use muster_replica::archive::Archive;
+
+const ORGANISER: u8 = 1;
+const STEWARD: u8 = 2;
+const VERIFIERS: [u8; 2] = [200, 201];
+
+fn person(number: u8) -> Identity {
+    Identity::from_secret(&[number; 32])
+}
+
+fn id(number: u8) -> MemberId {
+    person(number).id()
+}
+
+fn roots(step: u32) -> StateRoots {
+    let digest = Digest([step as u8; 32]);
+    StateRoots {
+        step,
+        beta_powers: [0; 2],
+        exponents: digest,
+        parameters: digest,
+        first: digest,
+        second: digest,
+    }
+}
+
+fn invitation(by: u8, role: Role, founder: bool, nonce: u8) -> Invitation {
+    Invitation { role, uses: 9, expires: u64::MAX, nonce: [by ^ nonce; 16], founder }
+}
+
+/// On probation for eight leaves, two of each contribution being drawn.
+fn on_probation() -> Admission {
+    Admission { probation: 8, vouchers: 2, ..Admission::closed(2, 0, 64) }
+}
+
+/// A ledger and whoever says what it holds; nothing is computed.
+struct Chain {
+    ledger: Ledger,
+}
+
+impl Chain {
+    fn new(admission: Admission) -> Self {
+        let mut manifest = tiny(id(ORGANISER), id(STEWARD), 60, 2);
+        manifest.training.leaves = 40;
+        manifest.audit.leaves = 2;
+        manifest.audit.node_ppm = 100_000;
+        manifest.admission = admission;
+        manifest.check().expect("a good manifest");
+        let mut chain = Self { ledger: Ledger::new(Arc::new(manifest)) };
+        chain.seal(Body::Open(roots(0))).expect("an opening");
+        chain
+    }
+
+    fn run(&self) -> RunId {
+        self.ledger.run()
+    }
+
+    fn seal(&mut self, body: Body) -> Result<(), Reject> {
+        let signed = person(STEWARD).sign(self.run(), &self.ledger.record(body));
+        self.ledger.apply(&signed).map(drop)
+    }
+
+    fn enrol(&self, who: u8, invitation: Option<Signed<Invitation>>) -> Signed<Enrol> {
+        let address = Text::new(format!("sim:{who}")).expect("short");
+        let coins = VERIFIERS
+            .contains(&who)
+            .then(|| CoinTree::new([who; 32], Round(3), 8, 8).expect("few coins").terms());
+        let addresses = List::new(vec![address]).expect("one");
+        person(who).sign(self.run(), &Enrol { invitation, addresses, coins })
+    }
+
+    fn admit(&mut self, who: u8, invitation: Option<Invitation>, by: u8) -> Result<(), Reject> {
+        let invitation = invitation.map(|invitation| person(by).sign(self.run(), &invitation));
+        let enrol = self.enrol(who, invitation);
+        self.seal(Body::Admit(enrol))
+    }
+
+    /// By the organiser.
+    fn invite(&mut self, who: u8, role: Role, founder: bool) {
+        self.admit(who, Some(invitation(ORGANISER, role, founder, who)), ORGANISER)
+            .expect("a good enrolment");
+    }
+
+    /// By a member.
+    fn bring(&mut self, who: u8, by: u8) -> Result<(), Reject> {
+        self.admit(who, Some(invitation(by, Role::Node, false, who)), by)
+    }
+
+    /// Two founders, two verifiers, and a beginning.
+    fn begin(&mut self) {
+        (10..12).for_each(|who| self.invite(who, Role::Node, true));
+        VERIFIERS.into_iter().for_each(|who| self.invite(who, Role::Verifier, false));
+        self.start();
+    }
+
+    fn start(&mut self) {
+        let seats = List::new(self.ledger.derived_seats()).expect("few");
+        self.seal(Body::Begin(seats)).expect("a beginning");
+    }
+
+    fn member(&self, who: u8) -> &Member {
+        self.ledger.member(&id(who)).expect("a member")
+    }
+
+    fn freeze(&mut self) {
+        let view = self.ledger.current().expect("a round").clone();
+        let people = 0..=u8::MAX;
+        let named = |member: MemberId| people.clone().find(|number| id(*number) == member).expect("a person");
+        let commits = view.seats().iter().zip(0..).map(|(seat, slot)| {
+            let commit = Commit {
+                round: view.round(),
+                head: view.head(),
+                state: view.state().root(),
+                slot: Slot(slot),
+                seats: view.seats().len() as u16,
+                leaves: seat.quota,
+                profile: self.ledger.manifest().profile,
+                loss: 1,
+                root: Digest([slot as u8; 32]),
+            };
+            person(named(seat.member)).sign(self.run(), &commit)
+        });
+        let commits = List::new(commits.collect()).expect("few");
+        let (round, state) = (view.round(), view.state().root());
+        self.seal(Body::Freeze(Freeze { round, state, commits })).expect("a freeze");
+    }
+
+    fn inputs(&mut self, counted: &[Slot]) -> Result<(), Reject> {
+        let view = self.ledger.current().expect("a round");
+        let mut bitmap = Bitmap::default();
+        counted.iter().for_each(|slot| bitmap.insert(*slot));
+        let parts = List::new(vec![bitmap; view.parts().len()]).expect("few");
+        let inputs = Inputs { round: view.round(), attempt: 0, parts };
+        self.seal(Body::Inputs(inputs))
+    }
+
+    fn outcome(&mut self, echoes: &[u8], credits: Vec<Credit>) -> Result<(), Reject> {
+        let view = self.ledger.current().expect("a round");
+        let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
+        let seated = echoes.iter().filter(|who| view.slot_of(&id(**who)).is_some());
+        let mut echoes: Vec<Signed<Echo>> = seated.map(|who| person(*who).sign(self.run(), &echo)).collect();
+        echoes.sort_by_key(|echo| view.slot_of(&echo.claimed_signer()));
+        let outcome = Outcome {
+            round: view.round(),
+            results: List::new(vec![None; view.parts().len()]).expect("few"),
+            echoes: List::new(echoes).expect("few"),
+            state: roots(self.ledger.state().step + 1),
+            seats: List::new(self.ledger.derived_seats()).expect("few"),
+            credits: List::new(credits).expect("few"),
+        };
+        self.seal(Body::Outcome(outcome))
+    }
+
+    /// A round in which everybody commits and nothing is reduced.
+    fn round(&mut self, credits: Vec<Credit>) {
+        self.freeze();
+        self.inputs(&[]).expect("inputs");
+        self.outcome(&[10, 11], credits).expect("an outcome");
+    }
+
+    /// Credit for the newest finished round.
+    fn credit(&self, who: u8, verifier: u8) -> Credit {
+        let round = Round(self.ledger.next_round().0 - 1);
+        Credit { verdict: Digest([verifier; 32]), round, member: id(who), verifier: id(verifier), leaves: 2 }
+    }
+
+    /// Rounds in which a newcomer earns two leaves from each verifier.
+    fn earn(&mut self, who: u8, rounds: u32) {
+        for _ in 0..rounds {
+            self.round(Vec::new());
+            let view = self.ledger.round(Round(self.ledger.next_round().0 - 1)).expect("kept");
+            let credits = if view.slot_of(&id(who)).is_some() {
+                VERIFIERS.map(|verifier| self.credit(who, verifier)).to_vec()
+            } else {
+                Vec::new()
+            };
+            self.round(credits);
+        }
+    }
+
+    fn ban(&mut self, who: u8) {
+        let ban = Ban {
+            culprit: id(who),
+            effective: self.ledger.first_round_without(),
+            round: Round(0),
+            finding: FindingKind::LeafMismatch,
+            evidence: Digest([1; 32]),
+            accuser: id(STEWARD),
+        };
+        self.seal(Body::Ban(ban)).expect("a ban");
+    }
+}
+
+fn refused(result: Result<(), Reject>, words: &str) {
+    let why = result.expect_err(words).to_string();
+    assert!(why.contains(words), "{why:?} lacks {words:?}");
+}
+
+#[test]
+fn a_newcomer_weighs_nothing_however_much_it_commits() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    chain.invite(30, Role::Node, false);
+    chain.round(Vec::new());
+    chain.freeze();
+    let view = chain.ledger.current().expect("a round").clone();
+    let slot = view.slot_of(&id(30)).expect("a seat");
+    let commitment = view.commitment(slot).expect("a commitment");
+    assert_eq!((commitment.commit.leaves, commitment.weight), (20, 0));
+    let founder = view.commitment(Slot(0)).expect("a commitment");
+    assert_eq!((founder.commit.leaves, founder.weight), (20, 20));
+    // STAND-3: it counts in no part, and nobody sends it one.
+    assert_eq!(view.aggregators(), [Slot(0), Slot(1)]);
+    refused(chain.inputs(&[Slot(0), slot]), "with weight");
+    chain.inputs(&[Slot(0), Slot(1)]).expect("inputs");
+    // Neither does its echo carry anything.
+    chain.outcome(&[10, 30], Vec::new()).expect("an outcome");
+    assert!(!chain.ledger.round(view.round()).expect("kept").echoed());
+}
+
+#[test]
+fn two_verifiers_end_a_probation_and_one_alone_does_not() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    chain.invite(30, Role::Node, false);
+    chain.round(Vec::new());
+    // A friend among the verifiers passes it round after round.
+    chain.round(Vec::new());
+    for _ in 0..9 {
+        let credit = chain.credit(30, VERIFIERS[0]);
+        chain.round(vec![credit]);
+    }
+    assert_eq!(chain.ledger.credit(chain.member(30)), 18);
+    assert!(!chain.ledger.weighs(chain.member(30)));
+    for _ in 0..2 {
+        let credit = chain.credit(30, VERIFIERS[1]);
+        chain.round(vec![credit]);
+    }
+    assert!(chain.ledger.weighs(chain.member(30)));
+    chain.freeze();
+    let view = chain.ledger.current().expect("a round").clone();
+    let slot = view.slot_of(&id(30)).expect("a seat");
+    assert_eq!(view.commitment(slot).map(|c| (c.commit.leaves, c.weight)), Some((20, 20)));
+    chain.inputs(&[slot]).expect("it counts");
+    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
+    assert!(chain.ledger.current().expect("a round").aggregators().contains(&slot));
+    // What a convict vouched for is worth nothing.
+    chain.ban(VERIFIERS[0]);
+    assert!(!chain.ledger.weighs(chain.member(30)));
+}
+
+#[test]
+fn weight_grows_with_credit_and_the_rate_of_audits_falls_with_it() {
+    let mut chain = Chain::new(Admission { newcomer_ppm: 500_000, halving: 4, ..on_probation() });
+    chain.begin();
+    chain.invite(30, Role::Node, false);
+    chain.round(Vec::new());
+    let mut seen = Vec::new();
+    for _ in 0..5 {
+        chain.freeze();
+        let view = chain.ledger.current().expect("a round").clone();
+        let commitment = view.commitment(view.slot_of(&id(30)).expect("a seat")).expect("a commitment");
+        seen.push((commitment.weight, commitment.audit_ppm));
+        chain.inputs(&[]).expect("inputs");
+        let credits = if view.round() == Round(1) {
+            Vec::new()
+        } else {
+            VERIFIERS.map(|verifier| chain.credit(30, verifier)).to_vec()
+        };
+        chain.outcome(&[10, 11], credits).expect("an outcome");
+    }
+    assert_eq!(seen, [(0, 500_000), (0, 500_000), (0, 250_000), (8, 125_000), (12, 100_000)]);
+}
+
+#[test]
+fn a_verdict_is_credited_once_and_only_as_it_can_be() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    chain.invite(30, Role::Node, false);
+    chain.round(Vec::new());
+    chain.round(Vec::new());
+    let good = chain.credit(30, VERIFIERS[0]);
+    chain.freeze();
+    chain.inputs(&[]).expect("inputs");
+    let mut refuse = |credits: Vec<Credit>, words| refused(chain.outcome(&[10, 11], credits), words);
+    refuse(vec![good.clone(), good.clone()], "vouches once");
+    let renamed = Credit { verdict: Digest([9; 32]), ..good.clone() };
+    refuse(vec![good.clone(), renamed.clone()], "vouches once");
+    refuse(vec![Credit { leaves: 20, ..good.clone() }], "that were drawn");
+    refuse(vec![Credit { verifier: id(10), ..good.clone() }], "a verifier vouches");
+    refuse(vec![Credit { verifier: id(30), ..good.clone() }], "a verifier vouches");
+    refuse(vec![Credit { verifier: id(99), ..good.clone() }], "a verifier vouches");
+    refuse(vec![Credit { member: id(99), ..good.clone() }], "only a frozen contribution");
+    refuse(vec![Credit { round: Round(2), ..good.clone() }], "when it is over");
+    refuse(vec![Credit { round: Round(77), ..good.clone() }], "not remembered");
+    // Before it came.
+    refuse(vec![Credit { round: Round(0), ..good.clone() }], "only a frozen contribution");
+    assert_eq!(chain.ledger.credit(chain.member(30)), 0, "a refused record changes nothing");
+    chain.outcome(&[10, 11], vec![good.clone()]).expect("an outcome");
+    assert_eq!(chain.ledger.credit(chain.member(30)), 2);
+    chain.freeze();
+    chain.inputs(&[]).expect("inputs");
+    refused(chain.outcome(&[10, 11], vec![renamed]), "vouches once");
+    chain.ban(VERIFIERS[1]);
+    let late = Credit { verifier: id(VERIFIERS[1]), ..good };
+    refused(chain.outcome(&[10, 11], vec![late]), "a verifier vouches");
+}
+
+#[test]
+fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
+    let admission = Admission { mode: Mode::Open, per_round: 3, ..on_probation() };
+    let mut chain = Chain::new(Admission { most_members: 16, ..admission });
+    chain.begin();
+    let mut came: Vec<u8> = Vec::new();
+    for who in 100..140 {
+        if chain.admit(who, None, who).is_ok() {
+            came.push(who);
+        } else if came.len() % 3 == 0 && came.len() < 8 {
+            refused(chain.admit(who, None, who), "enough newcomers");
+            chain.round(Vec::new());
+        }
+    }
+    assert_eq!(came.len(), 8, "half of sixteen");
+    chain.round(Vec::new());
+    refused(chain.admit(150, None, 150), "too many newcomers");
+    // Those that the organiser knows still come, and have their seats.
+    (12..16).for_each(|who| chain.invite(who, Role::Node, true));
+    chain.round(Vec::new());
+    let founders: Vec<MemberId> = [10, 11, 12, 13, 14, 15].map(id).to_vec();
+    let mut served = std::collections::BTreeSet::new();
+    for _ in 0..4 {
+        let seats = chain.ledger.current().expect("a round").seats().to_vec();
+        let members: Vec<MemberId> = seats.iter().map(|seat| seat.member).collect();
+        assert_eq!((members[..6].to_vec(), members.len()), (founders.clone(), 8), "a quarter of the seats");
+        // STAND-8: what newcomers compute comes on top; nothing of the round is lost by them.
+        assert_eq!(seats[..6].iter().map(|seat| seat.quota).sum::<u32>(), 40);
+        served.extend(members[6..].to_vec());
+        chain.round(Vec::new());
+    }
+    assert_eq!(served.len(), 8, "each has its turn");
+}
+
+#[test]
+fn without_an_invitation_only_those_come_whom_the_manifest_lets() {
+    let mut closed = Chain::new(Admission::closed(2, 0, 64));
+    refused(closed.admit(30, None, 30), "asks for an invitation");
+    let list = |people: &[u8]| List::new(people.iter().map(|who| id(*who)).collect()).expect("few");
+    let listed = Listed { founders: list(&[10]), nodes: list(&[30]), verifiers: list(&[VERIFIERS[0]]) };
+    let mut chain = Chain::new(Admission { mode: Mode::Listed(listed), ..on_probation() });
+    for who in [10, 30, VERIFIERS[0]] {
+        chain.admit(who, None, who).expect("it is listed");
+    }
+    refused(chain.admit(31, None, 31), "does not list it");
+    assert!(chain.member(10).founder && !chain.member(30).founder);
+    assert_eq!(chain.member(VERIFIERS[0]).role, Role::Verifier);
+    let mut open = Chain::new(Admission { mode: Mode::Open, per_round: 9, ..on_probation() });
+    open.admit(30, None, 30).expect("everyone may come");
+    assert!(!open.ledger.weighs(open.member(30)));
+    // STAND-7: nobody makes itself a verifier, and with that its friends weighty.
+    refused(open.admit(VERIFIERS[0], None, VERIFIERS[0]), "a node registers no coins");
+    refused(open.admit(30, None, 30), "enrols once");
+}
+
+/// 10 was invited by the organiser, brought in 40 and 41; 40 brought in 42.
+fn family() -> Chain {
+    let admission = Admission { member_invites: 2, depth: 2, per_round: 9, ..Admission::closed(1, 0, 64) };
+    let mut chain = Chain::new(admission);
+    chain.invite(10, Role::Node, false);
+    chain.bring(40, 10).expect("10 may");
+    chain.bring(41, 10).expect("10 may twice");
+    chain.bring(42, 40).expect("40 may");
+    chain.start();
+    chain.round(Vec::new());
+    chain
+}
+
+#[test]
+fn members_bring_in_as_many_and_as_deep_as_the_manifest_says() {
+    let mut chain = family();
+    assert_eq!((chain.member(42).inviter, chain.member(42).depth), (Some(id(40)), 2));
+    refused(chain.bring(43, 10), "as many as it may");
+    refused(chain.bring(43, 42), "too long");
+    refused(chain.bring(43, 99), "only the organiser and members do");
+    refused(chain.admit(43, Some(invitation(40, Role::Node, true, 1)), 40), "neither founders nor verifiers");
+    let verifier = invitation(40, Role::Verifier, false, 1);
+    refused(chain.admit(VERIFIERS[0], Some(verifier), 40), "neither founders nor verifiers");
+    // An invitation is for one run, and for so many.
+    let elsewhere = person(40).sign(RunId(Digest([3; 32])), &invitation(40, Role::Node, false, 1));
+    let enrol = chain.enrol(43, Some(elsewhere));
+    refused(chain.seal(Body::Admit(enrol)), "another run");
+    let once = Invitation { uses: 1, ..invitation(40, Role::Node, false, 1) };
+    chain.admit(43, Some(once.clone()), 40).expect("its first use");
+    refused(chain.admit(44, Some(once), 40), "used up");
+    let leave = person(41).sign(chain.run(), &Leave { height: chain.ledger.height() });
+    chain.seal(Body::Leave(leave)).expect("a leave");
+    refused(chain.bring(44, 41), "while it takes part");
+}
+
+#[test]
+fn a_newcomer_brings_in_nobody_before_its_probation_is_over() {
+    let mut chain = Chain::new(Admission { member_invites: 2, depth: 2, per_round: 9, ..on_probation() });
+    chain.begin();
+    chain.bring(30, 10).expect("a founder may");
+    chain.round(Vec::new());
+    refused(chain.bring(31, 30), "past its probation");
+    chain.earn(30, 2);
+    assert!(chain.ledger.weighs(chain.member(30)));
+    chain.bring(31, 30).expect("it has earned it");
+    refused(chain.bring(32, VERIFIERS[0]), "only a node");
+}
+
+#[test]
+fn an_inviter_answers_for_those_below_it() {
+    let mut chain = family();
+    chain.bring(43, 41).expect("41 may");
+    // 42 is convicted: nobody comes by it, nor by 40, who brought it in; 10 and 41 are not touched.
+    chain.ban(42);
+    assert!(chain.ledger.is_closed(chain.member(40)) && chain.ledger.is_closed(chain.member(42)));
+    refused(chain.bring(50, 40), "brought in a convict");
+    refused(chain.bring(50, 42), "while it takes part");
+    chain.bring(50, 41).expect("another branch");
+    // 41 is convicted, whom 10 brought in: everyone below 10 is closed, the honest 40 included.
+    let mut chain = family();
+    chain.ban(41);
+    refused(chain.bring(50, 40), "brought in a convict");
+    refused(chain.bring(50, 10), "brought in a convict");
+    assert_eq!(chain.member(40).standing, Standing::Active, "who was there stays");
+    chain.invite(51, Role::Node, false);
+}
+
+#[test]
+fn parts_in_which_nothing_weighs_are_left_out_and_the_round_goes_on() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    behaviours[0] = Behaviour::Withholds;
+    behaviours[1] = Behaviour::Withholds;
+    let mut sim = Sim::with(7, (4, &behaviours), 2, |manifest| {
+        manifest.admission = Admission { start_nodes: 2, ..on_probation() };
+    });
+    sim.run(3_600_000);
+    assert_eq!(sim.ledger().stage(), Stage::Auditing);
+    assert!(sim.heads().iter().all(|head| *head == sim.ledger().head()));
+    let (mut outcomes, mut reassigned) = (0, 0);
+    for record in sim.records() {
+        match record.body {
+            Body::Outcome(outcome) => {
+                assert!(outcome.results.iter().all(Option::is_none), "a newcomer counted");
+                assert_eq!(outcome.results.len(), 2, "founders reduce, newcomers do not");
+                outcomes += 1;
+            }
+            Body::Reassign(_) => reassigned += 1,
+            _ => {}
+        }
+    }
+    assert_eq!((outcomes, sim.ledger().state().step), (4, 4));
+    assert!(reassigned <= 4);
+}
+
+#[test]
+fn a_run_of_newcomers_alone_goes_on_without_parts() {
+    let behaviours = [Behaviour::Dies(Round(1), Stage::Computing), Behaviour::Honest, Behaviour::Honest];
+    let mut sim = Sim::with(8, (4, &behaviours), 1, |manifest| {
+        manifest.admission = Admission { start_nodes: 1, ..on_probation() };
+    });
+    sim.run(3_600_000);
+    assert_eq!(sim.ledger().stage(), Stage::Auditing, "it ends by {}", sim.now());
+    let last = sim.ledger().current().expect("a round");
+    assert_eq!((last.parts().len(), last.seats().len()), (0, 1));
+    assert!(last.echoed(), "by leaves where nothing weighs");
+}
+
+/// Rounds in which a member committed: the number of its leaves, m_eff, and whether it counted in the aggregate.
+fn history(run: &Run, member: &str) -> Vec<(u32, u32, bool)> {
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let mut history = Vec::new();
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let Body::Outcome(outcome) = &record.body else { continue };
+        let view = ledger.round(outcome.round).expect("a round just ended");
+        let mut own = view.commitments().filter(|(_, c)| format!("{:#}", c.author) == member);
+        history.extend(own.next().map(|(slot, c)| (c.commit.leaves, c.weight, view.counted(slot))));
+    }
+    history
+}
+
+#[test]
+fn a_stranger_in_an_open_run_counts_once_two_verifiers_have_recomputed_enough() {
+    let settings = Settings { rounds: 60, nodes: 2, verifiers: 2, audit: (1.0, 2), ..Settings::default() };
+    let admission = "[admission]\nmode = \"open\"\nprobation = 6\nvouchers = 2";
+    let settings = settings.to_string().replace("[admission]", admission);
+    let run = Run::packed(programs!(), &settings, None);
+    let mut steward = run.host();
+    let founders = run.good(&["invite", &run.at("run"), "--role", "node", "--founder", "--uses", "2"]);
+    let verifiers = run.invite("verifier", 2);
+    let mut watches = ["left", "right"].map(|name| run.watch(name, &verifiers));
+    // It comes first, without an invitation, and the run does not begin with it.
+    let line = run.good(&["invite", &run.at("run")]);
+    let mut newcomer = run.join("newcomer", line.trim(), &[]);
+    let mut nodes = ["first", "second"].map(|name| run.join(name, founders.trim(), &[]));
+    run.wait_round(20);
+    let shown = run.good(&["members", &run.at("run")]);
+    assert_eq!(shown.matches("founder").count(), 2, "{shown}");
+    assert_eq!(newcomer.wait(), 0, "{}", newcomer.log());
+    nodes
+        .iter_mut()
+        .chain(&mut watches)
+        .for_each(|process| assert_eq!(process.wait(), 0, "{}", process.log()));
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    run.check_end(&["first", "second", "newcomer"]);
+    assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
+    let id = run.good(&["id", "--data-dir", &run.at("newcomer")]).trim().to_owned();
+    let history = history(&run, &id);
+    let ended = history.iter().position(|(_, weight, _)| *weight > 0).expect("its probation ends");
+    assert!(ended >= 2, "two leaves a verifier and round, three of each are needed: {history:?}");
+    assert!(history[..ended].iter().all(|(_, weight, counted)| *weight == 0 && !counted), "{history:?}");
+    assert!(
+        history[ended..].iter().all(|(leaves, weight, counted)| *weight == *leaves && *counted),
+        "{history:?}"
+    );
+    let shown = run.good(&["members", &run.at("run")]);
+    assert!(shown.contains("node      active, counts,"), "{shown}");
+}
