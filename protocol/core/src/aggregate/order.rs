@@ -2,6 +2,14 @@
 
 use super::rows::{Row, STRIP};
 
+/// Columns that are sorted at once: those of 64 rows stay in a first-level cache.
+const COLUMNS: usize = 64;
+
+/// One row's values in these columns.
+#[derive(Clone, Copy)]
+#[repr(align(64))]
+struct Part([f64; COLUMNS]);
+
 /// Finds in each column the smallest values at which the weights of it and of all smaller ones reach given thresholds.
 pub(super) struct Sorter {
     weights: Vec<f64>,
@@ -9,8 +17,8 @@ pub(super) struct Sorter {
     /// Where rows of equal weight are sorted: the places of what is looked for.
     places: Option<Vec<usize>>,
     network: Vec<Exchange>,
-    x: Vec<Row>,
-    w: Vec<Row>,
+    x: Vec<Part>,
+    w: Vec<Part>,
     /// A row for each threshold.
     pub(super) found: Vec<Row>,
 }
@@ -35,7 +43,7 @@ impl Sorter {
             Some(places) => prune(count, &pairs, places),
             None => pairs.drain(..).map(|[low, high]| Exchange { low, high, keeps: [true; 2] }).collect(),
         };
-        let rows = |needed: bool| if needed { vec![Row::ZERO; count] } else { Vec::new() };
+        let rows = |needed: bool| if needed { vec![Part([0.0; COLUMNS]); count] } else { Vec::new() };
         let found = vec![Row::ZERO; thresholds.len()];
         Self { network, x: rows(true), w: rows(!equal), weights, thresholds, places, found }
     }
@@ -43,7 +51,16 @@ impl Sorter {
     /// Fills `found`. A weight of 0 changes nothing.
     #[inline(always)]
     pub(super) fn find(&mut self, rows: &[Row]) {
-        self.x.copy_from_slice(rows);
+        for first in (0..STRIP).step_by(COLUMNS) {
+            for (x, row) in self.x.iter_mut().zip(rows) {
+                x.0.copy_from_slice(&row.0[first..first + COLUMNS]);
+            }
+            self.find_part(first);
+        }
+    }
+
+    #[inline(always)]
+    fn find_part(&mut self, first: usize) {
         if let Some(places) = &self.places {
             for step in &self.network {
                 if let Ok([low, high]) = self.x.get_disjoint_mut([step.low, step.high]) {
@@ -51,7 +68,7 @@ impl Sorter {
                 }
             }
             for (found, place) in self.found.iter_mut().zip(places) {
-                *found = self.x[*place];
+                found.0[first..first + COLUMNS].copy_from_slice(&self.x[*place].0);
             }
             return;
         }
@@ -65,7 +82,8 @@ impl Sorter {
             }
         }
         for (found, threshold) in self.found.iter_mut().zip(&self.thresholds) {
-            pick(&self.x, &self.w, *threshold, found);
+            let part = pick(&self.x, &self.w, *threshold);
+            found.0[first..first + COLUMNS].copy_from_slice(&part.0);
         }
     }
 }
@@ -83,34 +101,35 @@ fn place(weights: &[f64], threshold: f64) -> usize {
 
 /// The last value of each sorted column that begins below the threshold.
 #[inline(always)]
-fn pick(x: &[Row], w: &[Row], threshold: f64, found: &mut Row) {
-    let mut before = [0.0; STRIP];
+fn pick(x: &[Part], w: &[Part], threshold: f64) -> Part {
+    let (mut found, mut before) = (Part([0.0; COLUMNS]), [0.0; COLUMNS]);
     for (x, w) in x.iter().zip(w) {
-        for c in 0..STRIP {
+        for c in 0..COLUMNS {
             found.0[c] = if before[c] < threshold { x.0[c] } else { found.0[c] };
             before[c] += w.0[c];
         }
     }
+    found
 }
 
 #[inline(always)]
-fn exchange(low: &mut Row, high: &mut Row, keeps: [bool; 2]) {
+fn exchange(low: &mut Part, high: &mut Part, keeps: [bool; 2]) {
     match keeps {
         [true, true] => {
-            for c in 0..STRIP {
+            for c in 0..COLUMNS {
                 let (a, b) = (low.0[c], high.0[c]);
                 low.0[c] = if a < b { a } else { b };
                 high.0[c] = if b > a { b } else { a };
             }
         }
         [true, false] => {
-            for c in 0..STRIP {
+            for c in 0..COLUMNS {
                 let (a, b) = (low.0[c], high.0[c]);
                 low.0[c] = if a < b { a } else { b };
             }
         }
         _ => {
-            for c in 0..STRIP {
+            for c in 0..COLUMNS {
                 let (a, b) = (low.0[c], high.0[c]);
                 high.0[c] = if b > a { b } else { a };
             }
@@ -120,8 +139,8 @@ fn exchange(low: &mut Row, high: &mut Row, keeps: [bool; 2]) {
 
 /// The same, with the weights. Swaps by masks, because compilers make a branch of selecting two pairs.
 #[inline(always)]
-fn exchange_weighted([low, high]: [&mut Row; 2], [low_w, high_w]: [&mut Row; 2]) {
-    for c in 0..STRIP {
+fn exchange_weighted([low, high]: [&mut Part; 2], [low_w, high_w]: [&mut Part; 2]) {
+    for c in 0..COLUMNS {
         let swap = u64::from(low.0[c] > high.0[c]).wrapping_neg();
         let x = (low.0[c].to_bits() ^ high.0[c].to_bits()) & swap;
         let w = (low_w.0[c].to_bits() ^ high_w.0[c].to_bits()) & swap;

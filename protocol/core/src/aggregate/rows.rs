@@ -9,7 +9,7 @@ pub(super) const STRIP: usize = 128;
 /// Partial sums of a product of two rows.
 pub(super) const LANES: usize = 8;
 /// Strips hold a multiple of so many rows, the last ones zero: products are computed in squares of them.
-pub(super) const TILE: usize = 4;
+pub(super) const TILE: usize = 2;
 
 /// One input's coefficients of a strip, at an address that no vector crosses a cache line from.
 #[derive(Clone, Copy)]
@@ -18,6 +18,12 @@ pub(super) struct Row(pub(super) [f64; STRIP]);
 
 impl Row {
     pub(super) const ZERO: Self = Self([0.0; STRIP]);
+
+    /// In groups of [`LANES`].
+    #[inline(always)]
+    pub(super) fn lanes(&self) -> &[[f64; LANES]] {
+        self.0.as_chunks().0
+    }
 }
 
 /// Inputs of one length, at least one, in order of slot: the x_i, or what nearest-neighbour mixing makes of them.
@@ -121,6 +127,9 @@ struct Combine<'a> {
     k: &'a [f64],
 }
 
+/// Strips that are combined at once: an input is read in stretches that a processor sees coming.
+const STRIPS: usize = 4;
+
 impl Pass for Combine<'_> {
     type Output = Vec<f32>;
 
@@ -129,27 +138,60 @@ impl Pass for Combine<'_> {
         let length = self.rows.length();
         let mut values = Vec::with_capacity(length);
         let mut strip = self.rows.strip();
-        for start in (0..length).step_by(STRIP) {
-            let columns = self.rows.read(start, &mut strip);
-            let mut base = [0.0; STRIP];
-            match self.base {
-                Base::Zero => {}
-                Base::Row(row) => base = strip.rows[row].0,
-                Base::Given(given) => base[..columns].copy_from_slice(&given[start..start + columns]),
+        let (mut bases, mut shifts, mut row) = ([Row::ZERO; STRIPS], [Row::ZERO; STRIPS], Row::ZERO);
+        for first in (0..length).step_by(STRIPS * STRIP) {
+            let starts = (first..length).step_by(STRIP).take(STRIPS);
+            for (start, base) in starts.clone().zip(&mut bases) {
+                self.read_base(start, &mut strip, base);
             }
-            let mut shift = [0.0; STRIP];
-            for (row, k) in strip.rows.iter().zip(self.k) {
-                for c in 0..STRIP {
-                    shift[c] += k * (row.0[c] - base[c]);
+            shifts.fill(Row::ZERO);
+            if self.rows.mixing.is_some() {
+                for ((start, base), shift) in starts.clone().zip(&bases).zip(&mut shifts) {
+                    self.rows.read(start, &mut strip);
+                    for (row, k) in strip.rows.iter().zip(self.k) {
+                        add_shift(shift, *k, row, base);
+                    }
+                }
+            } else {
+                for (input, k) in self.rows.inputs.iter().zip(self.k) {
+                    for ((start, base), shift) in starts.clone().zip(&bases).zip(&mut shifts) {
+                        read_input(input, start, STRIP.min(length - start), &mut row);
+                        add_shift(shift, *k, &row, base);
+                    }
                 }
             }
-            let mut rounded = [0.0f32; STRIP];
-            for c in 0..STRIP {
-                rounded[c] = (base[c] + shift[c]) as f32;
+            for ((start, base), shift) in starts.zip(&bases).zip(&shifts) {
+                let mut rounded = [0.0f32; STRIP];
+                for c in 0..STRIP {
+                    rounded[c] = (base.0[c] + shift.0[c]) as f32;
+                }
+                values.extend_from_slice(&rounded[..STRIP.min(length - start)]);
             }
-            values.extend_from_slice(&rounded[..columns]);
         }
         values
+    }
+}
+
+impl Combine<'_> {
+    #[inline(always)]
+    fn read_base(&self, start: usize, strip: &mut Strip, base: &mut Row) {
+        let columns = STRIP.min(self.rows.length() - start);
+        match self.base {
+            Base::Zero => {}
+            Base::Row(row) if self.rows.mixing.is_some() => {
+                self.rows.read(start, strip);
+                *base = strip.rows[row];
+            }
+            Base::Row(row) => read_input(&self.rows.inputs[row], start, columns, base),
+            Base::Given(given) => base.0[..columns].copy_from_slice(&given[start..start + columns]),
+        }
+    }
+}
+
+#[inline(always)]
+fn add_shift(shift: &mut Row, k: f64, row: &Row, base: &Row) {
+    for c in 0..STRIP {
+        shift.0[c] += k * (row.0[c] - base.0[c]);
     }
 }
 
