@@ -116,17 +116,17 @@ pub const ATTACKS: &[Attack] = &[
     attack!("alie", "alie.rs", Wrong::Rows, |plan| {
         Arc::new(alie::Alie { coalition: plan.coalition.clone() })
     }),
-    attack!("mimic", "mimic.rs"("all of a coalition the same member"), Wrong::Rows, |plan| {
+    attack!("mimic", "mimic.rs"("all the same one"), Wrong::Rows, |plan| {
         Arc::new(mimic::Mimic { together: true, coalition: plan.coalition.clone() })
     }),
-    attack!("copy", "mimic.rs"("the member before it"), Wrong::Rows, |plan| {
+    attack!("copy", "mimic.rs"("the one before it"), Wrong::Rows, |plan| {
         Arc::new(mimic::Mimic { together: false, coalition: plan.coalition.clone() })
     }),
     attack!("labels", "labels.rs", Wrong::Rows, |_| Arc::new(labels::Labels)),
     attack!("data", "data.rs", Wrong::Rows, |_| Arc::new(data::Data)),
     attack!("stale", "stale.rs", Wrong::Rows, |_| Arc::<stale::Stale>::default(), prepares: stale::LAG),
     attack!("half", "half.rs", Wrong::HalfOfRows, |_| Arc::new(half::Half)),
-    attack!("int8", "weights.rs"("8"), Wrong::Rows, |_| Arc::new(weights::Weights::Int8)),
+    attack!("int8", "weights.rs"("int8"), Wrong::Rows, |_| Arc::new(weights::Weights::Int8)),
     attack!("bf16", "weights.rs"("bfloat16"), Wrong::Rows, |_| Arc::new(weights::Weights::Bf16)),
     attack!("zero", "zero.rs", Wrong::Rows, |_| Arc::new(zero::Zero)),
     attack!("one-block", "place.rs"("a block"), Wrong::Rows, |_| Arc::new(place::Place::Block)),
