@@ -12,7 +12,7 @@ use muster_store::dataset::unigram_bigram;
 use serde::{Deserialize, Serialize};
 
 use super::cast::{Part, Player};
-use super::live::RoundFact;
+use super::live::{DutyFact, RoundFact};
 use crate::exit::{Failure, Outcome};
 
 /// What `muster join` and the verifier write in their directories when the run is over.
@@ -56,6 +56,9 @@ pub(super) struct MemberFact {
     pub(super) honest: bool,
     /// Leaves of it that counted.
     pub(super) leaves_counted: u64,
+    /// A verifier's duties.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duty: Option<DutyFact>,
     /// The state that its process ended with; none for one that was thrown out.
     pub(super) final_state_root: Option<String>,
 }
@@ -101,6 +104,7 @@ pub(super) struct Baselines {
 pub(super) struct Observed<'a> {
     pub(super) rounds: Vec<RoundFact>,
     pub(super) players: &'a [Player],
+    pub(super) duties: BTreeMap<String, DutyFact>,
     pub(super) run_seconds: f64,
     pub(super) seconds: f64,
 }
@@ -135,10 +139,11 @@ impl Facts {
             role: "steward",
             honest: true,
             leaves_counted: 0,
+            duty: None,
             final_state_root: sealed.map(|root: Digest| format!("{root:#}")),
         }];
         for player in observed.players {
-            members.push(MemberFact::of(player, &replayed.leaves)?);
+            members.push(MemberFact::of(player, &replayed.leaves, &observed.duties)?);
         }
         let cheating = replayed.bad.iter().map(|bad| CheatFact {
             id: format!("{:#}", bad.member),
@@ -192,7 +197,11 @@ impl BanFact {
 }
 
 impl MemberFact {
-    fn of(player: &Player, leaves: &BTreeMap<MemberId, u64>) -> Outcome<Self> {
+    fn of(
+        player: &Player,
+        leaves: &BTreeMap<MemberId, u64>,
+        duties: &BTreeMap<String, DutyFact>,
+    ) -> Outcome<Self> {
         let id = player.id().ok_or_else(|| {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
         })?;
@@ -205,6 +214,7 @@ impl MemberFact {
             role: role.word(),
             honest: !matches!(player.part, Part::Attacker(_)),
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
+            duty: duties.get(&format!("{id:#}")).copied(),
             final_state_root: ending.map(|ending| ending.final_state_root),
         })
     }

@@ -71,8 +71,13 @@ fn rehearse(
     let replayed = replay(&archive, &progress, interrupt)?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
-    let observed =
-        Observed { rounds: live.rounds, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
+    let observed = Observed {
+        rounds: live.rounds,
+        players: &cast.players,
+        duties: live.duties,
+        seconds,
+        run_seconds: ran.as_secs_f64(),
+    };
     let facts = Facts::gather(&archive, replayed, observed)?;
     facts.save(&place.path("report.json"))?;
     say(&account::table(&facts));
