@@ -247,6 +247,11 @@ impl Run {
         self.spawn(name, self.programs.verifier, &["watch", &directory])
     }
 
+    /// Starts a verifier of the rehearsal that lies.
+    pub fn lie(&self, name: &str, lie: &str, invitation: &str) -> Process {
+        self.spawn(name, self.programs.muster, &["demo-role", "liar", lie, invitation, &self.at(name)])
+    }
+
     /// Starts to observe a run: of an invitation, or `RUN@STEWARD@HOST:PORT`.
     pub fn observe(&self, name: &str, target: &str) -> Process {
         self.spawn(name, self.programs.verifier, &["observe", target, "--data-dir", &self.at(name)])

@@ -171,10 +171,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
 }
 
 /// [`run`] with another way to go from what is found to what is said.
-pub fn run_as(
-    args: impl IntoIterator<Item = impl Into<OsString> + Clone>,
-    conduct: Arc<dyn Conduct>,
-) -> u8 {
+pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, conduct: Arc<dyn Conduct>) -> u8 {
     let cli = match Cli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::facts::{Facts, MemberFact};
+use super::live::DutyFact;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// Cheated rounds in one line.
@@ -72,11 +73,16 @@ fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// What became of a member, in lines.
 fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
     let Some(ban) = facts.ban(member) else {
-        return vec![match &member.final_state_root {
+        let ended = match &member.final_state_root {
             Some(root) if *root == facts.final_state_root => "with the final state".into(),
             Some(root) => format!("with another state, {root:.16}"),
             None => "without a state".into(),
-        }];
+        };
+        let duty = member.duty.as_ref().map(|duty| {
+            let DutyFact { rounds, coins, due, done, overdue, rechecks } = duty;
+            format!("showed {coins} of {rounds} coins, did {done} of {due} audits, left {overdue} undone, rechecked {rechecks}")
+        });
+        return [Some(ended), duty].into_iter().flatten().collect();
     };
     let mut lines = vec![
         format!("banned from round {} on for a {} in round {}", ban.effective, ban.finding, ban.round),
@@ -164,6 +170,13 @@ mod tests {
             honest,
             attack: None,
             leaves_counted: 8,
+            duty: (role == "verifier").then(|| DutyFact {
+                rounds: 9,
+                coins: 9,
+                due: 5,
+                done: 4,
+                ..DutyFact::default()
+            }),
             final_state_root: root,
         }
     }
@@ -204,6 +217,10 @@ mod tests {
         assert!(text.contains("found by verifier, evidence cccccccccccccccc\n"), "{text}");
         assert!(text.contains("what the robust rule left of it:\n") && text.contains(" 10: 3 %\n"), "{text}");
         assert!(conclusion(&facts()).contains("1 of 1 attackers banned"));
+        assert!(
+            text.contains("showed 9 of 9 coins, did 4 of 5 audits, left 0 undone, rechecked 0\n"),
+            "{text}"
+        );
         assert!(text.contains("held-out loss   2.000"), "{text}");
     }
 
@@ -222,6 +239,7 @@ mod tests {
             ("/members/0", vec!["id", "role", "honest", "leaves_counted", "final_state_root"]),
             ("/bans/0", vec!["id", "round", "evidence", "verifier"]),
             ("/baselines", vec!["unigram", "bigram"]),
+            ("/members/3/duty", vec!["rounds", "coins", "due", "done", "overdue", "rechecks"]),
             ("", vec!["held_out_loss", "final_state_root"]),
         ];
         for (pointer, fields) in promised {

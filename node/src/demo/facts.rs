@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 
 use super::Rehearsal;
 use super::cast::{Part, Player};
-use super::live::{Live, RoundFact};
+use super::live::{DutyFact, Live, RoundFact};
 use super::odds::Odds;
 use crate::attack::Attack;
 use crate::exit::{Failure, Outcome};
@@ -65,6 +65,9 @@ pub(super) struct MemberFact {
     pub(super) attack: Option<AttackFact>,
     /// Leaves of it that counted.
     pub(super) leaves_counted: u64,
+    /// A verifier's duties.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) duty: Option<DutyFact>,
     /// The state that its process ended with; none for one that was thrown out.
     pub(super) final_state_root: Option<String>,
 }
@@ -175,11 +178,12 @@ impl Facts {
             honest: true,
             attack: None,
             leaves_counted: 0,
+            duty: None,
             final_state_root: sealed.map(|root: Digest| format!("{root:#}")),
         }];
         let odds = rehearsal.odds()?;
         for player in observed.players {
-            let mut member = MemberFact::of(player, &replayed.leaves)?;
+            let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
             if let Part::Attacker(attack) = player.part {
                 let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
                 let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
@@ -269,7 +273,11 @@ impl BanFact {
 }
 
 impl MemberFact {
-    fn of(player: &Player, leaves: &BTreeMap<MemberId, u64>) -> Outcome<Self> {
+    fn of(
+        player: &Player,
+        leaves: &BTreeMap<MemberId, u64>,
+        duties: &BTreeMap<String, DutyFact>,
+    ) -> Outcome<Self> {
         let id = player.id().ok_or_else(|| {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
         })?;
@@ -283,6 +291,7 @@ impl MemberFact {
             honest: !matches!(player.part, Part::Attacker(_)),
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
+            duty: duties.get(&format!("{id:#}")).copied(),
             final_state_root: ending.map(|ending| ending.final_state_root),
         })
     }

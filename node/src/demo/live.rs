@@ -24,6 +24,23 @@ pub(super) struct RoundFact {
     pub(super) bytes: u64,
 }
 
+/// What a verifier was to do, and has done, as the steward counts it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct DutyFact {
+    /// Rounds that it shared in.
+    pub(super) rounds: u64,
+    /// Node coins that it has shown.
+    pub(super) coins: u64,
+    /// Audits that were its own to do.
+    pub(super) due: u64,
+    /// Audits that it has given a verdict on.
+    pub(super) done: u64,
+    /// Coins and audits that it left undone.
+    pub(super) overdue: u64,
+    /// Verdicts of others that it has re-executed.
+    pub(super) rechecks: u64,
+}
+
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
 enum Event {
@@ -39,7 +56,10 @@ enum Event {
         member: String,
         round: u32,
     },
-    Close,
+    Close {
+        #[serde(default)]
+        duties: BTreeMap<String, DutyFact>,
+    },
     #[serde(other)]
     Other,
 }
@@ -64,6 +84,8 @@ pub(super) struct Live {
     pub(super) audits: Vec<(String, u32)>,
     /// Whether the run is over.
     pub(super) closed: bool,
+    /// Duties of the verifiers by their ids, once the run is over.
+    pub(super) duties: BTreeMap<String, DutyFact>,
     path: PathBuf,
     file: Option<BufReader<File>>,
     /// The beginning of a line that is still being written.
@@ -80,6 +102,7 @@ impl Live {
             rounds: Vec::new(),
             audits: Vec::new(),
             closed: false,
+            duties: BTreeMap::new(),
             path: folder.join("log.jsonl"),
             file: None,
             line: String::new(),
@@ -127,7 +150,10 @@ impl Live {
                 ));
             }
             Event::Audit { member, round } => self.audits.push((member, round)),
-            Event::Close => self.closed = true,
+            Event::Close { duties } => {
+                self.closed = true;
+                self.duties = duties;
+            }
             Event::Other => {}
         }
     }
@@ -178,11 +204,14 @@ mod tests {
         assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
         assert_eq!(live.rounds, [RoundFact { round: 3, loss: 2.5, seconds: 0.5, bytes: 77 }]);
         log.write_all(
-            b"{\"event\":\"audit\",\"member\":\"cd\",\"round\":2,\"verifier\":\"ef\"}\n{\"event\":\"close\",\"root\":\"ab\"}\n",
+            b"{\"event\":\"audit\",\"member\":\"cd\",\"round\":2,\"verifier\":\"ef\"}\n\
+              {\"event\":\"close\",\"root\":\"ab\",\"duties\":{\"cd\":{\"rounds\":3,\"coins\":2,\"due\":1,\"done\":1,\
+              \"overdue\":1,\"rechecks\":0}}}\n",
         )
         .unwrap();
         assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
         assert_eq!(live.audits, [("cd".to_owned(), 2)]);
         assert!(live.closed);
+        assert_eq!((live.duties["cd"].coins, live.duties["cd"].overdue), (2, 1));
     }
 }

@@ -150,7 +150,7 @@ fn replay(
     match replayed {
         Ok(replayed) => Ok(Ok(replayed)),
         Err(ReplayError::Wrong(what)) => Ok(Err(what)),
-        Err(ReplayError::Store(error)) => Err(error.into()),
+        Err(error) => Err(opened(error)),
     }
 }
 

@@ -138,7 +138,8 @@ impl Actor {
     /// An examination is over.
     pub(super) fn judged(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
         self.justice.examining = false;
-        let (accuser, culprit, subject) = (accusation.accuser, accusation.claim.culprit, accusation.claim.subject);
+        let (accuser, culprit, subject) =
+            (accusation.accuser, accusation.claim.culprit, accusation.claim.subject);
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
             let why = match judgement {
                 Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why) => why,

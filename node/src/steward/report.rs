@@ -42,7 +42,15 @@ impl Report {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         })?;
         let progress = Progress::new(drawn);
-        Ok(Self { progress, log, round_began: Instant::now(), audits: 0, passed: 0, guilty: 0, duties: BTreeMap::new() })
+        Ok(Self {
+            progress,
+            log,
+            round_began: Instant::now(),
+            audits: 0,
+            passed: 0,
+            guilty: 0,
+            duties: BTreeMap::new(),
+        })
     }
 
     /// Somebody audits.
@@ -122,7 +130,9 @@ impl Report {
     /// A verifier did not do its duty in time.
     pub(super) fn idle(&mut self, idle: &Idle) {
         let Idle { verifier, round } = idle;
-        self.progress.line(&format!("{verifier} left its duty of round {round} undone: it audits nothing until it returns"));
+        self.progress.line(&format!(
+            "{verifier} left its duty of round {round} undone: it audits nothing until it returns"
+        ));
         self.event(&json!({ "event": "idle", "member": format!("{verifier:#}"), "round": round.0 }));
     }
 

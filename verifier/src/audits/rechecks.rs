@@ -161,7 +161,9 @@ impl Audits {
         else {
             return;
         };
-        if let Some(subject) = Subject::of(ledger, view, slot).filter(|_| drawn && verdict.coin.round == round) {
+        if let Some(subject) =
+            Subject::of(ledger, view, slot).filter(|_| drawn && verdict.coin.round == round)
+        {
             let (request, verdict) = (other.request.clone(), signed.clone());
             let transcript = Transcript { freeze, request, table, results, opening, verdict };
             let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
@@ -174,7 +176,8 @@ impl Audits {
     fn draws(&self, round: Round, verdict: &Digest, others: usize) -> bool {
         let later = recheck_round(round, self.manifest.retention.contributions);
         let coin = self.coins.node(later);
-        others > 0 && coin.is_some_and(|coin| rechecks(&coin, verdict, self.manifest.audit.recheck_ppm, others))
+        others > 0
+            && coin.is_some_and(|coin| rechecks(&coin, verdict, self.manifest.audit.recheck_ppm, others))
     }
 
     /// A verdict was re-executed, on the first path or the second one.

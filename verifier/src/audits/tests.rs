@@ -23,8 +23,10 @@ use muster_store::journal::Journal;
 use super::*;
 use crate::worker::Worker;
 
+mod duty;
+mod verdicts;
+
 const SEQUENCE: u32 = 8;
-const SECRET: [u8; 32] = [42; 32];
 
 fn real(value: f32) -> Real {
     Real::new(value).unwrap()
@@ -143,6 +145,8 @@ enum Conduct {
     HidesAFalseSum,
     /// It never answers; the contribution is right.
     Sleeps,
+    /// The leaf at this position is what it committed to, and not what it should be.
+    FlipsOneLeaf(u32),
 }
 
 struct Node {
@@ -213,10 +217,17 @@ struct World {
     /// What was computed, in words.
     worked: Vec<String>,
     home: tempfile::TempDir,
+    verifiers: u8,
+    now: u64,
 }
 
 impl World {
     fn new(conducts: [Conduct; 2], manifest: Manifest) -> Self {
+        Self::shared(conducts, manifest, 1)
+    }
+
+    /// The same with so many verifiers.
+    fn shared(conducts: [Conduct; 2], manifest: Manifest, verifiers: u8) -> Self {
         let manifest = Arc::new(manifest);
         let run = manifest.run();
         let mut exact = Exact::new(1, None).unwrap();
@@ -241,6 +252,8 @@ impl World {
             accusations: Vec::new(),
             worked: Vec::new(),
             home: tempfile::tempdir().unwrap(),
+            verifiers,
+            now: 0,
             manifest,
             run,
         };
@@ -257,9 +270,11 @@ impl World {
 
     fn gather(&mut self) {
         self.seal(Body::Open(self.memory.state.roots()));
-        let coins = Some(self.coin_tree().terms());
-        let members: [(u8, Role, Option<CoinTerms>); 3] =
-            [(11, Role::Node, None), (12, Role::Node, None), (21, Role::Verifier, coins)];
+        let mut members: Vec<(u8, Role, Option<CoinTerms>)> =
+            vec![(11, Role::Node, None), (12, Role::Node, None)];
+        for number in 21..21 + self.verifiers {
+            members.push((number, Role::Verifier, Some(coin_tree(number).terms())));
+        }
         for (secret, role, coins) in members {
             let invitation = id(1).sign(
                 self.run,
@@ -270,10 +285,6 @@ impl World {
         }
         let seats = self.ledger.derived_seats();
         self.seal(Body::Begin(muster_core::codec::List::new(seats).unwrap()));
-    }
-
-    fn coin_tree(&self) -> CoinTree {
-        CoinTree::new(SECRET, Round(0), 4, 8).unwrap()
     }
 
     fn train(&mut self, exact: &mut Exact) {
@@ -295,7 +306,9 @@ impl World {
                 let job =
                     LeafJob { state: &self.memory.state, round_seed: view.seed(), leaf, windows: &windows };
                 let loss = exact.leaf(&self.manifest, &job, &mut q);
-                let flip = |q: i32| if node.conduct == Conduct::FlipsLeaves { -10 * q } else { q };
+                let flips = matches!(node.conduct, Conduct::FlipsLeaves)
+                    || node.conduct == Conduct::FlipsOneLeaf(position);
+                let flip = |q: i32| if flips { -10 * q } else { q };
                 (q.into_iter().map(flip).collect::<Vec<i32>>(), loss)
             };
             node.rows = (0..seat.quota).map(&mut leaf).collect();
@@ -342,9 +355,15 @@ impl World {
 
     /// The verifier, with what its journal has kept.
     fn audits(&self) -> Audits {
-        let home = Home::open(self.home.path()).unwrap();
-        let coins = Coins::new(self.coin_tree(), Arc::new(Journal::open(&home).unwrap()));
-        Audits::new(self.manifest.clone(), Arc::new(id(21)), coins)
+        self.audits_of(21)
+    }
+
+    fn audits_of(&self, number: u8) -> Audits {
+        let folder = self.home.path().join(number.to_string());
+        std::fs::create_dir_all(&folder).unwrap();
+        let home = Home::open(&folder).unwrap();
+        let coins = Coins::new(coin_tree(number), Arc::new(Journal::open(&home).unwrap()));
+        Audits::new(self.manifest.clone(), Arc::new(id(number)), coins)
     }
 
     /// Posts on the steward's board and lets the nodes answer; gives everything that is new there.
@@ -353,7 +372,7 @@ impl World {
         let mut events = Vec::new();
         while let Some(notice) = fresh.pop() {
             self.docket
-                .post(0, &self.ledger, &notice)
+                .post(self.now, &self.ledger, &notice)
                 .unwrap_or_else(|reject| panic!("{notice:?}: {reject}"));
             let view = self.ledger.round(Round(0)).unwrap();
             for (slot, node) in self.nodes.iter_mut().enumerate() {
@@ -368,12 +387,18 @@ impl World {
 
     /// One thing that the verifier says or computes; `false` when there is nothing.
     fn step(&mut self, audits: &mut Audits) -> Result<bool, Stop> {
+        self.step_among(std::slice::from_mut(audits), 0)
+    }
+
+    /// The same of one among several, who all read the board.
+    fn step_among(&mut self, all: &mut [Audits], place: usize) -> Result<bool, Stop> {
+        let audits = &mut all[place];
         if let Some(message) = audits.next_message(&|_| true) {
             audits.told(&message);
             match message {
-                Message::Notice(_, notice) => {
+                Message::Notice(_, notice) | Message::Say(notice) => {
                     let events = self.post(*notice);
-                    audits.take(&self.ledger, &events)?;
+                    all.iter_mut().try_for_each(|audits| audits.take(&self.ledger, &events))?;
                 }
                 Message::Accuse(evidence) => self.accusations.push(*evidence),
             }
@@ -386,6 +411,8 @@ impl World {
             WorkKind::Contribution => "contribution",
             WorkKind::Everything => "everything",
             WorkKind::SecondOpinion(..) => "second opinion",
+            WorkKind::Recheck(_, false) => "recheck",
+            WorkKind::Recheck(_, true) => "second recheck",
         };
         self.worked.push(format!("{kind} of slot {}", work.subject.commit.slot));
         audits.worked(&work, done)?;
@@ -395,6 +422,31 @@ impl World {
     fn run(&mut self, audits: &mut Audits) {
         audits.take(&self.ledger, &[]).unwrap();
         while self.step(audits).unwrap() {}
+    }
+
+    fn run_all(&mut self, all: &mut [Audits]) {
+        all.iter_mut().for_each(|audits| audits.take(&self.ledger, &[]).unwrap());
+        while (0..all.len()).fold(false, |more, place| self.step_among(all, place).unwrap() | more) {}
+    }
+
+    /// Seals, and tells all.
+    fn seal_to(&mut self, all: &mut [Audits], body: Body) {
+        let events = [self.seal(body)];
+        all.iter_mut().for_each(|audits| audits.take(&self.ledger, &events).unwrap());
+    }
+
+    /// The inspector of a slot of the round.
+    fn inspector(&self, slot: u16) -> MemberId {
+        self.ledger.round(Round(0)).unwrap().inspector(Slot(slot)).unwrap()
+    }
+
+    /// Who asked about whom.
+    fn requests(&self) -> Vec<(MemberId, MemberId)> {
+        let requests = self.board.iter().filter_map(|notice| match notice {
+            Notice::Request(signed) => Some(signed.verify(self.run).unwrap()),
+            _ => None,
+        });
+        requests.map(|request| (request.author(), request.target)).collect()
     }
 
     /// What an independent judge makes of the accusations.
@@ -427,6 +479,10 @@ impl World {
         });
         verdicts.map(|verdict| (requests[&verdict.request], verdict.finding)).collect()
     }
+}
+
+fn coin_tree(number: u8) -> CoinTree {
+    CoinTree::new([number + 21; 32], Round(0), 8, 8).unwrap()
 }
 
 fn member(secret: u8) -> MemberId {
@@ -521,7 +577,7 @@ fn the_final_audit_asks_everyone() {
     let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(0, 0));
     let mut audits = world.audits();
     world.run(&mut audits);
-    assert!(world.board.is_empty(), "no coin selects anyone");
+    assert!(world.requests().is_empty() && world.board.len() == 1, "the coin is shown, and selects nobody");
 }
 
 #[test]
@@ -529,7 +585,7 @@ fn a_machine_that_computes_wrongly_accuses_nobody() {
     let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
     let mut audits = world.audits();
     audits.take(&world.ledger, &[]).unwrap();
-    while let Some(Message::Notice(..)) = audits.next_message(&|_| true) {
+    while audits.next_message(&|_| true).is_some() {
         world.step(&mut audits).unwrap();
     }
     let work = audits.next_work(&|_| true).unwrap();
@@ -581,7 +637,7 @@ fn killed_at_any_step_it_goes_on_with_the_same_words() {
         world.run(&mut audits);
         world.board.len()
     };
-    for steps in 0..12 {
+    for steps in 0..14 {
         let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(ALWAYS, 0));
         let mut audits = world.audits();
         audits.take(&world.ledger, &[]).unwrap();
@@ -649,6 +705,9 @@ fn nobody_is_asked_what_cannot_be_followed_up() {
     let world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
     let mut audits = world.audits();
     audits.take(&world.ledger, &[]).unwrap();
+    let coin = audits.next_message(&|_| false).unwrap();
+    assert!(matches!(coin, Message::Say(_)), "{coin:?}");
+    audits.told(&coin);
     assert!(audits.next_message(&|_| false).is_none());
     assert!(audits.next_message(&|_| true).is_some());
 }
@@ -658,6 +717,7 @@ fn forged_steps_are_ignored() {
     let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
     let mut audits = world.audits();
     audits.take(&world.ledger, &[]).unwrap();
+    world.step(&mut audits).unwrap();
     let Some(Message::Notice(_, notice)) = audits.next_message(&|_| true) else { panic!() };
     let Notice::Request(request) = *notice else { panic!() };
     let view = world.ledger.round(Round(0)).unwrap();

@@ -9,8 +9,8 @@ use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::ledger::{Ledger, RoundView, Standing};
 use crate::messages::audit::{
-    AuditRequest, Duty, Finding, FindingKind, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript, Verdict,
-    results_seal, table_seal,
+    AuditRequest, Duty, Finding, FindingKind, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript,
+    Verdict, results_seal, table_seal,
 };
 use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
@@ -219,8 +219,11 @@ impl Docket {
             "a contribution that has passed is not audited again",
         )?;
         if self.cases.len() >= CASES {
-            let oldest =
-                self.cases.iter().filter(|(_, case)| case.settled()).min_by_key(|(_, case)| case.request.round);
+            let oldest = self
+                .cases
+                .iter()
+                .filter(|(_, case)| case.settled())
+                .min_by_key(|(_, case)| case.request.round);
             let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
             self.cases.remove(&oldest);
         }
@@ -320,7 +323,7 @@ impl Docket {
             self.settled.insert((round, target));
             self.credits.push(credit);
         }
-        self.roster.judged(verdict.author(), (round, slot));
+        self.roster.judged(verdict.author(), target, (round, slot));
         Ok(None)
     }
 

@@ -90,12 +90,9 @@ impl Roster {
     }
 
     /// A verifier has given a verdict.
-    pub(super) fn judged(&mut self, verifier: MemberId, (round, slot): (Round, Slot)) {
-        let entry = self.entries.get_mut(&(round, slot)).filter(|entry| entry.verifier == verifier);
-        let counted = entry.as_ref().is_some_and(|entry| entry.due == Due::Yes);
-        if let Some(entry) = entry {
-            entry.due = Due::Done;
-        }
+    pub(super) fn judged(&mut self, verifier: MemberId, target: MemberId, key: (Round, Slot)) {
+        let before = self.entries.insert(key, Entry { verifier, target, due: Due::Done });
+        let counted = before.is_some_and(|entry| entry.verifier == verifier && entry.due == Due::Yes);
         let counts = self.count(verifier);
         counts.due += u64::from(!counted);
         counts.done += 1;
@@ -108,12 +105,7 @@ impl Roster {
 
     /// Takes in what the ledger has: rounds that are over, inspectors that are gone, rounds that are forgotten.
     /// `settled` says which contributions have passed already.
-    pub(super) fn update(
-        &mut self,
-        ledger: &Ledger,
-        settled: &BTreeSet<(Round, MemberId)>,
-        step: Step<'_>,
-    ) {
+    pub(super) fn update(&mut self, ledger: &Ledger, settled: &BTreeSet<(Round, MemberId)>, step: Step<'_>) {
         self.forget(ledger, step);
         for view in ledger.rounds().filter(|view| view.auditable()) {
             for verifier in view.inspectors() {

@@ -12,9 +12,7 @@ use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Round};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
-use crate::messages::audit::{
-    FalseVerdict, Finding, FindingKind, Row, Rows, Total, Transcript, Verdict,
-};
+use crate::messages::audit::{FalseVerdict, Finding, FindingKind, Row, Rows, Total, Transcript, Verdict};
 use crate::messages::record::{Body, Record};
 use crate::sign::{Signed, Verified};
 use crate::sketch;
@@ -39,7 +37,9 @@ pub(super) fn judge(
     let drawn = draw(&coin, &frozen.freeze, &seal, frozen.commit.leaves, manifest.audit.leaves);
     let mut case = Case { manifest, frozen, rows, verdict, witness, arithmetic };
     if positions != drawn {
-        return Ok(case.guilty(format!("its coin draws the leaves at {drawn:?}, it shows those at {positions:?}")));
+        return Ok(
+            case.guilty(format!("its coin draws the leaves at {drawn:?}, it shows those at {positions:?}"))
+        );
     }
     match case.verdict.finding {
         Finding::Guilty(_) => case.accusation(transcript),
@@ -49,11 +49,7 @@ pub(super) fn judge(
 
 /// The coins that the steward admitted this verifier with. A verifier may have signed other enrolments, which count for
 /// nothing: only the steward's record tells which one does.
-fn admitted(
-    manifest: &Manifest,
-    record: &Signed<Record>,
-    verifier: &MemberId,
-) -> Result<CoinTerms, Reject> {
+fn admitted(manifest: &Manifest, record: &Signed<Record>, verifier: &MemberId) -> Result<CoinTerms, Reject> {
     let record = record.verify(manifest.run())?;
     if record.author() != manifest.steward {
         return Err(Reject::NotEntitled("seal records"));
@@ -99,7 +95,8 @@ impl Case<'_> {
             undecided => return Ok(undecided),
         }
         // The commitment is right to the last leaf, so that its integers are at hand now.
-        let (Some(state), commit) = (self.witness.state(&self.frozen.commit.state), &self.frozen.commit) else {
+        let (Some(state), commit) = (self.witness.state(&self.frozen.commit.state), &self.frozen.commit)
+        else {
             return Ok(self.no_state());
         };
         let sum = recompute_sum(self.manifest, commit, &state, self.witness, self.arithmetic);
@@ -134,15 +131,21 @@ impl Case<'_> {
                 return Ok(self.guilty(format!("the leaf at {place} is {row:x?}, it says {:x?}", result.row)));
             }
             if self.rows.get(place as usize) != Some(&row) {
-                return Ok(self.guilty(format!("the table is wrong about the leaf at {place}, and it lets it pass")));
+                return Ok(
+                    self.guilty(format!("the table is wrong about the leaf at {place}, and it lets it pass"))
+                );
             }
         }
         let Some(q) = self.total(&state) else {
-            return Ok(Judgement::Undecided("the drawn leaves agree, but the committed total is not at hand".into()));
+            return Ok(Judgement::Undecided(
+                "the drawn leaves agree, but the committed total is not at hand".into(),
+            ));
         };
         let total = sketch::fingerprint(points, &q);
         if total != sketch {
-            return Ok(self.guilty("the table does not add up to the committed total, and it lets it pass".into()));
+            return Ok(
+                self.guilty("the table does not add up to the committed total, and it lets it pass".into())
+            );
         }
         if total != self.verdict.total {
             return Ok(self.guilty(format!("the total is {total:x?}, it says {:x?}", self.verdict.total)));

@@ -111,6 +111,40 @@ fn draws_are_even_and_depend_on_everything() {
 }
 
 #[test]
+fn inspectors_share_evenly_and_only_what_is_left_moves() {
+    let verifiers: Vec<MemberId> = (0..5).map(|byte| MemberId([byte; 32])).collect();
+    let mut counts = [0; 5];
+    for n in 0..2000u32 {
+        let outcome = Hasher::new(Domain::RUN).value(&n).finish();
+        for slot in [Slot(0), Slot(200)] {
+            let drawn = inspector(&outcome, slot, &verifiers).unwrap();
+            let place = usize::from(drawn.0[0]);
+            counts[place] += 1;
+            let rest: Vec<MemberId> = verifiers.iter().copied().filter(|id| *id != drawn).collect();
+            assert_ne!(inspector(&outcome, slot, &rest), Some(drawn));
+            let without: Vec<MemberId> =
+                verifiers.iter().copied().filter(|id| *id != verifiers[(place + 1) % 5]).collect();
+            assert_eq!(inspector(&outcome, slot, &without), Some(drawn), "nobody else's work moves");
+        }
+    }
+    assert!(counts.iter().all(|count| (720..880).contains(count)), "{counts:?}");
+    assert_eq!(inspector(&Digest([1; 32]), Slot(0), &[]), None);
+}
+
+#[test]
+fn rechecks_keep_their_rate_and_share_it() {
+    let verdicts: Vec<Digest> = (0..4000u32).map(|n| Hasher::new(Domain::RUN).value(&n).finish()).collect();
+    let drawn = |coin: &Coin, ppm, others| verdicts.iter().filter(|v| rechecks(coin, v, ppm, others)).count();
+    let node = coin(CoinKind::Node, 4);
+    assert_eq!(drawn(&node, 1_000_000, 1), 4000);
+    assert_eq!(drawn(&node, 0, 1), 0);
+    assert!((330..470).contains(&drawn(&node, 100_000, 1)));
+    assert!((330..470).contains(&drawn(&node, 400_000, 4)));
+    assert_eq!(drawn(&coin(CoinKind::Leaf, 4), 1_000_000, 1), 0);
+    assert_eq!(drawn(&node, 1_000_000, 0), 4000);
+}
+
+#[test]
 fn known_answers() {
     let tree = tree();
     assert_eq!(

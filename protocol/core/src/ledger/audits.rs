@@ -33,7 +33,9 @@ impl Ledger {
         let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
         // AUDIT-1: by the inspector of the contribution (DUTY-1).
         if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
-            return Err(Reject::NotEntitled("audit this contribution: another verifier inspects it, or nobody"));
+            return Err(Reject::NotEntitled(
+                "audit this contribution: another verifier inspects it, or nobody",
+            ));
         }
         match &request.coin {
             Some(opening) => {

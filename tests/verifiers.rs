@@ -1,0 +1,109 @@
+//! Several verifiers as real processes: they share the work, take over what is left undone, and convict liars.
+
+use std::fs;
+
+use e2e::processes::{Process, Run, wait_for};
+use e2e::programs;
+use e2e::settings::Settings;
+use serde_json::Value;
+
+/// Impatient settings, in which every contribution is audited and every passing verdict rechecked.
+fn run(rounds: u32, nodes: u32) -> Run {
+    let settings = Settings { rounds, nodes, verifiers: 2, audit: (1.0, 2), ..Settings::default() };
+    let settings = settings.to_string().replace("final_rounds = 2", "final_rounds = 2\nrecheck = 1.0");
+    Run::packed(programs!(), &format!("{settings}\n[timers]\naudit = 4.0\n"), None)
+}
+
+fn good(process: &mut Process) {
+    assert_eq!(process.wait(), 0, "{}", process.log());
+}
+
+/// What the steward counts of a verifier at the end.
+fn duties(run: &Run) -> Vec<Value> {
+    let close = run.events("close");
+    let duties = close.last().expect("a closed run")["duties"].as_object().expect("an object").clone();
+    duties.into_iter().map(|(_, counts)| counts).collect()
+}
+
+#[test]
+fn a_killed_verifier_is_idle_and_the_other_one_goes_on() {
+    let run = run(120, 2);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let verifiers = run.invite("verifier", 2);
+    let mut stays = run.watch("stays", &verifiers);
+    let mut goes = run.watch("goes", &verifiers);
+    run.wait_round(5);
+    goes.kill();
+    wait_for("an idle verifier", || !run.events("idle").is_empty());
+    let mut goes = run.watch("goes", &verifiers);
+    [&mut first, &mut second, &mut stays, &mut goes, &mut steward].into_iter().for_each(good);
+    run.check_end(&["first", "second"]);
+    let duties = duties(&run);
+    assert_eq!(duties.len(), 2, "{duties:?}");
+    assert!(duties.iter().all(|counts| counts["done"].as_u64() > Some(0)), "{duties:?}");
+    assert!(duties.iter().any(|counts| counts["overdue"].as_u64() > Some(0)), "{duties:?}");
+    assert!(duties.iter().any(|counts| counts["rechecks"].as_u64() > Some(0)), "{duties:?}");
+}
+
+/// Ends a run in which a verifier lied: it was banned for this, and nobody honest was.
+fn caught(run: &Run, liar: &mut Process, findings: &[&str]) {
+    assert_eq!(liar.wait(), 1, "{}", liar.log());
+    let bans = run.events("ban");
+    let mut found: Vec<&str> = bans.iter().filter_map(|ban| ban["finding"].as_str()).collect();
+    found.sort_unstable();
+    assert_eq!(found, findings, "{bans:?}");
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
+        let path = evidence.expect("an entry").path();
+        let (code, output) = run.verifier(&["check", &path.to_string_lossy()]);
+        assert!(code == 0 && output.contains("guilty"), "{output}");
+    }
+}
+
+#[test]
+fn a_verifier_that_accuses_the_innocent_is_banned() {
+    let run = run(40, 2);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let verifiers = run.invite("verifier", 2);
+    let mut honest = run.watch("honest", &verifiers);
+    let mut liar = run.lie("liar", "accuse", &verifiers);
+    [&mut first, &mut second, &mut honest, &mut steward].into_iter().for_each(good);
+    caught(&run, &mut liar, &["false accusation"]);
+}
+
+#[test]
+fn a_verifier_that_acquits_a_cheat_is_banned_with_it() {
+    // Who inspects the cheat first is drawn: an honest inspector may end the matter before the liar is asked.
+    let caught_both = (0..5).any(|_| acquitted());
+    assert!(caught_both, "in five runs the liar never inspected the cheat");
+}
+
+/// Whether the liar was there in time to acquit the cheat; in any case the right ones are banned.
+fn acquitted() -> bool {
+    let run = run(60, 3);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut cheat = run.attack("cheat", "flip", 2, &nodes);
+    let verifiers = run.invite("verifier", 2);
+    let mut honest = run.watch("honest", &verifiers);
+    let mut liar = run.lie("liar", "acquit", &verifiers);
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    [&mut first, &mut second, &mut honest, &mut steward].into_iter().for_each(good);
+    let bans = run.events("ban");
+    if bans.len() == 1 {
+        assert_eq!(bans[0]["finding"], "sum mismatch");
+        good(&mut liar);
+        return false;
+    }
+    caught(&run, &mut liar, &["false acquittal", "sum mismatch"]);
+    true
+}

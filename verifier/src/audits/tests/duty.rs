@@ -1,0 +1,124 @@
+//! Two verifiers share the work; one that is gone is replaced.
+
+use muster_core::messages::record::Idle;
+
+use super::*;
+
+/// A world in which the first verifier inspects both contributions, or each one of them.
+fn shared(conducts: [Conduct; 2], both: bool) -> World {
+    let worlds = (0..64).map(|nonce| {
+        let mut manifest = manifest(ALWAYS, 0);
+        manifest.nonce = [nonce; 16];
+        World::shared(conducts, manifest, 2)
+    });
+    let fits = |world: &World| {
+        let second = if both { member(21) } else { member(22) };
+        world.inspector(0) == member(21) && world.inspector(1) == second
+    };
+    worlds.into_iter().find(fits).expect("some nonce of 64 gives every sharing")
+}
+
+#[test]
+fn no_contribution_is_asked_about_twice() {
+    for both in [true, false] {
+        let mut world = shared([Conduct::Honest; 2], both);
+        let mut all = [world.audits_of(21), world.audits_of(22)];
+        world.run_all(&mut all);
+        let mut asked = world.requests();
+        asked.sort_by_key(|(_, target)| *target != member(11));
+        assert_eq!(asked, [(world.inspector(0), member(11)), (world.inspector(1), member(12))]);
+        assert_eq!(world.verdicts().len(), 2);
+        world.docket.idles(0, &world.ledger);
+        let counts = world.docket.counts().clone();
+        let of = |number| counts[&member(number)];
+        assert!([21, 22].iter().all(|number| (of(*number).rounds, of(*number).coins) == (1, 1)));
+        assert_eq!((of(21).due, of(21).done, of(22).due), if both { (2, 2, 0) } else { (1, 1, 1) });
+        // With recheck = 1, each passing verdict is re-executed by the other one, and stands.
+        assert_eq!((of(21).rechecks, of(22).rechecks), if both { (0, 2) } else { (1, 1) });
+        assert!(world.accusations.is_empty() && world.docket.idles(5000, &world.ledger).is_empty());
+        assert_eq!(all[0].duty().due, of(21).due);
+    }
+}
+
+#[test]
+fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
+    let mut world = shared([Conduct::Honest, Conduct::FlipsLeaves], true);
+    let mut all = [world.audits_of(22)];
+    world.run_all(&mut all);
+    assert!(world.requests().is_empty(), "nothing is the second one's to inspect");
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    assert!(world.docket.idles(999, &world.ledger).is_empty());
+    let idles = world.docket.idles(1000, &world.ledger);
+    let body = Body::Idle(Idle { verifier: member(21), round: Round(0) });
+    assert_eq!(idles, std::slice::from_ref(&body));
+    world.seal_to(&mut all, body.clone());
+    assert_eq!(world.ledger.member(&member(21)).unwrap().standing, Standing::Away);
+    world.run_all(&mut all);
+    assert_eq!(world.requests(), [(member(22), member(11)), (member(22), member(12))]);
+    assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
+    assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
+    // It is idle once, and may not do now what was its duty.
+    let again = world.ledger.record(body);
+    assert!(world.ledger.clone().apply(&world.steward.sign(world.run, &again)).is_err());
+    let late = [world.audits_of(21)].map(|mut audits| {
+        audits.take(&world.ledger, &[]).unwrap();
+        audits.next_message(&|_| true)
+    });
+    assert!(late[0].is_none(), "{late:?}");
+}
+
+#[test]
+fn one_that_stops_half_way_is_idle_and_the_member_is_not_silent() {
+    let mut world = shared([Conduct::Honest; 2], true);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
+    // Coin and requests of the first one, the coin of the second one; then the first one computes no more.
+    while all[0].next_message(&|_| true).is_some() {
+        world.step_among(&mut all, 0).unwrap();
+    }
+    world.step_among(&mut all, 1).unwrap();
+    assert_eq!(world.docket.open(), 2);
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    assert!(
+        world.docket.silences(5000, &world.ledger).is_empty(),
+        "the tables are sealed: it is nobody's silence"
+    );
+    let idles = world.docket.idles(1000, &world.ledger);
+    assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
+    for body in idles {
+        world.seal_to(&mut all, body);
+    }
+    world.docket.idles(1000, &world.ledger);
+    assert_eq!(world.docket.open(), 0, "its audits are void");
+    assert!(all[0].next_work(&|_| true).is_none() && all[0].next_message(&|_| true).is_none());
+    world.run_all(&mut all);
+    assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
+}
+
+#[test]
+fn a_member_that_was_silent_to_one_that_is_gone_may_come_back() {
+    let mut world = shared([Conduct::Sleeps, Conduct::Honest], true);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    world.docket.idles(1000, &world.ledger);
+    let silences = world.docket.silences(1000, &world.ledger);
+    assert_eq!(silences.len(), 1);
+    assert!(world.docket.idles(9000, &world.ledger).is_empty(), "it is not the verifier's turn");
+    for body in silences {
+        world.seal_to(&mut all, body);
+    }
+    assert!(matches!(world.ledger.member(&member(11)).unwrap().standing, Standing::Silent(_)));
+    assert!(all[1].next_work(&|_| true).is_none(), "its inspector alone recomputes everything");
+    assert!(all[0].next_work(&|_| true).is_some());
+    let ban = muster_core::messages::record::Ban {
+        culprit: member(21),
+        effective: world.ledger.first_round_without(),
+        round: Round(0),
+        finding: FindingKind::FalseAcquittal,
+        evidence: Digest::default(),
+        accuser: member(22),
+    };
+    world.seal_to(&mut all, Body::Ban(ban));
+    assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Away);
+    assert!(all[1].next_work(&|_| true).is_some(), "what was silent is recomputed by the next one");
+}

@@ -1,0 +1,269 @@
+//! False verdicts convict their verifier; whatever others put beside a true one convicts nobody.
+
+use muster_core::messages::audit::{
+    FalseVerdict, LeafResult, Results, ResultsSeal, Transcript, Verdict, results_seal,
+};
+use muster_core::sketch::Fingerprint;
+
+use super::*;
+
+/// Says always this.
+struct Says(Finding);
+
+impl crate::audits::Conduct for Says {
+    fn says(&self, _: Finding) -> Finding {
+        self.0
+    }
+
+    fn weighs(&self, _: Judgement, culprit: MemberId) -> Judgement {
+        let finding = FindingKind::LeafMismatch;
+        Judgement::Guilty { culprit, round: Round(0), finding, detail: String::new() }
+    }
+}
+
+const ACCUSED: Finding = Finding::Guilty(FindingKind::LeafMismatch);
+
+/// The audit of the first member by a verifier that says what it found, or always the same.
+fn audited(conduct: Conduct, says: Option<Finding>) -> (World, Transcript) {
+    let mut world = World::new([conduct, Conduct::Honest], manifest(ALWAYS, 0));
+    let audits = world.audits();
+    let mut audits = match says {
+        Some(finding) => audits.conducted(Arc::new(Says(finding))),
+        None => audits,
+    };
+    world.run(&mut audits);
+    let request = world.board.iter().find_map(|notice| match notice {
+        Notice::Request(signed) if signed.verify(world.run).unwrap().target == member(11) => {
+            Some(signed.digest())
+        }
+        _ => None,
+    });
+    let transcript = world.docket.transcript(&world.ledger, &request.unwrap()).expect("a verdict was given");
+    (world, transcript)
+}
+
+fn judged(world: &mut World, transcript: &Transcript) -> Judgement {
+    let admit = world.ledger.member(&member(21)).unwrap().admitted.clone().unwrap();
+    let evidence = Evidence::Verdict(FalseVerdict { admit, transcript: transcript.clone() });
+    judge_it(world, &evidence)
+}
+
+fn judge_it(world: &mut World, evidence: &Evidence) -> Judgement {
+    judge(&world.manifest, evidence, &mut world.memory, &mut Exact::new(1, Some(Path::Portable)).unwrap())
+}
+
+/// Of what the verifier is found guilty, if of anything.
+fn finding(judgement: &Judgement) -> Option<FindingKind> {
+    match judgement {
+        Judgement::Guilty { culprit, finding, .. } if *culprit == member(21) => Some(*finding),
+        Judgement::Guilty { culprit, .. } => panic!("{culprit} is convicted by another one's verdict"),
+        _ => None,
+    }
+}
+
+#[test]
+fn true_verdicts_stand() {
+    for conduct in [Conduct::Honest, Conduct::FlipsLeaves, Conduct::FlipsTheSum] {
+        let (mut world, transcript) = audited(conduct, None);
+        let judgement = judged(&mut world, &transcript);
+        assert!(matches!(judgement, Judgement::NotGuilty(_)), "{judgement:?}");
+        // Without the contribution it is undecided at worst.
+        world.memory.contributions.clear();
+        let judgement = judged(&mut world, &transcript);
+        assert!(!matches!(judgement, Judgement::Guilty { .. } | Judgement::Malformed(_)), "{judgement:?}");
+    }
+}
+
+#[test]
+fn a_total_that_was_not_to_be_had_makes_no_false_accusation() {
+    let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
+    let kept = std::mem::take(&mut world.memory.contributions);
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.verdicts()[0].1, Finding::Guilty(FindingKind::TotalMismatch));
+    let request = world.board.iter().find_map(|notice| match notice {
+        Notice::Request(signed) => Some(signed.digest()),
+        _ => None,
+    });
+    let transcript = world.docket.transcript(&world.ledger, &request.unwrap()).unwrap();
+    assert_eq!(finding(&judged(&mut world, &transcript)), None);
+    world.memory.contributions = kept;
+    assert_eq!(finding(&judged(&mut world, &transcript)), None);
+}
+
+#[test]
+fn an_acquittal_of_a_cheat_convicts_both() {
+    for conduct in [Conduct::FlipsLeaves, Conduct::FlipsTheSum] {
+        let (mut world, transcript) = audited(conduct, Some(Finding::Pass));
+        assert_eq!(finding(&judged(&mut world, &transcript)), Some(FindingKind::FalseAcquittal));
+        let member_s = judge_it(&mut world, &Evidence::Audit(transcript));
+        assert!(
+            matches!(member_s, Judgement::Guilty { culprit, .. } if culprit == member(11)),
+            "{member_s:?}"
+        );
+    }
+}
+
+#[test]
+fn an_accusation_of_the_innocent_convicts_its_author_alone() {
+    let (mut world, transcript) = audited(Conduct::Honest, Some(ACCUSED));
+    assert_eq!(finding(&judged(&mut world, &transcript)), Some(FindingKind::FalseAccusation));
+    let member_s = judge_it(&mut world, &Evidence::Audit(transcript.clone()));
+    assert!(matches!(member_s, Judgement::NotGuilty(_)), "{member_s:?}");
+    world.memory.contributions.clear();
+    assert_eq!(
+        finding(&judged(&mut world, &transcript)),
+        Some(FindingKind::FalseAccusation),
+        "Q can be recomputed"
+    );
+    world.memory.state.parameters[0] += 1.0;
+    let undecided = judged(&mut world, &transcript);
+    assert!(matches!(undecided, Judgement::Undecided(_)), "{undecided:?}");
+}
+
+#[test]
+fn a_bad_leaf_that_was_not_drawn_is_nobody_s_false_acquittal() {
+    let mut passed = 0;
+    for position in 0..3 {
+        let (mut world, transcript) = audited(Conduct::FlipsOneLeaf(position), None);
+        passed += usize::from(transcript.verdict.verify(world.run).unwrap().finding == Finding::Pass);
+        assert_eq!(finding(&judged(&mut world, &transcript)), None);
+        world.memory.contributions.clear();
+        assert_eq!(
+            finding(&judged(&mut world, &transcript)),
+            None,
+            "the total says nothing about the drawn leaves"
+        );
+    }
+    assert!(passed > 0, "two of three leaves are drawn");
+}
+
+/// Signs the verifier's part anew, with other results, total or finding, and lets the member play along.
+fn resigned(
+    world: &World,
+    transcript: &Transcript,
+    change: &dyn Fn(&mut Vec<LeafResult>, &mut Fingerprint),
+) -> Transcript {
+    let run = world.run;
+    let before = transcript.verdict.verify(run).unwrap().into_inner();
+    let (mut shown, mut total) = (before.results.to_vec(), before.total);
+    change(&mut shown, &mut total);
+    let shown = Results::new(shown).unwrap();
+    let results = transcript.results.verify(run).unwrap().into_inner();
+    let results = id(21).sign(run, &ResultsSeal { seal: results_seal(&before.salt, &shown), ..results });
+    let opening = transcript.opening.verify(run).unwrap().into_inner();
+    let opening = id(11).sign(run, &TableOpening { results: results.digest(), ..opening });
+    let verdict = Verdict { opening: opening.digest(), results: shown, total, ..before };
+    let verdict = id(21).sign(run, &verdict);
+    Transcript { results, opening, verdict, ..transcript.clone() }
+}
+
+#[test]
+fn figures_that_were_not_computed_convict() {
+    let (mut world, transcript) = audited(Conduct::Honest, None);
+    let same = resigned(&world, &transcript, &|_, _| ());
+    assert_eq!(finding(&judged(&mut world, &same)), None);
+    type Change<'a> = &'a dyn Fn(&mut Vec<LeafResult>, &mut Fingerprint);
+    let lies: [Change<'_>; 4] = [
+        &|results, _| results[0].row.sketch[1] ^= 1,
+        &|results, _| results[1].row.loss += 1,
+        &|_, total| total[0] ^= 1,
+        &|results, _| {
+            results.pop();
+        },
+    ];
+    for change in lies {
+        let lie = resigned(&world, &transcript, change);
+        assert_eq!(finding(&judged(&mut world, &lie)), Some(FindingKind::FalseAcquittal));
+    }
+}
+
+/// What a member, a steward without conscience or another verifier may put beside what the verifier signed.
+#[test]
+fn a_verifier_is_not_framed() {
+    let (mut world, good) = audited(Conduct::Honest, None);
+    let run = world.run;
+    let opening = good.opening.verify(run).unwrap().into_inner();
+    let table = good.table.verify(run).unwrap().into_inner();
+    let mut rows = opening.rows.to_vec();
+    rows[0].loss += 1;
+    let rows = Rows::new(rows).unwrap();
+    let reopened = |opening: TableOpening| id(11).sign(run, &opening);
+    let retabled = |table: TableSeal| id(11).sign(run, &table);
+    let other_table = retabled(TableSeal { seal: table_seal(&[1; 32], &rows), ..table.clone() });
+    let framed: Vec<(&str, Transcript)> = vec![
+        (
+            "other rows",
+            Transcript {
+                opening: reopened(TableOpening { rows: rows.clone(), ..opening.clone() }),
+                ..good.clone()
+            },
+        ),
+        (
+            "another salt",
+            Transcript {
+                opening: reopened(TableOpening { salt: [1; 32], ..opening.clone() }),
+                ..good.clone()
+            },
+        ),
+        ("another table", Transcript { table: other_table.clone(), ..good.clone() }),
+        (
+            "another table and its opening",
+            Transcript {
+                table: other_table,
+                opening: reopened(TableOpening { salt: [1; 32], rows, ..opening.clone() }),
+                ..good.clone()
+            },
+        ),
+        (
+            "a table of another round",
+            Transcript { table: retabled(TableSeal { round: Round(1), ..table.clone() }), ..good.clone() },
+        ),
+        (
+            "a table of another root",
+            Transcript { table: retabled(TableSeal { root: Digest([1; 32]), ..table }), ..good.clone() },
+        ),
+    ];
+    for (what, transcript) in framed {
+        let judgement = judged(&mut world, &transcript);
+        assert!(matches!(judgement, Judgement::Malformed(_)), "{what}: {judgement:?}");
+    }
+    another_freeze_or_admission(&mut world, &good);
+}
+
+fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
+    let run = world.run;
+    let mut record = good.freeze.verify(run).unwrap().into_inner();
+    record.height = record.height.next();
+    let moved = Transcript { freeze: world.steward.sign(run, &record), ..good.clone() };
+    let judgement = judged(world, &moved);
+    assert!(matches!(judgement, Judgement::Malformed(_)), "another freeze: {judgement:?}");
+    // A verifier may have signed other enrolments, with other coins.
+    let invitation =
+        id(1).sign(run, &Invitation { role: Role::Verifier, uses: 1, expires: 0, nonce: [9; 16] });
+    let coins = Some(CoinTree::new([7; 32], Round(0), 8, 8).unwrap().terms());
+    let enrol = id(21).sign(run, &Enrol { invitation, addresses: Default::default(), coins });
+    let admit = world.ledger.record(Body::Admit(enrol));
+    for signer in [2, 11] {
+        let admit = id(signer).sign(run, &admit);
+        let evidence = Evidence::Verdict(FalseVerdict { admit, transcript: good.clone() });
+        let judgement = judge_it(world, &evidence);
+        assert!(matches!(judgement, Judgement::Malformed(_)), "another admission: {judgement:?}");
+    }
+}
+
+#[test]
+fn a_recheck_finds_a_false_acquittal() {
+    let worlds = (0..64).map(|nonce| {
+        let mut manifest = manifest(ALWAYS, 0);
+        manifest.nonce = [nonce; 16];
+        World::shared([Conduct::FlipsLeaves, Conduct::Honest], manifest, 2)
+    });
+    let mut world = worlds.into_iter().find(|world| world.inspector(0) == member(21)).unwrap();
+    let mut all = [world.audits_of(21).conducted(Arc::new(Says(Finding::Pass))), world.audits_of(22)];
+    world.run_all(&mut all);
+    assert!(world.verdicts().iter().all(|(_, finding)| *finding == Finding::Pass));
+    let found: Vec<_> = world.judged();
+    assert_eq!(found, [(member(21), FindingKind::FalseAcquittal)]);
+    assert!(world.worked.contains(&"second recheck of slot 0".to_owned()), "{:?}", world.worked);
+}
