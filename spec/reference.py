@@ -83,7 +83,7 @@ def derive_key(context, data):
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
            "merkle-node "
-           "merkle-root sketch coin select draw table results evidence part file gossip").split()
+           "merkle-root sketch coin select select-block inspector-block draw table results evidence part file gossip").split()
 
 
 def le(number, size):
@@ -151,7 +151,7 @@ def schema():
     signed = "Signed"
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
-    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch")
+    guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "AggregationMismatch")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
@@ -171,7 +171,7 @@ def schema():
                           schedule=("choice", "Constant", "Linear", "Cosine"), beta1=("real",), beta2=("real",),
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median"), radius=("real",), iterations=u8, cap_ppm=u32),
-        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32),
+        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, block_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16),
         "Timers": dict(commit=u32, part=u32, result=u32, audit=u32, final_audit=u32),
         "Retention": dict(contributions=u32, states=u32),
@@ -190,7 +190,8 @@ def schema():
         "Echo": dict(round=u32, freeze=digest),
         "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
         "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 256)),
-        "PartResult": dict(round=u32, part=u16, attempt=u8, inputs=bitmap, digest=digest),
+        "PartResult": dict(round=u32, part=u16, attempt=u8, freeze=digest, inputs=bitmap, digest=digest),
+        "Checked": dict(round=u32, attempt=u8, parts=listed(u16, 256), objections=listed(u32, 4096)),
         "Record": dict(height=u64, previous=digest, body="Body"),
         "Seat": dict(member=member, quota=u32),
         "Freeze": dict(round=u32, state=digest, commits=listed(signed, 256)),
@@ -212,6 +213,8 @@ def schema():
         "Transcript": dict(freeze=signed, request=signed, table=signed, results=signed, opening=signed, verdict=signed),
         "Equivocation": dict(first=signed, second=signed),
         "Total": dict(freeze=signed, culprit=member),
+        "Reduction": dict(freeze=signed, inputs=signed, result=signed),
+        "TwoResults": dict(first=signed, second=signed),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
@@ -231,13 +234,14 @@ def schema():
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest),
-        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total"),
+        "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Aggregation="Reduction",
+                         Results="TwoResults"),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
                        Verdict=signed, Return=signed, Leave=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
-                        StateOffer=None, State="StateQuery", Data="DataQuery"),
+                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer"),
     }
@@ -246,7 +250,7 @@ def schema():
 
 STRUCTS, ENUMS = schema()
 TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "Echo": "echo", "Receipt": "receipt",
-        "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
+        "Delivered": "delivered", "PartResult": "part-result", "Checked": "checked", "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
@@ -843,6 +847,16 @@ def selects(value, freeze, member, node_ppm):
     return number(tagged("select", value, freeze, member)) < node_ppm * 2**64 // 10**6
 
 
+def selects_block(value, freeze, block, block_ppm):
+    """COIN-20"""
+    return number(tagged("select-block", value, freeze, le(block, 4))) < block_ppm * 2**64 // 10**6
+
+
+def block_inspector(freeze, block, verifiers):
+    """COIN-21"""
+    return below(number(tagged("inspector-block", freeze, le(block, 4))), verifiers)
+
+
 def draw(value, freeze, table, m, a):
     """COIN-5: a partial Fisher–Yates shuffle from the front; the first a, ascending."""
     places = list(range(m))
@@ -936,6 +950,14 @@ def aggregate(rule, q, m, weight, radius, iterations):
         return combine(rows[0], rows, [w / float(sum(weight)) for w in weight]), [1.0] * len(rows)
     medians = [weighted_median(column, weight) for column in zip(*rows)]
     return combine(medians, [], []), [1.0] * len(rows)
+
+
+def objects(q, m, values):
+    """AGG-11: unless ‖x − v‖ ≤ 3·‖x‖; `values` are f32 bit patterns."""
+    x = [number / m for number in q]
+    away = ordered_sum((a - f32(v)) * (a - f32(v)) for a, v in zip(x, values))
+    own = ordered_sum(a * a for a in x)
+    return not away <= 9.0 * own
 
 
 if __name__ == "__main__":

@@ -210,6 +210,8 @@ section! {
         coin_lead: u32 = 1,
         /// Rounds audited in full at the end.
         final_rounds: u32 = 4,
+        /// Share of the blocks that are reduced again.
+        blocks: f64 = 0.05,
     }
 }
 
@@ -377,6 +379,7 @@ impl Audit {
             leaves,
             coin_lead,
             final_rounds,
+            block_ppm: millionths("audit.blocks", self.blocks)?,
         })
     }
 }

@@ -15,7 +15,7 @@ use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{AuditRequest, Evidence, Results};
+use muster_core::messages::audit::{AuditRequest, Evidence, Reduction, Results};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::{Identity, Signed};
@@ -163,6 +163,8 @@ impl Audits {
                 Event::Applied(..) => {}
             }
         }
+        let banned = |member| ledger.member(member).is_none_or(|member| member.standing == Standing::Banned);
+        self.accusations.retain(|_, accusation| !banned(&accusation.culprit));
         self.forget(ledger);
         Ok(())
     }
@@ -221,11 +223,43 @@ impl Audits {
                 transcript.request.verify(self.run).ok().map(|request| request.target)
             }
             Evidence::Total(total) => Some(total.culprit),
-            Evidence::Equivocation(_) => None,
+            Evidence::Aggregation(part) => part.result.verify(self.run).ok().map(|result| result.author()),
+            Evidence::Equivocation(_) | Evidence::Results(_) => None,
         };
         let Some(culprit) = culprit else { return };
         if ledger.member(&culprit).is_some_and(|member| member.standing != Standing::Banned) {
             self.accusations.insert(evidence.digest(), Accusation { evidence, culprit, told: false });
+        }
+    }
+
+    /// A round's node coin, kept to ourselves.
+    pub fn node_coin(&self, round: Round) -> Option<Coin> {
+        self.coins.node(round)
+    }
+
+    /// A part of which a drawn block is wrong was judged: accuses its aggregator until the ban is sealed.
+    ///
+    /// # Errors
+    /// [`Stop::Faulty`] when the whole part is right, so that this machine computes wrongly.
+    pub fn judged_part(&mut self, part: Reduction, judgement: Judgement) -> Result<(), Stop> {
+        match judgement {
+            Judgement::Guilty { culprit, round, finding, detail } => {
+                warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
+                self.tally.guilty += 1;
+                let evidence = Box::new(Evidence::Aggregation(part));
+                let accusation = Accusation { culprit, told: false, evidence };
+                self.accusations.insert(accusation.evidence.digest(), accusation);
+                Ok(())
+            }
+            Judgement::NotGuilty(why) => Err(Stop::Faulty(format!(
+                "a drawn block is wrong and its whole part is not ({why}): this machine computes wrongly, and nobody is \
+                 accused"
+            ))),
+            other => {
+                warn!("a wrong part stays undecided: {other:?}");
+                self.tally.undecided += 1;
+                Ok(())
+            }
         }
     }
 

@@ -1,15 +1,16 @@
 //! `check`: re-executes one piece of evidence against an archive.
 
-use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 
 use muster_compute::Exact;
 use muster_core::audit::{Judgement, Witness, frozen_commit, judge};
 use muster_core::codec::decode;
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
+use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 use muster_replica::archive::{Archive, ReplayError};
 use muster_replica::{Replica, memory};
@@ -70,25 +71,25 @@ fn re_execute(
     let replica = Replica::genesis(manifest, archive.dataset.clone(), machine.threads, machine.path)
         .map_err(failure::arithmetic)?;
     let bar = rounds_bar("replaying", u64::from(round.0));
-    let mut replica =
-        match archive.replay_until(replica, round, &mut |done| bar.set_position(u64::from(done.0))) {
-            Err(ReplayError::Wrong(what)) => {
-                return Ok(Judgement::Undecided(format!(
-                    "the archive does not replay to the state of round {round}: {what}"
-                )));
-            }
-            replica => replica?,
-        };
+    let mut told = |done: Round| bar.set_position(u64::from(done.0));
+    let judgement = match archive.re_execute(replica, evidence, (round, member), &mut told) {
+        Err(ReplayError::Wrong(what)) => {
+            Judgement::Undecided(format!("the archive does not replay to the end of round {round}: {what}"))
+        }
+        judgement => judgement?,
+    };
     bar.finish_and_clear();
-    let exhibit = reading::exhibit(folder, round, &member)?;
-    let brought: BTreeMap<_, _> = exhibit.map(|q| ((round, member), q)).into_iter().collect();
-    Ok(replica.re_execute(evidence, brought))
+    Ok(judgement)
 }
 
 /// Round and member that need a state to be judged; `None` when the messages decide alone.
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
     let (freeze, member) = match evidence {
-        Evidence::Equivocation(_) => return Ok(None),
+        Evidence::Equivocation(_) | Evidence::Results(_) => return Ok(None),
+        Evidence::Aggregation(part) => {
+            let result = part.result.verify(manifest.run())?;
+            return Ok(Some((result.round, result.author())));
+        }
         Evidence::Audit(transcript) => {
             (&transcript.freeze, transcript.request.verify(manifest.run())?.target)
         }
@@ -115,6 +116,14 @@ impl Witness for Nothing {
     }
 
     fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
+        None
+    }
+
+    fn round(&mut self, _: Round) -> Option<RoundView> {
+        None
+    }
+
+    fn block(&mut self, _: Round, _: &MemberId, _: Block) -> Option<BlockData> {
         None
     }
 }

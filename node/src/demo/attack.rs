@@ -1,7 +1,9 @@
 //! Members that cheat, each with one way to do it. They join like everyone else and differ only in their labour.
 
 mod flip;
+mod inflate;
 mod lazy;
+mod nudge;
 
 use std::sync::Arc;
 
@@ -17,6 +19,10 @@ pub enum Attack {
     Flip,
     /// Commits leaves that it did not compute.
     Lazy,
+    /// Multiplies the parts that it reduces by a hundred.
+    Inflate,
+    /// Turns the sign of one block of the parts that it reduces.
+    Nudge,
 }
 
 impl Attack {
@@ -25,6 +31,8 @@ impl Attack {
         match self {
             Self::Flip => "flip",
             Self::Lazy => "lazy",
+            Self::Inflate => "inflate",
+            Self::Nudge => "nudge",
         }
     }
 
@@ -33,6 +41,8 @@ impl Attack {
         match self {
             Self::Flip => Arc::new(flip::Flip { from }),
             Self::Lazy => Arc::new(lazy::Lazy::new(from)),
+            Self::Inflate => Arc::new(inflate::Inflate { from }),
+            Self::Nudge => Arc::new(nudge::Nudge { from }),
         }
     }
 }

@@ -7,6 +7,7 @@ use muster_compute::Exact;
 use muster_core::assign;
 use muster_core::ids::{Digest, Round, Slot};
 use muster_core::manifest::Manifest;
+use muster_core::reduction::Reduced;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
 
@@ -75,10 +76,15 @@ impl Summed {
     }
 }
 
-/// How a member comes by its contribution. The product has one way; the rehearsal's attackers bring their own.
+/// How a member comes by its contribution and its parts. The product has one way; the rehearsal's attackers bring their own.
 pub trait Labour: Send + Sync + 'static {
     /// A contribution of at least one and at most `quota` leaves.
     fn contribute(&self, work: &Work, arithmetic: &mut Exact) -> Summed;
+
+    /// What it makes of a part that the rule gave it.
+    fn reduce(&self, _round: Round, reduced: Reduced) -> Reduced {
+        reduced
+    }
 }
 
 /// Computes every leaf and adds them up.

@@ -140,7 +140,7 @@ impl Settings {
                 iterations: 5,
                 cap_ppm: 200_000,
             },
-            audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1 },
+            audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1, block_ppm: 50_000 },
             admission: Admission { start_nodes: 1, start_verifiers: 0, most_members: 1 },
             timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
             retention: Retention { contributions: 2, states: 2 },

@@ -1,18 +1,21 @@
 //! What evidence proves: one function that anyone can run, [`judge`].
 
 pub mod docket;
+mod reduction;
 
 use crate::assign;
 use crate::contribution::Commitment;
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Round, Slot};
+use crate::ids::{Block, Digest, MemberId, Round, Slot};
 use crate::layout::Layout;
+use crate::ledger::RoundView;
 use crate::manifest::Manifest;
 use crate::messages::audit::{
-    Equivocation, Evidence, FindingKind, Row, Rows, Total, Transcript, results_seal, table_seal,
+    Equivocation, Evidence, FindingKind, Reduction, Row, Rows, Total, Transcript, results_seal, table_seal,
 };
 use crate::messages::record::{Body, Record};
 use crate::messages::round::Commit;
+use crate::messages::wire::BlockData;
 use crate::sign::Signed;
 use crate::sketch::{self, Fingerprint};
 use crate::state::{Arithmetic, LeafJob, State};
@@ -47,6 +50,10 @@ pub trait Witness {
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
     /// All of a committed contribution. The judge checks it against the commitment.
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+    /// A round as the judge's own ledger has it: its parts, and who had to reduce them.
+    fn round(&mut self, round: Round) -> Option<RoundView>;
+    /// One block of a committed contribution with its proofs. The judge checks them against the commitment.
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData>;
 }
 
 /// A frozen contribution, proved by the steward's seal.
@@ -119,7 +126,15 @@ pub fn judge(
         Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
         Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
         Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+        Evidence::Aggregation(part) => reduction::judged(manifest, part, witness),
+        Evidence::Results(pair) => reduction::judge_results(manifest, pair),
     };
+    decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
+}
+
+/// Decides evidence about a part, which needs no arithmetic but the rule's.
+pub fn judge_reduction(manifest: &Manifest, part: &Reduction, witness: &mut dyn Witness) -> Judgement {
+    let decided = reduction::judged(manifest, part, witness);
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }
 

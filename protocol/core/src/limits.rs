@@ -52,5 +52,7 @@ pub const PULL_RECORDS: usize = 256;
 pub const BOARD_NOTICES: usize = 8192;
 /// Notices in one answer.
 pub const PULL_NOTICES: usize = 256;
+/// Blocks that one contributor objects to in one round.
+pub const OBJECTIONS: usize = 4096;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

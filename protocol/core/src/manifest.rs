@@ -263,6 +263,8 @@ wire! {
         pub coin_lead: u32,
         /// Last rounds of the run in which every contribution is audited.
         pub final_rounds: u32,
+        /// Probability that a block of a round is reduced again by a verifier, in parts per million.
+        pub block_ppm: u32,
     }
 }
 
@@ -363,6 +365,7 @@ impl Manifest {
     fn check_audit(&self) -> Result<(), Misuse> {
         let audit = &self.audit;
         require(audit.node_ppm <= 1_000_000, "audit.node_ppm", "must be at most 1000000")?;
+        require(audit.block_ppm <= 1_000_000, "audit.block_ppm", "must be at most 1000000")?;
         let leaves = 1..=limits::AUDIT_LEAVES;
         require(leaves.contains(&usize::from(audit.leaves)), "audit.leaves", "must be 1 to 32")?;
         require(

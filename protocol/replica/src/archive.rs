@@ -10,22 +10,22 @@ use std::sync::Arc;
 
 use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::codec::decode;
-use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::limits;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::reduction::reduce;
 use muster_core::sign::Signed;
 use muster_core::state::Update;
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::reading;
 
-use crate::reduce::reduce;
 use crate::replica::Replica;
-use crate::witness::Exhibited;
+use crate::witness::{Brought, Contributions, Exhibited};
 
 /// A run read from disk; nothing in it is believed yet.
 pub struct Archive {
@@ -133,26 +133,29 @@ impl Archive {
         Ok(replay.replayed)
     }
 
-    /// Re-executes the run up to the state before a round, to re-execute evidence on it. `progress` is told the
-    /// rounds done.
+    /// Re-executes the run up to the end of a round, before that is applied, and then evidence about a member in it.
+    /// `progress` is told the rounds done.
     ///
     /// # Errors
-    /// [`ReplayError`] at the first thing that differs, or when the ledger does not reach the round.
-    pub fn replay_until(
+    /// [`ReplayError`] at the first thing that differs, or when the ledger does not reach the round's end.
+    pub fn re_execute(
         &self,
         replica: Replica,
-        round: Round,
+        evidence: &Evidence,
+        (round, member): (Round, MemberId),
         progress: &mut dyn FnMut(Round),
-    ) -> Result<Replica, ReplayError> {
+    ) -> Result<Judgement, ReplayError> {
         let mut replay = Replay::new(self, replica);
         for signed in &self.records {
+            let record = signed.verify(self.manifest.run()).map_err(wrong("record"))?;
+            if matches!(&record.body, Body::Outcome(outcome) if outcome.round >= round) {
+                let brought = replay.brought(evidence, (round, member))?;
+                return Ok(replay.replica.re_execute(evidence, brought));
+            }
             replay.step(signed)?;
             progress(replay.replica.round());
-            if replay.replica.round() >= round {
-                return Ok(replay.replica);
-            }
         }
-        Err(ReplayError::Wrong(format!("the ledger ends before round {round}")))
+        Err(ReplayError::Wrong(format!("the ledger ends before round {round} does")))
     }
 }
 
@@ -265,10 +268,13 @@ impl<'a> Replay<'a> {
         let place = format!("round {}, slot {slot}", view.round());
         let commitment =
             view.commitment(slot).ok_or_else(|| ReplayError::Wrong(format!("{place}: no commitment")))?;
-        let (_, state) = self.replica.snapshot();
+        let root = view.state().root();
+        let state = self.replica.state_at(&root);
+        let state =
+            state.ok_or_else(|| ReplayError::Wrong(format!("{place}: the state {root} is not kept")))?;
         let manifest = self.archive.manifest.clone();
-        let sequence = manifest.model.sequence;
-        let mut text = Exhibited::new(Vec::new(), self.archive.dataset.clone(), sequence, BTreeMap::new());
+        let mut text =
+            Exhibited::new(Vec::new(), self.archive.dataset.clone(), &manifest, Brought::default());
         let commit = &commitment.commit;
         let sum = recompute_sum(&manifest, commit, &state, &mut text, self.replica.arithmetic());
         let (q, loss) = sum.ok_or_else(|| ReplayError::Wrong(format!("{place}: the text is not at hand")))?;
@@ -312,15 +318,15 @@ impl<'a> Replay<'a> {
             let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
             let input = |slot, block| Some(&contributions.get(&slot)?[layout.block(block)?.range.clone()]);
             let reduced = reduce(&self.archive.manifest, layout, &plan.blocks, inputs, leaves, input);
-            let reduced = reduced.filter(|reduced| reduced.digest == result.digest);
             let reduced = reduced.ok_or_else(|| {
-                ReplayError::Wrong(format!(
-                    "round {}, part {part}: the sealed result is not what the rule gives",
-                    view.round()
-                ))
+                ReplayError::Wrong(format!("round {}, part {part}: the rule gives nothing", view.round()))
             })?;
+            let mut applied = reduced.values;
+            if reduced.digest != result.digest {
+                applied = self.wrong_part(view, Part(part as u16), &plan.blocks)?;
+            }
             let mut size = 0.0;
-            for (block, values) in plan.blocks.iter().zip(&reduced.values) {
+            for (block, values) in plan.blocks.iter().zip(&applied) {
                 if let Some(range) = layout.block(*block) {
                     update.values[range.range.clone()].copy_from_slice(values);
                     update.present[block.index()] = true;
@@ -336,6 +342,63 @@ impl<'a> Replay<'a> {
         Ok((update, factors))
     }
 
+    /// The values of a part that counted and is not what the rule gives: its aggregator was convicted, and they are
+    /// kept.
+    fn wrong_part(
+        &self,
+        view: &RoundView,
+        part: Part,
+        blocks: &[Block],
+    ) -> Result<Vec<Vec<f32>>, ReplayError> {
+        let round = view.round();
+        let wrong = |why: &str| ReplayError::Wrong(format!("round {round}, part {part}: {why}"));
+        let result = view.results().and_then(|results| results.get(part.index())?.as_ref());
+        let result = result.ok_or_else(|| wrong("it has no result"))?;
+        let author = view.reducer(part, result.attempt);
+        if !author.is_some_and(|author| self.convicts.contains(&author)) {
+            return Err(wrong(
+                "the sealed result is not what the rule gives, and its author was never convicted",
+            ));
+        }
+        let kept = reading::part_exhibit(&self.archive.folder, round, part)?;
+        let kept = kept.ok_or_else(|| wrong("its author was convicted, and the values are missing"))?;
+        let mut rest = kept.as_slice();
+        let mut values = Vec::with_capacity(blocks.len());
+        for block in blocks {
+            let length = self.ledger.layout().block(*block).map_or(0, |range| range.range.len());
+            let (own, after) =
+                rest.split_at_checked(length).ok_or_else(|| wrong("the kept values are cut short"))?;
+            values.push(own.to_vec());
+            rest = after;
+        }
+        let digest = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block)).finish();
+        if !rest.is_empty() || digest != result.digest {
+            return Err(wrong("the kept values are not those that were signed"));
+        }
+        Ok(values)
+    }
+
+    /// What evidence refers to: the round, and of a part every contribution that it counts.
+    fn brought(
+        &mut self,
+        evidence: &Evidence,
+        (round, member): (Round, MemberId),
+    ) -> Result<Brought, ReplayError> {
+        let view = self.ledger.round(round).cloned();
+        let mut contributions = Contributions::new();
+        if let Some(exhibit) = reading::exhibit(&self.archive.folder, round, &member)? {
+            contributions.insert((round, member), exhibit);
+        }
+        if let (Evidence::Aggregation(part), Some(view)) = (evidence, &view) {
+            let result = part.result.verify(self.archive.manifest.run()).map_err(wrong("a result"))?;
+            for slot in result.inputs.slots() {
+                let Some(author) = view.member_at(slot) else { continue };
+                contributions.insert((round, author), self.contribution(view, slot)?.0);
+            }
+        }
+        Ok(Brought { contributions, round: view, ..Brought::default() })
+    }
+
     fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
         let bytes = reading::evidence(&self.archive.folder, &ban.evidence)?;
         let bytes =
@@ -344,10 +407,7 @@ impl<'a> Replay<'a> {
         if evidence.digest() != ban.evidence {
             return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
         }
-        let mut brought = BTreeMap::new();
-        if let Some(exhibit) = reading::exhibit(&self.archive.folder, ban.round, &ban.culprit)? {
-            brought.insert((ban.round, ban.culprit), exhibit);
-        }
+        let brought = self.brought(&evidence, (ban.round, ban.culprit))?;
         match self.replica.re_execute(&evidence, brought) {
             Judgement::Guilty { culprit, finding, round, .. }
                 if culprit == ban.culprit && finding == ban.finding && round == ban.round =>

@@ -84,7 +84,7 @@ fn manifest() -> Manifest {
             iterations: 5,
             cap_ppm: 200_000,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1, block_ppm: 50_000 },
         admission: Admission { start_nodes: 2, start_verifiers: 0, most_members: 256 },
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },

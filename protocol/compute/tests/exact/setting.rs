@@ -70,7 +70,7 @@ pub fn manifest(model: Model) -> Manifest {
             clip_norm: real(1.0),
         },
         aggregation: Aggregation { rule: Rule::Mean, radius: real(1.0), iterations: 5, cap_ppm: 200_000 },
-        audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1 },
+        audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1, block_ppm: 50_000 },
         admission: Admission { start_nodes: 1, start_verifiers: 0, most_members: 1 },
         timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
         retention: Retention { contributions: 2, states: 2 },

@@ -10,7 +10,7 @@ use crate::coins::CoinOpening;
 use crate::hash::{Domain, Hasher, hash_of};
 use crate::ids::{Digest, MemberId, Round};
 use crate::messages::record::Record;
-use crate::messages::round::Commit;
+use crate::messages::round::{Commit, PartResult};
 use crate::sign::{Message, Signed};
 use crate::sketch::Fingerprint;
 use crate::{limits, wire};
@@ -161,6 +161,8 @@ pub enum FindingKind {
     LeafMismatch,
     /// The committed total is not the sum of the recomputed leaves.
     TotalMismatch,
+    /// A signed part is not what the rule gives on its sealed inputs.
+    AggregationMismatch,
 }
 
 impl FindingKind {
@@ -171,6 +173,7 @@ impl FindingKind {
             Self::SumMismatch => "sum mismatch",
             Self::LeafMismatch => "leaf mismatch",
             Self::TotalMismatch => "total mismatch",
+            Self::AggregationMismatch => "aggregation mismatch",
         }
     }
 }
@@ -214,6 +217,29 @@ wire! {
 }
 
 wire! {
+    /// A part that is not what the rule gives on its sealed inputs. The aggregator signed all three: the inputs, the
+    /// freeze that they are proved against, and what it made of them.
+    pub struct Reduction {
+        /// The frozen round.
+        pub freeze: Signed<Record>,
+        /// The sealed inputs of the attempt.
+        pub inputs: Signed<Record>,
+        /// What the aggregator made of them.
+        pub result: Signed<PartResult>,
+    }
+}
+
+wire! {
+    /// Two different results of one member for one part, over the same inputs.
+    pub struct TwoResults {
+        /// One.
+        pub first: Signed<PartResult>,
+        /// The other.
+        pub second: Signed<PartResult>,
+    }
+}
+
+wire! {
     /// What convicts, decidable from messages or by re-execution.
     pub enum Evidence {
         /// Decidable from messages.
@@ -222,6 +248,10 @@ wire! {
         Audit(Transcript),
         /// Decidable by recomputing every leaf.
         Total(Total),
+        /// Decidable by reducing the part again.
+        Aggregation(Reduction),
+        /// Decidable from messages.
+        Results(TwoResults),
     }
 }
 

@@ -6,7 +6,7 @@ use crate::merkle::Proof;
 use crate::messages::audit::{AuditRequest, Evidence, ResultsSeal, TableOpening, TableSeal, Verdict};
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::record::Record;
-use crate::messages::round::{Commit, CommitReceipt, Delivered, Echo, PartResult, Receipt};
+use crate::messages::round::{Checked, Commit, CommitReceipt, Delivered, Echo, PartResult, Receipt};
 use crate::sign::Signed;
 use crate::state::StateRoots;
 use crate::{limits, wire};
@@ -43,6 +43,8 @@ wire! {
         State(StateQuery),
         /// Bytes of the text. From the steward.
         Data(DataQuery),
+        /// Takes what a contributor says of the results. From the steward.
+        Checked(Signed<Checked>),
     }
 }
 
