@@ -32,7 +32,7 @@ fn banned(run: &Run, attack: &str, verifier: bool) -> serde_json::Value {
     for node in &mut honest {
         assert_eq!(node.wait(), 0, "{}", node.log());
     }
-    for mut watch in watch {
+    if let Some(mut watch) = watch {
         assert_eq!(watch.wait(), 0, "{}", watch.log());
     }
     assert_eq!(steward.wait(), 0, "{}", steward.log());

@@ -239,6 +239,8 @@ impl Sim {
             Event::Delivered(signed) => drop(self.conductor.delivered(now, &signed)),
             Event::Result(signed) => self.result(signed),
             Event::Shown(number, signed) => {
+                // The board's news begin with the records that were sealed before.
+                self.catch_up(number, self.records.len());
                 let peer = &mut self.peers[number];
                 drop(peer.checks.saw(&peer.ledger, &signed));
                 self.look(number);

@@ -163,7 +163,9 @@ impl Audits {
                 Event::Applied(..) => {}
             }
         }
-        let banned = |member| ledger.member(member).is_none_or(|member| member.standing == Standing::Banned);
+        let banned = |member: &MemberId| {
+            ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
+        };
         self.accusations.retain(|_, accusation| !banned(&accusation.culprit));
         self.forget(ledger);
         Ok(())

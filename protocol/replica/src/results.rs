@@ -119,3 +119,41 @@ impl Results {
         self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::manifest::{Decoder, Family, Model};
+
+    use super::*;
+
+    fn layout() -> Arc<Layout> {
+        let real = |value| muster_core::codec::Real::new(value).unwrap();
+        Arc::new(Layout::of(&Model {
+            vocabulary: 16,
+            width: 4,
+            layers: 1,
+            heads: 1,
+            hidden: 4,
+            sequence: 4,
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.1),
+            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
+        }))
+    }
+
+    #[test]
+    fn a_reassigned_part_is_not_taken_for_the_first_one() {
+        let layout = layout();
+        let results = Results::new(layout.clone());
+        let (block, first, second) = (Block(1), Digest([1; 32]), Digest([2; 32]));
+        let length = layout.block(block).unwrap().range.len();
+        results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
+        assert!(results.has(Round(3), &[block], &first) && !results.has(Round(3), &[block], &second));
+        let part = |digest| [(Part(0), vec![block], digest)];
+        assert_eq!(results.update(Round(3), &part(second)).unwrap_err(), [Part(0)]);
+        results.put(Round(3), &[block], &second, vec![vec![2.0; length]]);
+        let update = results.update(Round(3), &part(second)).unwrap();
+        assert_eq!(update.values[layout.block(block).unwrap().range.start], 2.0);
+        assert!(results.block(Round(3), block, &first).is_none());
+    }
+}
