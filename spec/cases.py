@@ -294,6 +294,17 @@ def open_coin(terms, opening):
 
 
 @operation
+def select_block(terms, opening, freeze, blocks, block_ppm):
+    value = un(ref.decode("CoinOpening", un(opening))["coin"])
+    return {"selected": [ref.selects_block(value, un(freeze), block, block_ppm) for block in blocks]}
+
+
+@operation
+def block_inspector(freeze, blocks, verifiers):
+    return {"places": [ref.block_inspector(un(freeze), block, verifiers) for block in blocks]}
+
+
+@operation
 def select(terms, opening, freeze, members, node_ppm):
     value = un(ref.decode("CoinOpening", un(opening))["coin"])
     return {"selected": [ref.selects(value, un(freeze), un(member), node_ppm) for member in members]}
@@ -348,6 +359,11 @@ def block(rule, radius, iterations, m, weights, q, assumed_ppm, mixing):
     values, factors = ref.aggregate(rule, q, m, weights, wide(radius), iterations, assumed_ppm, mixing)
     bits = lambda f: word(int.from_bytes(ref.struct.pack("<d", f), "little"))
     return {"values": [f"0x{v:08x}" for v in values], "factors": list(map(bits, factors))}
+
+
+@operation
+def objects(q, m, values):
+    return {"objects": ref.objects(q, m, [wide(v) for v in values])}
 
 
 @operation
@@ -434,7 +450,7 @@ def family_codec():
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "01" + commit[-80:])
     yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0f")
-    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "04")
+    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "07")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")
     yield bad("file tag", "CODEC-3", "a fifth file taken for one of four", "DataQuery", "04" + "00" * 12)
@@ -731,6 +747,12 @@ def family_coins():
     for ppm in (0, 1, 250_000, 500_000, 999_999, 1_000_000):
         yield case(f"selects at {ppm} ppm", "COIN-4", "verifier and steward disagree on who is audited", "select", **node,
                    freeze=freeze, members=members, node_ppm=ppm)
+    for ppm in (0, 50_000, 500_000, 1_000_000):
+        yield case(f"selects blocks at {ppm} ppm", "COIN-20", "who accuses cannot show that it was drawn", "select_block", **node,
+                   freeze=freeze, blocks=list(range(24)), block_ppm=ppm)
+    for verifiers in (1, 2, 7):
+        yield case(f"a block's inspector of {verifiers}", "COIN-21", "a block is inspected twice, or by nobody",
+                   "block_inspector", freeze=freeze, blocks=list(range(24)), verifiers=verifiers)
     leaf = pack(terms, opening)
     for m, a in ((1, 1), (8, 0), (8, 1), (8, 3), (8, 7), (8, 8), (8, 9), (256, 32), (2, 1)):
         yield case(f"{a} of {m}", "COIN-5", "verifier and steward disagree on what is recomputed", "draw", **leaf,
@@ -828,6 +850,15 @@ def family_aggregation():
     yield b("mixed, all alike", "AGG-17", "ties", [q[0]] * 3, [65536] * 3, m=[4] * 3, assumed=400_000, mixing=True)
     yield b("trimmed in part", "AGG-13", "a value is cut off in part", q, [3, 1, 2, 5, 4], "TrimmedMean", assumed=400_000)
     bits = lambda values: [f"0x{v:08x}" for v in values]
+    o = lambda name, why, q, m, values: case(name, "AGG-20", why, "objects", q=q, m=m, values=bits(values))
+    near, four, more = [0x40400000, 0xbfc00000], [0x41400000, 0xc0c00000], [0x41400001, 0xc0c00001]
+    yield o("its own", "", [6, -3], 2, near)
+    yield o("three lengths away", "the bound itself is near", [6, -3], 2, four)
+    yield o("a little more", "", [6, -3], 2, more)
+    yield o("no number", "a comparison that is false for what is no number", [6, -3], 2, [0x7fc00000, 0xbfc00000])
+    yield o("infinite", "", [6, -3], 2, [0x7f800000, 0xbfc00000])
+    yield o("nothing from nothing", "", [0, 0], 3, [0, 0x80000000])
+    yield o("something from nothing", "", [0, 0], 3, [0, 0x0da24260])
     yield case("digest", "AGG-9", "", "part", blocks=[bits([0x3f800000, 0x80000000]), bits([1])])
     yield case("digest, cut elsewhere", "AGG-9", "blocks are framed", "part", blocks=[bits([0x3f800000]), bits([0x80000000, 1])])
     yield case("digest of nothing", "AGG-9", "", "part", blocks=[])

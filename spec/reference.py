@@ -83,7 +83,8 @@ def derive_key(context, data):
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
            "merkle-node "
-           "merkle-root sketch coin select draw inspector recheck table results evidence part file gossip").split()
+           "merkle-root sketch coin select select-block inspector-block draw inspector recheck table results evidence "
+           "part file gossip").split()
 
 
 def le(number, size):
@@ -152,7 +153,7 @@ def schema():
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
     guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
-             "FalseAccusation", "FalseAcquittal")
+             "FalseAccusation", "FalseAcquittal", "AggregationMismatch")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
@@ -175,7 +176,7 @@ def schema():
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median", "TrimmedMean", "GeometricMedian", "Krum",
                                   "MultiKrum", "FixedRadiusClip"),
                             radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",)),
-        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32),
+        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32, block_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16, mode="Mode", per_round=u16, probation=u32,
                           vouchers=u8, member_invites=u16, depth=u8, newcomer_ppm=u32, halving=u32),
         "Listed": dict(founders=listed(member, 512), nodes=listed(member, 512), verifiers=listed(member, 512)),
@@ -197,7 +198,8 @@ def schema():
         "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
         "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 256)),
         "DeliveryReceipt": dict(delivered=digest, round=u32, attempt=u8),
-        "PartResult": dict(round=u32, part=u16, attempt=u8, inputs=bitmap, digest=digest),
+        "PartResult": dict(round=u32, part=u16, attempt=u8, freeze=digest, inputs=bitmap, digest=digest),
+        "Checked": dict(round=u32, attempt=u8, parts=listed(u16, 256), objections=listed(u32, 4096)),
         "Record": dict(height=u64, previous=digest, body="Body"),
         "Seat": dict(member=member, quota=u32),
         "Freeze": dict(round=u32, state=digest, commits=listed(signed, 256)),
@@ -227,6 +229,8 @@ def schema():
         "OmittedDelivery": dict(delivered=signed, receipt=signed, freeze=signed, reassign=maybe(signed), inputs=signed),
         "TwoSeals": dict(first="Seal", second="Seal"),
         "FalseVerdict": dict(admit=signed, transcript="Transcript"),
+        "Reduction": dict(freeze=signed, inputs=signed, result=signed),
+        "TwoResults": dict(first=signed, second=signed),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
         "Whereabouts": dict(addresses=addresses, time=u64),
@@ -249,7 +253,7 @@ def schema():
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle"),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
-                         Verdict="FalseVerdict"),
+                         Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults"),
         "Seal": dict(Record=signed, Head=signed),
         "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
@@ -257,7 +261,7 @@ def schema():
                        Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
-                        StateOffer=None, State="StateQuery", Data="DataQuery"),
+                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
                          Delivered=signed),
@@ -266,8 +270,9 @@ def schema():
 
 
 STRUCTS, ENUMS = schema()
-TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt": "delivery-receipt", "Echo": "echo", "Receipt": "receipt",
-        "Delivered": "delivered", "PartResult": "part-result", "Record": "record", "AuditRequest": "audit-request",
+TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt": "delivery-receipt", "Echo": "echo",
+        "Receipt": "receipt", "Delivered": "delivered", "PartResult": "part-result", "Checked": "checked",
+        "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Duty": "duty", "Recheck": "recheck",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
@@ -865,6 +870,16 @@ def selects(value, freeze, member, node_ppm):
     return number(tagged("select", value, freeze, member)) < node_ppm * 2**64 // 10**6
 
 
+def selects_block(value, freeze, block, block_ppm):
+    """COIN-20"""
+    return number(tagged("select-block", value, freeze, le(block, 4))) < block_ppm * 2**64 // 10**6
+
+
+def block_inspector(freeze, block, verifiers):
+    """COIN-21"""
+    return below(number(tagged("inspector-block", freeze, le(block, 4))), verifiers)
+
+
 def draw(value, freeze, table, m, a):
     """COIN-5: a partial Fisher–Yates shuffle from the front; the first a, ascending."""
     places = list(range(m))
@@ -1086,6 +1101,14 @@ def rule_of_rows(rule, rows, m, weight, radius, iterations, assumed_ppm, f):
     if rule == "FixedRadiusClip":
         return fixed_radius_clip(rows, weight, radius, iterations)
     return krum(rows, f, 1 if rule == "Krum" else len(rows) - f)
+
+
+def objects(q, m, values):
+    """AGG-20: unless ‖x − v‖ ≤ 3·‖x‖; `values` are f32 bit patterns."""
+    x = [number / m for number in q]
+    away = ordered_sum((a - f32(v)) * (a - f32(v)) for a, v in zip(x, values))
+    own = ordered_sum(a * a for a in x)
+    return not away <= 9.0 * own
 
 
 if __name__ == "__main__":

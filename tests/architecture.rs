@@ -78,7 +78,7 @@ const LAYERS: &[&[&str]] = &[
     &["sketch", "coins", "aggregate", "standing"],
     &["messages"],
     &["channel", "contribution"],
-    &["assign"],
+    &["assign", "reduction"],
     &["ledger"],
     &["audit"],
     &["round"],

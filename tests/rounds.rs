@@ -1,7 +1,7 @@
 //! Rounds in virtual time: what a member's failure costs, and whom.
 
 use e2e::sim::{Behaviour, Sim};
-use muster_core::ids::Round;
+use muster_core::ids::{Digest, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::messages::record::{Body, Outcome};
 
@@ -103,4 +103,69 @@ fn when_every_aggregator_fails_the_part_is_left_out_and_the_run_goes_on() {
     let outcomes = outcomes(&sim);
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes.iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
+}
+
+/// Whether some sealed part is not what the rule gives.
+fn wrong(outcomes: &[Outcome], sim: &Sim) -> bool {
+    let mut parts = outcomes.iter().flat_map(|outcome| outcome.results.iter().flatten());
+    parts.any(|signed| signed.verify(sim.ledger().run()).expect("sealed").digest == Digest([9; 32]))
+}
+
+#[test]
+fn round_22_a_wrong_part_is_struck_before_the_seal_and_reduced_by_another() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    behaviours[2] = Behaviour::ReducesWrongly;
+    let sim = finish(6, 3, &behaviours);
+    let outcomes = outcomes(&sim);
+    assert!(!wrong(&outcomes, &sim), "no wrong part is sealed");
+    assert!(outcomes.iter().all(|outcome| outcome.results.iter().all(Option::is_some)), "none is left out");
+    assert!(sim.inspections().len() >= 3 && sim.inspections().iter().all(|(_, right)| !right));
+    assert!(sim.now() < 3 * 10_000, "no timer is waited for, took {}", sim.now());
+}
+
+#[test]
+fn round_22_a_minority_that_objects_to_everything_changes_nothing() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    (behaviours[0], behaviours[3]) = (Behaviour::Objects, Behaviour::Objects);
+    let sim = finish(7, 3, &behaviours);
+    assert!(sim.inspections().is_empty());
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+    assert!(sim.now() < 3 * 5_000, "took {}", sim.now());
+}
+
+#[test]
+fn round_22_unfounded_objections_of_many_cost_one_reduction_a_part() {
+    let mut behaviours = [Behaviour::Objects; 5];
+    behaviours[1] = Behaviour::Honest;
+    let sim = finish(8, 2, &behaviours);
+    assert_eq!(sim.inspections().len(), 2 * 5);
+    assert!(sim.inspections().iter().all(|(_, right)| *right));
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+}
+
+#[test]
+fn round_21_who_never_checks_costs_one_timer_and_is_shown() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[1] = Behaviour::NeverChecks;
+    let sim = finish(9, 4, &behaviours);
+    assert_eq!(sim.stalling(), [sim.id(1)]);
+    assert!((30_000..60_000).contains(&sim.now()), "only the first round waits: {}", sim.now());
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+}
+
+#[test]
+fn round_22_two_results_of_an_aggregator_have_the_part_reduced_again() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[3] = Behaviour::ReducesTwice;
+    let sim = finish(10, 4, &behaviours);
+    assert!(!wrong(&outcomes(&sim), &sim));
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+    assert!(sim.inspections().iter().any(|(_, right)| !right));
+}
+
+#[test]
+fn round_22_aggregators_that_all_lie_leave_their_parts_out() {
+    // Contributors are honest about what they see; nobody is left who reduces rightly.
+    let sim = finish(11, 2, &[Behaviour::ReducesWrongly; 3]);
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
 }

@@ -100,7 +100,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },

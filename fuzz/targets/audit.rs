@@ -12,9 +12,9 @@ use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
-use muster_core::ledger::Ledger;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{
     AuditRequest, Equivocation, Evidence, Finding, LeafResult, ResultsSeal, Row, Rows, TableOpening,
     TableSeal, Total, Transcript, Verdict, results_seal, table_seal,
@@ -22,7 +22,7 @@ use muster_core::messages::audit::{
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
-use muster_core::messages::wire::Notice;
+use muster_core::messages::wire::{BlockData, Notice};
 use muster_core::sign::{Identity, Message, Signed};
 use muster_core::sketch::{fingerprint, points};
 use muster_core::state::State;
@@ -60,6 +60,15 @@ impl Witness for Everything<'_> {
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
         let slot = self.0.ledger.round(round)?.slot_of(member)?;
         self.0.contributions.get(slot.index()).cloned()
+    }
+
+    fn round(&mut self, round: Round) -> Option<RoundView> {
+        self.0.ledger.round(round).cloned()
+    }
+
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        let (q, layout) = (self.contribution(round, member)?, self.0.ledger.layout());
+        Commitment::new(layout, &q).block(layout, &q, block)
     }
 }
 
@@ -159,7 +168,8 @@ fn finish(scene: &mut Scene) {
     let result = |part: u16| {
         let part = Part(part);
         let (slot, attempt) = view.aggregator(part)?;
-        let result = PartResult { round, part, attempt, inputs: all, digest: reduced(round, part, &all) };
+        let (freeze, digest) = (view.freeze_digest()?, reduced(round, part, &all));
+        let result = PartResult { round, part, attempt, freeze, inputs: all, digest };
         Some(named(&view.member_at(slot)?)?.sign(run, &result))
     };
     let results = bounded((0..view.parts().len() as u16).map(result).collect());

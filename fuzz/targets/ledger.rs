@@ -108,7 +108,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         let (part, inputs) = (Part(part as u16), *view.inputs().get(part)?);
         let (slot, attempt) = view.aggregator(part)?;
         let digest = reduced(view.round(), part, &inputs);
-        let result = PartResult { round: view.round(), part, attempt, inputs, digest };
+        let result = PartResult { round: view.round(), part, attempt, freeze: view.freeze_digest()?, inputs, digest };
         (chosen(bits, part.index()) && !inputs.is_empty())
             .then(|| Some(named(&view.member_at(slot)?)?.sign(run, &result)))?
     };

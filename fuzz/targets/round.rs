@@ -9,7 +9,7 @@ use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body};
-use muster_core::messages::round::{Commit, Delivered, Echo, PartResult};
+use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
 use muster_core::round::{Conductor, Duties, Duty, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward};
@@ -35,6 +35,13 @@ enum Event {
     StrayCommit(Box<Signed<Commit>>),
     StrayDelivered(Box<Signed<Delivered>>),
     StrayResult(Box<Signed<PartResult>>),
+    StrayChecked(Box<Signed<Checked>>),
+    /// A member says that it has checked every part, and objects to everything if so.
+    Check(u8, bool),
+    /// An aggregator signs something else for its part.
+    Wrong(u8),
+    /// A part was reduced again, and is right if so.
+    Inspected(bool),
 }
 
 enum Mail {
@@ -42,6 +49,7 @@ enum Mail {
     Echo(Signed<Echo>),
     Delivered(Signed<Delivered>),
     Result(Signed<PartResult>),
+    Checked(Signed<Checked>),
 }
 
 struct Member {
@@ -56,6 +64,7 @@ struct World {
     mail: Vec<Mail>,
     proposed: Vec<Vec<u8>>,
     applying: bool,
+    inspecting: Option<PartResult>,
     now: u64,
 }
 
@@ -68,7 +77,15 @@ impl World {
         };
         let members = (0..PEOPLE).map(member).collect();
         let conductor = Conductor::new(ledger, 0);
-        let mut world = Self { conductor, members, mail: vec![], proposed: vec![], applying: false, now: 0 };
+        let mut world = Self {
+            conductor,
+            members,
+            mail: vec![],
+            proposed: vec![],
+            applying: false,
+            inspecting: None,
+            now: 0,
+        };
         world.propose(Body::Open(roots(0)));
         world
     }
@@ -86,9 +103,17 @@ impl World {
     /// Does what the machine asks for, as its driver does after everything that happens.
     fn drain(&mut self) {
         while let Some(output) = self.conductor.poll_output() {
-            let Output::Seal(mut body) = output else {
-                self.applying = true;
-                continue;
+            let mut body = match output {
+                Output::Seal(body) => body,
+                Output::Apply(_) => {
+                    self.applying = true;
+                    continue;
+                }
+                Output::Inspect(signed) => {
+                    let result = signed.verify(self.ledger().run()).expect("the machine has checked it");
+                    self.inspecting = Some(result.into_inner());
+                    continue;
+                }
             };
             let proposed = self.proposed.iter().position(|proposed| *proposed == encode(&body));
             let proposed = proposed.map(|place| self.proposed.swap_remove(place)).is_some();
@@ -134,8 +159,8 @@ impl World {
                 Mail::Delivered(identity.sign(run, &Delivered { round, attempt, receipts }))
             }
             Duty::Reduce { round, part, attempt, inputs } => {
-                let digest = reduced(round, part, &inputs);
-                Mail::Result(identity.sign(run, &PartResult { round, part, attempt, inputs, digest }))
+                let (digest, freeze) = (reduced(round, part, &inputs), view.freeze_digest()?);
+                Mail::Result(identity.sign(run, &PartResult { round, part, attempt, freeze, inputs, digest }))
             }
         })
     }
@@ -148,6 +173,7 @@ impl World {
             Mail::Echo(signed) => self.conductor.echo(now, signed.clone()),
             Mail::Delivered(signed) => self.conductor.delivered(now, signed),
             Mail::Result(signed) => self.conductor.result(now, signed.clone()),
+            Mail::Checked(signed) => self.conductor.checked(now, signed),
         };
         self.drain();
     }
@@ -209,6 +235,44 @@ impl World {
             Event::StrayCommit(signed) => self.arrive(&Mail::Commit(*signed)),
             Event::StrayDelivered(signed) => self.arrive(&Mail::Delivered(*signed)),
             Event::StrayResult(signed) => self.arrive(&Mail::Result(*signed)),
+            Event::StrayChecked(signed) => self.arrive(&Mail::Checked(*signed)),
+            Event::Check(place, objects) => self.check(place.into(), objects),
+            Event::Wrong(part) => self.wrong(Part(part.into())),
+            Event::Inspected(right) => self.inspected(right),
+        }
+    }
+
+    fn check(&mut self, number: usize, objects: bool) {
+        let Some(view) = self.ledger().current() else { return };
+        let attempt = u8::from(view.reassigned().next().is_some());
+        let parts: Vec<Part> = (0..view.parts().len() as u16).map(Part).collect();
+        let mut blocks: Vec<_> = view.parts().iter().flat_map(|plan| plan.blocks.clone()).collect();
+        blocks.sort_unstable();
+        blocks.retain(|_| objects);
+        let (parts, objections) = (List::new(parts).expect("few"), List::new(blocks).expect("few"));
+        let said = Checked { round: view.round(), attempt, parts, objections };
+        let signed = person(number % PEOPLE).sign(self.ledger().run(), &said);
+        self.arrive(&Mail::Checked(signed));
+    }
+
+    fn wrong(&mut self, part: Part) {
+        let Some(view) = self.ledger().current() else { return };
+        let aggregator = view.aggregator(part).and_then(|(slot, _)| view.member_at(slot));
+        let identity = aggregator.and_then(|id| (0..PEOPLE).map(person).find(|person| person.id() == id));
+        let (Some(identity), Some(inputs)) = (identity, view.inputs().get(part.index())) else { return };
+        let (round, attempt) = (view.round(), view.aggregator(part).map_or(0, |(_, attempt)| attempt));
+        let Some(freeze) = view.freeze_digest() else { return };
+        let digest = Default::default();
+        let said = PartResult { round, part, attempt, freeze, inputs: *inputs, digest };
+        let signed = identity.sign(self.ledger().run(), &said);
+        self.conductor.contest(&said);
+        self.arrive(&Mail::Result(signed));
+    }
+
+    fn inspected(&mut self, right: bool) {
+        if let Some(result) = self.inspecting.take() {
+            self.conductor.inspected(self.now, &result, right);
+            self.drain();
         }
     }
 
@@ -236,6 +300,7 @@ impl World {
             while let Some(mail) = self.mail.pop() {
                 self.arrive(&mail);
             }
+            self.inspected(true);
             self.applied(None);
             // A member that forgot what it had taken on is waited for.
             if turn % 3 == 2 {

@@ -13,11 +13,13 @@ mod fit;
 mod flip;
 mod forge;
 mod half;
+mod inflate;
 mod ipm;
 mod labels;
 mod lazy;
 mod loss;
 mod mimic;
+mod nudge;
 mod one_leaf;
 mod overclaim;
 mod partial;
@@ -145,6 +147,8 @@ pub const ATTACKS: &[Attack] = &[
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
     attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
     attack!("overclaim", "overclaim.rs", Wrong::Nothing(NOT_TAKEN), |_| Arc::new(overclaim::Overclaim)),
+    attack!("inflate", "inflate.rs", Wrong::FarOff, |_| Arc::new(inflate::Inflate)),
+    attack!("nudge", "nudge.rs", Wrong::Block, |_| Arc::new(nudge::Nudge)),
     attack!("withhold", "withhold.rs"("and says so"), Wrong::Nothing(NOT_DELIVERED), |_| {
         Arc::new(withhold::Withhold { says_so: true })
     }),

@@ -227,6 +227,8 @@ section! {
         final_rounds: u32 = 4,
         /// Share of the passing verdicts that another verifier re-executes.
         recheck: f64 = 0.1,
+        /// Share of the blocks that are reduced again.
+        blocks: f64 = 0.05,
     }
 }
 
@@ -436,6 +438,7 @@ impl Audit {
             coin_lead,
             final_rounds,
             recheck_ppm: millionths("audit.recheck", self.recheck)?,
+            block_ppm: millionths("audit.blocks", self.blocks)?,
         })
     }
 }

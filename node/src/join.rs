@@ -1,6 +1,7 @@
 //! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
 
 mod answers;
+mod check;
 mod compute;
 mod conduct;
 mod exchange;

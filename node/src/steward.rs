@@ -9,6 +9,7 @@ mod actor;
 mod board;
 mod court;
 mod inbox;
+mod inspect;
 mod justice;
 mod listen;
 mod presence;

@@ -63,7 +63,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 100_000 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(nodes, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },

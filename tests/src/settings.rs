@@ -17,17 +17,27 @@ pub struct Settings {
     pub coin_lead: u32,
     /// Rounds for which contributions are kept.
     pub contributions: u32,
+    /// Share of the aggregated blocks that verifiers reduce again.
+    pub blocks: f64,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { rounds: 12, nodes: 2, verifiers: 0, audit: (0.5, 1), coin_lead: 2, contributions: 16 }
+        Self {
+            rounds: 12,
+            nodes: 2,
+            verifiers: 0,
+            audit: (0.5, 1),
+            coin_lead: 2,
+            contributions: 16,
+            blocks: 0.3,
+        }
     }
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions } = self;
+        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions, blocks } = self;
         write!(
             f,
             r#"
@@ -51,6 +61,7 @@ share = {share}
 leaves = {drawn}
 coin_lead = {coin_lead}
 final_rounds = 2
+blocks = {blocks}
 [admission]
 start_nodes = {nodes}
 start_verifiers = {verifiers}

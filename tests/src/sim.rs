@@ -14,8 +14,8 @@ use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::record::{Body, Record};
-use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
-use muster_core::round::{Conductor, Duties, Duty, Output};
+use muster_core::messages::round::{Bitmap, Checked, Commit, Delivered, Echo, PartResult, Receipt};
+use muster_core::round::{Check, Checks, Conductor, Duties, Duty, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
 use rand_chacha::ChaCha8Rng;
@@ -36,12 +36,21 @@ pub enum Behaviour {
     NeverReduces,
     /// Never commits, but stays connected.
     Mute,
+    /// Signs parts that are not what the rule gives.
+    ReducesWrongly,
+    /// Signs two results for its part.
+    ReducesTwice,
+    /// Objects to every block.
+    Objects,
+    /// Never says what it thinks of the results.
+    NeverChecks,
 }
 
 struct Peer {
     identity: Identity,
     ledger: Ledger,
     duties: Duties,
+    checks: Checks,
     behaviour: Behaviour,
     alive: bool,
 }
@@ -52,6 +61,9 @@ enum Event {
     Echo(Signed<Echo>),
     Delivered(Signed<Delivered>),
     Result(Signed<PartResult>),
+    Shown(usize, Signed<PartResult>),
+    Checked(Signed<Checked>),
+    Inspected(PartResult),
     Applied,
     Gone(MemberId),
     Tick,
@@ -70,6 +82,8 @@ pub struct Sim {
     now: u64,
     random: ChaCha8Rng,
     trace: Hasher,
+    /// Parts that were reduced again, and whether they were right.
+    inspections: Vec<(PartResult, bool)>,
 }
 
 impl Sim {
@@ -93,8 +107,8 @@ impl Sim {
         let ledger = Ledger::new(manifest.clone());
         let peers = behaviours.iter().enumerate().map(|(number, behaviour)| {
             let identity = Identity::from_secret(&[number as u8 + 10; 32]);
-            let duties = Duties::new(identity.id());
-            Peer { duties, identity, ledger: ledger.clone(), behaviour: *behaviour, alive: true }
+            let (duties, checks) = (Duties::new(identity.id()), Checks::new(identity.id()));
+            Peer { duties, checks, identity, ledger: ledger.clone(), behaviour: *behaviour, alive: true }
         });
         let mut sim = Self {
             peers: peers.collect(),
@@ -108,6 +122,7 @@ impl Sim {
             now: 0,
             random: ChaCha8Rng::seed_from_u64(seed),
             trace: Hasher::new(Domain::LEDGER),
+            inspections: Vec::new(),
         };
         sim.open(&organiser, founders);
         sim
@@ -207,6 +222,10 @@ impl Sim {
                     }
                 }
                 Output::Apply(_) => self.after(10, 20, Event::Applied),
+                Output::Inspect(signed) => {
+                    let result = signed.verify(self.run_id()).expect("the conductor has checked it");
+                    self.after(20, 50, Event::Inspected(result.into_inner()));
+                }
             }
         }
         if let Some(timeout) = self.conductor.poll_timeout() {
@@ -230,7 +249,20 @@ impl Sim {
             Event::Commit(signed) => drop(self.conductor.commit(now, signed)),
             Event::Echo(signed) => drop(self.conductor.echo(now, signed)),
             Event::Delivered(signed) => drop(self.conductor.delivered(now, &signed)),
-            Event::Result(signed) => drop(self.conductor.result(now, signed)),
+            Event::Result(signed) => self.result(signed),
+            Event::Shown(number, signed) => {
+                // The board's news begin with the records that were sealed before.
+                self.catch_up(number, self.records.len());
+                let peer = &mut self.peers[number];
+                drop(peer.checks.saw(&peer.ledger, &signed));
+                self.look(number);
+            }
+            Event::Checked(signed) => drop(self.conductor.checked(now, &signed)),
+            Event::Inspected(result) => {
+                let right = result.digest == part_digest(result.round, result.part, &result.inputs);
+                self.conductor.inspected(now, &result, right);
+                self.inspections.push((result, right));
+            }
             Event::Applied => {
                 let step = self.conductor.ledger().state().step + 1;
                 self.conductor.applied(now, Ok(surrogate_state(step)));
@@ -238,6 +270,47 @@ impl Sim {
             Event::Gone(member) => self.conductor.live(now, member, false),
             Event::Tick => self.conductor.tick(now),
         }
+    }
+
+    /// Parts that were reduced again, and whether they were right.
+    pub fn inspections(&self) -> &[(PartResult, bool)] {
+        &self.inspections
+    }
+
+    /// Members that no round waits for because they did not check its results.
+    pub fn stalling(&self) -> Vec<MemberId> {
+        self.conductor.stalling().copied().collect()
+    }
+
+    /// The steward takes a result, and shows it, or has two of them.
+    fn result(&mut self, signed: Signed<PartResult>) {
+        let said = signed.verify(self.run_id()).expect("signed by a member").into_inner();
+        let held = self.conductor.held_result(said.part).cloned();
+        if held.is_some_and(|held| held.claimed_signer() == signed.claimed_signer() && held != signed) {
+            self.conductor.contest(&said);
+        }
+        if self.conductor.result(self.now, signed.clone()).is_ok() {
+            (0..self.peers.len()).for_each(|number| self.after(5, 40, Event::Shown(number, signed.clone())));
+        }
+    }
+
+    /// A peer compares what it has seen with what it would have reduced.
+    fn look(&mut self, number: usize) {
+        let run = self.run_id();
+        let peer = &mut self.peers[number];
+        if !peer.alive || peer.behaviour == Behaviour::NeverChecks {
+            return;
+        }
+        let Some(check) = peer.checks.due(&peer.ledger) else { return };
+        let view = peer.ledger.current().expect("results are of a round");
+        let far = |(part, digest): &&(Part, Digest)| {
+            let right = part_digest(check.round, *part, &view.inputs()[part.index()]);
+            peer.behaviour == Behaviour::Objects || *digest != right
+        };
+        let blocks = |(part, _): &(Part, Digest)| (*part, view.parts()[part.index()].blocks.clone());
+        let objections = check.parts.iter().filter(far).map(blocks).collect();
+        let signed = peer.identity.sign(run, &Check::word(&check, &objections));
+        self.after(5, 40, Event::Checked(signed));
     }
 
     fn catch_up(&mut self, number: usize, heights: usize) {
@@ -259,6 +332,7 @@ impl Sim {
         let peer = &mut self.peers[number];
         let duties = if peer.alive { peer.duties.due(&peer.ledger) } else { Vec::new() };
         duties.into_iter().for_each(|duty| self.perform(number, duty));
+        self.look(number);
     }
 
     fn perform(&mut self, number: usize, duty: Duty) {
@@ -295,9 +369,17 @@ impl Sim {
                 self.after(20, 100, Event::Delivered(signed));
             }
             Duty::Reduce { round, part, attempt, inputs } if peer.behaviour != Behaviour::NeverReduces => {
+                let freeze = view.freeze_digest().expect("inputs follow a freeze");
                 let digest = part_digest(round, part, &inputs);
-                let signed = peer.identity.sign(run, &PartResult { round, part, attempt, inputs, digest });
-                self.after(20, 100, Event::Result(signed));
+                let wrong = PartResult { round, part, attempt, freeze, inputs, digest: Digest([9; 32]) };
+                let right = PartResult { digest, ..wrong.clone() };
+                let said = match peer.behaviour {
+                    Behaviour::ReducesWrongly => vec![wrong],
+                    Behaviour::ReducesTwice => vec![wrong, right],
+                    _ => vec![right],
+                };
+                let signed: Vec<_> = said.iter().map(|result| peer.identity.sign(run, result)).collect();
+                signed.into_iter().for_each(|signed| self.after(20, 100, Event::Result(signed)));
             }
             _ => {}
         }

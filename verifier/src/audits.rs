@@ -14,11 +14,11 @@ use std::sync::Arc;
 
 use muster_core::audit::roster::Counts;
 use muster_core::audit::{Judgement, claim};
-use muster_core::coins::selects;
+use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{AuditRequest, Duty, Evidence, Results};
+use muster_core::messages::audit::{AuditRequest, Duty, Evidence, Reduction, Results};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::{Identity, Signed};
@@ -211,6 +211,10 @@ impl Audits {
                 Event::Applied(..) => {}
             }
         }
+        let banned = |member: &MemberId| {
+            ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
+        };
+        self.accusations.retain(|_, accusation| !banned(&accusation.culprit));
         self.forget(ledger);
         Ok(())
     }
@@ -284,6 +288,35 @@ impl Audits {
     /// Owes the board a coin or a recheck.
     fn say(&mut self, round: Round, notice: Notice) {
         self.sayings.push(Saying { round, notice, told: false });
+    }
+
+    /// A round's node coin, kept to ourselves.
+    pub fn node_coin(&self, round: Round) -> Option<Coin> {
+        self.coins.node(round)
+    }
+
+    /// A part of which a drawn block is wrong was judged: accuses its aggregator until the ban is sealed.
+    ///
+    /// # Errors
+    /// [`Stop::Faulty`] when the whole part is right, so that this machine computes wrongly.
+    pub fn judged_part(&mut self, part: Reduction, judgement: Judgement) -> Result<(), Stop> {
+        match judgement {
+            Judgement::Guilty { culprit, round, finding, detail } => {
+                warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
+                self.tally.guilty += 1;
+                self.accuse_of(culprit, Box::new(Evidence::Aggregation(part)));
+                Ok(())
+            }
+            Judgement::NotGuilty(why) => Err(Stop::Faulty(format!(
+                "a drawn block is wrong and its whole part is not ({why}): this machine computes wrongly, and nobody is \
+                 accused"
+            ))),
+            other => {
+                warn!("a wrong part stays undecided: {other:?}");
+                self.tally.undecided += 1;
+                Ok(())
+            }
+        }
     }
 
     /// The next thing to tell the steward. `have` says whether a state is at hand: nobody is asked what cannot be

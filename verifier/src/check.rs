@@ -1,16 +1,22 @@
 //! `check`: re-executes one piece of evidence with what a folder holds.
 
+use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_compute::Exact;
-use muster_core::audit::{Judgement, Witness, claim, judge};
+use muster_core::audit::{Judgement, Witness, claim, judge, recompute_sum};
 use muster_core::codec::decode;
+use muster_core::contribution::Commitment;
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, Height, MemberId, Round};
-use muster_core::ledger::Ledger;
+use muster_core::ids::{Block, Digest, Height, MemberId, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
+use muster_core::messages::record::Record;
+use muster_core::messages::wire::BlockData;
+use muster_core::sign::Signed;
 use muster_core::state::State;
 use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
 use muster_replica::memory;
@@ -83,6 +89,8 @@ struct Place {
     round: Round,
     dataset: Option<Arc<Dataset>>,
     machine: Machine,
+    /// Contributions that were recomputed, or found as exhibits.
+    contributions: BTreeMap<MemberId, (Vec<i32>, Commitment)>,
     missing: Vec<String>,
 }
 
@@ -94,7 +102,8 @@ impl Place {
         machine: Machine,
     ) -> Self {
         let round = accused.map_or(Round(0), |(round, _)| round);
-        let mut place = Self { folder, manifest, round, dataset: None, machine, missing: Vec::new() };
+        let (contributions, missing) = (BTreeMap::new(), Vec::new());
+        let mut place = Self { folder, manifest, round, dataset: None, machine, contributions, missing };
         if accused.is_some() {
             let data = place.folder.join("data");
             match Dataset::open(&data, &place.manifest.data) {
@@ -107,19 +116,10 @@ impl Place {
         place
     }
 
-    /// The ledger before a height: of an archive, or of a member's journal, which no other process may hold.
+    /// The ledger before a height.
     fn chain(&self, height: Height) -> Result<Ledger, String> {
         let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
-        let records = match read_ledger(&self.folder) {
-            Ok(records) => records,
-            Err(_) => {
-                let home = Home::open(&self.folder).map_err(|error| error.to_string())?;
-                let journal = Journal::open(&home).map_err(|error| error.to_string())?;
-                let count = usize::try_from(height.0).unwrap_or(usize::MAX);
-                journal.records(Height(0), count).map_err(|error| error.to_string())?
-            }
-        };
-        for signed in &records {
+        for signed in &self.records(height)? {
             if ledger.height() == height {
                 break;
             }
@@ -130,6 +130,41 @@ impl Place {
         } else {
             Err(format!("it ends at height {}", ledger.height()))
         }
+    }
+
+    /// A round once it is over, or as far as the ledger here goes.
+    fn sealed_round(&self, round: Round) -> Result<RoundView, String> {
+        let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
+        for signed in &self.records(Height(u64::MAX))? {
+            ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
+            if ledger.round(round).is_some_and(|view| view.results().is_some()) {
+                break;
+            }
+        }
+        ledger.round(round).cloned().ok_or_else(|| "it ends before, or has forgotten it".to_owned())
+    }
+
+    /// A contribution as it was committed: an exhibit, or its leaves recomputed.
+    fn committed(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
+        if let Ok(Some(q)) = reading::exhibit(&self.folder, round, member) {
+            return Some(q);
+        }
+        let view = self.round(round)?;
+        let commit = view.commitment(view.slot_of(member)?)?.commit.clone();
+        let state = self.state(&commit.state)?;
+        let mut exact = Exact::new(self.machine.threads, self.machine.path).ok()?;
+        let manifest = self.manifest.clone();
+        Some(recompute_sum(&manifest, &commit, &state, self, &mut exact)?.0)
+    }
+
+    /// The records here: of an archive, or of a member's journal, which no other process may hold.
+    fn records(&self, height: Height) -> Result<Vec<Signed<Record>>, String> {
+        read_ledger(&self.folder).or_else(|_| {
+            let home = Home::open(&self.folder).map_err(|error| error.to_string())?;
+            let journal = Journal::open(&home).map_err(|error| error.to_string())?;
+            let count = usize::try_from(height.0).unwrap_or(usize::MAX);
+            journal.records(Height(0), count).map_err(|error| error.to_string())
+        })
     }
 
     /// The state by re-executing the run, which a finished one allows.
@@ -206,5 +241,26 @@ impl Witness for Place {
             "the contribution of {member} to round {round} {why}: the steward's folder has it as exhibits/{round}.{member:#}.exhibit"
         ));
         None
+    }
+
+    fn round(&mut self, round: Round) -> Option<RoundView> {
+        let view = self.sealed_round(round);
+        view.map_err(|why| {
+            self.missing.push(format!(
+                "round {round} is not in the ledger of {} ({why}): whoever follows the run has it",
+                self.folder.display()
+            ));
+        })
+        .ok()
+    }
+
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        let layout = Layout::of(&self.manifest.model);
+        if !self.contributions.contains_key(member) {
+            let q = self.committed(round, member)?;
+            self.contributions.insert(*member, (q.clone(), Commitment::new(&layout, &q)));
+        }
+        let (q, tree) = self.contributions.get(member)?;
+        tree.block(&layout, q, block)
     }
 }

@@ -11,6 +11,7 @@ mod coins;
 mod enroll;
 mod failure;
 mod observe;
+mod parts;
 mod replay;
 mod session;
 mod watch;

@@ -16,15 +16,16 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::State;
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
-use muster_replica::{Contact, Event, Exhibited, Follower, PeerError, Replica};
+use muster_replica::{Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results};
 use muster_store::journal::Journal;
 use tokio::sync::Notify;
-use tracing::{debug, info};
+use tracing::{debug, info, warn};
 
 use crate::audits::{Audits, Conduct, Done, Message, Stop, Subject, Tally, Work, WorkKind};
 use crate::coins::Coins;
 use crate::enroll;
 use crate::failure::{self, Failure};
+use crate::parts::{Drawn, Parts, Seen};
 use crate::session::{Session, Target, optional_file};
 use crate::worker::Worker;
 
@@ -62,11 +63,13 @@ pub enum Ended {
 pub async fn watch(options: Options) -> Result<Ended, Failure> {
     let (watcher, mut follower, worker) = open(&options).await?;
     let (following, telling, working) = (watcher.follow(&mut follower), watcher.tell(), watcher.work(worker));
-    tokio::pin!(following, telling, working);
+    let inspecting = watcher.inspect();
+    tokio::pin!(following, telling, working, inspecting);
     tokio::select! {
         ended = &mut following => ended?,
         failed = &mut telling => failed?,
         failed = &mut working => failed?,
+        failed = &mut inspecting => failed?,
         _ = tokio::signal::ctrl_c() => {
             info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
             watcher.stop();
@@ -93,6 +96,12 @@ struct Watcher {
     tell: Notify,
     /// Something may be to compute.
     work: Notify,
+    /// Drawn blocks of aggregated parts.
+    parts: Mutex<Parts>,
+    /// Some may have been drawn.
+    drawn: Notify,
+    /// The values that were applied.
+    results: Results,
     /// Whether the board was read to its end once: what is on it need not be said again.
     caught_up: AtomicBool,
     stopping: AtomicBool,
@@ -132,6 +141,9 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
         session,
         tell: Notify::new(),
         work: Notify::new(),
+        parts: Mutex::default(),
+        drawn: Notify::new(),
+        results: follower.results().clone(),
         caught_up: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
     };
@@ -193,7 +205,10 @@ impl Watcher {
                     audits.board_changed();
                 }
                 audits.take(ledger, &events)?;
+                let me = self.session.identity.id();
+                lock(&self.parts).survey(ledger, &me, |round| audits.node_coin(round));
             }
+            self.drawn.notify_one();
             board = follower.board();
             self.applied(follower, &events).await?;
             self.stand(follower).await?;
@@ -317,12 +332,83 @@ impl Watcher {
                 .await
                 .map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
             worker = back;
-            lock(&self.audits).worked(&work, done).map_err(|stop| match stop {
-                Stop::Store(error) => error.into(),
-                Stop::Faulty(why) => Failure::Environment(why),
-            })?;
+            lock(&self.audits).worked(&work, done).map_err(stopped)?;
             self.tell.notify_one();
         }
+        Ok(())
+    }
+
+    /// Looks at drawn blocks; ends only when this process is leaving.
+    async fn inspect(&self) -> Result<(), Failure> {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let drawn = lock(&self.parts).next();
+            let Some(drawn) = drawn else {
+                self.drawn.notified().await;
+                continue;
+            };
+            let (round, part, author) = (drawn.result.round, drawn.result.part, drawn.author);
+            match self.look(&drawn).await? {
+                Seen::Right => {
+                    let count = drawn.blocks.len();
+                    info!("round {round}: part {part} of {author} passes: {count} drawn blocks are right");
+                }
+                Seen::Wrong(block) => {
+                    warn!("round {round}: block {block} of part {part} is not what the rule gives");
+                    self.doubt(drawn).await?;
+                }
+                Seen::Missing(what) => {
+                    if !lock(&self.parts).again(drawn) {
+                        warn!("round {round}: part {part} of {author} stays undecided: {what}");
+                    }
+                    tokio::time::sleep(PAUSE).await;
+                }
+            }
+        }
+        Ok(())
+    }
+
+    async fn look(&self, drawn: &Drawn) -> Result<Seen, Failure> {
+        let Session { peers, manifest, target, .. } = &self.session;
+        let layout = lock(&self.replica).layout().clone();
+        if let Err(why) = drawn.values(&self.results, (peers, &layout, &target.steward)).await {
+            return Ok(Seen::Missing(why));
+        }
+        let from = (Some(&target.steward), false);
+        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new()).await;
+        Ok(match inputs {
+            Ok(inputs) => drawn.look(manifest, &layout, &self.results, &inputs),
+            Err(why) => Seen::Missing(why),
+        })
+    }
+
+    /// Has the whole part reduced again before its aggregator is accused.
+    async fn doubt(&self, drawn: Drawn) -> Result<(), Failure> {
+        let Session { peers, manifest, target, dataset, .. } = &self.session;
+        let layout = lock(&self.replica).layout().clone();
+        let Some(evidence) = drawn.evidence() else { return Ok(()) };
+        let from = (Some(&target.steward), true);
+        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.inputs.blocks, from, BTreeMap::new()).await;
+        let inputs = match inputs {
+            Ok(inputs) => inputs,
+            Err(why) => {
+                warn!(
+                    "round {}: part {} is wrong, but not to be proved: {why}",
+                    drawn.result.round, drawn.result.part
+                );
+                lock(&self.parts).again(drawn);
+                tokio::time::sleep(PAUSE).await;
+                return Ok(());
+            }
+        };
+        let (manifest, dataset) = (manifest.clone(), dataset.clone());
+        let judged = tokio::task::spawn_blocking(move || {
+            let judgement = drawn.second_opinion(&manifest, dataset, &evidence, inputs);
+            (evidence, judgement)
+        });
+        let (evidence, judgement) =
+            judged.await.map_err(|error| Failure::Environment(format!("reducing a part failed: {error}")))?;
+        lock(&self.audits).judged_part(evidence, judgement).map_err(stopped)?;
+        self.tell.notify_one();
         Ok(())
     }
 
@@ -339,6 +425,7 @@ impl Watcher {
         self.stopping.store(true, Ordering::Relaxed);
         self.tell.notify_one();
         self.work.notify_one();
+        self.drawn.notify_one();
     }
 
     fn state(&self, root: &Digest) -> Option<Arc<State>> {
@@ -363,8 +450,9 @@ impl Watcher {
             WorkKind::SecondOpinion(_, q) => q.as_deref().cloned(),
             WorkKind::Leaves(..) | WorkKind::Everything => None,
         };
-        let brought = q.map(|q| ((subject.commit.round, subject.author), q)).into_iter().collect();
-        Exhibited::new(states, self.session.dataset.clone(), self.session.manifest.model.sequence, brought)
+        let contributions = q.map(|q| ((subject.commit.round, subject.author), q)).into_iter().collect();
+        let brought = Brought { contributions, ..Brought::default() };
+        Exhibited::new(states, self.session.dataset.clone(), &self.session.manifest, brought)
     }
 
     /// The committed integers, every chunk proved; `None` when a part is not to be had.
@@ -400,6 +488,13 @@ fn is_whole(events: &[Event]) -> bool {
     let count = |kind: fn(&Event) -> bool| events.iter().filter(|event| kind(event)).count();
     count(|event| matches!(event, Event::Notice(_))) < limits::PULL_NOTICES
         && count(|event| matches!(event, Event::Sealed(_))) < limits::PULL_RECORDS
+}
+
+fn stopped(stop: Stop) -> Failure {
+    match stop {
+        Stop::Store(error) => error.into(),
+        Stop::Faulty(why) => Failure::Environment(why),
+    }
 }
 
 fn request(message: &Message) -> Request {

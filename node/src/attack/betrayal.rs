@@ -24,6 +24,10 @@ pub enum Wrong {
     Silence,
     /// Two signed words contradict each other.
     Words,
+    /// A part that it reduces, so far off that contributors object before it is sealed.
+    FarOff,
+    /// One block of a part that it reduces; a drawn block convicts.
+    Block,
     /// Nothing that anybody could be banned for; why that does no harm.
     Nothing(&'static str),
 }
@@ -46,7 +50,7 @@ impl Wrong {
             Self::Rows | Self::Silence => m,
             Self::HalfOfRows => m / 2,
             Self::Row => m.min(1),
-            Self::Sum | Self::Words | Self::Nothing(_) => 0,
+            Self::Sum | Self::Words | Self::FarOff | Self::Block | Self::Nothing(_) => 0,
         }
     }
 
@@ -61,7 +65,7 @@ impl Wrong {
                     .map(|taken| f64::from((m - wrong).saturating_sub(taken)) / f64::from(m - taken));
                 Some(1.0 - missed.product::<f64>())
             }
-            Self::Words | Self::Nothing(_) => None,
+            Self::Words | Self::FarOff | Self::Block | Self::Nothing(_) => None,
         }
     }
 }

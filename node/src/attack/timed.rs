@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::round::Commit;
+use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
 use crate::join::{Asked, Conduct, Honest, Summed, Work};
@@ -40,6 +41,10 @@ impl Conduct for Timed {
 
     fn open(&self, round: Round, rows: Rows) -> Option<Rows> {
         self.at(round).open(round, rows)
+    }
+
+    fn reduce(&self, round: Round, reduced: Reduced) -> Reduced {
+        self.at(round).reduce(round, reduced)
     }
 
     fn stays(&self, round: Round) -> bool {

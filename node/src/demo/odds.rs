@@ -17,6 +17,8 @@ pub(super) struct Odds {
     share: f64,
     /// a: leaves drawn in an audit.
     drawn: u32,
+    /// Probability that a block of an aggregate is reduced again.
+    blocks: f64,
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
@@ -48,6 +50,7 @@ impl Odds {
         let training = &settings.training;
         Self {
             share: settings.audit.share.clamp(0.0, 1.0),
+            blocks: settings.audit.blocks.clamp(0.0, 1.0),
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
@@ -55,18 +58,26 @@ impl Odds {
         }
     }
 
-    /// Probability that the audits of one bad contribution convict, drawn with probability `share` by each verifier.
+    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts.
     fn convicted(&self, found: f64, share: f64) -> f64 {
-        1.0 - (1.0 - share * found).powi(self.verifiers.into())
+        if self.verifiers > 0 { share * found } else { 0.0 }
     }
 
     /// None where there is nothing to convict.
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
-        if attack.betrayal.wrong == Wrong::Words {
-            return Some(Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 });
+        let (from, rounds, last) = self.rounds;
+        match attack.betrayal.wrong {
+            Wrong::Words | Wrong::FarOff => {
+                return Some(Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 });
+            }
+            Wrong::Block => {
+                let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
+                let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
+                return Some(Expected { contributions: 1.0 / share, audits: 0.0, escapes });
+            }
+            _ => {}
         }
         let found = attack.betrayal.wrong.found(self.leaves, self.drawn)?;
-        let (from, rounds, last) = self.rounds;
         let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.share };
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
@@ -82,7 +93,7 @@ impl Odds {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "What these settings promise: each of {verifiers} verifiers audits {:.3} % of the contributions, and recomputes {} \
+            "What these settings promise: {verifiers} verifiers, however many, audit {:.3} % of the contributions, and recompute {} \
              of {m} leaves in each: {:.3} % of all leaves.\n",
             100.0 * share,
             drawn.min(m),
@@ -126,6 +137,7 @@ impl Odds {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
             (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
+            (Wrong::FarOff, _) => "contributors object; reduced again before it is sealed, it convicts at once".into(),
             (wrong, Some(Expected { contributions, escapes, .. })) if contributions.is_finite() => {
                 let silent =
                     if wrong == Wrong::Silence { ", once its silence is sealed (T_audit)" } else { "" };
@@ -171,8 +183,7 @@ mod tests {
         assert!((spread.contributions - 16.0).abs() < 1e-9 && (spread.audits - 4.0).abs() < 1e-9);
         let all = expected(odds(0.25, 1, 1), "sign").unwrap();
         assert!((4.0 * all.contributions - 16.0).abs() < 1e-9 && (all.audits - 1.0).abs() < 1e-9);
-        let two = expected(odds(0.25, 1, 2), "sign").unwrap();
-        assert!((two.contributions - 1.0 / (1.0 - 0.75 * 0.75)).abs() < 1e-9);
+        assert_eq!(expected(odds(0.25, 1, 2), "sign"), Some(all), "verifiers share the work");
     }
 
     #[test]
@@ -188,6 +199,7 @@ mod tests {
         let once = expected(odds(0.25, 1, 1), "burst").unwrap();
         assert!((once.escapes - 0.75).abs() < 1e-9);
         assert_eq!(expected(odds(0.25, 1, 1), "withhold"), None);
+        assert!((expected(odds(0.25, 1, 1), "nudge").unwrap().contributions - 20.0).abs() < 1e-9);
         assert!(expected(odds(0.0, 1, 1), "equivocate").unwrap().certain());
     }
 

@@ -3,6 +3,7 @@
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::round::Commit;
+use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
 use super::compute::{Summed, Work};
@@ -26,6 +27,11 @@ pub trait Conduct: Send + Sync + 'static {
     /// waits for it.
     fn deliver(&self, _round: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
         Some(parts)
+    }
+
+    /// What it makes of a part that the rule gave it.
+    fn reduce(&self, _round: Round, reduced: Reduced) -> Reduced {
+        reduced
     }
 
     /// The table that it seals when asked, given the rows of its leaves. None: silence.

@@ -6,13 +6,15 @@ use std::time::Instant;
 use muster_core::codec::List;
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, MemberId, Part, Round};
-use muster_core::ledger::Ledger;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::round::{Bitmap, Delivered, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
+use muster_core::reduction::{Reduced, reduce};
 use muster_core::sign::Signed;
-use muster_replica::{Contact, Peers, Phase, contact, groups, reduce};
+use muster_replica::{Contact, Peers, Phase, contact, groups};
 use tokio::task::JoinSet;
 
+use super::conduct::Conduct;
 use super::own::Contribution;
 use super::server::Shared;
 use super::tell::tell;
@@ -81,33 +83,34 @@ pub(super) async fn reduce_part(
     shared: Arc<Shared>,
     (peers, steward): (Peers, Contact),
     ledger: Arc<Ledger>,
+    conduct: Arc<dyn Conduct>,
     (round, part, attempt, inputs): (Round, Part, u8, Bitmap),
 ) {
     let run = ledger.run();
     let worker = shared.clone();
-    let reduced =
-        tokio::task::spawn_blocking(move || reduce_here(&worker, &ledger, round, part, &inputs)).await;
-    let digest = match reduced {
-        Ok(Some(digest)) => digest,
-        _ => {
-            tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
-            return;
-        }
+    let reduced = tokio::task::spawn_blocking(move || {
+        let view = ledger.round(round)?;
+        let (freeze, blocks) = (view.freeze_digest()?, &view.parts().get(part.index())?.blocks);
+        let reduced = conduct.reduce(round, reduce_here(&worker, &ledger, view, blocks, &inputs)?);
+        worker.results.put(round, blocks, &reduced.digest, reduced.values);
+        Some(PartResult { round, part, attempt, freeze, inputs, digest: reduced.digest })
+    });
+    let Ok(Some(result)) = reduced.await else {
+        tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
+        return;
     };
-    let result = shared.identity.sign(run, &PartResult { round, part, attempt, inputs, digest });
+    let result = shared.identity.sign(run, &result);
     tell(&(peers, steward), &Request::Notice(Notice::Result(result))).await;
 }
 
 fn reduce_here(
     shared: &Shared,
     ledger: &Ledger,
-    round: Round,
-    part: Part,
+    view: &RoundView,
+    blocks: &[Block],
     inputs: &Bitmap,
-) -> Option<muster_core::ids::Digest> {
-    let view = ledger.round(round)?;
-    let layout = ledger.layout();
-    let blocks = &view.parts().get(part.index())?.blocks;
+) -> Option<Reduced> {
+    let (round, layout) = (view.round(), ledger.layout());
     let own = shared.own.round(round);
     let mut held = std::collections::BTreeMap::new();
     for slot in inputs.slots() {
@@ -125,9 +128,7 @@ fn reduce_here(
     let input =
         |slot, block| held.get(&(slot, block)).map(|entry| entry.1.as_slice()).or_else(|| mine(block));
     let work = || reduce(ledger.manifest(), layout, blocks, inputs, commitment, input);
-    let reduced = shared.stopwatch.time(Phase::Aggregation, work)?;
-    shared.results.put(round, blocks, reduced.values);
-    Some(reduced.digest)
+    shared.stopwatch.time(Phase::Aggregation, work)
 }
 
 /// Puts a contribution together from its blocks on disk, after a restart.

@@ -17,7 +17,7 @@ use muster_core::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::{Delivered, Echo};
 use muster_core::messages::wire::{Notice, Request, Response};
-use muster_core::round::{Duties, Duty};
+use muster_core::round::{Checks, Duties, Duty};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, Event, FollowError, Follower, PeerError, Peers, Phase, fetch_dataset};
@@ -29,6 +29,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use self::prepare::{join_swarm, listen, prepare, reach};
 use super::answers::Answers;
+use super::check::check_results;
 use super::conduct::{Conduct, Honest};
 use super::exchange::{deliver, reduce_part};
 use super::own::Own;
@@ -91,6 +92,7 @@ struct Session {
     ledgers: watch::Sender<Arc<Ledger>>,
     follower: Follower,
     duties: Duties,
+    checks: Checks,
     answers: Arc<Answers>,
     arithmetic: Arc<Mutex<Exact>>,
     manifest: Arc<Manifest>,
@@ -161,6 +163,7 @@ impl Session {
         join_swarm(&options, &identity, &mut follower, &addresses);
         let answers = Arc::new(Answers::new(run, *home.secret("salt")?));
         let duties = Duties::new(identity.id());
+        let checks = Checks::new(identity.id());
         Ok(Self {
             options,
             conduct,
@@ -170,6 +173,7 @@ impl Session {
             ledgers,
             follower,
             duties,
+            checks,
             answers,
             arithmetic: Arc::new(Mutex::new(arithmetic)),
             manifest,
@@ -326,7 +330,14 @@ impl Session {
                 }
                 disk::check_round(&self.options, &self.manifest)?;
             }
-            Event::Notice(notice) => self.notice(*notice),
+            Event::Notice(notice) => {
+                if let Notice::Result(result) = &*notice
+                    && let Err(reject) = self.checks.saw(self.follower.ledger(), result)
+                {
+                    tracing::debug!("a result on the board: {reject}");
+                }
+                self.notice(*notice);
+            }
             Event::Sealed(record) => match &record.body {
                 Body::Ban(ban) if ban.culprit == self.me() => {
                     self.progress.line("banned: serving what this member still holds, then leaving");
@@ -431,10 +442,16 @@ impl Session {
                         self.shared.clone(),
                         way.clone(),
                         ledger.clone(),
+                        self.conduct.clone(),
                         (round, part, attempt, inputs),
                     ));
                 }
             }
+        }
+        if let Some(check) = self.checks.due(&ledger)
+            && let Some(contribution) = self.contribution(&ledger, check.round)
+        {
+            tokio::spawn(check_results(self.shared.clone(), way, ledger, contribution, check));
         }
     }
 }

@@ -64,6 +64,8 @@ pub(super) enum Message {
     Applied(Outcome<Result<StateRoots, Vec<Part>>>),
     /// An accusation was examined; the contribution that was fetched for it comes along.
     Examined(Box<Accusation>, Judgement, Option<Vec<i32>>),
+    /// A part that contributors object to was reduced again.
+    Inspected(Box<Accusation>, Judgement),
     /// A convict's contribution was kept, or why not.
     Exhibited(Round, MemberId, Result<(), String>),
     /// What a round leaves on the disk is written.
@@ -117,6 +119,8 @@ pub(super) struct Doing {
     pub(super) applying: bool,
     /// Deliveries of the round that have a receipt.
     pub(super) delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
+    /// Members of which was said that they did not check results.
+    pub(super) stalling: BTreeSet<MemberId>,
     rejections: u32,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
@@ -135,6 +139,7 @@ impl Doing {
             shown: BTreeSet::new(),
             applying: false,
             delivered: BTreeMap::new(),
+            stalling: BTreeSet::new(),
             rejections: 0,
             stop_after: None,
             closed_at: None,
@@ -211,6 +216,7 @@ impl Actor {
                 }
             }
             Message::Examined(accusation, judgement, q) => self.judged(&accusation, judgement, q),
+            Message::Inspected(accusation, judgement) => self.inspected(&accusation, judgement),
             Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
             Message::Written(Err(failure)) => self.state.failed = Some(failure),
             Message::Written(Ok(())) => {}
@@ -271,6 +277,7 @@ impl Actor {
             match output {
                 Output::Seal(body) => self.seal(body)?,
                 Output::Apply(results) => self.apply(&results),
+                Output::Inspect(result) => self.inspect(result),
             }
         }
         Ok(some)
@@ -401,6 +408,7 @@ impl Actor {
     /// Fetches a round's results and applies them, in a task.
     fn apply(&mut self, sealed: &[Option<Signed<PartResult>>]) {
         self.state.applying = true;
+        self.tell_stalling();
         let ledger = self.ledger();
         let Some(view) = ledger.current() else { return };
         let wanted = sealed.iter().flatten().filter_map(|signed| {
@@ -449,13 +457,13 @@ impl Applying {
     async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
         let mut missing = Vec::new();
         for part in &self.wanted {
-            if self.results.has(self.round, &part.blocks) {
+            let digest = &part.result.digest;
+            if self.results.has(self.round, &part.blocks, digest) {
                 continue;
             }
             let peers = &self.court.peers;
-            let digest = &part.result.digest;
             match peers.values(&part.holders, &self.court.layout, self.round, &part.blocks, digest).await {
-                Ok(values) => self.results.put(self.round, &part.blocks, values),
+                Ok(values) => self.results.put(self.round, &part.blocks, digest, values),
                 Err(error) => {
                     tracing::warn!(
                         "part {} of round {} is not to be had: {error}",
@@ -466,11 +474,14 @@ impl Applying {
                 }
             }
         }
+        // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
+        let defined = |part: &&WantedPart| part.blocks.iter().all(|block| self.is_finite(part, *block));
+        missing.extend(self.wanted.iter().filter(|part| !defined(part)).map(|part| part.result.part));
         if !missing.is_empty() {
             return Ok(Err(missing));
         }
-        let parts: Vec<(Part, Vec<Block>)> =
-            self.wanted.iter().map(|part| (part.result.part, part.blocks.clone())).collect();
+        let named = |part: &WantedPart| (part.result.part, part.blocks.clone(), part.result.digest);
+        let parts: Vec<_> = self.wanted.iter().map(named).collect();
         let update = match self.results.update(self.round, &parts) {
             Ok(update) => update,
             Err(missing) => return Ok(Err(missing)),
@@ -486,5 +497,10 @@ impl Applying {
             .await
             .map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
         applied.map(Ok)
+    }
+
+    fn is_finite(&self, part: &WantedPart, block: Block) -> bool {
+        let values = self.results.block(self.round, block, &part.result.digest);
+        values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
     }
 }

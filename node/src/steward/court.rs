@@ -1,6 +1,6 @@
 //! Accusations: what they claim, what is fetched to examine them, and the judgement.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::Exact;
@@ -10,13 +10,14 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{Equivocation, Evidence};
+use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
 use muster_core::messages::record::Body;
-use muster_core::messages::round::Commit;
+use muster_core::messages::round::{Commit, PartResult};
 use muster_core::sign::Signed;
 use muster_core::state::State;
-use muster_replica::{Contact, Exhibited, Peers, Replica, contact};
+use muster_replica::{Brought, Contact, Exhibited, InputBlocks, PartInputs, Peers, Replica, contact};
 use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 
 /// Tries to fetch a contribution before evidence is judged without it.
@@ -50,6 +51,57 @@ pub(super) fn equivocation(
     let first = held.filter(|held| held.claimed_signer() == said.author()).cloned().or(frozen)?;
     let before = first.verify(run).ok().filter(|before| before.round == said.round)?;
     (*before != *said).then(|| Evidence::Equivocation(Equivocation { first, second: second.clone() }))
+}
+
+/// Two different results for one part, if `second` is another one than the held or sealed one over the same inputs.
+pub(super) fn two_results(
+    ledger: &Ledger,
+    held: Option<&Signed<PartResult>>,
+    second: &Signed<PartResult>,
+) -> Option<Evidence> {
+    let said = second.verify(ledger.run()).ok()?;
+    let sealed = ledger.round(said.round).and_then(|view| view.signed_result(said.part));
+    let about =
+        |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
+    let contradicts = |first: &&Signed<PartResult>| {
+        first.verify(ledger.run()).is_ok_and(|first| {
+            first.author() == said.author() && about(&first) == about(&said) && first.digest != said.digest
+        })
+    };
+    let first = held.into_iter().chain(sealed).find(contradicts)?.clone();
+    Some(Evidence::Results(TwoResults { first, second: second.clone() }))
+}
+
+/// What a judgement needs besides states and text.
+#[derive(Clone)]
+pub(super) enum Wants {
+    /// A contribution.
+    Contribution(Wanted),
+    /// The inputs of a part.
+    Part(Box<PartInputs>),
+    /// The messages are enough, or what is needed is not remembered.
+    Nothing,
+}
+
+impl Wants {
+    /// Of evidence with this claim.
+    pub(super) fn of(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Self {
+        let found = match evidence {
+            Evidence::Audit(_) | Evidence::Verdict(_) => {
+                Wanted::of(ledger, claim.round, claim.subject).map(Self::Contribution)
+            }
+            Evidence::Aggregation(part) => {
+                let result = part.result.verify(ledger.run()).ok();
+                let inputs = result.and_then(|result| PartInputs::of(ledger, &result));
+                inputs.map(|inputs| Self::Part(Box::new(inputs)))
+            }
+            Evidence::Equivocation(_)
+            | Evidence::Total(_)
+            | Evidence::Results(_)
+            | Evidence::Misconduct(_) => None,
+        };
+        found.unwrap_or(Self::Nothing)
+    }
 }
 
 /// A contribution and who may have it.
@@ -141,45 +193,89 @@ impl Court {
         kept.map_err(|error| error.to_string())
     }
 
-    /// Re-executes evidence, with the contribution if it can be had. Gives that too.
+    /// Keeps the values of a part that were applied.
+    ///
+    /// # Errors
+    /// What the disk reports.
+    pub(super) fn exhibit_part(&self, round: Round, part: Part, blocks: &[Block]) -> Result<(), StoreError> {
+        let update = self.home.load_update(round)?;
+        let ranges = blocks.iter().filter_map(|block| self.layout.block(*block));
+        let values: Vec<f32> =
+            ranges.filter_map(|block| update.values.get(block.range.clone())).flatten().copied().collect();
+        self.home.save_part_exhibit(round, part, &values)
+    }
+
+    /// Re-executes evidence, with what it wants if that can be had. Gives the contribution too.
     pub(super) async fn examine(
         self: Arc<Self>,
         evidence: Evidence,
-        wanted: Option<Wanted>,
+        wants: Wants,
     ) -> (Judgement, Option<Vec<i32>>) {
-        let mut brought = BTreeMap::new();
-        if let (Evidence::Audit(_) | Evidence::Verdict(_), Some(wanted)) = (&evidence, &wanted) {
-            for _ in 0..TRIES {
-                match self.fetch(wanted).await {
-                    Ok(q) => {
-                        brought.insert((wanted.round, wanted.member), q);
-                        break;
-                    }
-                    Err(why) => {
-                        tracing::debug!("the contribution of {} is not to be had: {why}", wanted.member)
-                    }
+        let mut brought = Brought::default();
+        for _ in 0..TRIES {
+            match self.bring(&wants).await {
+                Ok(found) => {
+                    brought = found;
+                    break;
                 }
-                tokio::time::sleep(PAUSE).await;
+                Err(why) => tracing::debug!("evidence {} wants more: {why}", evidence.digest()),
             }
+            tokio::time::sleep(PAUSE).await;
         }
         let judged = tokio::task::spawn_blocking(move || {
             let judgement = self.judge(&evidence, brought.clone());
-            (judgement, brought.pop_first().map(|(_, q)| q))
+            (judgement, brought.contributions.pop_first().map(|(_, q)| q))
         });
         judged
             .await
             .unwrap_or_else(|error| (Judgement::Undecided(format!("the examination failed: {error}")), None))
     }
 
-    fn judge(&self, evidence: &Evidence, brought: BTreeMap<(Round, MemberId), Vec<i32>>) -> Judgement {
-        let sequence = self.manifest.model.sequence;
-        let mut witness = Exhibited::new(self.states(evidence), self.dataset.clone(), sequence, brought);
+    async fn bring(&self, wants: &Wants) -> Result<Brought, String> {
+        let mut brought = Brought::default();
+        match wants {
+            Wants::Nothing => {}
+            Wants::Contribution(wanted) => {
+                let q = self.fetch(wanted).await?;
+                brought.contributions.insert((wanted.round, wanted.member), q);
+            }
+            Wants::Part(inputs) => {
+                // The aggregator is the suspect: authors are asked first.
+                let from = (None, true);
+                let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, from, self.kept(inputs));
+                brought.blocks = found.await?.into_iter().map(|(name, (data, _))| (name, data)).collect();
+                brought.round = Some(inputs.view.clone());
+            }
+        }
+        Ok(brought)
+    }
+
+    /// What this steward keeps of a part's inputs: an aggregator's own ones.
+    fn kept(&self, inputs: &PartInputs) -> InputBlocks {
+        let mut kept = InputBlocks::new();
+        for (member, root) in inputs.senders() {
+            let held = self.home.load_contribution(inputs.view.round(), &member).unwrap_or_default();
+            for data in held.into_iter().filter(|data| inputs.blocks.contains(&data.block)) {
+                if let Ok(values) = open_block(&self.layout, &root, &data) {
+                    kept.insert((member, data.block), (data, values));
+                }
+            }
+        }
+        kept
+    }
+
+    fn judge(&self, evidence: &Evidence, brought: Brought) -> Judgement {
+        let mut witness =
+            Exhibited::new(self.states(evidence), self.dataset.clone(), &self.manifest, brought);
         let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
         judge(&self.manifest, evidence, &mut witness, &mut *arithmetic)
     }
 
     /// The state that evidence is about, if it is still kept.
     fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
+        if matches!(evidence, Evidence::Aggregation(_)) {
+            return Vec::new();
+        }
         let Some(freeze) = evidence.freeze() else { return Vec::new() };
         let record = freeze.verify(self.manifest.run()).ok();
         let root = record.and_then(|record| match &record.body {

@@ -4,14 +4,14 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use muster_core::audit::{Judgement, claim};
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Verdict};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
 
 use super::actor::{Actor, Message};
-use super::court::{Accusation, Wanted};
+use super::court::{Accusation, Wanted, Wants};
 
 /// Accusations that wait at most.
 const WAITING: usize = 64;
@@ -33,6 +33,8 @@ pub(super) struct Justice {
     /// Members that a verdict finds guilty and nobody has accused or acquitted yet.
     charged: BTreeSet<MemberId>,
     exhibits: BTreeMap<(Round, MemberId), Exhibit>,
+    /// Convicts' parts that are kept.
+    parts: BTreeSet<(Round, Part)>,
     closing: bool,
 }
 
@@ -88,8 +90,8 @@ impl Actor {
     pub(super) fn accuse(&mut self, accuser: MemberId, evidence: Evidence) -> Result<(), Reject> {
         let ledger = self.conductor.ledger();
         let role = ledger.member(&accuser).map(|member| member.role);
-        let entitled = role == Some(Role::Verifier) || accuser == self.identity.id();
-        let entitled = entitled || matches!(evidence, Evidence::Equivocation(_));
+        let from_messages = matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_));
+        let entitled = role == Some(Role::Verifier) || accuser == self.identity.id() || from_messages;
         if !entitled {
             return Err(Reject::NotEntitled("accuse: only verifiers do"));
         }
@@ -118,6 +120,7 @@ impl Actor {
     pub(super) fn pursue(&mut self, now: u64) {
         self.examine_next();
         self.exhibit_convicts(now);
+        self.exhibit_parts();
         self.close_when_settled();
     }
 
@@ -127,10 +130,10 @@ impl Actor {
         }
         let Some(accusation) = self.justice.waiting.pop_front() else { return };
         self.justice.examining = true;
-        let wanted = Wanted::of(self.ledger(), accusation.claim.round, accusation.claim.subject);
+        let wants = Wants::of(self.ledger(), &accusation.evidence, &accusation.claim);
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let (judgement, q) = court.examine(accusation.evidence.clone(), wanted).await;
+            let (judgement, q) = court.examine(accusation.evidence.clone(), wants).await;
             let _ = sender.send(Message::Examined(Box::new(accusation), judgement, q)).await;
         });
     }
@@ -138,6 +141,11 @@ impl Actor {
     /// An examination is over.
     pub(super) fn judged(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
         self.justice.examining = false;
+        self.decided(accusation, judgement, q);
+    }
+
+    /// Bans, or says why not.
+    pub(super) fn decided(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
         let (accuser, culprit, subject) =
             (accusation.accuser, accusation.claim.culprit, accusation.claim.subject);
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
@@ -212,6 +220,34 @@ impl Actor {
             tokio::spawn(async move {
                 let kept = court.exhibit(&wanted).await;
                 let _ = sender.send(Message::Exhibited(round, member, kept)).await;
+            });
+        }
+    }
+
+    /// Keeps the values of every counted part of a convict in the rounds that are remembered: they may be wrong, and
+    /// replay cannot reduce what is wrong.
+    fn exhibit_parts(&mut self) {
+        let ledger = self.conductor.ledger();
+        let banned =
+            |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        let mut owed = Vec::new();
+        for view in ledger.rounds() {
+            for (place, result) in view.results().into_iter().flatten().enumerate() {
+                let part = Part(place as u16);
+                let author = result.as_ref().and_then(|result| view.reducer(part, result.attempt));
+                let plan = view.parts().get(place).filter(|_| author.as_ref().is_some_and(banned));
+                owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
+            }
+        }
+        for (round, part, blocks) in owed {
+            if !self.justice.parts.insert((round, part)) {
+                continue;
+            }
+            let court = self.court.clone();
+            tokio::task::spawn_blocking(move || {
+                if let Err(error) = court.exhibit_part(round, part, &blocks) {
+                    tracing::error!("part {part} of round {round} could not be kept for replay: {error}");
+                }
             });
         }
     }

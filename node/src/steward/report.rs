@@ -6,6 +6,7 @@ use std::io::Write;
 use std::path::Path;
 use std::time::Instant;
 
+use muster_core::audit::Judgement;
 use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
@@ -13,6 +14,7 @@ use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::AuditRequest;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle};
+use muster_core::messages::round::PartResult;
 use muster_replica::archive::mean_loss;
 use serde_json::{Value, json};
 
@@ -141,6 +143,18 @@ impl Report {
         self.progress.line(&format!("the accusation of {culprit} by {accuser} does not stand: {why}"));
         let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
         self.event(&json!({ "event": "dismissed", "member": culprit, "accuser": accuser, "why": why }));
+    }
+
+    /// Contributors objected to a part, and nobody was convicted: it is right, or cannot be reduced again.
+    pub(super) fn inspected(&mut self, result: &PartResult, right: bool, judgement: &Judgement) {
+        let (round, part) = (result.round, result.part);
+        let what = match judgement {
+            _ if right => "it is right, the objections were unfounded".to_owned(),
+            Judgement::Undecided(why) | Judgement::Malformed(why) => format!("it does not count: {why}"),
+            other => format!("it does not count: {other:?}"),
+        };
+        self.progress.line(&format!("round {round}, part {part} was reduced again: {what}"));
+        self.event(&json!({ "event": "inspected", "round": round.0, "part": part.0, "right": right }));
     }
 
     /// A member came, went, or fell silent.

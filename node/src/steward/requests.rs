@@ -7,13 +7,13 @@ use muster_core::ledger::Standing;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::Enrol;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
+use muster_core::messages::round::{Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
-use super::court::equivocation;
+use super::court::{equivocation, two_results};
 use super::server::refused;
 use crate::organise::invite;
 
@@ -52,6 +52,7 @@ impl Actor {
                 Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
                 Request::Delivered(signed) => self.conductor.delivered(0, &signed),
                 Request::Notice(notice) => self.notice(notice).map(drop),
+                Request::Checked(signed) => self.conductor.checked(0, &signed),
                 _ => Ok(()),
             };
             if let Err(reject) = taken {
@@ -70,6 +71,7 @@ impl Actor {
         match request {
             Request::Commit(signed) => self.commit(signed),
             Request::Delivered(signed) => self.delivered(signed),
+            Request::Checked(signed) => self.checked(signed),
             Request::Notice(notice) => {
                 let kept = notice.clone();
                 let answer = self.notice(notice)?;
@@ -172,17 +174,34 @@ impl Actor {
         Ok(Answer::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
     }
 
+    fn checked(&mut self, signed: Signed<Checked>) -> Result<Answer, Reject> {
+        self.conductor.checked(self.now(), &signed)?;
+        self.keep(Request::Checked(signed));
+        Ok(Answer::Now(Response::Done))
+    }
+
+    /// Takes a result, puts the first of a part on the board, and fetches its values meanwhile.
+    fn result(&mut self, signed: &Signed<PartResult>) -> Result<(), Reject> {
+        let said = signed.verify(self.ledger().run())?;
+        let held = self.conductor.held_result(said.part).cloned();
+        if let Some(evidence) = two_results(self.ledger(), held.as_ref(), signed) {
+            self.conductor.contest(&said);
+            let _ = self.accuse(self.identity.id(), evidence);
+            return Err(Reject::Rule("an aggregator signs one result for a part; the other one is held"));
+        }
+        self.conductor.result(self.now(), signed.clone())?;
+        if self.state.shown.insert((said.part, said.attempt)) {
+            self.board.post(Notice::Result(signed.clone()));
+            self.prefetch(signed);
+        }
+        Ok(())
+    }
+
     fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
         let now = self.now();
         match &notice {
             Notice::Echo(signed) => self.conductor.echo(now, signed.clone())?,
-            Notice::Result(signed) => {
-                self.conductor.result(now, signed.clone())?;
-                let result = signed.verify(self.ledger().run())?;
-                if self.state.shown.insert((result.part, result.attempt)) {
-                    self.board.post(notice);
-                }
-            }
+            Notice::Result(signed) => self.result(signed)?,
             Notice::Return(signed) => {
                 self.ledger().check_return(signed)?;
                 return Ok(Answer::Sealed(Box::new(Body::Return(signed.clone()))));

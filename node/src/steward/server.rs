@@ -53,6 +53,7 @@ impl Handler for Server {
             | Request::PutBlocks(_)
             | Request::InputBlocks(_)
             | Request::Delivered(_)
+            | Request::Checked(_)
             | Request::Notice(_)
             | Request::Accuse(_) => self.ask(peer, request).await?,
         };

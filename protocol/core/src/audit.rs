@@ -2,21 +2,24 @@
 
 pub mod docket;
 mod misconduct;
+mod reduction;
 pub mod roster;
 mod verdict;
 
 use crate::assign;
 use crate::contribution::Commitment;
 use crate::error::Reject;
-use crate::ids::{Digest, Height, MemberId, Round, Slot};
+use crate::ids::{Block, Digest, Height, MemberId, Round, Slot};
 use crate::layout::Layout;
-use crate::ledger::Ledger;
+use crate::ledger::{Ledger, RoundView};
 use crate::manifest::Manifest;
 use crate::messages::audit::{
-    Equivocation, Evidence, FindingKind, Misconduct, Row, Rows, Total, Transcript, results_seal, table_seal,
+    Equivocation, Evidence, FindingKind, Misconduct, Reduction, Row, Rows, Total, Transcript, results_seal,
+    table_seal,
 };
 use crate::messages::record::{Body, Record};
 use crate::messages::round::Commit;
+use crate::messages::wire::BlockData;
 use crate::sign::Signed;
 use crate::sketch::{self, Fingerprint};
 use crate::state::{Arithmetic, LeafJob, State};
@@ -51,6 +54,10 @@ pub trait Witness {
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
     /// All of a committed contribution. The judge checks it against the commitment.
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+    /// A round as the judge's own ledger has it: its parts, and who had to reduce them.
+    fn round(&mut self, round: Round) -> Option<RoundView>;
+    /// One block of a committed contribution with its proofs. The judge checks them against the commitment.
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData>;
     /// The ledger before the record of this height; only evidence against the steward needs it.
     fn ledger(&mut self, _height: Height) -> Option<Ledger> {
         None
@@ -143,6 +150,14 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             (target, target, &transcript.freeze)
         }
         Evidence::Total(total) => (total.culprit, total.culprit, &total.freeze),
+        Evidence::Aggregation(part) => {
+            let result = part.result.verify(run)?;
+            return Ok(Claim { culprit: result.author(), subject: result.author(), round: result.round });
+        }
+        Evidence::Results(pair) => {
+            let first = pair.first.verify(run)?;
+            return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
+        }
         Evidence::Misconduct(_) => {
             return Ok(Claim { culprit: manifest.steward, subject: manifest.steward, round: Round(0) });
         }
@@ -170,7 +185,15 @@ pub fn judge(
             misconduct::judge(manifest, misconduct, &mut |height| witness.ledger(height))
         }
         Evidence::Verdict(accused) => verdict::judge(manifest, accused, witness, arithmetic),
+        Evidence::Aggregation(part) => reduction::judged(manifest, part, witness),
+        Evidence::Results(pair) => reduction::judge_results(manifest, pair),
     };
+    decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
+}
+
+/// Decides evidence about a part, which needs no arithmetic but the rule's.
+pub fn judge_reduction(manifest: &Manifest, part: &Reduction, witness: &mut dyn Witness) -> Judgement {
+    let decided = reduction::judged(manifest, part, witness);
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }
 

@@ -9,7 +9,7 @@ use zeroize::Zeroizing;
 
 use crate::error::{Misuse, Reject};
 use crate::hash::{Domain, Hasher, below};
-use crate::ids::{Digest, MemberId, Round, Slot};
+use crate::ids::{Block, Digest, MemberId, Round, Slot};
 use crate::merkle::{self, Proof, Tree};
 use crate::{limits, wire};
 
@@ -187,6 +187,21 @@ impl Coin {
     pub fn value(&self) -> Digest {
         self.value
     }
+}
+
+/// Whether a node coin selects a block of a round to be reduced again, `block_ppm` millionths of the time.
+///
+/// `H("select-block", coin, R_t, block)`, its first eight bytes as a number, is below `⌊block_ppm·2⁶⁴ / 10⁶⌋`. A leaf
+/// coin selects none.
+pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, block_ppm: u32) -> bool {
+    let number = Hasher::new(Domain::SELECT_BLOCK).value(&coin.value).value(freeze).value(&block).number();
+    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(block_ppm) << 64) / 1_000_000
+}
+
+/// Whose coin may select a block, as a place in 0..`verifiers`: `H("inspector-block", R_t, block)` mapped there.
+pub fn block_inspector(freeze: &Digest, block: Block, verifiers: usize) -> usize {
+    let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(freeze).value(&block).number();
+    usize::try_from(below(number, verifiers as u64)).unwrap_or(0)
 }
 
 /// Whether a node coin selects a member for an audit, `ppm` millionths of the time.

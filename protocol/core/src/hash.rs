@@ -60,6 +60,10 @@ domains! {
     COIN = "coin",
     /// Choice of the audited nodes.
     SELECT = "select",
+    /// Choice of the blocks that are reduced again.
+    SELECT_BLOCK = "select-block",
+    /// Which verifier may choose a block.
+    INSPECTOR_BLOCK = "inspector-block",
     /// Choice of the audited leaves.
     DRAW = "draw",
     /// Choice of the verifier that inspects a contribution.

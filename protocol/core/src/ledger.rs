@@ -204,7 +204,7 @@ impl Ledger {
             Body::Admit(enrol) => self.admit(enrol, signed),
             Body::Begin(seats) => self.begin(seats),
             Body::Freeze(freeze) => self.freeze(freeze, signed),
-            Body::Inputs(inputs) => self.inputs(inputs),
+            Body::Inputs(inputs) => self.inputs(inputs, signed),
             Body::Reassign(reassign) => self.reassign(reassign),
             Body::Outcome(outcome) => self.outcome(outcome),
             Body::Silence(request) => self.silence(request),

@@ -2,7 +2,7 @@
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
 //! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate standing <
-//! messages < channel contribution < assign < ledger < audit < round`. A test in `tests/` enforces it.
+//! messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/` enforces it.
 
 pub mod aggregate;
 pub mod assign;
@@ -21,6 +21,7 @@ pub mod limits;
 pub mod manifest;
 pub mod merkle;
 pub mod messages;
+pub mod reduction;
 pub mod round;
 pub mod sign;
 pub mod sketch;

@@ -60,5 +60,7 @@ pub const CREDITS: usize = 1024;
 pub const LISTED: usize = 512;
 /// Members' invitations, one below the other.
 pub const INVITATION_DEPTH: u8 = 16;
+/// Blocks that one contributor objects to in one round.
+pub const OBJECTIONS: usize = 4096;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

@@ -322,6 +322,8 @@ wire! {
         pub final_rounds: u32,
         /// Share of the passing verdicts that another verifier re-executes, in parts per million.
         pub recheck_ppm: u32,
+        /// Probability that a block of a round is reduced again by a verifier, in parts per million.
+        pub block_ppm: u32,
     }
 }
 
@@ -472,6 +474,7 @@ impl Manifest {
         let audit = &self.audit;
         require(audit.node_ppm <= 1_000_000, "audit.node_ppm", "must be at most 1000000")?;
         require(audit.recheck_ppm <= 1_000_000, "audit.recheck_ppm", "must be at most 1000000")?;
+        require(audit.block_ppm <= 1_000_000, "audit.block_ppm", "must be at most 1000000")?;
         let leaves = 1..=limits::AUDIT_LEAVES;
         require(leaves.contains(&usize::from(audit.leaves)), "audit.leaves", "must be 1 to 32")?;
         require(

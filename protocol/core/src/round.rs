@@ -1,10 +1,13 @@
-//! The round as two machines without input or output: the steward's [`Conductor`] and a member's [`Duties`].
+//! The round as machines without input or output: the steward's [`Conductor`], a member's [`Duties`], and a
+//! contributor's [`Checks`].
 //!
 //! Both are driven by levels, not edges: whatever has happened, and in whatever order, what to do next follows from
 //! the ledger and from what was done already. That is what makes a restart at any point safe.
 
+mod checks;
 mod conductor;
 mod duties;
 
+pub use checks::{Check, Checks};
 pub use conductor::{Conductor, Output};
 pub use duties::{Duties, Duty};

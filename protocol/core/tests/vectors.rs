@@ -19,7 +19,7 @@ use muster_core::contribution::{Commitment, PartDigest, chunk_bytes, chunk_value
 use muster_core::error::Reject;
 use muster_core::grid::{self, Dither};
 use muster_core::hash::{Domain, Hasher, below};
-use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, RunId, Slot, hex};
+use muster_core::ids::{Block, Digest, Leaf, MemberId, Part, Round, RunId, Slot, hex};
 use muster_core::layout::Layout;
 use muster_core::manifest::{self, Admission, Family, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
@@ -27,7 +27,7 @@ use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
 use muster_core::standing::{audit_ppm, vouched, weight};
 use muster_core::state::{StateRoots, exponents_hash, vector_root};
-use muster_core::{assign, limits, sketch};
+use muster_core::{assign, limits, reduction, sketch};
 
 #[test]
 fn every_vector_holds() {
@@ -210,6 +210,7 @@ reencoder!(
     round::Delivered,
     round::DeliveryReceipt,
     round::PartResult,
+    round::Checked,
     record::Record,
     record::Body,
     record::Seat,
@@ -240,6 +241,8 @@ reencoder!(
     audit::TwoSeals,
     audit::Misconduct,
     audit::FalseVerdict,
+    audit::Reduction,
+    audit::TwoResults,
     audit::Evidence,
     gossip::Head,
     gossip::Whereabouts,
@@ -568,6 +571,17 @@ fn coin(op: &str, inputs: &Value) -> Value {
             let chosen = |who| coins::selects(&coin, &freeze, &MemberId(as_digest(who).0), ppm);
             json!({ "selected": list(inputs, "members").iter().map(chosen).collect::<Vec<_>>() })
         }
+        "select_block" => {
+            let (coin, freeze) = (opened(inputs).expect("a registered coin"), digest(inputs, "freeze"));
+            let ppm = number(inputs, "block_ppm") as u32;
+            let chosen = |block| coins::selects_block(&coin, &freeze, block, ppm);
+            json!({ "selected": blocks(inputs).map(chosen).collect::<Vec<_>>() })
+        }
+        "block_inspector" => {
+            let (freeze, verifiers) = (digest(inputs, "freeze"), number(inputs, "verifiers") as usize);
+            let place = |block| coins::block_inspector(&freeze, block, verifiers);
+            json!({ "places": blocks(inputs).map(place).collect::<Vec<_>>() })
+        }
         "draw" => {
             let (coin, freeze) = (opened(inputs).expect("a registered coin"), digest(inputs, "freeze"));
             let (m, a) = (number(inputs, "m") as u32, number(inputs, "a") as u8);
@@ -589,6 +603,10 @@ fn coin(op: &str, inputs: &Value) -> Value {
         }
         _ => panic!("no operation {op:?}"),
     }
+}
+
+fn blocks(inputs: &Value) -> impl Iterator<Item = Block> {
+    list(inputs, "blocks").iter().map(|block| Block(block.as_u64().expect("a number") as u32))
 }
 
 fn opened(inputs: &Value) -> Result<Coin, Reject> {
@@ -643,6 +661,12 @@ fn aggregation(op: &str, inputs: &Value) -> Value {
             json!({ "weights": aggregate::weights(&m, number(inputs, "cap_ppm") as u32) })
         }
         "block" => block(inputs),
+        "objects" => {
+            let q: Vec<i32> = list(inputs, "q").iter().map(as_integer).collect();
+            let bits = list(inputs, "values").iter().map(as_word);
+            let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
+            json!({ "objects": reduction::objects(&q, number(inputs, "m") as u32, &values) })
+        }
         "part" => {
             let reals = |block: &Value| -> Vec<f32> {
                 let bits = block.as_array().expect("a block").iter().map(as_word);

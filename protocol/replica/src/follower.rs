@@ -40,6 +40,10 @@ const STEWARD_AWAY: Duration = Duration::from_secs(300);
 const MOVED: Duration = Duration::from_secs(2);
 const ASKING: Duration = Duration::from_secs(5);
 
+/// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
+const FETCHES: u32 = 10;
+const AGAIN: Duration = Duration::from_millis(500);
+
 /// Something that happened.
 #[derive(Debug)]
 pub enum Event {
@@ -412,17 +416,23 @@ impl Follower {
         let stopwatch = lock(&self.replica).stopwatch().clone();
         tokio::spawn(async move {
             let (round, blocks) = (result.round, wanted.blocks);
-            if results.has(round, &blocks) {
-                return;
-            }
-            let begun = Instant::now();
-            match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
-                Ok(values) => {
-                    stopwatch.add(Phase::Exchange, begun.elapsed());
-                    results.put(round, &blocks, values);
+            for _ in 0..FETCHES {
+                if results.has(round, &blocks, &result.digest) {
+                    return;
                 }
-                Err(error) => {
-                    tracing::debug!("part {} of round {round} could not be fetched yet: {error}", result.part)
+                let begun = Instant::now();
+                match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
+                    Ok(values) => {
+                        stopwatch.add(Phase::Exchange, begun.elapsed());
+                        results.put(round, &blocks, &result.digest, values);
+                    }
+                    Err(error) => {
+                        tracing::debug!(
+                            "part {} of round {round} could not be fetched yet: {error}",
+                            result.part
+                        );
+                        tokio::time::sleep(AGAIN).await;
+                    }
                 }
             }
         });
@@ -476,12 +486,12 @@ impl Follower {
         let Some(view) = self.ledger.round(round) else { return false };
         for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
             let wanted = self.wanted(result);
-            if self.results.has(round, &wanted.blocks) {
+            if self.results.has(round, &wanted.blocks, &wanted.digest) {
                 continue;
             }
             let layout = self.ledger.layout();
             match self.peers.values(&wanted.holders, layout, round, &wanted.blocks, &wanted.digest).await {
-                Ok(values) => self.results.put(round, &wanted.blocks, values),
+                Ok(values) => self.results.put(round, &wanted.blocks, &wanted.digest, values),
                 Err(error) => {
                     tracing::info!("part {} of round {round} is not to be had ({error})", wanted.part);
                     return false;
@@ -494,9 +504,10 @@ impl Follower {
     async fn apply(&self, round: Round) -> Option<StateRoots> {
         let view = self.ledger.round(round)?;
         let plans = view.parts().iter().zip(view.results()?).enumerate();
-        let parts: Vec<(Part, Vec<Block>)> = plans
-            .filter(|(_, (_, result))| result.is_some())
-            .map(|(part, (plan, _))| (Part(part as u16), plan.blocks.clone()))
+        let parts: Vec<(Part, Vec<Block>, Digest)> = plans
+            .filter_map(|(part, (plan, result))| {
+                Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
+            })
             .collect();
         let update = self.results.update(round, &parts).ok()?;
         let replica = self.replica.clone();

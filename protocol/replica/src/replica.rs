@@ -1,13 +1,13 @@
 //! The replicated state with its arithmetic and its text.
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
 use muster_core::assign;
 use muster_core::audit::{Judgement, judge};
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Leaf, MemberId, Round};
+use muster_core::ids::{Digest, Leaf, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
@@ -15,7 +15,7 @@ use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 
 use crate::stopwatch::{Phase, Stopwatch};
-use crate::witness::Exhibited;
+use crate::witness::{Brought, Exhibited};
 
 /// Held-out windows that a loss is measured on, at most.
 pub const HELD_OUT_WINDOWS: usize = 256;
@@ -167,15 +167,10 @@ impl Replica {
         (!windows.is_empty()).then(|| self.arithmetic.evaluate(&self.manifest, &self.state, &windows))
     }
 
-    /// Re-executes evidence against kept states, the text, and contributions that were brought.
-    pub fn re_execute(
-        &mut self,
-        evidence: &Evidence,
-        contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
-    ) -> Judgement {
+    /// Re-executes evidence against kept states, the text, and what was brought.
+    pub fn re_execute(&mut self, evidence: &Evidence, brought: Brought) -> Judgement {
         let states = self.history.iter().chain([&self.snapshot]).cloned().collect();
-        let mut witness =
-            Exhibited::new(states, self.dataset.clone(), self.manifest.model.sequence, contributions);
+        let mut witness = Exhibited::new(states, self.dataset.clone(), &self.manifest, brought);
         judge(&self.manifest, evidence, &mut witness, &mut self.arithmetic)
     }
 

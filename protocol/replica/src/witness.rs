@@ -4,27 +4,59 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::audit::Witness;
-use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::RoundView;
+use muster_core::manifest::Manifest;
+use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
 use muster_store::dataset::Dataset;
 
-/// Kept states by root, the text, and contributions.
+/// Whole contributions, by round and author.
+pub type Contributions = BTreeMap<(Round, MemberId), Vec<i32>>;
+
+/// What was brought for one judgement besides states and text. Nothing of it need have been checked, but the round.
+#[derive(Clone, Default)]
+pub struct Brought {
+    /// Whole contributions.
+    pub contributions: Contributions,
+    /// Blocks of contributions with their proofs.
+    pub blocks: BTreeMap<(MemberId, Block), BlockData>,
+    /// The round that it is about, from the judge's own ledger.
+    pub round: Option<RoundView>,
+}
+
+/// Kept states by root, the text, and what was brought.
 pub struct Exhibited {
     states: Vec<(Digest, Arc<State>)>,
     dataset: Arc<Dataset>,
+    layout: Arc<Layout>,
     sequence: u32,
-    contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
+    brought: Brought,
+    /// The contribution that blocks were last cut from, with its tree.
+    tree: Option<(MemberId, Commitment)>,
 }
 
 impl Exhibited {
-    /// States must have been checked against their roots, the text against the manifest; contributions need not.
+    /// States must have been checked against their roots, the text against the manifest.
     pub fn new(
         states: Vec<(Digest, Arc<State>)>,
         dataset: Arc<Dataset>,
-        sequence: u32,
-        contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
+        manifest: &Manifest,
+        brought: Brought,
     ) -> Self {
-        Self { states, dataset, sequence, contributions }
+        let (layout, sequence) = (Arc::new(Layout::of(&manifest.model)), manifest.model.sequence);
+        Self { states, dataset, layout, sequence, brought, tree: None }
+    }
+
+    /// Cuts a block out of a whole contribution.
+    fn cut(&mut self, layout: &Layout, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        let q = self.brought.contributions.get(&(round, *member))?;
+        if self.tree.as_ref().is_none_or(|(of, _)| of != member) {
+            self.tree = Some((*member, Commitment::new(layout, q)));
+        }
+        self.tree.as_ref()?.1.block(layout, q, block)
     }
 }
 
@@ -38,6 +70,18 @@ impl Witness for Exhibited {
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        self.contributions.get(&(round, *member)).cloned()
+        self.brought.contributions.get(&(round, *member)).cloned()
+    }
+
+    fn round(&mut self, round: Round) -> Option<RoundView> {
+        self.brought.round.clone().filter(|view| view.round() == round)
+    }
+
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        if let Some(data) = self.brought.blocks.get(&(*member, block)) {
+            return Some(data.clone());
+        }
+        let layout = self.layout.clone();
+        self.cut(&layout, round, member, block)
     }
 }

@@ -87,7 +87,7 @@ fn manifest() -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1, recheck_ppm: 100_000 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(2, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },

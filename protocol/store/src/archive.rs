@@ -4,9 +4,9 @@ use std::path::PathBuf;
 
 use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, MemberId, Round, unhex};
+use muster_core::ids::{Digest, MemberId, Part, Round, unhex};
 use muster_core::messages::audit::Evidence;
-use muster_core::state::{integer_bytes, integers};
+use muster_core::state::{integer_bytes, integers, real_bytes};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
@@ -34,7 +34,16 @@ impl Home {
         Ok(integers(&files::read_sealed(&path, &name, EXHIBIT_ADVICE)?))
     }
 
-    /// Which exhibits are kept, in order.
+    /// Keeps the values of a part that counted and was wrong, block after block.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_part_exhibit(&self, round: Round, part: Part, values: &[f32]) -> Result<()> {
+        let path = self.at(EXHIBITS).join(part_exhibit_file(round, part));
+        files::write_sealed(&path, Care::Durable, &part_exhibit_name(round, part), &real_bytes(values))
+    }
+
+    /// Which contributions are kept as exhibits, in order.
     ///
     /// # Errors
     /// What the system reports.
@@ -98,6 +107,14 @@ pub(crate) fn evidence_file(digest: &Digest) -> String {
 
 pub(crate) fn exhibit_file(round: Round, member: &MemberId) -> String {
     format!("{round}.{member:#}.exhibit")
+}
+
+pub(crate) fn part_exhibit_file(round: Round, part: Part) -> String {
+    format!("{round}.part-{part}.exhibit")
+}
+
+pub(crate) fn part_exhibit_name(round: Round, part: Part) -> String {
+    format!("exhibit {round} part {part}")
 }
 
 pub(crate) fn exhibit_name(round: Round, member: &MemberId) -> String {

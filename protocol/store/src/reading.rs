@@ -2,10 +2,12 @@
 
 use std::path::Path;
 
-use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::state::{State, Update, integers};
+use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::state::{State, Update, integers, reals};
 
-use crate::archive::{EXHIBIT_ADVICE, evidence_file, exhibit_file, exhibit_name};
+use crate::archive::{
+    EXHIBIT_ADVICE, evidence_file, exhibit_file, exhibit_name, part_exhibit_file, part_exhibit_name,
+};
 use crate::error::{Kind, Result};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
@@ -27,6 +29,16 @@ pub fn exhibit(folder: &Path, round: Round, member: &MemberId) -> Result<Option<
     let path = folder.join(EXHIBITS).join(exhibit_file(round, member));
     let name = exhibit_name(round, member);
     present(files::read_sealed(&path, &name, EXHIBIT_ADVICE)).map(|bytes| bytes.map(|bytes| integers(&bytes)))
+}
+
+/// The values of a wrong part in an archive, block after block, if they are there.
+///
+/// # Errors
+/// [`Kind::Corrupt`]; what the system reports.
+pub fn part_exhibit(folder: &Path, round: Round, part: Part) -> Result<Option<Vec<f32>>> {
+    let path = folder.join(EXHIBITS).join(part_exhibit_file(round, part));
+    let name = part_exhibit_name(round, part);
+    present(files::read_sealed(&path, &name, EXHIBIT_ADVICE)).map(|bytes| bytes.map(|bytes| reals(&bytes)))
 }
 
 /// The bytes of a piece of evidence in an archive, if it is there; they may be anything.

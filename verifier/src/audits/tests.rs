@@ -5,7 +5,7 @@ use muster_core::audit::{Witness, judge};
 use muster_core::codec::{Real, Text as Name};
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::contribution::Commitment;
-use muster_core::ids::Leaf;
+use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
@@ -15,6 +15,7 @@ use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
 use muster_core::messages::record::{Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
+use muster_core::messages::wire::BlockData;
 use muster_core::sketch;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::home::Home;
@@ -129,6 +130,14 @@ impl Witness for Memory {
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
         self.contributions.get(&(round, *member)).cloned()
+    }
+
+    fn round(&mut self, _: Round) -> Option<RoundView> {
+        None
+    }
+
+    fn block(&mut self, _: Round, _: &MemberId, _: Block) -> Option<BlockData> {
+        None
     }
 }
 

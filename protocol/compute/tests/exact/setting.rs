@@ -78,7 +78,7 @@ pub fn manifest(model: Model) -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000 },
+        audit: Audit { node_ppm: 0, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(1, 0, 1),
         timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
         retention: Retention { contributions: 2, states: 2 },

@@ -21,13 +21,13 @@ pub trait Runner: Sync {
     fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T>;
 }
 
-/// One pass after another, with the vector instructions that every processor of the target has.
+/// One pass after another, compiled for the widest vectors of this processor.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 
 impl Runner for Plain {
     fn pass<P: Pass>(&self, pass: P) -> P::Output {
-        pass.run()
+        pulp::Arch::new().dispatch(|| pass.run())
     }
 
     fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {

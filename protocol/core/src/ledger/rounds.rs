@@ -38,9 +38,12 @@ pub struct RoundView {
     parts: Vec<PartPlan>,
     frozen: Option<Frozen>,
     inputs: Vec<Bitmap>,
+    /// The records that sealed them, by attempt.
+    inputs_records: Vec<Signed<Record>>,
     reassigned: Vec<Option<Slot>>,
     second_inputs: bool,
     results: Option<Vec<Option<PartResult>>>,
+    signed_results: Vec<Option<Signed<PartResult>>>,
     echoed: bool,
     /// Verifiers that the round was shared among.
     verifiers: usize,
@@ -77,8 +80,10 @@ impl RoundView {
             parts,
             frozen: None,
             inputs: Vec::new(),
+            inputs_records: Vec::new(),
             second_inputs: false,
             results: None,
+            signed_results: Vec::new(),
             echoed: false,
             verifiers: 0,
             inspectors: Vec::new(),
@@ -167,6 +172,16 @@ impl RoundView {
         }
     }
 
+    /// Who had to reduce a part in this attempt; `None` where there was no such attempt.
+    pub fn reducer(&self, part: Part, attempt: u8) -> Option<MemberId> {
+        let slot = match attempt {
+            0 => self.parts.get(part.index())?.aggregator,
+            1 => (*self.reassigned.get(part.index())?)?,
+            _ => return None,
+        };
+        self.member_at(slot)
+    }
+
     /// Who takes in and keeps a sender's part, and by which attempt: its aggregator, or the steward when the sender is
     /// that itself, so that nothing which counts is in its author's hands alone.
     pub fn keeper(&self, part: Part, sender: &MemberId) -> Option<(MemberId, u8)> {
@@ -201,6 +216,15 @@ impl RoundView {
         &self.inputs
     }
 
+    /// The record that sealed the inputs of an attempt, and the place that a part has in it.
+    pub fn inputs_record(&self, part: Part, attempt: u8) -> Option<(&Signed<Record>, usize)> {
+        let place = match attempt {
+            0 => part.index(),
+            _ => self.reassigned().position(|moved| moved == part)?,
+        };
+        Some((self.inputs_records.get(usize::from(attempt))?, place))
+    }
+
     /// Parts that were reassigned, in order.
     pub fn reassigned(&self) -> impl Iterator<Item = Part> + '_ {
         let parts = self.reassigned.iter().enumerate().filter(|(_, slot)| slot.is_some());
@@ -216,6 +240,11 @@ impl RoundView {
     /// Sealed results, once the round is over.
     pub fn results(&self) -> Option<&[Option<PartResult>]> {
         self.results.as_deref()
+    }
+
+    /// The sealed result of a part as its aggregator signed it, once the round is over.
+    pub fn signed_result(&self, part: Part) -> Option<&Signed<PartResult>> {
+        self.signed_results.get(part.index())?.as_ref()
     }
 
     /// Whether a slot's contribution counted in some part.
@@ -333,7 +362,7 @@ impl Ledger {
         Ok(())
     }
 
-    pub(super) fn inputs(&mut self, inputs: &Inputs) -> Result<(), Reject> {
+    pub(super) fn inputs(&mut self, inputs: &Inputs, record: &Signed<Record>) -> Result<(), Reject> {
         self.require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
         let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
         self.require(inputs.round == view.round, "inputs name their round")?;
@@ -353,6 +382,7 @@ impl Ledger {
         self.stage = Stage::Reducing;
         let Some(view) = self.rounds.back_mut() else { return Ok(()) };
         view.second_inputs = second;
+        view.inputs_records.push(record.clone());
         if !second {
             view.inputs = vec![Bitmap::default(); parts.len()];
         }
@@ -403,6 +433,7 @@ impl Ledger {
             return Err(Reject::NotEntitled("reduce this part"));
         }
         self.require(result.attempt == attempt, "a result names its attempt")?;
+        self.require(view.freeze_digest() == Some(result.freeze), "a result names the freeze")?;
         let sealed = view.inputs.get(result.part.index());
         let sealed = sealed.is_some_and(|inputs| *inputs == result.inputs && !inputs.is_empty());
         self.require(sealed, "a result is over exactly the sealed inputs")?;
@@ -456,6 +487,7 @@ impl Ledger {
         };
         if let Some(view) = self.rounds.back_mut() {
             view.results = Some(results);
+            view.signed_results = outcome.results.to_vec();
             view.echoed = echoed;
         }
         self.add_credits(&outcome.credits);

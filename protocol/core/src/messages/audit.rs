@@ -11,7 +11,7 @@ use crate::hash::{Domain, Hasher, hash_of};
 use crate::ids::{Digest, MemberId, Round};
 use crate::messages::gossip::Head;
 use crate::messages::record::Record;
-use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
+use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use crate::sign::{Message, Signed};
 use crate::sketch::Fingerprint;
 use crate::{limits, wire};
@@ -196,6 +196,8 @@ pub enum FindingKind {
     FalseAccusation,
     /// A verifier let pass what re-execution finds wrong, or did not recompute what it says that it did.
     FalseAcquittal,
+    /// A signed part is not what the rule gives on its sealed inputs.
+    AggregationMismatch,
 }
 
 impl FindingKind {
@@ -209,6 +211,7 @@ impl FindingKind {
             Self::StewardMisconduct => "steward misconduct",
             Self::FalseAccusation => "false accusation",
             Self::FalseAcquittal => "false acquittal",
+            Self::AggregationMismatch => "aggregation mismatch",
         }
     }
 }
@@ -280,6 +283,19 @@ wire! {
 }
 
 wire! {
+    /// A part that is not what the rule gives on its sealed inputs. The aggregator signed all three: the inputs, the
+    /// freeze that they are proved against, and what it made of them.
+    pub struct Reduction {
+        /// The frozen round.
+        pub freeze: Signed<Record>,
+        /// The sealed inputs of the attempt.
+        pub inputs: Signed<Record>,
+        /// What the aggregator made of them.
+        pub result: Signed<PartResult>,
+    }
+}
+
+wire! {
     /// The steward's signature on a head of its ledger.
     pub enum Seal {
         /// On a record: its head, and the one before.
@@ -324,6 +340,16 @@ wire! {
 }
 
 wire! {
+    /// Two different results of one member for one part, over the same inputs.
+    pub struct TwoResults {
+        /// One.
+        pub first: Signed<PartResult>,
+        /// The other.
+        pub second: Signed<PartResult>,
+    }
+}
+
+wire! {
     /// What convicts, decidable from messages or by re-execution.
     pub enum Evidence {
         /// Decidable from messages.
@@ -336,6 +362,10 @@ wire! {
         Misconduct(Misconduct),
         /// Decidable by recomputing the drawn leaves or, for an accusation, every leaf.
         Verdict(FalseVerdict),
+        /// Decidable by reducing the part again.
+        Aggregation(Reduction),
+        /// Decidable from messages.
+        Results(TwoResults),
     }
 }
 
@@ -345,10 +375,11 @@ impl Evidence {
         hash_of(Domain::EVIDENCE, self)
     }
 
-    /// The freeze of the contribution that it is about; none for what messages alone decide.
+    /// The freeze of the round that it is about; none for what messages alone decide.
     pub fn freeze(&self) -> Option<&Signed<Record>> {
         match self {
-            Self::Equivocation(_) | Self::Misconduct(_) => None,
+            Self::Equivocation(_) | Self::Misconduct(_) | Self::Results(_) => None,
+            Self::Aggregation(part) => Some(&part.freeze),
             Self::Audit(transcript) => Some(&transcript.freeze),
             Self::Total(total) => Some(&total.freeze),
             Self::Verdict(verdict) => Some(&verdict.transcript.freeze),

@@ -3,7 +3,7 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::codec::List;
-use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::manifest::Profile;
 use crate::sign::{Message, Signed};
 use crate::{limits, wire};
@@ -127,6 +127,8 @@ wire! {
         pub part: Part,
         /// 0, or 1 after a reassignment.
         pub attempt: u8,
+        /// R_t: with it the author says which commitments its inputs are proved against.
+        pub freeze: Digest,
         /// The sealed inputs.
         pub inputs: Bitmap,
         /// `H(PART, values of the part's blocks in order)`.
@@ -136,6 +138,24 @@ wire! {
 
 impl Message for PartResult {
     const TAG: &'static str = "part-result";
+}
+
+wire! {
+    /// A contributor has fetched these parts' values, with the signed digests, and compared them with its own.
+    pub struct Checked {
+        /// The round.
+        pub round: Round,
+        /// 0, or 1 after a reassignment.
+        pub attempt: u8,
+        /// Parts, ascending.
+        pub parts: List<Part, { limits::PARTS }>,
+        /// Blocks of these parts that are too far from its own, ascending.
+        pub objections: List<Block, { limits::OBJECTIONS }>,
+    }
+}
+
+impl Message for Checked {
+    const TAG: &'static str = "checked";
 }
 
 /// A set of slots.

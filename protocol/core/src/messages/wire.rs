@@ -9,7 +9,9 @@ use crate::messages::audit::{
 };
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::record::Record;
-use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt};
+use crate::messages::round::{
+    Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt,
+};
 use crate::sign::Signed;
 use crate::state::StateRoots;
 use crate::{limits, wire};
@@ -46,6 +48,8 @@ wire! {
         State(StateQuery),
         /// Bytes of a committed file. From the steward.
         Data(DataQuery),
+        /// Takes what a contributor says of the results. From the steward.
+        Checked(Signed<Checked>),
     }
 }
 

@@ -1,5 +1,7 @@
 //! The steward's half of a round: when to seal what.
 
+mod checks;
+
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::assign::reassignment;
@@ -12,6 +14,7 @@ use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, R
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
+use checks::Word;
 
 /// Credits that wait for an outcome at most.
 const CREDITS_WAITING: usize = 8192;
@@ -24,6 +27,9 @@ pub enum Output {
     Seal(Body),
     /// Fetch the results of the round, apply them, answer with [`Conductor::applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
+    /// Contributors of more than half of a block's weight object: reduce this part again, answer with
+    /// [`Conductor::inspected`].
+    Inspect(Signed<PartResult>),
 }
 
 /// Collects what members say and decides when a phase is over.
@@ -42,6 +48,9 @@ pub struct Conductor {
     sealing: bool,
     applying: bool,
     held: bool,
+    inspecting: bool,
+    /// Members that let a round wait for their word on its results: nobody waits for them until they give it again.
+    stalling: BTreeSet<MemberId>,
 }
 
 /// What the phase in progress has gathered, by slot or part.
@@ -52,6 +61,16 @@ struct Gathered {
     delivered: BTreeSet<Slot>,
     receipts: BTreeMap<Part, Bitmap>,
     results: BTreeMap<Part, Signed<PartResult>>,
+    /// Since when every result that will come is there.
+    checking: Option<u64>,
+    /// What contributors say of the results.
+    checked: BTreeMap<Slot, Word>,
+    /// Parts whose aggregators signed two results.
+    contested: BTreeSet<Part>,
+    /// Parts, by attempt, whose results were reduced again and are right.
+    upheld: BTreeSet<(Part, u8)>,
+    /// Those whose results are wrong, or cannot be reduced again.
+    struck: BTreeSet<(Part, u8)>,
     next: Option<StateRoots>,
 }
 
@@ -69,6 +88,8 @@ impl Conductor {
             sealing: false,
             applying: false,
             held: false,
+            inspecting: false,
+            stalling: BTreeSet::new(),
         }
     }
 
@@ -98,13 +119,15 @@ impl Conductor {
         match output {
             Output::Seal(_) => self.sealing = true,
             Output::Apply(_) => self.applying = true,
+            Output::Inspect(_) => self.inspecting = true,
         }
         Some(output)
     }
 
     /// When to call [`Conductor::tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<u64> {
-        Some(self.phase_began + u64::from(self.patience()?))
+        let began = self.gathered.checking.unwrap_or(self.phase_began);
+        Some(began.saturating_add(u64::from(self.patience()?)))
     }
 
     /// Time goes on.
@@ -217,9 +240,17 @@ impl Conductor {
             return Err(Reject::Stale("the round's results are being applied"));
         }
         let result = self.ledger.check_result(&signed)?;
+        if self.gathered.struck.contains(&(result.part, result.attempt)) {
+            return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
+        }
         self.gathered.results.entry(result.part).or_insert(signed);
         self.tick(now);
         Ok(())
+    }
+
+    /// The result held for a part of the open round.
+    pub fn held_result(&self, part: Part) -> Option<&Signed<PartResult>> {
+        self.gathered.results.get(&part)
     }
 
     /// The results are applied and give this state; `None` lists the parts whose values could not be had.
@@ -227,9 +258,7 @@ impl Conductor {
         self.applying = false;
         match next {
             Ok(roots) => self.gathered.next = Some(roots),
-            Err(missing) => missing.iter().for_each(|part| {
-                self.gathered.results.remove(part);
-            }),
+            Err(missing) => missing.iter().for_each(|part| self.strike(*part)),
         }
         self.tick(now);
     }
@@ -253,7 +282,12 @@ impl Conductor {
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
             let results =
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
-            self.gathered = Gathered { echoes, results, ..Gathered::default() };
+            let (upheld, struck) = if round_over {
+                Default::default()
+            } else {
+                (std::mem::take(&mut self.gathered.upheld), std::mem::take(&mut self.gathered.struck))
+            };
+            self.gathered = Gathered { echoes, results, upheld, struck, ..Gathered::default() };
         }
         self.tick(now);
         Ok(record)
@@ -272,11 +306,12 @@ impl Conductor {
 
     /// Whether the phase has lasted as long as it may.
     pub fn overdue(&self) -> bool {
-        self.poll_timeout().is_some_and(|deadline| self.now >= deadline)
+        self.patience()
+            .is_some_and(|patience| self.now >= self.phase_began.saturating_add(u64::from(patience)))
     }
 
     fn advance(&mut self) {
-        if self.held || self.sealing || self.applying || !self.outputs.is_empty() {
+        if self.held || self.sealing || self.applying || self.inspecting || !self.outputs.is_empty() {
             return;
         }
         let next = match self.ledger.stage() {
@@ -331,7 +366,8 @@ impl Conductor {
         Some(Output::Seal(Body::Inputs(Inputs { round: view.round(), attempt, parts })))
     }
 
-    fn reduce(&self) -> Option<Output> {
+    /// What follows from the results alone; when to apply them, contributors have a say in.
+    fn reduced(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         if let Some(next) = self.gathered.next {
             return Some(Output::Seal(self.outcome(view, next)));
@@ -343,7 +379,9 @@ impl Conductor {
         let expected = |part: &Part| {
             let aggregator = view.aggregator(*part).and_then(|(slot, _)| view.member_at(slot));
             let has_inputs = view.inputs().get(part.index()).is_some_and(|inputs| !inputs.is_empty());
-            has_inputs && aggregator.is_some_and(|member| self.is_live(&member))
+            let attempt = view.aggregator(*part).map_or(0, |(_, attempt)| attempt);
+            let struck = self.gathered.struck.contains(&(*part, attempt));
+            has_inputs && !struck && aggregator.is_some_and(|member| self.is_live(&member))
         };
         if missing.iter().any(expected) && !self.overdue() {
             return None;

@@ -12,9 +12,10 @@ use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{self, Ledger, RoundView, Stage};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body, Outcome, Record};
 use muster_core::messages::round::Commit;
+use muster_core::reduction::reduce;
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::reading;
@@ -22,9 +23,8 @@ use muster_store::reading;
 use super::states::initial;
 use super::{Archive, BadContribution, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::{Crew, spread};
-use crate::reduce::reduce;
 use crate::replica::HELD_OUT_WINDOWS;
-use crate::witness::Exhibited;
+use crate::witness::{Brought, Contributions, Exhibited};
 
 /// How to replay.
 #[derive(Clone, Debug)]
@@ -358,7 +358,8 @@ impl<'a> Replay<'a> {
             view.commitments().map(|(slot, _)| slot).filter(|slot| view.counted(*slot)).collect();
         let takes = |slot: &Slot| self.plan.sample.is_none_or(|sample| sample.takes(view.round(), *slot));
         let drawn: Vec<Slot> = counted.iter().copied().filter(takes).collect();
-        let (contributions, bad) = self.contributions(view, &drawn, told)?;
+        let (contributions, bad) = self.contributions(view, None, &drawn, told)?;
+        self.recomputed += drawn.len() as u64;
         let (update, factors) = if drawn.len() == counted.len() {
             self.reduced(view, &contributions)?
         } else {
@@ -372,17 +373,19 @@ impl<'a> Replay<'a> {
         Ok(update)
     }
 
-    /// Counted contributions: recomputed, or convicts' exhibits where they are not what they should be.
+    /// Counted contributions: recomputed on the newest state or an earlier one, or convicts' exhibits where they are not
+    /// what they should be.
     fn contributions(
         &mut self,
         view: &RoundView,
+        state: Option<&State>,
         slots: &[Slot],
         told: &(dyn Fn() + Sync),
     ) -> Result<(BTreeMap<Slot, Vec<i32>>, BTreeSet<Slot>), ReplayError> {
         let commitments: Vec<(Slot, &ledger::Commitment)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
-        let sums = self.crew.sums(&self.state, &commits, told);
+        let sums = self.crew.sums(state.unwrap_or(&self.state), &commits, told);
         let layout = self.ledger.layout().clone();
         let checked =
             spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {
@@ -391,7 +394,6 @@ impl<'a> Replay<'a> {
             });
         let (mut contributions, mut bad) = (BTreeMap::new(), BTreeSet::new());
         for ((slot, commitment), (q, same)) in commitments.into_iter().zip(checked) {
-            self.recomputed += 1;
             let q = if same { q } else { self.exhibit(view.round(), slot, commitment)? };
             if !same {
                 bad.insert(slot);
@@ -455,8 +457,36 @@ impl<'a> Replay<'a> {
                 *weight += size;
             }
         }
+        self.put_wrong_parts(view, &mut update)?;
         self.check_results(view, &update)?;
         Ok((update, factors))
+    }
+
+    /// The values of the parts that counted and are not what the rule gives: their aggregators were convicted, and what
+    /// they signed is kept.
+    fn put_wrong_parts(&self, view: &RoundView, update: &mut Update) -> Result<(), ReplayError> {
+        let layout = self.ledger.layout();
+        for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
+            let Some(result) = result else { continue };
+            let author = view.reducer(result.part, result.attempt);
+            let convicted = author.is_some_and(|author| self.outlook.convicts.contains(&author));
+            if !convicted || digest_of(layout, &plan.blocks, update) == Some(result.digest) {
+                continue;
+            }
+            let (round, part) = (view.round(), result.part);
+            let wrong = |why: &str| ReplayError::Wrong(format!("round {round}, part {part}: {why}"));
+            let kept = reading::part_exhibit(&self.archive.folder, round, part)?;
+            let kept = kept.ok_or_else(|| wrong("its author was convicted, and the values are missing"))?;
+            let mut rest = kept.as_slice();
+            for block in &plan.blocks {
+                let length = layout.block(*block).map_or(0, |block| block.range.len());
+                let (own, after) =
+                    rest.split_at_checked(length).ok_or_else(|| wrong("the kept values are cut short"))?;
+                put(update, layout, *block, own).ok_or_else(|| differs(view, part))?;
+                rest = after;
+            }
+        }
+        Ok(())
     }
 
     /// The aggregate that the archive keeps, which must be the sealed one.
@@ -484,16 +514,22 @@ impl<'a> Replay<'a> {
         let layout = self.ledger.layout();
         for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
             let Some(result) = result else { continue };
-            let mut digest = PartDigest::default();
-            for block in &plan.blocks {
-                let values = layout.block(*block).and_then(|block| update.values.get(block.range.clone()));
-                digest = digest.block(values.ok_or_else(|| differs(view, result.part))?);
-            }
-            if digest.finish() != result.digest {
+            if digest_of(layout, &plan.blocks, update) != Some(result.digest) {
                 return Err(differs(view, result.part));
             }
         }
         Ok(())
+    }
+
+    /// The contributions that a part was to be made of.
+    fn inputs(&mut self, part: &Reduction, round: Round) -> Result<Contributions, ReplayError> {
+        let result = part.result.verify(self.archive.manifest.run()).map_err(wrong("a result"))?;
+        let (view, state) = (self.ledger.round(round).cloned(), self.held.get(&round).cloned());
+        let (Some(view), Some(state)) = (view, state) else { return Ok(Contributions::new()) };
+        let slots: Vec<Slot> = result.inputs.slots().collect();
+        let (contributions, _) = self.contributions(&view, Some(&state), &slots, &|| ())?;
+        let named = contributions.into_iter().filter_map(|(slot, q)| Some(((round, view.member_at(slot)?), q)));
+        Ok(named.collect())
     }
 
     fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
@@ -506,12 +542,18 @@ impl<'a> Replay<'a> {
         }
         let claim = claim(&self.archive.manifest, &evidence);
         let Claim { round, subject, .. } = claim.map_err(wrong(&format!("evidence {}", ban.evidence)))?;
-        let exhibit = reading::exhibit(&self.archive.folder, round, &subject)?;
-        let brought = exhibit.map(|exhibit| ((round, subject), exhibit)).into_iter().collect();
+        let mut contributions = Contributions::new();
+        if let Some(exhibit) = reading::exhibit(&self.archive.folder, round, &subject)? {
+            contributions.insert((round, subject), exhibit);
+        }
+        if let Evidence::Aggregation(part) = &evidence {
+            contributions.extend(self.inputs(part, round)?);
+        }
+        let brought =
+            Brought { contributions, round: self.ledger.round(round).cloned(), ..Brought::default() };
         let states = self.held.get(&ban.round).map(|state| (state.root(), state.clone().into()));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
-        let mut witness =
-            Exhibited::new(states.into_iter().collect(), dataset, manifest.model.sequence, brought);
+        let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
         match judge(manifest, &evidence, &mut witness, &mut self.arithmetic) {
             Judgement::Guilty { culprit, finding, round, .. }
                 if culprit == ban.culprit && finding == ban.finding && round == ban.round =>
@@ -524,6 +566,15 @@ impl<'a> Replay<'a> {
             ))),
         }
     }
+}
+
+/// What an aggregator signs for these values of its blocks.
+fn digest_of(layout: &Layout, blocks: &[Block], update: &Update) -> Option<Digest> {
+    let mut digest = PartDigest::default();
+    for block in blocks {
+        digest = digest.block(update.values.get(layout.block(*block)?.range.clone())?);
+    }
+    Some(digest.finish())
 }
 
 /// The blocks of the parts that have a result, with their parts.

@@ -1,0 +1,83 @@
+//! A contributor's look at what came out, before it is sealed: the values are fetched anyway, to be applied.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::ids::{Block, Part};
+use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
+use muster_core::messages::wire::Request;
+use muster_core::reduction::objects;
+use muster_core::round::Check;
+use muster_replica::{Contact, Peers, Phase, Results};
+
+use super::own::Contribution;
+use super::server::Shared;
+use super::tell::tell;
+
+/// Waits for the values of every part, compares each block with this member's own, and tells the steward. Values that
+/// do not come within the run's patience leave it without this member's word.
+pub(super) async fn check_results(
+    shared: Arc<Shared>,
+    way: (Peers, Contact),
+    ledger: Arc<Ledger>,
+    contribution: Arc<Contribution>,
+    check: Check,
+) {
+    let Some(parts) = planned(&ledger, &check) else { return };
+    let patience = Duration::from_millis(u64::from(ledger.manifest().timers.result));
+    let all = async {
+        for (part, digest) in &check.parts {
+            shared.results.wait(check.round, &parts[part], digest).await;
+        }
+    };
+    if tokio::time::timeout(patience, all).await.is_err() {
+        tracing::warn!("results of round {} did not come in time to be checked", check.round);
+        return;
+    }
+    let (worker, layout) = (shared.clone(), ledger.layout().clone());
+    let looked = tokio::task::spawn_blocking(move || {
+        let look = || look(&layout, &worker.results, &contribution, &check, &parts);
+        let objections = worker.stopwatch.time(Phase::Aggregation, look);
+        (check, objections)
+    });
+    let Ok((check, objections)) = looked.await else { return };
+    for (part, blocks) in &objections {
+        tracing::warn!("round {}: {} blocks of part {part} are far off", check.round, blocks.len());
+    }
+    let word = shared.identity.sign(ledger.run(), &check.word(&objections));
+    tell(&way, &Request::Checked(word)).await;
+}
+
+fn planned(ledger: &Ledger, check: &Check) -> Option<BTreeMap<Part, Vec<Block>>> {
+    let view = ledger.round(check.round)?;
+    let blocks = |part: &Part| Some((*part, view.parts().get(part.index())?.blocks.clone()));
+    check.parts.iter().map(|(part, _)| blocks(part)).collect()
+}
+
+/// The blocks that this member objects to, by part.
+fn look(
+    layout: &Layout,
+    results: &Results,
+    own: &Contribution,
+    check: &Check,
+    parts: &BTreeMap<Part, Vec<Block>>,
+) -> BTreeMap<Part, Vec<Block>> {
+    let mut objections: BTreeMap<Part, Vec<Block>> = BTreeMap::new();
+    for (part, digest) in &check.parts {
+        let far = |block: &&Block| {
+            let range = layout.block(**block).map(|block| block.range.clone());
+            let q = range.and_then(|range| own.q.get(range));
+            match (q, results.block(check.round, **block, digest)) {
+                (Some(q), Some(values)) => objects(q, own.commit.leaves, &values),
+                _ => false,
+            }
+        };
+        let far: Vec<Block> = parts.get(part).into_iter().flatten().filter(far).copied().collect();
+        if !far.is_empty() {
+            objections.insert(*part, far);
+        }
+    }
+    objections
+}

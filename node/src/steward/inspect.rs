@@ -1,0 +1,83 @@
+//! Aggregators under the steward's eye: values are fetched as soon as they are announced, and a part that its
+//! contributors object to is reduced again before anything is sealed.
+
+use muster_core::audit::{Claim, Judgement};
+use muster_core::messages::audit::{Evidence, Reduction};
+use muster_core::messages::round::PartResult;
+use muster_core::sign::Signed;
+use muster_replica::contact;
+
+use super::actor::{Actor, Message};
+use super::court::{Accusation, Wants};
+
+impl Actor {
+    /// Fetches a part's values while contributors look at them.
+    pub(super) fn prefetch(&self, signed: &Signed<PartResult>) {
+        let ledger = self.ledger();
+        let Ok(result) = signed.verify(ledger.run()) else { return };
+        let plan = ledger.round(result.round).and_then(|view| view.parts().get(result.part.index()));
+        let (Some(plan), Some(holder)) = (plan, contact(ledger, &result.author())) else { return };
+        let (blocks, results, court) = (plan.blocks.clone(), self.results.clone(), self.court.clone());
+        tokio::spawn(async move {
+            let (round, digest) = (result.round, result.digest);
+            let holders = std::slice::from_ref(&holder);
+            match court.peers.values(holders, &court.layout, round, &blocks, &digest).await {
+                Ok(values) => results.put(round, &blocks, &digest, values),
+                Err(error) => {
+                    tracing::debug!("part {} of round {round} is not there yet: {error}", result.part)
+                }
+            }
+        });
+    }
+
+    /// Reduces a part again that contributors object to.
+    pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
+        let Some(accusation) = self.suspicion(&result) else {
+            let said = result.verify(self.ledger().run());
+            return said.into_iter().for_each(|said| self.conductor.inspected(self.now(), &said, false));
+        };
+        let wants = Wants::of(self.ledger(), &accusation.evidence, &accusation.claim);
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let (judgement, _) = court.examine(accusation.evidence.clone(), wants).await;
+            let _ = sender.send(Message::Inspected(Box::new(accusation), judgement)).await;
+        });
+    }
+
+    /// The evidence that it would be, if the part is wrong.
+    fn suspicion(&self, result: &Signed<PartResult>) -> Option<Accusation> {
+        let said = result.verify(self.ledger().run()).ok()?;
+        let view = self.ledger().round(said.round)?;
+        let freeze = view.freeze()?.clone();
+        let inputs = view.inputs_record(said.part, said.attempt)?.0.clone();
+        let evidence = Evidence::Aggregation(Reduction { freeze, inputs, result: result.clone() });
+        Some(Accusation {
+            digest: evidence.digest(),
+            evidence,
+            accuser: self.identity.id(),
+            claim: Claim { culprit: said.author(), subject: said.author(), round: said.round },
+        })
+    }
+
+    /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
+    /// inputs are not to be had.
+    pub(super) fn inspected(&mut self, accusation: &Accusation, judgement: Judgement) {
+        let Evidence::Aggregation(part) = &accusation.evidence else { return };
+        let Ok(result) = part.result.verify(self.ledger().run()) else { return };
+        let right = matches!(judgement, Judgement::NotGuilty(_));
+        match &judgement {
+            Judgement::Guilty { .. } => self.decided(accusation, judgement, None),
+            other => self.report.inspected(&result, right, other),
+        }
+        self.conductor.inspected(self.now(), &result, right);
+    }
+
+    /// Says once who kept a round waiting.
+    pub(super) fn tell_stalling(&mut self) {
+        let stalling: std::collections::BTreeSet<_> = self.conductor.stalling().copied().collect();
+        for member in stalling.difference(&self.state.stalling) {
+            self.report.moved(*member, "did not check the results in time");
+        }
+        self.state.stalling = stalling;
+    }
+}

@@ -1,0 +1,135 @@
+//! Judging aggregators: a part reduced again, or two results for one part.
+
+use std::collections::BTreeMap;
+
+use super::{Judgement, Witness, require};
+use crate::contribution::open_block;
+use crate::error::Reject;
+use crate::ids::{Block, Slot};
+use crate::layout::Layout;
+use crate::ledger::RoundView;
+use crate::manifest::Manifest;
+use crate::messages::audit::{FindingKind, Reduction, TwoResults};
+use crate::messages::record::{Body, Record};
+use crate::messages::round::PartResult;
+use crate::reduction::reduce;
+use crate::sign::{Signed, Verified};
+
+/// What is left to recompute once every signature of a piece of evidence was checked.
+struct Claim {
+    view: RoundView,
+    result: Verified<PartResult>,
+    blocks: Vec<Block>,
+}
+
+/// AUDIT-21: the part, reduced again over the sealed inputs, has the signed digest, else *aggregation mismatch*.
+pub(super) fn judged(
+    manifest: &Manifest,
+    evidence: &Reduction,
+    witness: &mut dyn Witness,
+) -> Result<Judgement, Reject> {
+    let result = evidence.result.verify(manifest.run())?;
+    let Some(view) = witness.round(result.round) else {
+        return Ok(Judgement::Undecided(format!("round {} is not at hand", result.round)));
+    };
+    let Claim { view, result, blocks } = check(manifest, evidence, view, result)?;
+    let layout = Layout::of(&manifest.model);
+    let mut inputs: BTreeMap<(Slot, Block), Vec<i32>> = BTreeMap::new();
+    for slot in result.inputs.slots() {
+        let commitment =
+            view.commitment(slot).ok_or(Reject::Rule("only frozen contributions are counted"))?;
+        for block in &blocks {
+            let data = witness.block(result.round, &commitment.author, *block);
+            let opened = data.filter(|data| data.block == *block);
+            let opened = opened.and_then(|data| open_block(&layout, &commitment.commit.root, &data).ok());
+            let Some(integers) = opened else {
+                let what = format!("block {block} of {} is not at hand", commitment.author);
+                return Ok(Judgement::Undecided(what));
+            };
+            inputs.insert((slot, *block), integers);
+        }
+    }
+    let commitment = |slot| view.commitment(slot);
+    let input = |slot, block| inputs.get(&(slot, block)).map(Vec::as_slice);
+    let Some(reduced) = reduce(manifest, &layout, &blocks, &result.inputs, commitment, input) else {
+        return Ok(Judgement::Undecided("the rule gives nothing on these inputs".into()));
+    };
+    if reduced.digest == result.digest {
+        return Ok(Judgement::NotGuilty("the part is what the rule gives".into()));
+    }
+    let detail = format!("part {} is {}, signed is {}", result.part, reduced.digest, result.digest);
+    Ok(Judgement::Guilty {
+        culprit: result.author(),
+        round: result.round,
+        finding: FindingKind::AggregationMismatch,
+        detail,
+    })
+}
+
+/// Checks that the accused signed exactly what was sealed, and that the part was its own.
+///
+/// Its signature covers R_t, and so every commitment, and the bitmap: no other freeze and no other inputs that
+/// somebody signs later can make its result wrong.
+fn check(
+    manifest: &Manifest,
+    evidence: &Reduction,
+    view: RoundView,
+    result: Verified<PartResult>,
+) -> Result<Claim, Reject> {
+    let freeze = sealed(manifest, &evidence.freeze)?;
+    require(matches!(freeze.body, Body::Freeze(_)), "evidence holds the freeze of its round")?;
+    require(
+        view.freeze_digest() == Some(freeze.head()) && result.freeze == freeze.head(),
+        "freeze, result and ledger are of one round",
+    )?;
+    let record = sealed(manifest, &evidence.inputs)?;
+    let Body::Inputs(inputs) = &record.body else {
+        return Err(Reject::Rule("evidence holds the sealed inputs of its round"));
+    };
+    require(
+        inputs.round == result.round && inputs.attempt == result.attempt,
+        "the inputs are of the result's attempt",
+    )?;
+    let place = view.inputs_record(result.part, result.attempt);
+    let (own, place) = place.ok_or(Reject::Rule("the ledger has sealed inputs for the part"))?;
+    require(own.verify(manifest.run())?.head() == record.head(), "the inputs are those of the ledger")?;
+    let counted = inputs.parts.get(place).filter(|inputs| **inputs == result.inputs && !inputs.is_empty());
+    require(counted.is_some(), "a result is over exactly the sealed inputs")?;
+    require(
+        view.reducer(result.part, result.attempt) == Some(result.author()),
+        "a result is signed by the part's aggregator",
+    )?;
+    let plan = view.parts().get(result.part.index()).ok_or(Reject::Rule("a result names a part"))?;
+    let blocks = plan.blocks.clone();
+    Ok(Claim { view, result, blocks })
+}
+
+fn sealed(manifest: &Manifest, record: &Signed<Record>) -> Result<Verified<Record>, Reject> {
+    let record = record.verify(manifest.run())?;
+    if record.author() == manifest.steward { Ok(record) } else { Err(Reject::NotEntitled("seal records")) }
+}
+
+/// AUDIT-22: one member, one part and attempt, the same freeze and inputs, and two digests: *equivocation*. The rule
+/// gives one.
+pub(super) fn judge_results(manifest: &Manifest, pair: &TwoResults) -> Result<Judgement, Reject> {
+    let first = pair.first.verify(manifest.run())?;
+    let second = pair.second.verify(manifest.run())?;
+    let about =
+        |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
+    require(
+        first.author() == second.author() && about(&first) == about(&second),
+        "two results are of one member, part and attempt, over the same inputs",
+    )?;
+    if first.digest == second.digest {
+        return Ok(Judgement::NotGuilty("the two results are equal".into()));
+    }
+    Ok(Judgement::Guilty {
+        culprit: first.author(),
+        round: first.round,
+        finding: FindingKind::Equivocation,
+        detail: format!("signed {} and {} for part {}", first.digest, second.digest, first.part),
+    })
+}
+
+#[cfg(test)]
+mod tests;

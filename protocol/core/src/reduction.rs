@@ -1,0 +1,106 @@
+//! Reducing parts by the run's rule: what an aggregator does, what whoever doubts it repeats, and how a contributor
+//! sees without the others' inputs that what came out is far off.
+
+use crate::aggregate::{self, Input, weights};
+use crate::contribution::PartDigest;
+use crate::ids::{Block, Digest, Slot};
+use crate::layout::Layout;
+use crate::ledger::Commitment;
+use crate::manifest::Manifest;
+use crate::messages::round::Bitmap;
+
+/// A reduced part.
+pub struct Reduced {
+    /// Values in order of blocks.
+    pub values: Vec<Vec<f32>>,
+    /// What the aggregator signs.
+    pub digest: Digest,
+    /// For each counted slot in order, the mean over the blocks of the factor that the rule left it, weighted by
+    /// their coefficients: 1 is untouched.
+    pub factors: Vec<(Slot, f64)>,
+}
+
+/// Reduces a part over its sealed inputs. `commitment` gives m and m_eff of a counted slot, `input` its integers in a
+/// block. `None` when an input is missing.
+pub fn reduce<'a>(
+    manifest: &Manifest,
+    layout: &Layout,
+    blocks: &[Block],
+    inputs: &Bitmap,
+    commitment: impl Fn(Slot) -> Option<&'a Commitment>,
+    input: impl Fn(Slot, Block) -> Option<&'a [i32]>,
+) -> Option<Reduced> {
+    let slots: Vec<Slot> = inputs.slots().collect();
+    let commitments: Vec<&Commitment> = slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
+    // AGG-1: the weights are of m_eff, the averages and radii of m.
+    let counted: Vec<u32> = commitments.iter().map(|commitment| commitment.weight).collect();
+    let weights = weights(&counted, manifest.aggregation.cap_ppm);
+    let mut values = Vec::with_capacity(blocks.len());
+    let mut digest = PartDigest::default();
+    let mut kept = vec![0.0; slots.len()];
+    let mut coefficients = 0.0;
+    for block in blocks {
+        let length = layout.block(*block)?.range.len();
+        let mut vectors = Vec::with_capacity(slots.len());
+        for ((slot, commitment), weight) in slots.iter().zip(&commitments).zip(&weights) {
+            let q = input(*slot, *block).filter(|q| q.len() == length)?;
+            vectors.push(Input { q, m: commitment.commit.leaves, weight: *weight });
+        }
+        let aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
+        kept.iter_mut().zip(&aggregate.factors).for_each(|(sum, factor)| *sum += factor * length as f64);
+        coefficients += length as f64;
+        digest = digest.block(&aggregate.values);
+        values.push(aggregate.values);
+    }
+    let factors = slots.into_iter().zip(kept.iter().map(|sum| sum / f64::max(coefficients, 1.0))).collect();
+    Some(Reduced { values, digest: digest.finish(), factors })
+}
+
+/// How many times its own length a block's result may be away from a contributor's block: with x = Q/m, one objects
+/// unless ‖x − v‖ ≤ 3·‖x‖.
+pub const OBJECTION: f64 = 3.0;
+
+/// Whether the author of Q = `q` over `m` leaves objects to the values of a block (AGG-20). A value that is no number
+/// draws an objection, as lengths that differ do.
+///
+/// Both squares are summed from +0 in order of coefficients; x is the rounded quotient.
+pub fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
+    if q.len() != values.len() || m == 0 {
+        return true;
+    }
+    let (mut away, mut own) = (0.0f64, 0.0f64);
+    for (q, v) in q.iter().zip(values) {
+        let x = f64::from(*q) / f64::from(m);
+        let y = x - f64::from(*v);
+        away += y * y;
+        own += x * x;
+    }
+    // Not the opposite comparison: it would be false for what is no number.
+    let near = away <= OBJECTION * OBJECTION * own;
+    !near
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn agg_20_a_contributor_objects_to_what_is_far_from_its_own() {
+        let q = [6, -3, 9];
+        let times = |factor: f32| [3.0 * factor, -1.5 * factor, 4.5 * factor];
+        assert!(!objects(&q, 2, &times(1.0)));
+        assert!(!objects(&q, 2, &times(4.0)), "three lengths away is still near");
+        assert!(objects(&q, 2, &times(4.01)));
+        assert!(!objects(&q, 2, &times(-2.0)));
+        assert!(objects(&q, 2, &times(-2.01)));
+        assert!(objects(&q, 2, &[3.0, f32::NAN, 4.5]));
+        assert!(objects(&q, 2, &[3.0, f32::INFINITY, 4.5]));
+        assert!(objects(&q, 2, &times(1.0)[..2]), "a length that differs");
+    }
+
+    #[test]
+    fn agg_20_nothing_is_near_nothing_only() {
+        assert!(!objects(&[0, 0], 1, &[0.0, -0.0]));
+        assert!(objects(&[0, 0], 1, &[0.0, 1e-30]));
+    }
+}

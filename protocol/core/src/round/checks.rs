@@ -1,0 +1,107 @@
+//! A contributor's say before a round is sealed: which results it has seen, and when it owes its word on them.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use crate::codec::List;
+use crate::error::Reject;
+use crate::ids::{Block, Digest, MemberId, Part, Round};
+use crate::ledger::{Ledger, RoundView, Stage};
+use crate::limits;
+use crate::messages::round::{Checked, PartResult};
+use crate::sign::Signed;
+
+/// Results to fetch and to compare with one's own contribution.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Check {
+    /// The round.
+    pub round: Round,
+    /// 0, or 1 after a reassignment.
+    pub attempt: u8,
+    /// Parts, ascending, with the digests that their aggregators signed.
+    pub parts: Vec<(Part, Digest)>,
+}
+
+impl Check {
+    /// What to say: the parts checked, and the blocks objected to, part by part.
+    ///
+    /// One part has room for an equal share of [`limits::OBJECTIONS`]; the first ones are named. One is enough to have
+    /// the whole part reduced again.
+    pub fn word(&self, objections: &BTreeMap<Part, Vec<Block>>) -> Checked {
+        let room = limits::OBJECTIONS / self.parts.len().max(1);
+        let named = self.parts.iter().filter_map(|(part, _)| objections.get(part));
+        let mut blocks: Vec<Block> =
+            named.flat_map(|blocks| blocks.iter().take(room).copied()).take(limits::OBJECTIONS).collect();
+        blocks.sort_unstable();
+        Checked {
+            round: self.round,
+            attempt: self.attempt,
+            parts: List::new(self.parts.iter().map(|(part, _)| *part).collect()).unwrap_or_default(),
+            objections: List::new(blocks).unwrap_or_default(),
+        }
+    }
+}
+
+/// The results that a member has seen on the board in the current round.
+pub struct Checks {
+    me: MemberId,
+    round: Option<Round>,
+    seen: BTreeMap<Part, PartResult>,
+    /// What was given out, with its attempt.
+    told: BTreeSet<(Part, u8, Digest, u8)>,
+}
+
+impl Checks {
+    /// Of this member.
+    pub fn new(me: MemberId) -> Self {
+        Self { me, round: None, seen: BTreeMap::new(), told: BTreeSet::new() }
+    }
+
+    /// A result on the board; the ledger has taken what was sealed before it. The newest of a part and attempt stands.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_result`].
+    pub fn saw(&mut self, ledger: &Ledger, signed: &Signed<PartResult>) -> Result<(), Reject> {
+        let result = ledger.check_result(signed)?;
+        self.enter(result.round);
+        self.seen.insert(result.part, result.into_inner());
+        Ok(())
+    }
+
+    /// What is to be checked now, each state of the board once: when every part that counts somebody has its result,
+    /// and after a reassignment with every result that comes. Nothing for a member that no part counts.
+    pub fn due(&mut self, ledger: &Ledger) -> Option<Check> {
+        let view = ledger.current().filter(|_| ledger.stage() == Stage::Reducing)?;
+        self.enter(view.round());
+        let slot = view.slot_of(&self.me)?;
+        view.inputs().iter().find(|inputs| inputs.contains(slot))?;
+        let attempt = u8::from(view.reassigned().next().is_some());
+        let current = |part: Part, result: &PartResult| {
+            view.aggregator(part).is_some_and(|(_, attempt)| attempt == result.attempt)
+        };
+        self.seen.retain(|part, result| current(*part, result));
+        let whole = expected(view).all(|part| self.seen.contains_key(&part));
+        if self.seen.is_empty() || !(whole || attempt > 0) {
+            return None;
+        }
+        let names = self.seen.iter().map(|(part, result)| (*part, result.attempt, result.digest, attempt));
+        let names: Vec<_> = names.collect();
+        if names.iter().all(|name| self.told.contains(name)) {
+            return None;
+        }
+        let parts = names.iter().map(|(part, _, digest, _)| (*part, *digest)).collect();
+        self.told.extend(names);
+        Some(Check { round: view.round(), attempt, parts })
+    }
+
+    fn enter(&mut self, round: Round) {
+        if self.round != Some(round) {
+            *self = Self { round: Some(round), ..Self::new(self.me) };
+        }
+    }
+}
+
+/// Parts that count somebody.
+fn expected(view: &RoundView) -> impl Iterator<Item = Part> + '_ {
+    let parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
+    parts.map(|(part, _)| Part(part as u16))
+}

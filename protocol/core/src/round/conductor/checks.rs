@@ -1,0 +1,165 @@
+//! What contributors say of a round's results before they are applied, and what follows.
+
+use std::collections::BTreeSet;
+
+use super::{Conductor, Output};
+use crate::aggregate::weights;
+use crate::error::Reject;
+use crate::ids::{Block, MemberId, Part, Slot};
+use crate::ledger::{RoundView, Stage};
+use crate::messages::round::{Checked, PartResult};
+use crate::sign::Signed;
+
+/// What one contributor has said of the results.
+#[derive(Default)]
+pub(super) struct Word {
+    pub(super) parts: BTreeSet<Part>,
+    pub(super) objections: BTreeSet<Block>,
+}
+
+impl Conductor {
+    /// What a contributor says of the results. Its words add up; none is taken back.
+    ///
+    /// # Errors
+    /// [`Reject`] for another round or attempt, for a member that no part counts, and for parts and blocks that are not
+    /// what they should be.
+    pub fn checked(&mut self, now: u64, signed: &Signed<Checked>) -> Result<(), Reject> {
+        let checked = signed.verify(self.ledger.run())?;
+        let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
+        let attempt = u8::from(view.reassigned().next().is_some());
+        if checked.round != view.round()
+            || checked.attempt != attempt
+            || self.ledger.stage() != Stage::Reducing
+        {
+            return Err(Reject::Stale("the results checked are of another phase"));
+        }
+        let slot = view.slot_of(&checked.author()).filter(|slot| is_counted(view, *slot));
+        let slot = slot.ok_or(Reject::NotEntitled("check results: nothing of it counts"))?;
+        let ascending = checked.parts.is_sorted_by(|one, next| one < next)
+            && checked.objections.is_sorted_by(|one, next| one < next);
+        let known = checked.parts.iter().all(|part| part.index() < view.parts().len());
+        let of_them = |block: &Block| {
+            let plans = checked.parts.iter().filter_map(|part| view.parts().get(part.index()));
+            plans.into_iter().any(|plan| plan.blocks.binary_search(block).is_ok())
+        };
+        if !ascending || !known || !checked.objections.iter().all(of_them) {
+            return Err(Reject::Rule("checked parts are of the round, objections of these parts, in order"));
+        }
+        let word = self.gathered.checked.entry(slot).or_default();
+        word.parts.extend(checked.parts.iter());
+        word.objections.extend(checked.objections.iter());
+        self.stalling.remove(&checked.author());
+        self.tick(now);
+        Ok(())
+    }
+
+    /// The aggregator of a part has signed two results: the one that is held is reduced again before it counts.
+    pub fn contest(&mut self, result: &PartResult) {
+        if self.held_result(result.part).is_some() {
+            self.gathered.contested.insert(result.part);
+        }
+    }
+
+    /// The part of [`Output::Inspect`] was reduced again. One whose digest differs, or whose inputs cannot be had, is
+    /// struck: it counts as missing.
+    pub fn inspected(&mut self, now: u64, result: &PartResult, right: bool) {
+        self.inspecting = false;
+        if right {
+            self.gathered.upheld.insert((result.part, result.attempt));
+        } else {
+            self.strike(result.part);
+        }
+        self.tick(now);
+    }
+
+    /// Members that the rounds do not wait for any more, because they did not say what they think of the results.
+    pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
+        self.stalling.iter()
+    }
+
+    /// Has a part count as missing, and not taken from the same aggregator again.
+    pub(super) fn strike(&mut self, part: Part) {
+        let attempt =
+            self.ledger.current().and_then(|view| view.aggregator(part)).map(|(_, attempt)| attempt);
+        self.gathered.struck.extend(attempt.map(|attempt| (part, attempt)));
+        self.gathered.results.remove(&part);
+        self.gathered.checked.values_mut().for_each(|word| {
+            word.parts.remove(&part);
+        });
+        self.gathered.checking = None;
+    }
+
+    /// What follows from the results and from what contributors say of them.
+    pub(super) fn reduce(&mut self) -> Option<Output> {
+        let output = self.reduced()?;
+        // Every result that will come is there: contributors have their say before anything is applied.
+        if let Output::Apply(_) = output {
+            let now = self.now;
+            self.gathered.checking.get_or_insert(now);
+            if let Some(disputed) = self.disputed() {
+                return Some(Output::Inspect(disputed));
+            }
+            let waited_for = self.unheard();
+            if !waited_for.is_empty() {
+                if self.poll_timeout().is_some_and(|deadline| self.now < deadline) {
+                    return None;
+                }
+                self.stalling.extend(waited_for);
+            }
+        }
+        Some(output)
+    }
+
+    /// Contributors that are there and have not yet said what they think of every result.
+    fn unheard(&self) -> Vec<MemberId> {
+        let Some(view) = self.ledger.current() else { return Vec::new() };
+        let has_checked = |slot: &Slot| {
+            let word = self.gathered.checked.get(slot);
+            self.gathered.results.keys().all(|part| word.is_some_and(|word| word.parts.contains(part)))
+        };
+        let commitments =
+            view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(slot));
+        let waited = commitments.map(|(_, commitment)| commitment.author);
+        waited.filter(|member| self.is_live(member) && !self.stalling.contains(member)).collect()
+    }
+
+    /// The first result of which contributors with more than half of the weight object to one block.
+    fn disputed(&self) -> Option<Signed<PartResult>> {
+        let view = self.ledger.current()?;
+        let objections = self.gathered.checked.values().any(|word| !word.objections.is_empty());
+        if !objections && self.gathered.contested.is_empty() {
+            return None;
+        }
+        let open = |part: &Part| {
+            let attempt = view.aggregator(*part).map(|(_, attempt)| attempt);
+            attempt.is_some_and(|attempt| !self.gathered.upheld.contains(&(*part, attempt)))
+        };
+        let mut results = self.gathered.results.iter().filter(|(part, _)| open(part));
+        let contested = |part: Part| self.gathered.contested.contains(&part) || self.is_contested(view, part);
+        results.find(|(part, _)| contested(**part)).map(|(_, signed)| signed.clone())
+    }
+
+    fn is_contested(&self, view: &RoundView, part: Part) -> bool {
+        let (Some(plan), Some(inputs)) = (view.parts().get(part.index()), view.inputs().get(part.index()))
+        else {
+            return false;
+        };
+        let slots: Vec<Slot> = inputs.slots().collect();
+        let leaves = |slot: &Slot| view.commitment(*slot).map_or(0, |c| c.commit.leaves);
+        let leaves: Vec<u32> = slots.iter().map(leaves).collect();
+        let weights = weights(&leaves, self.ledger.manifest().aggregation.cap_ppm);
+        let total: u64 = weights.iter().sum();
+        let objects = |slot: &Slot, block: &Block| {
+            self.gathered.checked.get(slot).is_some_and(|word| word.objections.contains(block))
+        };
+        plan.blocks.iter().any(|block| {
+            let against = slots.iter().zip(&weights).filter(|(slot, _)| objects(slot, block));
+            2 * against.map(|(_, weight)| weight).sum::<u64>() > total
+        })
+    }
+}
+
+/// Whether a slot's contribution is among some part's sealed inputs.
+fn is_counted(view: &RoundView, slot: Slot) -> bool {
+    view.inputs().iter().any(|inputs| inputs.contains(slot))
+}

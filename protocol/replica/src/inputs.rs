@@ -1,0 +1,107 @@
+//! The inputs of a part, fetched from whoever may have them: to reduce it again.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::{Block, Digest, MemberId, Part, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::BlockData;
+use tokio::task::JoinSet;
+
+use crate::peers::{Contact, PeerError, Peers, contact};
+
+/// Blocks of contributions with their proofs, and their integers.
+pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
+
+/// A sealed part, its blocks, and who may hold each sender's.
+#[derive(Clone)]
+pub struct PartInputs {
+    /// The round.
+    pub view: RoundView,
+    /// The part.
+    pub part: Part,
+    /// Its blocks.
+    pub blocks: Vec<Block>,
+    senders: Vec<Sender>,
+}
+
+#[derive(Clone)]
+struct Sender {
+    member: MemberId,
+    root: Digest,
+    author: Option<Contact>,
+    /// Aggregators that took its part in, unless that is the author.
+    keepers: Vec<Contact>,
+}
+
+impl PartInputs {
+    /// Of a result whose round is remembered; `None` when it names no part of that.
+    pub fn of(ledger: &Ledger, result: &PartResult) -> Option<Self> {
+        let view = ledger.round(result.round)?;
+        let blocks = view.parts().get(result.part.index())?.blocks.clone();
+        let aggregators: Vec<MemberId> =
+            (0..=result.attempt).rev().filter_map(|attempt| view.reducer(result.part, attempt)).collect();
+        let sender = |slot| {
+            let commitment = view.commitment(slot)?;
+            let member = commitment.author;
+            let keepers = aggregators.iter().filter(|keeper| **keeper != member);
+            Some(Sender {
+                member,
+                root: commitment.commit.root,
+                author: contact(ledger, &member),
+                keepers: keepers.filter_map(|keeper| contact(ledger, keeper)).collect(),
+            })
+        };
+        let senders = result.inputs.slots().map(sender).collect::<Option<_>>()?;
+        Some(Self { view: view.clone(), part: result.part, blocks, senders })
+    }
+
+    /// Fetches these blocks of every sender, each proved against its commitment, from the first that has them of its
+    /// keepers, itself, and the steward; from itself first when the aggregator is `suspected`. What `kept` has is not
+    /// asked for.
+    ///
+    /// # Errors
+    /// Whose are not to be had, and why.
+    pub async fn fetch(
+        &self,
+        peers: &Peers,
+        layout: &Layout,
+        blocks: &[Block],
+        (steward, suspected): (Option<&Contact>, bool),
+        kept: InputBlocks,
+    ) -> Result<InputBlocks, String> {
+        let mut found = kept;
+        let mut tasks = JoinSet::new();
+        for sender in &self.senders {
+            let lacking: Vec<Block> = blocks
+                .iter()
+                .filter(|block| !found.contains_key(&(sender.member, **block)))
+                .copied()
+                .collect();
+            if lacking.is_empty() {
+                continue;
+            }
+            let mut holders = sender.keepers.clone();
+            let place = if suspected { 0 } else { holders.len() };
+            sender.author.iter().for_each(|author| holders.insert(place, author.clone()));
+            holders.extend(steward.cloned());
+            let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
+            let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);
+            tasks.spawn(async move { (member, peers.contribution(&holders, &layout, name, &lacking).await) });
+        }
+        while let Some(done) = tasks.join_next().await {
+            let (member, answer): (MemberId, Result<_, PeerError>) =
+                done.map_err(|error| error.to_string())?;
+            let answer =
+                answer.map_err(|error| format!("the inputs of {member} are not to be had: {error}"))?;
+            found.extend(answer.into_iter().map(|(data, values)| ((member, data.block), (data, values))));
+        }
+        Ok(found)
+    }
+
+    /// Who counts in the part, with the root of what each committed to.
+    pub fn senders(&self) -> impl Iterator<Item = (MemberId, Digest)> + '_ {
+        self.senders.iter().map(|sender| (sender.member, sender.root))
+    }
+}

@@ -1,0 +1,91 @@
+//! Aggregators that lie, as real processes: found before the seal or after it, expelled, nobody else is, and the
+//! archive replays.
+
+use std::fs;
+
+use e2e::processes::Run;
+use e2e::programs;
+use e2e::settings::Settings;
+
+fn settings() -> Settings {
+    // Contributions are not audited: what is found is found in parts.
+    Settings {
+        rounds: 12,
+        nodes: 4,
+        audit: (0.0, 1),
+        coin_lead: 1,
+        contributions: 16,
+        blocks: 1.0,
+        ..Settings::default()
+    }
+}
+
+/// Runs three honest nodes and an attacker; gives the one ban.
+fn banned(run: &Run, attack: &str, verifier: bool) -> serde_json::Value {
+    let mut steward = run.host();
+    let watch = verifier.then(|| run.watch("verifier", &run.invite("verifier", 1)));
+    let nodes = run.invite("node", 4);
+    let names = ["first", "second", "third"];
+    let mut honest: Vec<_> = names.iter().map(|name| run.join(name, &nodes, &[])).collect();
+    let mut cheat = run.attack("cheat", attack, 2, &nodes);
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    for node in &mut honest {
+        assert_eq!(node.wait(), 0, "{}", node.log());
+    }
+    if let Some(mut watch) = watch {
+        assert_eq!(watch.wait(), 0, "{}", watch.log());
+    }
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    let root = run.root();
+    for name in names {
+        assert_eq!(run.result(name)["final_state_root"], root.as_str());
+    }
+    let bans = run.events("ban");
+    assert_eq!(bans.len(), 1, "{bans:?}");
+    assert_eq!(bans[0]["finding"], "aggregation mismatch");
+    assert_eq!(bans[0]["round"], 2);
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    for evidence in fs::read_dir(run.path("run/evidence")).expect("evidence") {
+        let path = evidence.expect("an entry").path();
+        let (code, output) = run.verifier(&["check", &path.to_string_lossy()]);
+        assert_eq!(code, 0, "{output}");
+        assert!(output.contains("guilty"), "{output}");
+    }
+    bans[0].clone()
+}
+
+#[test]
+fn a_gross_part_is_never_sealed() {
+    let run = Run::new(programs!(), &settings());
+    let ban = banned(&run, "inflate", false);
+    // The steward found it, before the round was over: what counted in it is right.
+    assert_eq!(ban["effective"], 3);
+    assert!(
+        !run.path("run/exhibits")
+            .read_dir()
+            .expect("exhibits")
+            .any(|entry| { entry.expect("an entry").file_name().to_string_lossy().starts_with("2.part-") })
+    );
+}
+
+#[test]
+fn a_wrong_block_is_drawn_and_convicts() {
+    let run = Run::new(programs!(), &Settings { verifiers: 1, ..settings() });
+    let ban = banned(&run, "nudge", true);
+    assert_ne!(ban["accuser"], ban["member"]);
+    // The wrong part counted; its values are kept, and replay needs them.
+    let kept = |name: &str| name.contains(".part-");
+    let exhibits: Vec<_> = fs::read_dir(run.path("run/exhibits"))
+        .expect("exhibits")
+        .map(|entry| entry.expect("an entry").path())
+        .filter(|path| kept(&path.to_string_lossy()))
+        .collect();
+    assert!(!exhibits.is_empty());
+    for exhibit in exhibits {
+        fs::remove_file(exhibit).expect("a file");
+    }
+    let (code, output) = run.replay();
+    assert_ne!(code, 0);
+    assert!(output.contains("the values are missing"), "{output}");
+}

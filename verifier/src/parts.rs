@@ -1,0 +1,188 @@
+//! Aggregators under a verifier's eye: drawn blocks of sealed parts are reduced again and compared, bit for bit, with
+//! the values that were applied. One that differs has the whole part reduced anew before anybody is accused.
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use muster_core::audit::{Judgement, judge_reduction};
+use muster_core::coins::{Coin, block_inspector, selects_block};
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Reduction;
+use muster_core::messages::round::PartResult;
+use muster_core::reduction::reduce;
+use muster_core::sign::Signed;
+use muster_replica::{Brought, Contact, Exhibited, InputBlocks, PartInputs, Peers, Results, contact};
+use muster_store::dataset::Dataset;
+
+/// Tries to fetch what a drawn part needs.
+pub const TRIES: u32 = 3;
+
+/// Drawn blocks of one sealed part.
+pub struct Drawn {
+    /// What the aggregator signed.
+    pub signed: Signed<PartResult>,
+    /// The same, checked.
+    pub result: PartResult,
+    /// By whom.
+    pub author: MemberId,
+    /// The drawn blocks, ascending.
+    pub blocks: Vec<Block>,
+    /// The inputs of the part, and who has them.
+    pub inputs: PartInputs,
+    /// Who may have the values.
+    pub holders: Vec<Contact>,
+    /// How often it was tried.
+    pub tries: u32,
+}
+
+/// What a look at drawn blocks gave.
+pub enum Seen {
+    /// All are what the rule gives.
+    Right,
+    /// This one is not.
+    Wrong(Block),
+    /// Something is not to be had.
+    Missing(String),
+}
+
+/// The drawn parts that have yet to be looked at.
+#[derive(Default)]
+pub struct Parts {
+    surveyed: BTreeSet<Round>,
+    queue: VecDeque<Drawn>,
+}
+
+impl Parts {
+    /// Draws blocks of the rounds that are over and were not drawn from before, as verifier `me` with these coins.
+    pub fn survey(&mut self, ledger: &Ledger, me: &MemberId, coin: impl Fn(Round) -> Option<Coin>) {
+        for view in ledger.rounds().filter(|view| view.results().is_some()) {
+            if self.surveyed.insert(view.round())
+                && let Some(coin) = coin(view.round())
+            {
+                let ppm = ledger.manifest().audit.block_ppm;
+                let drawn = drawn(view, me, &coin, ppm).into_iter();
+                self.queue.extend(drawn.filter_map(|(part, blocks)| of(ledger, view, part, blocks)));
+            }
+        }
+        let oldest = ledger.rounds().next().map(RoundView::round);
+        self.surveyed.retain(|round| oldest.is_none_or(|oldest| *round >= oldest));
+        self.queue.retain(|drawn| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
+    }
+
+    /// The next one.
+    pub fn next(&mut self) -> Option<Drawn> {
+        self.queue.pop_front()
+    }
+
+    /// Has one looked at again later, unless that was tried often enough; whether it will be.
+    pub fn again(&mut self, mut drawn: Drawn) -> bool {
+        drawn.tries += 1;
+        let more = drawn.tries < TRIES;
+        if more {
+            self.queue.push_back(drawn);
+        }
+        more
+    }
+}
+
+/// Blocks of a round that a verifier's coin draws, by part (AUDIT-20).
+fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Part, Vec<Block>> {
+    let mut drawn = BTreeMap::new();
+    let (Some(freeze), inspectors) = (view.freeze_digest(), view.inspectors()) else { return drawn };
+    let Some(place) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
+    for (part, plan) in view.parts().iter().enumerate() {
+        let mine = |block: &&Block| {
+            block_inspector(&freeze, **block, inspectors.len()) == place
+                && selects_block(coin, &freeze, **block, ppm)
+        };
+        let blocks: Vec<Block> = plan.blocks.iter().filter(mine).copied().collect();
+        if !blocks.is_empty() {
+            drawn.insert(Part(part as u16), blocks);
+        }
+    }
+    drawn
+}
+
+/// `None` for a part without a sealed result.
+fn of(ledger: &Ledger, view: &RoundView, part: Part, blocks: Vec<Block>) -> Option<Drawn> {
+    let signed = view.signed_result(part)?.clone();
+    let result = signed.verify(ledger.run()).ok()?;
+    let author = result.author();
+    let inputs = PartInputs::of(ledger, &result)?;
+    let holders = contact(ledger, &author).into_iter().collect();
+    Some(Drawn { signed, result: result.into_inner(), author, blocks, inputs, holders, tries: 0 })
+}
+
+impl Drawn {
+    /// The values that were applied, from what this replica fetched, else from the aggregator or the steward.
+    ///
+    /// # Errors
+    /// Why they are not to be had.
+    pub async fn values(
+        &self,
+        results: &Results,
+        (peers, layout, steward): (&Peers, &Layout, &Contact),
+    ) -> Result<(), String> {
+        let (round, digest, blocks) = (self.result.round, &self.result.digest, &self.inputs.blocks);
+        if results.has(round, blocks, digest) {
+            return Ok(());
+        }
+        let holders: Vec<Contact> = self.holders.iter().chain([steward]).cloned().collect();
+        let values = peers.values(&holders, layout, round, blocks, digest).await;
+        results.put(round, blocks, digest, values.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Reduces the drawn blocks again and compares the bits of every value.
+    pub fn look(
+        &self,
+        manifest: &Manifest,
+        layout: &Layout,
+        results: &Results,
+        inputs: &InputBlocks,
+    ) -> Seen {
+        let view = &self.inputs.view;
+        let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+        let input = |slot, block| {
+            let author = view.commitment(slot)?.author;
+            inputs.get(&(author, block)).map(|(_, integers)| integers.as_slice())
+        };
+        let reduced = reduce(manifest, layout, &self.blocks, &self.result.inputs, leaves, input);
+        let Some(reduced) = reduced else { return Seen::Missing("an input is not at hand".into()) };
+        for (block, values) in self.blocks.iter().zip(&reduced.values) {
+            let Some(applied) = results.block(self.result.round, *block, &self.result.digest) else {
+                return Seen::Missing(format!("the values of block {block} are not at hand"));
+            };
+            let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+            if bits(values) != bits(&applied) {
+                return Seen::Wrong(*block);
+            }
+        }
+        Seen::Right
+    }
+
+    /// What convicts, if a judge agrees.
+    pub fn evidence(&self) -> Option<Reduction> {
+        let view = &self.inputs.view;
+        let freeze = view.freeze()?.clone();
+        let inputs = view.inputs_record(self.result.part, self.result.attempt)?.0.clone();
+        Some(Reduction { freeze, inputs, result: self.signed.clone() })
+    }
+
+    /// Reduces the whole part from inputs that were fetched anew, as every judge will.
+    pub fn second_opinion(
+        &self,
+        manifest: &Manifest,
+        dataset: Arc<Dataset>,
+        evidence: &Reduction,
+        inputs: InputBlocks,
+    ) -> Judgement {
+        let blocks = inputs.into_iter().map(|(name, (data, _))| (name, data)).collect();
+        let brought = Brought { blocks, round: Some(self.inputs.view.clone()), ..Brought::default() };
+        let mut witness = Exhibited::new(Vec::new(), dataset, manifest, brought);
+        judge_reduction(manifest, evidence, &mut witness)
+    }
+}
