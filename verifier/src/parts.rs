@@ -145,12 +145,12 @@ impl Drawn {
         inputs: &InputBlocks,
     ) -> Seen {
         let view = &self.inputs.view;
-        let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+        let commitment = |slot| view.commitment(slot);
         let input = |slot, block| {
             let author = view.commitment(slot)?.author;
             inputs.get(&(author, block)).map(|(_, integers)| integers.as_slice())
         };
-        let reduced = reduce(manifest, layout, &self.blocks, &self.result.inputs, leaves, input);
+        let reduced = reduce(manifest, layout, &self.blocks, &self.result.inputs, commitment, input);
         let Some(reduced) = reduced else { return Seen::Missing("an input is not at hand".into()) };
         for (block, values) in self.blocks.iter().zip(&reduced.values) {
             let Some(applied) = results.block(self.result.round, *block, &self.result.digest) else {

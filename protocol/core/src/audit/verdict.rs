@@ -9,11 +9,13 @@ use super::{leaf_coin, recompute, recompute_sum, require, table_sum};
 use crate::coins::{CoinKind, CoinTerms, draw};
 use crate::contribution::Commitment;
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Round};
+use crate::ids::{Block, Digest, MemberId, Round};
 use crate::layout::Layout;
+use crate::ledger::RoundView;
 use crate::manifest::Manifest;
 use crate::messages::audit::{FalseVerdict, Finding, FindingKind, Row, Rows, Total, Transcript, Verdict};
 use crate::messages::record::{Body, Record};
+use crate::messages::wire::BlockData;
 use crate::sign::{Signed, Verified};
 use crate::sketch;
 use crate::state::{Arithmetic, State};
@@ -190,5 +192,13 @@ impl Witness for Known<'_> {
 
     fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {
         Some(self.q.clone())
+    }
+
+    fn round(&mut self, round: Round) -> Option<RoundView> {
+        self.inner.round(round)
+    }
+
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        self.inner.block(round, member, block)
     }
 }
