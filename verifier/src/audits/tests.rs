@@ -158,6 +158,13 @@ enum Conduct {
     FlipsOneLeaf(u32),
 }
 
+impl Conduct {
+    /// Whether the leaf at a position is false.
+    fn flips(self, position: u32) -> bool {
+        self == Self::FlipsLeaves || self == Self::FlipsOneLeaf(position)
+    }
+}
+
 struct Node {
     identity: Identity,
     conduct: Conduct,
@@ -315,9 +322,7 @@ impl World {
                 let job =
                     LeafJob { state: &self.memory.state, round_seed: view.seed(), leaf, windows: &windows };
                 let loss = exact.leaf(&self.manifest, &job, &mut q);
-                let flips = matches!(node.conduct, Conduct::FlipsLeaves)
-                    || node.conduct == Conduct::FlipsOneLeaf(position);
-                let flip = |q: i32| if flips { -10 * q } else { q };
+                let flip = |q: i32| if node.conduct.flips(position) { -10 * q } else { q };
                 (q.into_iter().map(flip).collect::<Vec<i32>>(), loss)
             };
             node.rows = (0..seat.quota).map(&mut leaf).collect();

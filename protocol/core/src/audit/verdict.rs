@@ -122,7 +122,7 @@ impl Case<'_> {
         }
         let Some(state) = self.witness.state(&self.frozen.commit.state) else { return Ok(self.no_state()) };
         let points = sketch::points(&self.frozen.freeze);
-        for result in self.verdict.results.to_vec() {
+        for result in &self.verdict.results {
             let commit = &self.frozen.commit;
             let leaf =
                 recompute(self.manifest, commit, result.position, &state, self.witness, self.arithmetic);
