@@ -16,7 +16,7 @@ use muster_replica::{BootstrapError, Contact, FollowError, PeerError, Peers, fet
 use crate::exit::{Exit, Failure, Outcome};
 use crate::leave::ticket;
 use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, read_manifest};
-use crate::organise::{MANIFEST, ORGANISER, read_identity};
+use crate::organise::{ORGANISER, read_identity};
 
 /// The records of a run that is over, in its folder.
 const LEDGER: &str = "ledger.bin";
