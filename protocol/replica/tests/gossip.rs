@@ -131,7 +131,7 @@ impl Chain {
             let nonce = [secret; 16];
             let invitation =
                 Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce, founder: false };
-            let invitation = organiser().sign(run, &invitation);
+            let invitation = Some(organiser().sign(run, &invitation));
             let enrol = Enrol { invitation, addresses: List::default(), coins: None };
             chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));
         }

@@ -311,12 +311,8 @@ impl World {
             let node = &mut self.nodes[slot];
             let mut leaf = |position| {
                 let leaf = assign::leaf(Slot(slot as u16), 2, position);
-                let indices = assign::windows(
-                    &view.seed(),
-                    leaf,
-                    self.manifest.training.leaf_windows,
-                    self.manifest.windows(),
-                );
+                let (count, all) = (self.manifest.training.leaf_windows, self.manifest.windows());
+                let indices = assign::windows(&view.seed(), leaf, count, all);
                 let windows: Vec<_> = indices.iter().map(|index| window(*index)).collect();
                 let mut q = vec![0; layout.parameters()];
                 let job =
@@ -355,13 +351,13 @@ impl World {
         let echo = Echo { round: view.round(), freeze };
         let echoes = self.nodes.iter().map(|node| node.identity.sign(self.run, &echo)).collect();
         let last = self.manifest.training.rounds == 1;
+        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
         let outcome = Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
-            seats: muster_core::codec::List::new(if last { Vec::new() } else { self.ledger.derived_seats() })
-                .unwrap(),
+            seats: muster_core::codec::List::new(seats).unwrap(),
             credits: Default::default(),
         };
         self.seal(Body::Outcome(outcome));
