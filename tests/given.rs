@@ -50,7 +50,8 @@ fn begin_again(run: &Run, rounds: u32) {
     fs::write(run.path("next.toml"), settings(rounds)).expect("a file");
     let (config, data) = (run.at("next.toml"), run.at("corpus"));
     let (init, out) = (run.at("model"), run.at("run"));
-    let said = run.good(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &out]);
+    let said =
+        run.good(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &out]);
     assert!(said.contains("it begins with the parameters of"), "{said}");
 }
 
@@ -66,8 +67,8 @@ fn a_run_begins_where_another_one_ended_and_replays_from_its_archive_alone() {
     assert!((first - last).abs() < 0.4, "{before:?} {after:?}");
     let (run_folder, again) = (run.at("run"), run.at("again"));
     run.good(&["run", "export", &run_folder, "--round", "0", "--out", &again]);
-    let [given, taken] =
-        ["model", "again"].map(|folder| fs::read(run.path(folder).join("model.safetensors")).expect("weights"));
+    let [given, taken] = ["model", "again"]
+        .map(|folder| fs::read(run.path(folder).join("model.safetensors")).expect("weights"));
     assert!(given == taken, "every bit of every parameter");
     changed_archives_are_refused(&run);
 }

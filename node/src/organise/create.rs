@@ -161,7 +161,12 @@ mod tests {
     fn a_run_is_made_with_a_commented_file() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            init: None,
+            out: at("myrun"),
+        };
         let created = create(&options).unwrap();
         assert!(created.wrote_config);
         assert_eq!(fs::read_to_string(at("run.toml")).unwrap(), TEMPLATE);
@@ -184,7 +189,12 @@ mod tests {
         let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
                         [training]\nrounds = 100000\n[retention]\nstates = 4096\n";
         fs::write(at("run.toml"), settings).unwrap();
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            init: None,
+            out: at("myrun"),
+        };
         let created = create(&options).unwrap();
         let why = memory::check(memory::following(&created.manifest, 1)).unwrap_err().to_string();
         assert!(why.contains("GiB of memory here, this machine has"), "{why}");
@@ -197,7 +207,12 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         fs::write(at("run.toml"), "[model]\nheads = 3\n").unwrap();
-        let options = CreateOptions { config: at("run.toml"), data: corpus(place.path()), init: None, out: at("myrun") };
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            init: None,
+            out: at("myrun"),
+        };
         let failure = create(&options).unwrap_err();
         assert!(failure.message.contains("run.toml: model.heads must divide model.width"), "{failure}");
         assert!(!at("myrun").exists());

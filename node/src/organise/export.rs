@@ -76,9 +76,7 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
     let mut tensors: BTreeMap<String, (Vec<usize>, Vec<u8>)> = layout
         .tensors()
         .iter()
-        .map(|tensor| {
-            (tensor.name.clone(), (saved_shape(tensor), real_bytes(&parameters[tensor.range()])))
-        })
+        .map(|tensor| (tensor.name.clone(), (saved_shape(tensor), real_bytes(&parameters[tensor.range()]))))
         .collect();
     if let Family::Albert(albert) = &model.family {
         let (width, narrow) = (model.width as usize, albert.embedding as usize);
@@ -205,7 +203,10 @@ mod tests {
         let path = folder.join(DATA).join(TOKENISER);
         let refused = |words: &str| {
             let failure = export(&checkpoint, &out).unwrap_err();
-            assert!(failure.message.contains("tokenizer.json") && failure.message.contains(words), "{failure}");
+            assert!(
+                failure.message.contains("tokenizer.json") && failure.message.contains(words),
+                "{failure}"
+            );
             assert!(!out.exists(), "nothing is written");
         };
         refused("does not exist");

@@ -587,7 +587,11 @@ impl Data {
     /// are good, fewer or many more are another tokeniser's.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
         let most = limits::DATA_BYTES;
-        require(self.bytes <= most && self.held_out_bytes <= most, "data.bytes", "is over the limit of 1 TiB")?;
+        require(
+            self.bytes <= most && self.held_out_bytes <= most,
+            "data.bytes",
+            "is over the limit of 1 TiB",
+        )?;
         let whole = |bytes: u64| bytes.is_multiple_of(self.token_bytes());
         require(whole(self.bytes) && whole(self.held_out_bytes), "data.bytes", "must be whole tokens")?;
         let kinds = self.kinds();

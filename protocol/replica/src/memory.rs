@@ -19,9 +19,11 @@ pub fn following(manifest: &Manifest, threads: usize) -> u64 {
     let given = data.file_bytes(DataFile::Parameters);
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
     // Parameters, two moments, the snapshot, and the update that is applied.
-    vectors(manifest, 5 + kept + results)
-        .saturating_add(given)
-        .saturating_add(buffers(&manifest.model, training, threads))
+    vectors(manifest, 5 + kept + results).saturating_add(given).saturating_add(buffers(
+        &manifest.model,
+        training,
+        threads,
+    ))
 }
 
 /// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and an

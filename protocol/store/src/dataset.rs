@@ -89,7 +89,8 @@ impl Dataset {
         // DATA-1: fetched bytes are checked against root and length before they are used.
         let committed = |file, bytes: Vec<u8>, root: &Digest| {
             let committed = Committed::new(bytes);
-            let fits = committed.bytes.len() as u64 == data.file_bytes(file) && committed.tree.root() == *root;
+            let fits =
+                committed.bytes.len() as u64 == data.file_bytes(file) && committed.tree.root() == *root;
             if fits { Ok(committed) } else { Err(wrong(file)) }
         };
         let train = committed(DataFile::Training, train, &data.root)?;
@@ -119,10 +120,9 @@ impl Dataset {
             tokeniser: self.tokeniser.clone(),
             start: match &self.given {
                 None => Start::Drawn,
-                Some(given) => Start::Given(CommittedFile {
-                    root: given.tree.root(),
-                    bytes: given.bytes.len() as u64,
-                }),
+                Some(given) => {
+                    Start::Given(CommittedFile { root: given.tree.root(), bytes: given.bytes.len() as u64 })
+                }
             },
         }
     }

@@ -82,8 +82,7 @@ impl Known {
     /// See [`super::Given::complete`].
     pub(super) fn complete(&self, settings: &mut Settings, path: &Path, text: &str) -> Outcome<String> {
         let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));
-        let file: Table =
-            text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+        let file: Table = text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
         let said = file.get("model").and_then(toml::Value::as_table).cloned().unwrap_or_default();
         let model = |table: Table| {
             table.try_into::<Model>().map_err(|error| {
@@ -148,7 +147,9 @@ fn decoder(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
     // Since version 5 the rotary settings are one entry.
     let rotary = Value::Object(Map::new());
     let rotary = config.entry("rope_parameters").unwrap_or(&rotary);
-    for (entry, scaling) in [("rope_parameters", Some(rotary)), ("rope_scaling", config.entry("rope_scaling"))] {
+    for (entry, scaling) in
+        [("rope_parameters", Some(rotary)), ("rope_scaling", config.entry("rope_scaling"))]
+    {
         let kind = scaling.and_then(|scaling| scaling.get("rope_type").or_else(|| scaling.get("type")));
         let plain = kind.is_none_or(|kind| kind == "default") && scaling.is_none_or(Value::is_object);
         if !plain || (entry == "rope_scaling" && scaling.is_some() && kind.is_none()) {

@@ -62,9 +62,9 @@ fn read(folder: &Path) -> Tensors {
 }
 
 fn write(folder: &Path, tensors: &Tensors) {
-    let views = tensors.iter().map(|(name, (dtype, shape, bytes))| {
-        (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap())
-    });
+    let views = tensors
+        .iter()
+        .map(|(name, (dtype, shape, bytes))| (name, TensorView::new(*dtype, shape.clone(), bytes).unwrap()));
     fs::write(folder.join(WEIGHTS), safetensors::serialize(views, None).unwrap()).unwrap();
 }
 
@@ -117,7 +117,8 @@ fn settings_that_contradict_are_named() {
     refused("[model]\nrope_base = 10000.0\n", "model.rope_base is 10000.0");
     refused("[model]\nsequence = 17\n", "model.sequence is 17, but ");
     // A shorter window fits a decoder, and how parameters would be drawn does not matter.
-    let settings = completed(&folder, "[model]\nsequence = 5\ninitial_scale = 7.0\nrope_base = 500000\n").unwrap();
+    let settings =
+        completed(&folder, "[model]\nsequence = 5\ninitial_scale = 7.0\nrope_base = 500000\n").unwrap();
     assert_eq!((settings.model.sequence, settings.model.width), (5, 8));
     let text = "name = \"x\"\n[model]\nlayers = 2\n";
     let mut settings = Settings::parse(Path::new("run.toml"), text).unwrap();
@@ -144,7 +145,10 @@ fn configs_of_other_models_are_refused_by_entry() {
     };
     // What transformers leaves out is at its default.
     let plain = model(&format!("{decoder}, \"rope_scaling\": null }}"));
-    assert_eq!((plain.key_value_heads, plain.tied, plain.rope_base, plain.norm_epsilon), (2, false, 1e4, 1e-6));
+    assert_eq!(
+        (plain.key_value_heads, plain.tied, plain.rope_base, plain.norm_epsilon),
+        (2, false, 1e4, 1e-6)
+    );
     let newer = model(&format!(
         r#"{decoder}, "rope_parameters": {{"rope_theta": 5e5, "rope_type": "default"}}, "dtype": "bfloat16" }}"#
     ));
@@ -161,11 +165,17 @@ fn configs_of_other_models_are_refused_by_entry() {
     refused("{}".into(), "model_type is none");
     refused(decoder.replace("\"hidden_size\": 8, ", "") + "}", "hidden_size is missing");
     refused(decoder.replace("\"hidden_size\": 8", "\"hidden_size\": -8") + "}", "hidden_size is -8");
-    refused(decoder.replace("\"hidden_size\": 8", "\"hidden_size\": 4294967304") + "}", "hidden_size is 4294967304");
+    refused(
+        decoder.replace("\"hidden_size\": 8", "\"hidden_size\": 4294967304") + "}",
+        "hidden_size is 4294967304",
+    );
     refused(format!(r#"{decoder}, "hidden_act": "gelu" }}"#), "hidden_act is \"gelu\"");
     refused(format!(r#"{decoder}, "attention_bias": true }}"#), "attention_bias is true");
     refused(format!(r#"{decoder}, "head_dim": 8 }}"#), "head_dim is 8");
-    refused(format!(r#"{decoder}, "rope_scaling": {{"type": "linear", "factor": 2}} }}"#), "rope_scaling scales");
+    refused(
+        format!(r#"{decoder}, "rope_scaling": {{"type": "linear", "factor": 2}} }}"#),
+        "rope_scaling scales",
+    );
     refused(format!(r#"{decoder}, "rope_parameters": {{"rope_type": "yarn"}} }}"#), "rope_parameters scales");
     refused(format!(r#"{albert}, "num_hidden_groups": 2 }}"#), "num_hidden_groups is 2");
     refused(format!(r#"{albert}, "hidden_act": "gelu" }}"#), "hidden_act is");
@@ -198,8 +208,14 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
     refused(&|tensors| drop(tensors.remove(gate)), "lacks model.layers.1.mlp.gate_proj.weight");
     refused(&|tensors| tensors.retain(|name, _| name == norm), " more");
     let extra = (Dtype::F32, vec![1], vec![0; 4]);
-    refused(&|tensors| drop(tensors.insert("score.weight".into(), extra.clone())), "holds score.weight, which");
-    refused(&|tensors| tensors.get_mut(gate).unwrap().1 = vec![8, 12], "has shape [8, 12], this model has [12, 8]");
+    refused(
+        &|tensors| drop(tensors.insert("score.weight".into(), extra.clone())),
+        "holds score.weight, which",
+    );
+    refused(
+        &|tensors| tensors.get_mut(gate).unwrap().1 = vec![8, 12],
+        "has shape [8, 12], this model has [12, 8]",
+    );
     refused(&|tensors| tensors.get_mut(norm).unwrap().1 = vec![1, 8], "model.norm.weight has shape [1, 8]");
     refused(&|tensors| tensors.get_mut(norm).unwrap().0 = Dtype::I32, "values of type I32");
     for (bad, shown) in [(f32::NAN, "NaN"), (f32::NEG_INFINITY, "-inf")] {
@@ -274,7 +290,9 @@ fn what_others_save_of_an_albert_is_taken() {
     assert!(given.parameters(&manifest.model).unwrap_err().message.contains("add up to inf"));
     tensors.remove(TOKEN_TYPES);
     write(&folder, &tensors);
-    assert!(given.parameters(&manifest.model).unwrap_err().message.contains("lacks albert.embeddings.token_type"));
+    assert!(
+        given.parameters(&manifest.model).unwrap_err().message.contains("lacks albert.embeddings.token_type")
+    );
 }
 
 #[test]
@@ -290,7 +308,8 @@ fn narrow_types_are_widened() {
     let mut tensors = read(&folder);
     for (index, (dtype, _, bytes)) in tensors.values_mut().enumerate() {
         let reals = muster_core::state::reals(bytes);
-        let narrow = |bits: &dyn Fn(f32) -> u16| reals.iter().flat_map(|value| bits(*value).to_le_bytes()).collect();
+        let narrow =
+            |bits: &dyn Fn(f32) -> u16| reals.iter().flat_map(|value| bits(*value).to_le_bytes()).collect();
         match index % 3 {
             0 => (*dtype, *bytes) = (Dtype::BF16, narrow(&|value| (value.to_bits() >> 16) as u16)),
             1 => (*dtype, *bytes) = (Dtype::F16, narrow(&half)),

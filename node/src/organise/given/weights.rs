@@ -32,9 +32,8 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
         Family::Decoder(_) => &[],
         Family::Albert(_) => &[TOKEN_TYPES, KEY_BIAS],
     };
-    let there = |name: &&str| {
-        saved.has(name) || twins.iter().any(|(first, twin)| first == name && saved.has(twin))
-    };
+    let there =
+        |name: &&str| saved.has(name) || twins.iter().any(|(first, twin)| first == name && saved.has(twin));
     let missing: Vec<&str> = own.chain(besides.iter().copied()).filter(|name| !there(name)).collect();
     if !missing.is_empty() {
         return Err(wrong(format!("lacks {}", named(&missing))));
@@ -102,9 +101,13 @@ impl Saved<'_> {
         for name in [Some(tensor.name.as_str()), twin].into_iter().flatten() {
             let Some(view) = self.views.remove(name) else { continue };
             let values = values(name, &view, &shape)?;
-            let alike = |other: &Vec<f32>| other.iter().map(|x| x.to_bits()).eq(values.iter().map(|x| x.to_bits()));
+            let alike =
+                |other: &Vec<f32>| other.iter().map(|x| x.to_bits()).eq(values.iter().map(|x| x.to_bits()));
             if !found.as_ref().is_none_or(alike) {
-                return Err(format!("{name} differs from {}, which it is the same as in this model", tensor.name));
+                return Err(format!(
+                    "{name} differs from {}, which it is the same as in this model",
+                    tensor.name
+                ));
             }
             found = Some(values);
         }
@@ -178,12 +181,21 @@ mod tests {
             let (exponent, fraction) = (i32::from(bits >> 10 & 31), f64::from(bits & 1023));
             let size = match exponent {
                 0 => fraction * two(-24),
-                31 => if fraction == 0.0 { f64::INFINITY } else { f64::NAN },
+                31 => {
+                    if fraction == 0.0 {
+                        f64::INFINITY
+                    } else {
+                        f64::NAN
+                    }
+                }
                 _ => (1.0 + fraction / 1024.0) * two(exponent - 15),
             };
             let expected = if bits >> 15 == 1 { -size } else { size };
             let found = f64::from(widened(bits));
-            assert!(found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()), "{bits:04x}");
+            assert!(
+                found.to_bits() == expected.to_bits() || (found.is_nan() && expected.is_nan()),
+                "{bits:04x}"
+            );
         }
     }
 

@@ -36,9 +36,15 @@ pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<()> {
     // DATA-6: a value that is not finite is refused.
     let pieces = bytes.chunks(4 * PIECE).zip((0..).step_by(PIECE));
     for (piece, first) in pieces {
-        if let Some((place, value)) = reals(piece).into_iter().enumerate().find(|(_, value)| !value.is_finite()) {
+        if let Some((place, value)) =
+            reals(piece).into_iter().enumerate().find(|(_, value)| !value.is_finite())
+        {
             let cause = format!("parameter {} is {value}", first + place);
-            return Err(StoreError::refused(path, cause, "get other parameters, nothing can be trained from these"));
+            return Err(StoreError::refused(
+                path,
+                cause,
+                "get other parameters, nothing can be trained from these",
+            ));
         }
     }
     Ok(())
