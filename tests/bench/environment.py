@@ -15,7 +15,9 @@ ROOT = pathlib.Path(__file__).resolve().parents[2]
 VENV = ROOT / "target" / "bench-venv"
 # Name of the module: what pip installs for it.
 PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1",
-            "tokenizers": "tokenizers<0.23", "byzfl": "byzfl"}
+            "tokenizers": "tokenizers<0.23",
+            # ByzFL wants a torchvision, and the newest one would replace torch.
+            "torchvision": "torchvision==0.26.0", "byzfl": "byzfl==0.0.11"}
 
 
 def python(*modules):

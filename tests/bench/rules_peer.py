@@ -39,7 +39,11 @@ def main():
         f = int(count) * int(assumed) // 10**6
         combine, mix = rule(name, f, float(radius), int(iterations)), byzfl.NNM(f)
         begun = time.perf_counter()
-        values = combine(mix(inputs) if mixing == "1" else inputs)
+        try:
+            values = combine(mix(inputs) if mixing == "1" else inputs)
+        except RuntimeError as error:  # torch's quantile takes at most 2²⁴ numbers
+            print(json.dumps({"seconds": None, "why": str(error)}), flush=True)
+            continue
         seconds = time.perf_counter() - begun
         if output != "-":
             numpy.asarray(values, dtype="<f4" if kind == "float32" else "<f8").tofile(output)
