@@ -4,9 +4,9 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use e2e::manifests::tiny;
-use muster_core::codec::{List, Text, decode, encode};
-use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::codec::{Bytes, List, Text, decode, encode};
+use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
@@ -15,11 +15,11 @@ use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
-use muster_core::state::StateRoots;
+use muster_core::state::{StateRoots, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::{Refuse, serve};
-use muster_replica::{Contact, PartInputs, Peers};
+use muster_replica::{Contact, PartInputs, Peers, contact};
 
 const NODES: u8 = 3;
 
@@ -51,7 +51,17 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
     let handler = move |_: MemberId, request: Vec<u8>| {
         let layout = layout.clone();
         async move {
-            let Ok(Request::InputBlocks(query)) = decode(&request) else { return Err(Refuse("no".into())) };
+            let query = match decode(&request) {
+                Ok(Request::InputBlocks(query)) => query,
+                Ok(Request::ResultBlocks(query)) => {
+                    let mut values = values(&layout, &query.blocks).concat();
+                    if conduct == Conduct::Lies {
+                        values[0] += 1.0;
+                    }
+                    return Ok(encode(&Response::Bytes(Bytes::new(real_bytes(&values)).expect("few"))));
+                }
+                _ => return Err(Refuse("no".into())),
+            };
             if conduct == Conduct::Refuses {
                 return Err(Refuse("this block is not held here".into()));
             }
@@ -67,6 +77,12 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
     };
     tokio::spawn(serve(listener, endpoint, Arc::new(handler), std::future::pending()));
     address
+}
+
+/// Values that a part might have.
+fn values(layout: &Layout, blocks: &[Block]) -> Vec<Vec<f32>> {
+    let of = |block: &Block| vec![block.0 as f32 / 8.0; layout.block(*block).expect("a block").range.len()];
+    blocks.iter().map(of).collect()
 }
 
 struct Scene {
@@ -194,4 +210,20 @@ async fn audit_21_an_input_that_keeper_and_author_keep_back_is_missed_by_name() 
     assert!(why.contains("not to be had"), "{why}");
     let scene = Scene::new([Conduct::Serves, Conduct::Refuses, Conduct::Lies], true).await;
     scene.fetched(None, true).await.expect("an honest keeper has what authors keep back");
+}
+
+#[tokio::test]
+async fn round_7_values_other_than_the_signed_ones_are_not_taken() {
+    let scene = Scene::new([Conduct::Lies, Conduct::Serves, Conduct::Serves], true).await;
+    let (part, layout) = (scene.part(), scene.ledger.layout());
+    let right = values(layout, &part.blocks);
+    let digest = right.iter().fold(PartDigest::default(), |digest, block| digest.block(block)).finish();
+    let peers = Peers::new(Endpoint::new(scene.ledger.run(), Arc::new(identity(99))));
+    let liar = contact(&scene.ledger, &identity(10).id()).expect("a member");
+    let of = |holders: Vec<Contact>| {
+        let (peers, blocks) = (peers.clone(), part.blocks.clone());
+        async move { peers.values(&holders, layout, Round(0), &blocks, &digest).await }
+    };
+    assert!(of(vec![liar.clone()]).await.is_err());
+    assert_eq!(of(vec![liar, scene.steward.clone()]).await.expect("the second one has them"), right);
 }

@@ -350,7 +350,7 @@ impl Watcher {
             match self.look(&drawn).await? {
                 Seen::Right => {
                     let count = drawn.blocks.len();
-                    info!("round {round}: part {part} of {author} passes: {count} drawn blocks are right");
+                    debug!("round {round}: part {part} of {author} passes: {count} drawn blocks are right");
                 }
                 Seen::Wrong(block) => {
                     warn!("round {round}: block {block} of part {part} is not what the rule gives");

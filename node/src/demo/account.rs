@@ -84,8 +84,12 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         });
         return [Some(ended), duty].into_iter().flatten().collect();
     };
+    let article = if ban.finding.starts_with(['a', 'e']) { "an" } else { "a" };
     let mut lines = vec![
-        format!("banned from round {} on for a {} in round {}", ban.effective, ban.finding, ban.round),
+        format!(
+            "banned from round {} on for {article} {} in round {}",
+            ban.effective, ban.finding, ban.round
+        ),
         format!("found by {}, evidence {:.16}", facts.name(&ban.verifier), ban.evidence),
     ];
     let cheated: Vec<_> = facts.cheating.iter().filter(|cheat| cheat.id == member.id).collect();

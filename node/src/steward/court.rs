@@ -19,6 +19,7 @@ use muster_replica::{Brought, Contact, Exhibited, InputBlocks, PartInputs, Peers
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
+use muster_store::reading::part_exhibit;
 
 /// Tries to fetch a contribution before evidence is judged without it.
 const TRIES: u32 = 3;
@@ -198,6 +199,9 @@ impl Court {
     /// # Errors
     /// What the disk reports.
     pub(super) fn exhibit_part(&self, round: Round, part: Part, blocks: &[Block]) -> Result<(), StoreError> {
+        if part_exhibit(self.home.path(), round, part)?.is_some() {
+            return Ok(());
+        }
         let update = self.home.load_update(round)?;
         let ranges = blocks.iter().filter_map(|block| self.layout.block(*block));
         let values: Vec<f32> =

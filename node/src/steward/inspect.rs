@@ -1,6 +1,9 @@
 //! Aggregators under the steward's eye: values are fetched as soon as they are announced, and a part that its
 //! contributors object to is reduced again before anything is sealed.
 
+use std::collections::BTreeSet;
+use std::time::Duration;
+
 use muster_core::audit::{Claim, Judgement};
 use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::round::PartResult;
@@ -38,8 +41,13 @@ impl Actor {
         };
         let wants = Wants::of(self.ledger(), &accusation.evidence, &accusation.claim);
         let (court, sender) = (self.court.clone(), self.sender.clone());
+        // The round waits for this, so that holders who never answer must not hold it up for longer than its timer.
+        let patience = Duration::from_millis(u64::from(self.ledger().manifest().timers.result));
         tokio::spawn(async move {
-            let (judgement, _) = court.examine(accusation.evidence.clone(), wants).await;
+            let examined = court.examine(accusation.evidence.clone(), wants);
+            let late = || Judgement::Undecided("its inputs did not come in time".into());
+            let judgement =
+                tokio::time::timeout(patience, examined).await.map_or_else(|_| late(), |(j, _)| j);
             let _ = sender.send(Message::Inspected(Box::new(accusation), judgement)).await;
         });
     }
@@ -74,7 +82,7 @@ impl Actor {
 
     /// Says once who kept a round waiting.
     pub(super) fn tell_stalling(&mut self) {
-        let stalling: std::collections::BTreeSet<_> = self.conductor.stalling().copied().collect();
+        let stalling: BTreeSet<_> = self.conductor.stalling().copied().collect();
         for member in stalling.difference(&self.state.stalling) {
             self.report.moved(*member, "did not check the results in time");
         }

@@ -21,8 +21,8 @@ impl Conductor {
     /// What a contributor says of the results. Its words add up; none is taken back.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, for a member that no part counts, and for parts and blocks that are not
-    /// what they should be.
+    /// [`Reject`] for another round or attempt, for a member that no part counts, for parts and blocks that are not what
+    /// they should be, and for no new part, so that nobody is heard more often than there are parts.
     pub fn checked(&mut self, now: u64, signed: &Signed<Checked>) -> Result<(), Reject> {
         let checked = signed.verify(self.ledger.run())?;
         let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
@@ -46,6 +46,9 @@ impl Conductor {
             return Err(Reject::Rule("checked parts are of the round, objections of these parts, in order"));
         }
         let word = self.gathered.checked.entry(slot).or_default();
+        if checked.parts.iter().all(|part| word.parts.contains(part)) {
+            return Err(Reject::Stale("these parts were spoken of before"));
+        }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
         self.stalling.remove(&checked.author());
