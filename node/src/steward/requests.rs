@@ -176,7 +176,7 @@ impl Actor {
 
     fn checked(&mut self, signed: Signed<Checked>) -> Result<Answer, Reject> {
         self.conductor.checked(self.now(), &signed)?;
-        self.keep(Request::Checked(signed));
+        self.keep(Request::Checked(signed))?;
         Ok(Answer::Now(Response::Done))
     }
 

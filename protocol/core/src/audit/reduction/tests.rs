@@ -8,7 +8,7 @@ use crate::ids::{Digest, MemberId, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Timers, Tokeniser, Training, VERSION,
+    Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, Role};
@@ -55,6 +55,7 @@ fn manifest() -> Manifest {
             held_out_root: Digest([2; 32]),
             held_out_bytes: 0,
             tokeniser: Tokeniser::Bytes,
+            start: Start::Drawn,
         },
         training: Training { rounds: 4, leaves: 8, leaf_windows: 1, grid_bits: 8, recompute: false },
         optimiser: Optimiser {
@@ -74,9 +75,11 @@ fn manifest() -> Manifest {
             radius: real(1.25),
             iterations: 5,
             cap_ppm: 200_000,
+            assumed_ppm: 200_000,
+            mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, block_ppm: 50_000 },
-        admission: Admission { start_nodes: NODES.into(), start_verifiers: 0, most_members: 256 },
+        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 0, block_ppm: 50_000 },
+        admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
         delay: 0,
@@ -179,9 +182,10 @@ impl Scene {
         scene.seal(Body::Open(roots()));
         for number in 0..NODES {
             let run = scene.manifest.run();
-            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number; 16] };
+            let (role, nonce) = (Role::Node, [number; 16]);
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
             let enrol = Enrol {
-                invitation: id(1).sign(run, &invitation),
+                invitation: Some(id(1).sign(run, &invitation)),
                 addresses: List::new(vec![Text::new("host:1").unwrap()]).unwrap(),
                 coins: None,
             };
@@ -236,7 +240,7 @@ impl Scene {
         let blocks = &view.parts()[part.index()].blocks;
         let input =
             |slot: Slot, block| Some(&self.contributions[slot.index()][layout.block(block)?.range.clone()]);
-        reduce(&self.manifest, layout, blocks, slots, |_| Some(1), input).unwrap().values
+        reduce(&self.manifest, layout, blocks, slots, |slot| view.commitment(slot), input).unwrap().values
     }
 
     fn aggregator(&self, part: Part, attempt: u8) -> Identity {
@@ -325,7 +329,7 @@ fn audit_21_an_input_that_counted_twice_convicts() {
         let from = if slot == Slot(3) { 2 } else { slot.index() };
         Some(&scene.contributions[from][layout.block(block)?.range.clone()])
     };
-    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |_| Some(1), input).unwrap().values;
+    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input).unwrap().values;
     let culprit = scene.aggregator(Part(1), 0);
     assert!(guilty(&scene.judge_values(&twice), &culprit, FindingKind::AggregationMismatch));
 }
