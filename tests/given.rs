@@ -9,7 +9,7 @@ use e2e::programs;
 use muster_core::codec::{Bytes, decode, encode};
 use muster_core::ids::MemberId;
 use muster_core::manifest::{CommittedFile, DataFile, Manifest, Start};
-use muster_core::messages::wire::{DataQuery, Request, Response};
+use muster_core::messages::wire::{Request, Response};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::{Refuse, serve};
@@ -109,10 +109,10 @@ fn changed_archives_are_refused(run: &Run) {
 fn a_steward_that_sends_other_parameters_is_believed_by_nobody() {
     let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(2)), None);
     begin_again(&run, 2);
-    let lies: [(&str, fn(&DataQuery, &mut Vec<u8>), &str); 3] = [
-        ("flips", |_, bytes| bytes[777] ^= 1, "the bytes that were sent are not those of the run"),
-        ("shortens", |_, bytes| bytes.truncate(4096), "an answer holds exactly the wanted chunks"),
-        ("lengthens", |_, bytes| bytes.push(0), "an answer holds exactly the wanted chunks"),
+    let lies: [(&str, Lie, &str); 3] = [
+        ("flips", |bytes| bytes[777] ^= 1, "the bytes that were sent are not those of the run"),
+        ("shortens", |bytes| bytes.truncate(4096), "an answer holds exactly the wanted chunks"),
+        ("lengthens", |bytes| bytes.push(0), "an answer holds exactly the wanted chunks"),
     ];
     for (name, lie, words) in lies {
         let liar = Liar::new(&run, lie);
@@ -127,13 +127,16 @@ fn a_steward_that_sends_other_parameters_is_believed_by_nobody() {
         }
     }
     // The same steward, once it sends what was committed. It tells no more than the files, so nobody waits for an end.
-    let honest = Liar::new(&run, |_, _| ());
+    let honest = Liar::new(&run, |_| ());
     let joiner = run.join("joiner", &honest.invitation(&run), &[]);
     wait_for("the files", || run.path("joiner/data/parameters.bin").exists());
     drop(joiner);
     let [sent, kept] = ["run", "joiner"].map(|folder| fs::read(run.path(folder).join("data/parameters.bin")));
     assert_eq!(sent.expect("given"), kept.expect("fetched"));
 }
+
+/// What becomes of the bytes of an answer.
+type Lie = fn(&mut Vec<u8>);
 
 /// A steward that hands out the manifest and the text as they are, and something else for the parameters.
 struct Liar {
@@ -143,7 +146,7 @@ struct Liar {
 }
 
 impl Liar {
-    fn new(run: &Run, lie: fn(&DataQuery, &mut Vec<u8>)) -> Self {
+    fn new(run: &Run, lie: Lie) -> Self {
         let folder = run.path("run");
         let bytes = fs::read(folder.join("manifest.bin")).expect("a manifest");
         let manifest: Arc<Manifest> = Arc::new(decode(&bytes).expect("canonical"));
@@ -163,7 +166,7 @@ impl Liar {
                     Ok(Request::Data(query)) => {
                         let mut bytes = dataset.chunks(query.file, query.first, query.count).to_vec();
                         if query.file == DataFile::Parameters {
-                            lie(&query, &mut bytes);
+                            lie(&mut bytes);
                         }
                         Bytes::new(bytes).map(Response::Bytes)
                     }

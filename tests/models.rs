@@ -54,12 +54,13 @@ fn an_albert_is_trained_by_lamb_audited_and_exported() {
 
 /// That a run with the exported model as its beginning exports the same.
 fn comes_back(run: &Run, settings: &str) {
-    fs::write(run.path("next.toml"), settings).unwrap();
+    fs::write(run.path("next.toml"), settings).expect("a file");
     let (config, data, init, next) = (run.at("next.toml"), run.at("corpus"), run.at("model"), run.at("next"));
     run.good(&["run", "new", "--config", &config, "--data", &data, "--init", &init, "--out", &next]);
     run.good(&["run", "export", &next, "--out", &run.at("again")]);
     for name in ["model.safetensors", "config.json"] {
-        let [model, again] = ["model", "again"].map(|folder| fs::read(run.path(folder).join(name)).unwrap());
+        let [model, again] =
+            ["model", "again"].map(|folder| fs::read(run.path(folder).join(name)).expect("a file"));
         assert!(model == again, "{name} differs");
     }
 }

@@ -235,7 +235,16 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
         tensors.get_mut("lm_head.weight").unwrap().2[3] ^= 0x80;
     };
     refused(&other, "lm_head.weight differs from model.embed_tokens.weight");
-    write(&folder, &whole);
+}
+
+#[test]
+fn files_that_are_damaged_or_elsewhere_are_refused() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = place.path().join("model");
+    let manifest = manifest(TIED);
+    exported(&manifest, &values(manifest.model.parameters()), &folder);
+    let given = Given::open(&folder).unwrap();
+    let refusal = || given.parameters(&manifest.model).unwrap_err().message;
     let bytes = fs::read(folder.join(WEIGHTS)).unwrap();
     for cut in [0, 7, 300, bytes.len() - 1] {
         fs::write(folder.join(WEIGHTS), &bytes[..cut]).unwrap();
