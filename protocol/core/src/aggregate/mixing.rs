@@ -4,6 +4,7 @@
 //! Unweighted: every input counts once, whatever its leaves. For comparison only.
 
 use super::gram::Gram;
+use super::ordered_sum;
 use super::rows::{Row, STRIP};
 
 /// Whom each input is mixed with.
@@ -57,8 +58,8 @@ impl Mixing {
         let counts = |i: usize, left_out: &[usize]| !left_out.contains(&i);
         let left = |i: usize| {
             let mixed = factors.iter().zip(&self.left_out);
-            let sum: f64 = mixed.filter(|(_, left_out)| counts(i, left_out)).map(|(factor, _)| factor).sum();
-            (sum * self.share).min(1.0)
+            let counted = mixed.filter(|(_, left_out)| counts(i, left_out)).map(|(factor, _)| *factor);
+            (ordered_sum(counted) * self.share).min(1.0)
         };
         (0..factors.len()).map(left).collect()
     }
