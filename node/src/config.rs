@@ -287,7 +287,7 @@ section! {
         part: f64 = 30.0,
         /// For aggregated parts.
         result: f64 = 30.0,
-        /// For an audited node's answers.
+        /// For an audited node's answers, and for what a verifier owes.
         audit: f64 = 30.0,
         /// For verdicts after the last round.
         final_audit: f64 = 60.0,

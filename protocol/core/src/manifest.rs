@@ -388,7 +388,7 @@ wire! {
         pub part: u32,
         /// For aggregated parts.
         pub result: u32,
-        /// For an audited node's answers.
+        /// For an audited node's answers, and for what a verifier owes.
         pub audit: u32,
         /// For verdicts after the last round.
         pub final_audit: u32,
