@@ -115,8 +115,11 @@ impl Scene {
             let invitation = organiser.sign(ledger.run(), &invitation);
             let address = server(&ledger, 10 + number, conduct).await;
             // Only the last one may be there for nobody to dial.
-            let addresses =
-                if dialable || number + 1 < NODES { vec![Text::new(address).unwrap()] } else { vec![] };
+            let addresses = if dialable || number + 1 < NODES {
+                vec![Text::new(address).expect("short")]
+            } else {
+                vec![]
+            };
             let enrol = Enrol { invitation, addresses: List::new(addresses).expect("one"), coins: None };
             let signed = identity(10 + number).sign(ledger.run(), &enrol);
             seal(&mut ledger, Body::Admit(signed));
@@ -129,7 +132,7 @@ impl Scene {
         let parts = vec![all(); ledger.current().expect("a round").parts().len()];
         seal(
             &mut ledger,
-            Body::Inputs(Inputs { round: Round(0), attempt: 0, parts: List::new(parts).unwrap() }),
+            Body::Inputs(Inputs { round: Round(0), attempt: 0, parts: List::new(parts).expect("few") }),
         );
         let address = server(&ledger, 2, Conduct::Serves).await;
         let steward = Contact { member: identity(2).id(), addresses: vec![address] };
