@@ -79,7 +79,12 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         }];
     };
     let mut lines = vec![
-        format!("banned from round {} on for a {} in round {}", ban.effective, ban.finding, ban.round),
+        format!(
+            "banned from round {} on for {} in round {}",
+            ban.effective,
+            with_article(ban.finding),
+            ban.round
+        ),
         format!("found by {}, evidence {:.16}", facts.name(&ban.verifier), ban.evidence),
     ];
     let cheated: Vec<_> = facts.cheating.iter().filter(|cheat| cheat.id == member.id).collect();
@@ -91,6 +96,11 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         lines.push(some.collect::<Vec<_>>().join(", "));
     }
     lines
+}
+
+fn with_article(finding: &str) -> String {
+    let article = if finding.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {finding}")
 }
 
 /// One sentence, once everything was checked.
