@@ -139,7 +139,7 @@ pub const ATTACKS: &[Attack] = &[
     attack!("one-leaf", "one_leaf.rs", Wrong::Row, |_| Arc::new(one_leaf::OneLeaf)),
     attack!("slow", "slow.rs", Wrong::Row, |plan| Arc::new(slow::Slow { from: plan.from }),
         betrayal: Betrayal { wrong: Wrong::Row, rhythm: Rhythm::Every(slow::EVERY) }),
-    attack!("burst", "burst.rs", Wrong::Silence, |_| Arc::new(burst::Burst),
+    attack!("burst", "burst.rs", Wrong::Silence, |plan| Arc::new(burst::Burst { from: plan.from }),
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Once }),
     attack!("fit", "fit.rs", Wrong::Row, |_| Arc::new(fit::Fit)),
     attack!("swap", "swap.rs", Wrong::Silence, |_| Arc::new(swap::Swap)),

@@ -9,11 +9,13 @@ use muster_core::state::Arithmetic;
 use super::scale::Scale;
 use crate::join::{Conduct, Summed, Work};
 
-pub(super) struct Burst;
+pub(super) struct Burst {
+    pub(super) from: Round,
+}
 
 impl Conduct for Burst {
     fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
-        Scale(-10).contribute(work, arithmetic)
+        if work.round == self.from { Scale(-10).contribute(work, arithmetic) } else { work.sum(arithmetic) }
     }
 
     fn stays(&self, _: Round) -> bool {

@@ -142,7 +142,11 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
 #[test]
 fn attacks_with_a_rhythm_keep_it() {
     for Attack { name, betrayal, .. } in ATTACKS.iter().filter(|attack| attack.betrayal.wrong.rows(1) > 0) {
-        let Rhythm::Every(rounds) = betrayal.rhythm else { continue };
+        let rounds = match betrayal.rhythm {
+            Rhythm::Always => continue,
+            Rhythm::Every(rounds) => rounds,
+            Rhythm::Once => 1,
+        };
         let conduct = attack(name, &[]);
         for since in 0..=rounds {
             let work = work(FROM + since);

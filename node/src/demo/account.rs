@@ -87,8 +87,10 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
     let article = if ban.finding.starts_with(['a', 'e']) { "an" } else { "a" };
     let mut lines = vec![
         format!(
-            "banned from round {} on for {article} {} in round {}",
-            ban.effective, ban.finding, ban.round
+            "banned from round {} on for {} in round {}",
+            ban.effective,
+            with_article(ban.finding),
+            ban.round
         ),
         format!("found by {}, evidence {:.16}", facts.name(&ban.verifier), ban.evidence),
     ];
@@ -101,6 +103,11 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         lines.push(some.collect::<Vec<_>>().join(", "));
     }
     lines
+}
+
+fn with_article(finding: &str) -> String {
+    let article = if finding.starts_with(['a', 'e', 'i', 'o', 'u']) { "an" } else { "a" };
+    format!("{article} {finding}")
 }
 
 /// One sentence, once everything was checked.

@@ -79,7 +79,8 @@ pub(super) struct AttackFact {
     pub(super) name: &'static str,
     /// What was to be expected of it, in words.
     pub(super) promise: String,
-    /// Its bad contributions, up to the one that convicted it; none when it was not.
+    /// Its bad contributions, up to the one that convicted it; none when it was not. Where verdicts lag, several are
+    /// proved before the first ban, and any of them may be the one that it names.
     pub(super) contributions: Option<usize>,
     /// Audits of those; of all its bad contributions when it was not convicted.
     pub(super) audits: usize,

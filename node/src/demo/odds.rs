@@ -93,11 +93,11 @@ impl Odds {
         // Writing to a string does not fail.
         let _ = writeln!(
             text,
-            "What these settings promise: {verifiers} verifiers, however many, audit {:.3} % of the contributions, and recompute {} \
-             of {m} leaves in each: {:.3} % of all leaves.\n",
-            100.0 * share,
+            "What these settings promise: {} of the contributions are audited, and {} of {m} leaves recomputed in each: {} of \
+             all leaves. Verifiers share the work: {verifiers}.\n",
+            percent(share),
             drawn.min(m),
-            100.0 * rho
+            percent(rho)
         );
         let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
         let heads = SHOWN.map(|bad| format!("{bad:>7}")).concat();
@@ -208,7 +208,7 @@ mod tests {
         let attackers = ["one-leaf", "withhold", "one-leaf"].map(|name| name.parse().unwrap());
         let text = odds(0.25, 1, 1).text(&attackers);
         assert!(
-            text.contains("25.000 %") && text.contains("1 of 4 leaves") && text.contains("6.250 %"),
+            text.contains("25 % of the") && text.contains("1 of 4 leaves") && text.contains("6.2 % of all"),
             "{text}"
         );
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
