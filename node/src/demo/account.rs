@@ -84,7 +84,6 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         });
         return [Some(ended), duty].into_iter().flatten().collect();
     };
-    let article = if ban.finding.starts_with(['a', 'e']) { "an" } else { "a" };
     let mut lines = vec![
         format!(
             "banned from round {} on for {} in round {}",

@@ -152,6 +152,7 @@ mod tests {
             convictable: escapes.is_some_and(|escapes| escapes < 1e-3),
         };
         MemberFact {
+            duty: None,
             id: format!("{name}-id"),
             name: name.into(),
             role: "node",
