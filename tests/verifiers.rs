@@ -41,6 +41,7 @@ fn a_killed_verifier_is_idle_and_the_other_one_goes_on() {
     let mut goes = run.watch("goes", &verifiers);
     [&mut first, &mut second, &mut stays, &mut goes, &mut steward].into_iter().for_each(good);
     run.check_end(&["first", "second"]);
+    assert!(!run.events("is back").is_empty(), "{}", goes.log());
     let duties = duties(&run);
     assert_eq!(duties.len(), 2, "{duties:?}");
     assert!(duties.iter().all(|counts| counts["done"].as_u64() > Some(0)), "{duties:?}");

@@ -113,8 +113,16 @@ impl Docket {
             self.seen = Some(ledger.height());
             self.forget(ledger);
         }
-        let active = idle.into_iter().filter(|(verifier, _)| ledger.is_active_verifier(verifier));
-        active.map(|(verifier, round)| Body::Idle(Idle { verifier, round })).collect()
+        // DUTY-5: without another one to take over, the audits would only be lost.
+        let mut bodies = Vec::new();
+        for (verifier, round, much) in idle {
+            let idle = Idle { verifier, round };
+            if ledger.check_idle(&idle).is_ok() {
+                self.roster.replaced(verifier, much);
+                bodies.push(Body::Idle(idle));
+            }
+        }
+        bodies
     }
 
     /// When [`Docket::silences`] or [`Docket::idles`] may next have something.

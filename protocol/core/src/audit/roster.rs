@@ -128,11 +128,16 @@ impl Roster {
         };
         let before = self.entries.get(&key).filter(|entry| entry.verifier == verifier).map(|entry| entry.due);
         let all = ledger.in_final_audit(view.round());
+        // What another one left undone is due only while its state is surely kept.
+        let moved = before.is_none() && self.entries.contains_key(&key);
+        let kept = view.round().0.saturating_add(ledger.manifest().retention.states / 2);
+        let stale = moved && kept < ledger.next_round().0;
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
             (Some(Due::Yes | Due::Done), ..) => return,
             _ if done => Due::No,
             _ if all => Due::Yes,
             (Some(Due::No), ..) => return,
+            _ if stale => Due::No,
             (_, Some(coin), Some(freeze)) => {
                 let ppm = view.commitment(slot).map_or(0, |commitment| commitment.audit_ppm);
                 if selects(coin, &freeze, &target, ppm) { Due::Yes } else { Due::No }
@@ -158,15 +163,20 @@ impl Roster {
         self.coins.retain(|(round, _), _| *round >= oldest);
     }
 
-    /// Verifiers that are idle, each with a round of theirs: those that owe the same for `patience` milliseconds, and
-    /// those that left something undone until its round was forgotten.
+    /// A verifier is replaced in what it owes.
+    pub(super) fn replaced(&mut self, verifier: MemberId, much: u64) {
+        self.count(verifier).overdue += much;
+    }
+
+    /// Verifiers that are idle, each with a round of theirs and how much they owe: those that owe the same for
+    /// `patience` milliseconds, and those that left something undone until its round was forgotten.
     pub(super) fn idle(
         &mut self,
         now: u64,
         patience: u64,
         ledger: &Ledger,
         step: Step<'_>,
-    ) -> Vec<(MemberId, Round)> {
+    ) -> Vec<(MemberId, Round, u64)> {
         let owing = self.owing(ledger, step);
         self.clocks.retain(|verifier, _| owing.contains_key(verifier));
         let mut idle = Vec::new();
@@ -177,15 +187,14 @@ impl Roster {
             }
             if now >= clock.1.saturating_add(patience) {
                 *clock = (*oldest, now);
-                self.count(*verifier).overdue += much;
-                idle.push((*verifier, oldest.0));
+                idle.push((*verifier, oldest.0, *much));
             }
         }
         for verifier in std::mem::take(&mut self.missed) {
             let mut rounds = ledger.rounds().filter(|view| view.auditable());
             let its = rounds.find(|view| view.inspectors().contains(&verifier)).map(RoundView::round);
-            let named = idle.iter().any(|(named, _)| *named == verifier);
-            idle.extend(its.filter(|_| !named).map(|round| (verifier, round)));
+            let named = idle.iter().any(|(named, ..)| *named == verifier);
+            idle.extend(its.filter(|_| !named).map(|round| (verifier, round, 0)));
         }
         idle
     }

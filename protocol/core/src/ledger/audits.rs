@@ -104,11 +104,25 @@ impl Ledger {
         Ok(coin)
     }
 
-    /// DUTY-5: an idle verifier inspected the named round, and is away until it returns.
-    pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
+    /// Checks that a verifier may be sealed as idle (DUTY-5): it inspects the named round, and so does another one, who
+    /// takes over.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
         let view = self.auditable(idle.round)?;
         self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
         self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")?;
+        let mut others = view.inspectors().iter().filter(|other| **other != idle.verifier);
+        self.require(
+            others.any(|other| self.is_active_verifier(other)),
+            "another verifier takes over from an idle one",
+        )
+    }
+
+    /// An idle verifier is away until it returns.
+    pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
+        self.check_idle(idle)?;
         self.stand(&idle.verifier, Standing::Away);
         self.retire(&idle.verifier);
         Ok(())

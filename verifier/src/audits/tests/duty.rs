@@ -1,5 +1,6 @@
 //! Two verifiers share the work; one that is gone is replaced.
 
+use muster_core::coins::CoinKind;
 use muster_core::messages::record::Idle;
 
 use super::*;
@@ -121,4 +122,48 @@ fn a_member_that_was_silent_to_one_that_is_gone_may_come_back() {
     world.seal_to(&mut all, Body::Ban(ban));
     assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Away);
     assert!(all[1].next_work(&|_| true).is_some(), "what was silent is recomputed by the next one");
+}
+
+#[test]
+fn what_is_not_one_s_own_is_refused() {
+    let mut world = shared([Conduct::Honest; 2], true);
+    let (run, view) = (world.run, world.ledger.round(Round(0)).unwrap().clone());
+    let freeze = view.freeze_digest().unwrap();
+    let opened = |number, kind, round| coin_tree(number).open(kind, Round(round), 0).unwrap();
+    let node = |number| opened(number, CoinKind::Node, 0);
+    let asked = |number: u8, coin| {
+        let request = AuditRequest { round: Round(0), freeze, target: member(11), coin };
+        id(number).sign(run, &request)
+    };
+    assert!(world.ledger.check_request(&asked(21, Some(node(21)))).is_ok());
+    for (who, coin) in
+        [(22, Some(node(22))), (22, Some(node(21))), (21, Some(node(22))), (11, Some(node(21))), (21, None)]
+    {
+        assert!(world.ledger.check_request(&asked(who, coin)).is_err(), "by {who}");
+    }
+    let duty = |number: u8, coin| Notice::Duty(id(number).sign(run, &Duty { round: Round(0), freeze, coin }));
+    let wrong = [
+        duty(21, node(22)),
+        duty(11, node(21)),
+        duty(21, opened(21, CoinKind::Leaf, 0)),
+        duty(21, opened(21, CoinKind::Node, 1)),
+        Notice::Duty(id(21).sign(run, &Duty { round: Round(0), freeze: Digest([1; 32]), coin: node(21) })),
+    ];
+    for notice in wrong {
+        assert!(world.docket.post(0, &world.ledger, &notice).is_err(), "{notice:?}");
+    }
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    let again = duty(21, node(21));
+    assert!(world.docket.post(0, &world.ledger, &again).is_err(), "a coin is shown once");
+    let verdict = world.board.iter().find_map(|notice| match notice {
+        Notice::Verdict(signed) => Some(signed.digest()),
+        _ => None,
+    });
+    // The first one gave the verdict, the second one has rechecked it already, a node may not.
+    let recheck = muster_core::messages::audit::Recheck { verdict: verdict.unwrap() };
+    for number in [21, 22, 11] {
+        let notice = Notice::Recheck(id(number).sign(run, &recheck));
+        assert!(world.docket.post(0, &world.ledger, &notice).is_err(), "by {number}");
+    }
 }
