@@ -97,7 +97,7 @@ macro_rules! attack {
     };
 }
 
-const NOT_TAKEN: &str = "nobody takes such a commitment: it costs the peer its own contribution";
+const NOT_TAKEN: &str = "nobody takes such a commitment, but each round waits for another until T_commit";
 const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but each round waits for T_part";
