@@ -78,7 +78,14 @@ fn manifest() -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 0, block_ppm: 50_000 },
+        audit: Audit {
+            node_ppm: 500_000,
+            leaves: 1,
+            coin_lead: 2,
+            final_rounds: 2,
+            recheck_ppm: 0,
+            block_ppm: 50_000,
+        },
         admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
@@ -329,7 +336,9 @@ fn audit_21_an_input_that_counted_twice_convicts() {
         let from = if slot == Slot(3) { 2 } else { slot.index() };
         Some(&scene.contributions[from][layout.block(block)?.range.clone()])
     };
-    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input).unwrap().values;
+    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input)
+        .unwrap()
+        .values;
     let culprit = scene.aggregator(Part(1), 0);
     assert!(guilty(&scene.judge_values(&twice), &culprit, FindingKind::AggregationMismatch));
 }
