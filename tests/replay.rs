@@ -137,7 +137,7 @@ impl Maker {
             echoes: List::new(Vec::new()).expect("none"),
             state: self.state.roots(),
             seats: List::new(seats).expect("two"),
-            credits: List::default(),
+            credits: List::new(Vec::new()).expect("none"),
         }));
     }
 
