@@ -68,6 +68,12 @@ impl Dataset {
         Ok(dataset)
     }
 
+    /// A corpus of byte tokens that was on no disk: for simulations.
+    pub fn of_bytes(train: Vec<u8>, held_out: Vec<u8>) -> Self {
+        let (train, held_out) = (Committed::new(train), Committed::new(held_out));
+        Self { train, held_out, tokeniser: Tokeniser::Bytes }
+    }
+
     /// Refuses bytes that are no tokens of the tokeniser; the file in `directory` is named.
     fn check(&self, directory: &Path) -> Result<()> {
         tokens::check(&directory.join(TRAIN), &self.train.bytes, &self.tokeniser)?;
