@@ -1,6 +1,6 @@
 //! Rounds in virtual time: what a member's failure costs, and whom.
 
-use e2e::sim::{Behaviour, Sim};
+use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::ids::Round;
 use muster_core::ledger::{Stage, Standing};
 use muster_core::messages::record::{Body, Outcome};
@@ -14,9 +14,9 @@ fn outcomes(sim: &Sim) -> Vec<Outcome> {
 }
 
 fn finish(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Sim {
-    let mut sim = Sim::new(seed, rounds, behaviours);
+    let mut sim = Sim::new(Plan::behaving(seed, rounds, behaviours));
     sim.run(HOUR);
-    assert_eq!(sim.ledger().stage(), Stage::Auditing, "seed {seed}: the run did not end by {}", sim.now());
+    assert_eq!(sim.ledger().stage(), Stage::Closed, "seed {seed}: the run did not end by {}", sim.now());
     assert!(sim.heads().iter().all(|head| *head == sim.ledger().head()), "seed {seed}: members disagree");
     sim
 }
