@@ -143,7 +143,7 @@ fn round_22_unfounded_objections_of_many_cost_one_reduction_a_part() {
     let sim = finish(8, 2, &behaviours);
     assert_eq!(sim.report().inspections.len(), 2 * 5);
     assert!(sim.report().inspections.iter().all(|(_, right)| *right));
-    assert_eq!(banned(&sim), []);
+    assert!(banned(&sim).is_empty());
     assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
 }
 

@@ -13,9 +13,9 @@ const CHEATS: usize = 2;
 const ROUNDS: u32 = 30;
 const FROM: Round = Round(10);
 
-const ATTACKS: [&str; 16] = [
+const ATTACKS: [&str; 18] = [
     "flip", "sign", "scale", "random", "ipm-0.1", "ipm-0.6", "alie", "mimic", "lazy", "stale", "labels",
-    "data", "half", "zero", "one-part", "one-leaf",
+    "data", "half", "zero", "one-part", "one-leaf", "inflate", "nudge",
 ];
 
 /// Rules that a manifest can name.
