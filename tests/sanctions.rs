@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use e2e::sim::{Behaviour, Sim};
+use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::audit::{Judgement, judge_steward};
 use muster_core::codec::List;
 use muster_core::ids::{Digest, Part, Round};
@@ -26,7 +26,7 @@ fn node(number: u8) -> Identity {
 fn steps() -> Vec<(Ledger, Record)> {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::NeverReduces;
-    let mut sim = Sim::new(11, 3, &behaviours);
+    let mut sim = Sim::new(Plan::behaving(11, 3, &behaviours));
     sim.run(3_600_000);
     let mut ledger = Ledger::new(Arc::clone(sim.ledger().manifest()));
     let run = ledger.run();
