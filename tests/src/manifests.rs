@@ -9,24 +9,13 @@ use muster_core::manifest::{
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
 pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> Manifest {
-    let real = |value| Real::new(value).expect("a finite constant");
     Manifest {
         version: VERSION,
         name: Text::new("tiny").expect("a short name"),
         organiser,
         steward,
         nonce: [7; 16],
-        model: Model {
-            vocabulary: 256,
-            width: 8,
-            layers: 1,
-            heads: 2,
-            hidden: 12,
-            sequence: 8,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(0.1),
-            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
-        },
+        model: model(),
         profile: Profile::Exact,
         data: Data {
             root: Digest([1; 32]),
@@ -63,7 +52,14 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 100_000, block_ppm: 50_000 },
+        audit: Audit {
+            node_ppm: 500_000,
+            leaves: 1,
+            coin_lead: 2,
+            final_rounds: 2,
+            recheck_ppm: 100_000,
+            block_ppm: 50_000,
+        },
         admission: Admission::closed(nodes, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
@@ -71,4 +67,22 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         exchange: 0,
         groups: 0,
     }
+}
+
+fn model() -> Model {
+    Model {
+        vocabulary: 256,
+        width: 8,
+        layers: 1,
+        heads: 2,
+        hidden: 12,
+        sequence: 8,
+        norm_epsilon: real(1e-5),
+        initial_scale: real(0.1),
+        family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
+    }
+}
+
+fn real(value: f32) -> Real {
+    Real::new(value).expect("a finite constant")
 }
