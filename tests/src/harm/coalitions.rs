@@ -33,6 +33,7 @@ pub fn table() -> String {
             leaves.to_string(),
             format!("{:.0} %", 100.0 * left),
             banned(plan, report, FROM),
+            report.verifiers_banned.0.to_string(),
             report.false_bans().to_string(),
         ]
     });
@@ -44,6 +45,7 @@ pub fn table() -> String {
         "bad leaves counted",
         "left by the clip",
         "rounds to the last ban",
+        "verifiers banned",
         "false bans",
     ];
     markdown(&head, rows)
