@@ -15,7 +15,7 @@ impl Sim {
         let watcher = &mut self.watchers[number];
         let (me, audits) = (watcher.identity.id(), &watcher.audits);
         watcher.parts.survey(&ledger, &me, |round| audits.node_coin(round));
-        while let Some(drawn) = self.watchers[number].parts.next() {
+        while let Some(drawn) = self.watchers[number].parts.pop() {
             let inputs = self.inputs_of(&drawn);
             match drawn.look(&self.manifest, &self.layout, &self.values_of(&drawn), &inputs) {
                 Seen::Right => {}
