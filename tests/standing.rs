@@ -338,7 +338,7 @@ fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
     for who in 100..140 {
         if chain.admit(who, None, who).is_ok() {
             came.push(who);
-        } else if came.len() % 3 == 0 && came.len() < 8 {
+        } else if came.len().is_multiple_of(3) && came.len() < 8 {
             refused(chain.admit(who, None, who), "enough newcomers");
             chain.round(Vec::new());
         }
