@@ -35,8 +35,8 @@ const CASES: [Case; 2] = [
 
 const COMMON: &str = "[retention]\ncontributions = 4\nstates = 6\n[timers]\ncommit = 120.0\n";
 /// A fifth of all contributions, one of four leaves each: 5 % of all leaves.
-const FULL: &str =
-    "[audit]\nshare = 0.2\nleaves = 1\nfinal_rounds = 0\n[admission]\nstart_nodes = 4\nstart_verifiers = 1\n";
+const FULL: &str = "[audit]\nshare = 0.2\nleaves = 1\nfinal_rounds = 0\n\
+                    [admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n";
 const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[audit]\nshare = 0.0\nfinal_rounds = 0\n\
                      [admission]\nstart_nodes = 4\nstart_verifiers = 0\n";
 
