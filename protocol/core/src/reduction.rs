@@ -1,7 +1,7 @@
 //! Reducing parts by the run's rule: what an aggregator does, what whoever doubts it repeats, and how a contributor
 //! sees without the others' inputs that what came out is far off.
 
-use crate::aggregate::{self, Input, weights};
+use crate::aggregate::{self, Input};
 use crate::contribution::PartDigest;
 use crate::ids::{Block, Digest, Slot};
 use crate::layout::Layout;
@@ -20,6 +20,13 @@ pub struct Reduced {
     pub factors: Vec<(Slot, f64)>,
 }
 
+/// What each of a part's inputs weighs, for the rule and for objections alike. AGG-1: the weights are of m_eff, the
+/// averages and radii of m; who claims many leaves has no more to say for it.
+pub fn weights(manifest: &Manifest, commitments: &[&Commitment]) -> Vec<u64> {
+    let counted: Vec<u32> = commitments.iter().map(|commitment| commitment.weight).collect();
+    aggregate::weights(&counted, manifest.aggregation.cap_ppm)
+}
+
 /// Reduces a part over its sealed inputs. `commitment` gives m and m_eff of a counted slot, `input` its integers in a
 /// block. `None` when an input is missing.
 pub fn reduce<'a>(
@@ -32,9 +39,7 @@ pub fn reduce<'a>(
 ) -> Option<Reduced> {
     let slots: Vec<Slot> = inputs.slots().collect();
     let commitments: Vec<&Commitment> = slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
-    // AGG-1: the weights are of m_eff, the averages and radii of m.
-    let counted: Vec<u32> = commitments.iter().map(|commitment| commitment.weight).collect();
-    let weights = weights(&counted, manifest.aggregation.cap_ppm);
+    let weights = weights(manifest, &commitments);
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();
     let mut kept = vec![0.0; slots.len()];

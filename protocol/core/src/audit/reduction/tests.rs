@@ -463,3 +463,20 @@ fn audit_22_two_results_for_one_part_convict() {
         assert!(matches!(scene.judge(&evidence), Judgement::Malformed(_)));
     }
 }
+
+#[test]
+fn agg_1_who_claims_many_leaves_weighs_what_was_recomputed_of_it() {
+    let scene = Scene::new();
+    let view = scene.view();
+    let honest = view.commitment(Slot(0)).unwrap();
+    let mut claims = honest.clone();
+    claims.commit.leaves = 256;
+    let mut commitments = vec![honest; 9];
+    commitments.push(&claims);
+    let weights = crate::reduction::weights(&scene.manifest, &commitments);
+    assert!(weights.iter().all(|weight| *weight == weights[0]), "{weights:?}");
+    // By leaves it would weigh up to its cap.
+    claims.weight = claims.commit.leaves;
+    let weights = crate::reduction::weights(&scene.manifest, &[&[honest; 9][..], &[&claims]].concat());
+    assert!(weights[9] > weights[0], "{weights:?}");
+}

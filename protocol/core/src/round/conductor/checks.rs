@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 
 use super::{Conductor, Output};
-use crate::aggregate::weights;
 use crate::error::Reject;
 use crate::ids::{Block, MemberId, Part, Slot};
 use crate::ledger::{RoundView, Stage};
 use crate::messages::round::{Checked, PartResult};
+use crate::reduction::weights;
 use crate::sign::Signed;
 
 /// What one contributor has said of the results.
@@ -148,9 +148,9 @@ impl Conductor {
             return false;
         };
         let slots: Vec<Slot> = inputs.slots().collect();
-        let leaves = |slot: &Slot| view.commitment(*slot).map_or(0, |c| c.commit.leaves);
-        let leaves: Vec<u32> = slots.iter().map(leaves).collect();
-        let weights = weights(&leaves, self.ledger.manifest().aggregation.cap_ppm);
+        let commitments: Option<Vec<_>> = slots.iter().map(|slot| view.commitment(*slot)).collect();
+        let Some(commitments) = commitments else { return false };
+        let weights = weights(self.ledger.manifest(), &commitments);
         let total: u64 = weights.iter().sum();
         let objects = |slot: &Slot, block: &Block| {
             self.gathered.checked.get(slot).is_some_and(|word| word.objections.contains(block))
