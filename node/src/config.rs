@@ -60,6 +60,8 @@ section! {
         timers: Timers = Timers::default(),
         /// How long things are kept.
         retention: Retention = Retention::default(),
+        /// When the state goes back after a conviction.
+        rollback: Rollback = Rollback::default(),
     }
 }
 
@@ -251,6 +253,18 @@ section! {
     }
 }
 
+section! {
+    /// As [`manifest::Rollback`].
+    Rollback {
+        /// Harm beyond which the state goes back; 0 for never.
+        limit: f32 = 0.0,
+        /// Rounds back at most.
+        most_rounds: u32 = 16,
+        /// Rounds between two times at least.
+        spacing: u32 = 100,
+    }
+}
+
 impl Settings {
     /// Reads a file's text; `path` is only for the errors.
     ///
@@ -287,6 +301,7 @@ impl Settings {
             admission: self.admission.plain(),
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
+            rollback: self.rollback.checked()?,
             delay: 0,
             exchange: 0,
             groups: 0,
@@ -404,6 +419,13 @@ impl Retention {
     fn plain(&self) -> manifest::Retention {
         let Self { contributions, states } = *self;
         manifest::Retention { contributions, states }
+    }
+}
+
+impl Rollback {
+    fn checked(&self) -> Result<manifest::Rollback, Misuse> {
+        let Self { limit, most_rounds, spacing } = *self;
+        Ok(manifest::Rollback { limit: real("rollback.limit", limit)?, most_rounds, spacing })
     }
 }
 

@@ -17,17 +17,28 @@ pub struct Settings {
     pub coin_lead: u32,
     /// Rounds for which contributions are kept.
     pub contributions: u32,
+    /// Harm beyond which the state goes back; 0 for never.
+    pub rollback: f32,
 }
 
 impl Default for Settings {
     fn default() -> Self {
-        Self { rounds: 12, nodes: 2, verifiers: 0, audit: (0.5, 1), coin_lead: 2, contributions: 16 }
+        Self {
+            rounds: 12,
+            nodes: 2,
+            verifiers: 0,
+            audit: (0.5, 1),
+            coin_lead: 2,
+            contributions: 16,
+            rollback: 0.0,
+        }
     }
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions } = self;
+        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions, rollback } =
+            self;
         write!(
             f,
             r#"
@@ -57,6 +68,8 @@ start_verifiers = {verifiers}
 [retention]
 contributions = {contributions}
 states = 16
+[rollback]
+limit = {rollback:?}
 "#
         )
     }

@@ -5,6 +5,7 @@
 //! checked by the replica.
 
 mod members;
+mod rewind;
 mod rounds;
 
 use std::collections::{BTreeMap, VecDeque};
@@ -18,7 +19,7 @@ use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::record::Record;
-use crate::messages::record::{Body, Rewind, Seats};
+use crate::messages::record::{Body, Seats};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 
@@ -56,6 +57,7 @@ pub struct Ledger {
     places: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
     rounds: VecDeque<RoundView>,
+    past: rewind::Past,
 }
 
 impl Ledger {
@@ -82,6 +84,7 @@ impl Ledger {
             places: BTreeMap::new(),
             invitations: BTreeMap::new(),
             rounds: VecDeque::new(),
+            past: rewind::Past::default(),
             manifest,
         }
     }
@@ -181,6 +184,9 @@ impl Ledger {
         if let (Body::Freeze(_), Some(round)) = (&record.body, self.rounds.back_mut()) {
             round.frozen_as(self.head);
         }
+        if matches!(record.body, Body::Open(_) | Body::Outcome(_) | Body::Rewind(_)) {
+            self.remember_state();
+        }
         if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
             self.open_round(&record.body);
         }
@@ -202,7 +208,7 @@ impl Ledger {
             Body::Ban(ban) => self.ban(ban),
             Body::Return(back) => self.welcome_back(back),
             Body::Leave(leave) => self.leave(leave),
-            Body::Rewind(Rewind { .. }) => Err(Reject::Rule("this version does not rewind")),
+            Body::Rewind(rewind) => self.rewind(rewind),
             Body::Close(root) => self.close(root),
         }
     }

@@ -188,6 +188,7 @@ reencoder!(
     manifest::Admission,
     manifest::Timers,
     manifest::Retention,
+    manifest::Rollback,
     Proof,
     CoinTerms,
     CoinOpening,

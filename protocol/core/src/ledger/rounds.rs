@@ -355,7 +355,7 @@ impl Ledger {
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
         let next_round = view.round.next();
-        let last = next_round.0 >= self.manifest.training.rounds;
+        let last = self.ends_with(view.round);
         let seats = if last { Vec::new() } else { self.derived_seats() };
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
         self.state = outcome.state;
@@ -430,7 +430,14 @@ impl Ledger {
 
     /// Whether every contribution of a round is audited.
     pub fn in_final_audit(&self, round: Round) -> bool {
-        let rounds = self.manifest.training.rounds;
-        self.stage == Stage::Auditing && round.0 >= rounds.saturating_sub(self.manifest.audit.final_rounds)
+        let last = self.next_round.0.saturating_sub(self.manifest.audit.final_rounds);
+        self.stage == Stage::Auditing && round.0 >= last
+    }
+
+    /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there
+    /// are rounds to train, or no further round may be opened.
+    pub fn ends_with(&self, round: Round) -> bool {
+        let applied = self.state.step.saturating_add(1);
+        applied >= self.manifest.training.rounds || round.next().0 >= self.manifest.most_rounds()
     }
 }
