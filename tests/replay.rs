@@ -1,0 +1,211 @@
+//! Replay of an archive that is made here: whole, on any number of threads, interrupted after any round, in samples.
+
+use std::collections::BTreeMap;
+use std::path::Path;
+use std::sync::Arc;
+
+use e2e::manifests::tiny;
+use muster_compute::Exact;
+use muster_core::codec::{List, Text, encode};
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Digest, Round, Slot};
+use muster_core::ledger::Ledger;
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
+use muster_core::messages::round::{Bitmap, Commit, PartResult};
+use muster_core::sign::{Identity, Signed};
+use muster_core::state::{Arithmetic, State, Update};
+use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
+use muster_replica::{Crew, Replica, reduce};
+
+use muster_store::dataset::{Dataset, Text as Source, pack};
+use muster_store::home::Home;
+
+const ROUNDS: u32 = 6;
+
+fn identity(number: u8) -> Identity {
+    Identity::from_secret(&[number; 32])
+}
+
+/// A run in the making: organiser 1, steward 2, nodes 10 and 11.
+struct Maker {
+    ledger: Ledger,
+    records: Vec<Signed<Record>>,
+    state: State,
+    arithmetic: Exact,
+    crew: Crew,
+    home: Home,
+}
+
+impl Maker {
+    fn new(folder: &Path) -> Self {
+        let home = Home::open(folder).expect("a folder");
+        let words: String = (0..900).map(|n| format!("word {} of {n}\n", n * n % 97)).collect();
+        let text = |words: &str| [Ok(Source { name: "text".into(), bytes: words.as_bytes().to_vec() })];
+        let data = pack(text(&words), text(&words[..500]), &folder.join("data"), &mut |_| ()).expect("room");
+        let manifest = Manifest { data, ..tiny(identity(1).id(), identity(2).id(), ROUNDS, 2) };
+        let manifest = Arc::new(manifest);
+        home.write_file("manifest.bin", &manifest.bytes()).expect("room");
+        let dataset = Arc::new(Dataset::open(&folder.join("data"), &manifest.data).expect("the text"));
+        let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).expect("arithmetic");
+        let crew = Crew::new(manifest.clone(), dataset, 1, None).expect("arithmetic");
+        let mut maker = Self {
+            ledger: Ledger::new(manifest),
+            records: Vec::new(),
+            state: replica.state().clone(),
+            arithmetic: Exact::new(1, None).expect("arithmetic"),
+            crew,
+            home,
+        };
+        maker.seal(Body::Open(maker.state.roots()));
+        for number in [10, 11] {
+            let run = maker.ledger.run();
+            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number; 16] };
+            let enrol = Enrol {
+                invitation: identity(1).sign(run, &invitation),
+                addresses: List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one"),
+                coins: None,
+            };
+            maker.seal(Body::Admit(identity(number).sign(run, &enrol)));
+        }
+        maker.seal(Body::Begin(List::new(maker.ledger.derived_seats()).expect("two")));
+        maker
+    }
+
+    fn seal(&mut self, body: Body) {
+        let signed = identity(2).sign(self.ledger.run(), &self.ledger.record(body));
+        self.ledger.apply(&signed).expect("a good record");
+        self.records.push(signed);
+    }
+
+    fn round(&mut self) {
+        let (run, manifest) = (self.ledger.run(), self.ledger.manifest().clone());
+        let layout = self.ledger.layout().clone();
+        let view = self.ledger.current().expect("a round").clone();
+        let seats = view.seats().iter().enumerate();
+        let empty = seats.map(|(slot, seat)| Commit {
+            round: view.round(),
+            head: view.head(),
+            state: view.state().root(),
+            slot: Slot(slot as u16),
+            seats: 2,
+            leaves: seat.quota,
+            profile: manifest.profile,
+            loss: 0,
+            root: Digest::default(),
+        });
+        let mut commits: Vec<Commit> = empty.collect();
+        let sums = self.crew.sums(&self.state, &commits.iter().collect::<Vec<_>>(), &|| ());
+        for (commit, (q, loss)) in commits.iter_mut().zip(&sums) {
+            (commit.loss, commit.root) = (*loss, Commitment::new(&layout, q).root());
+        }
+        let signed = commits.iter().map(|commit| identity(10 + commit.slot.0 as u8).sign(run, commit));
+        let commits = List::new(signed.collect()).expect("two");
+        self.seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits }));
+        let mut inputs = Bitmap::default();
+        (0..2).for_each(|slot| inputs.insert(Slot(slot)));
+        let parts = List::new(vec![inputs; view.parts().len()]).expect("few");
+        self.seal(Body::Inputs(Inputs { round: view.round(), attempt: 0, parts }));
+        let view = self.ledger.current().expect("a round").clone();
+        let blocks = layout.blocks().len();
+        let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![true; blocks] };
+        let mut results = Vec::new();
+        for (part, plan) in (0..).zip(view.parts()) {
+            let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+            let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
+            let reduced = reduce(&manifest, &layout, &plan.blocks, &inputs, leaves, input).expect("inputs");
+            for (block, values) in plan.blocks.iter().zip(&reduced.values) {
+                update.values[layout.block(*block).expect("a block").range.clone()].copy_from_slice(values);
+            }
+            let part = muster_core::ids::Part(part);
+            let result = PartResult { round: view.round(), part, attempt: 0, inputs, digest: reduced.digest };
+            results.push(Some(identity(10 + plan.aggregator.0 as u8).sign(run, &result)));
+        }
+        self.home.save_update(view.round(), &update).expect("room");
+        self.arithmetic.apply(&manifest, &mut self.state, &update);
+        let last = view.round().next().0 == ROUNDS;
+        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
+        self.seal(Body::Outcome(Outcome {
+            round: view.round(),
+            results: List::new(results).expect("few"),
+            echoes: List::new(Vec::new()).expect("none"),
+            state: self.state.roots(),
+            seats: List::new(seats).expect("two"),
+        }));
+    }
+
+    fn write(&mut self) {
+        self.seal(Body::Close(self.state.root()));
+        let mut bytes = Vec::new();
+        for record in &self.records {
+            let record = encode(record);
+            bytes.extend((record.len() as u32).to_le_bytes());
+            bytes.extend(record);
+        }
+        self.home.write_file("ledger.bin", &bytes).expect("room");
+    }
+}
+
+fn to_the_end(mut replay: Replay<'_>) -> Result<Digest, ReplayError> {
+    while replay.round(&|| ())?.is_some() {}
+    Ok(replay.finish().root)
+}
+
+#[test]
+fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let mut maker = Maker::new(&folder);
+    (0..ROUNDS).for_each(|_| maker.round());
+    maker.write();
+    let root = maker.state.root();
+    let archive = Archive::open(&folder).expect("an archive");
+    for threads in 1..4 {
+        let plan = Plan { threads, path: None, sample: None };
+        let replay = Replay::begin(&archive, &plan).expect("arithmetic");
+        assert_eq!(to_the_end(replay).expect("it agrees"), root, "{threads} threads");
+    }
+
+    let plan = Plan { threads: 2, path: None, sample: None };
+    let mut whole = Replay::begin(&archive, &plan).expect("arithmetic");
+    while let Some(round) = whole.round(&|| ()).expect("it agrees") {
+        let (progress, states) = whole.progress();
+        let states: BTreeMap<Round, State> = states.map(|(round, state)| (round, state.clone())).collect();
+        let mut later = Replay::begin(&archive, &plan).expect("arithmetic");
+        later.skip(&progress, &|round| states.get(&round).cloned()).expect("what was kept");
+        assert_eq!(later.leaves_done(), (u64::from(round.0) + 1) * 4);
+        assert_eq!(to_the_end(later).expect("it agrees"), root, "resumed after round {round}");
+        let change = |round| {
+            let mut state = states.get(&round)?.clone();
+            state.parameters[0] += 1.0;
+            Some(state)
+        };
+        let mut forged = Replay::begin(&archive, &plan).expect("arithmetic");
+        forged.skip(&progress, &change).expect_err("another state");
+    }
+
+    let sample = |share| Some(Sample::of(share, [7; 32]).expect("a share"));
+    for share in [0.0, 0.5, 1.0] {
+        let plan = Plan { threads: 2, path: None, sample: sample(share) };
+        let mut replay = Replay::begin(&archive, &plan).expect("arithmetic");
+        while replay.round(&|| ()).expect("it agrees").is_some() {}
+        let (recomputed, counted) = replay.recomputed();
+        assert_eq!(counted, u64::from(ROUNDS) * 2);
+        let expected =
+            if share == 0.5 { 1..counted } else { (counted * share as u64)..(counted * share as u64 + 1) };
+        assert!(expected.contains(&recomputed), "{recomputed} of {counted} at {share}");
+        assert_eq!(replay.finish().root, root);
+    }
+    // An aggregate that is not the sealed one is found out, one that is missing is asked for.
+    let plan = Plan { threads: 1, path: None, sample: sample(0.0) };
+    let mut update = maker.home.load_update(Round(3)).expect("kept");
+    update.values[0] += 1.0;
+    maker.home.save_update(Round(3), &update).expect("room");
+    let wrong =
+        to_the_end(Replay::begin(&archive, &plan).expect("arithmetic")).expect_err("another aggregate");
+    assert!(wrong.to_string().contains("round 3, part"), "{wrong}");
+    maker.home.prune_updates(&|round| round != Round(2)).expect("a folder");
+    let wrong = to_the_end(Replay::begin(&archive, &plan).expect("arithmetic")).expect_err("no aggregate");
+    assert!(wrong.to_string().contains("--keep-aggregates"), "{wrong}");
+}
