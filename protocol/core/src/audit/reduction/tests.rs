@@ -7,8 +7,8 @@ use crate::contribution::{Commitment, PartDigest};
 use crate::ids::{Digest, MemberId, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, Role};
@@ -78,10 +78,18 @@ fn manifest() -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 2, final_rounds: 2, recheck_ppm: 0, block_ppm: 50_000 },
+        audit: Audit {
+            node_ppm: 500_000,
+            leaves: 1,
+            coin_lead: 2,
+            final_rounds: 2,
+            recheck_ppm: 0,
+            block_ppm: 50_000,
+        },
         admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
+        rollback: Rollback { limit: real(0.0), most_rounds: 2, spacing: 100 },
         delay: 0,
         exchange: 0,
         groups: 0,
@@ -329,7 +337,9 @@ fn audit_21_an_input_that_counted_twice_convicts() {
         let from = if slot == Slot(3) { 2 } else { slot.index() };
         Some(&scene.contributions[from][layout.block(block)?.range.clone()])
     };
-    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input).unwrap().values;
+    let twice = reduce(&scene.manifest, &layout, &blocks, &all(), |slot| view.commitment(slot), input)
+        .unwrap()
+        .values;
     let culprit = scene.aggregator(Part(1), 0);
     assert!(guilty(&scene.judge_values(&twice), &culprit, FindingKind::AggregationMismatch));
 }
