@@ -111,7 +111,8 @@ impl Scene {
         };
         seal(&mut ledger, Body::Open(roots));
         for (number, conduct) in (0u8..).zip(conducts) {
-            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number; 16] };
+            let (role, nonce) = (Role::Node, [number; 16]);
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
             let invitation = organiser.sign(ledger.run(), &invitation);
             let address = server(&ledger, 10 + number, conduct).await;
             // Only the last one may be there for nobody to dial.
@@ -120,7 +121,11 @@ impl Scene {
             } else {
                 vec![]
             };
-            let enrol = Enrol { invitation, addresses: List::new(addresses).expect("one"), coins: None };
+            let enrol = Enrol {
+                invitation: Some(invitation),
+                addresses: List::new(addresses).expect("one"),
+                coins: None,
+            };
             let signed = identity(10 + number).sign(ledger.run(), &enrol);
             seal(&mut ledger, Body::Admit(signed));
         }

@@ -14,10 +14,11 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
+use muster_core::reduction::reduce;
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
-use muster_replica::{Crew, Replica, reduce};
+use muster_replica::{Crew, Replica};
 
 use muster_store::dataset::{Dataset, Text as Source, pack};
 use muster_store::home::Home;
@@ -61,9 +62,10 @@ impl Maker {
         maker.seal(Body::Open(maker.state.roots()));
         for number in [10, 11] {
             let run = maker.ledger.run();
-            let invitation = Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce: [number; 16] };
+            let (role, nonce) = (Role::Node, [number; 16]);
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
             let enrol = Enrol {
-                invitation: identity(1).sign(run, &invitation),
+                invitation: Some(identity(1).sign(run, &invitation)),
                 addresses: List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one"),
                 coins: None,
             };
@@ -112,14 +114,17 @@ impl Maker {
         let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![true; blocks] };
         let mut results = Vec::new();
         for (part, plan) in (0..).zip(view.parts()) {
-            let leaves = |slot| view.commitment(slot).map(|c| c.commit.leaves);
+            let commitment = |slot| view.commitment(slot);
             let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
-            let reduced = reduce(&manifest, &layout, &plan.blocks, &inputs, leaves, input).expect("inputs");
+            let reduced =
+                reduce(&manifest, &layout, &plan.blocks, &inputs, commitment, input).expect("inputs");
             for (block, values) in plan.blocks.iter().zip(&reduced.values) {
                 update.values[layout.block(*block).expect("a block").range.clone()].copy_from_slice(values);
             }
             let part = muster_core::ids::Part(part);
-            let result = PartResult { round: view.round(), part, attempt: 0, inputs, digest: reduced.digest };
+            let freeze = view.freeze_digest().expect("frozen");
+            let digest = reduced.digest;
+            let result = PartResult { round: view.round(), part, attempt: 0, freeze, inputs, digest };
             results.push(Some(identity(10 + plan.aggregator.0 as u8).sign(run, &result)));
         }
         self.home.save_update(view.round(), &update).expect("room");
@@ -132,6 +137,7 @@ impl Maker {
             echoes: List::new(Vec::new()).expect("none"),
             state: self.state.roots(),
             seats: List::new(seats).expect("two"),
+            credits: List::new(Vec::new()).expect("none"),
         }));
     }
 

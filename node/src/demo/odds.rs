@@ -137,7 +137,9 @@ impl Odds {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
             (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
-            (Wrong::FarOff, _) => "contributors object; reduced again before it is sealed, it convicts at once".into(),
+            (Wrong::FarOff, _) => {
+                "contributors object; reduced again before it is sealed, it convicts at once".into()
+            }
             (wrong, Some(Expected { contributions, escapes, .. })) if contributions.is_finite() => {
                 let silent =
                     if wrong == Wrong::Silence { ", once its silence is sealed (T_audit)" } else { "" };

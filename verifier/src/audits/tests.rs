@@ -96,7 +96,14 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             assumed_ppm: 200_000,
             mixing: false,
         },
-        audit: Audit { node_ppm, leaves: 2, coin_lead: 1, final_rounds, recheck_ppm: 1_000_000 },
+        audit: Audit {
+            node_ppm,
+            leaves: 2,
+            coin_lead: 1,
+            final_rounds,
+            recheck_ppm: 1_000_000,
+            block_ppm: 0,
+        },
         admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },
@@ -363,7 +370,7 @@ impl World {
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
-            credits: Default::default(),
+            credits: muster_core::codec::List::new(Vec::new()).unwrap(),
         };
         self.seal(Body::Outcome(outcome));
     }

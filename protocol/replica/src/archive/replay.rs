@@ -530,7 +530,8 @@ impl<'a> Replay<'a> {
         let (Some(view), Some(state)) = (view, state) else { return Ok(Contributions::new()) };
         let slots: Vec<Slot> = result.inputs.slots().collect();
         let (contributions, _) = self.contributions(&view, Some(&state), &slots, &|| ())?;
-        let named = contributions.into_iter().filter_map(|(slot, q)| Some(((round, view.member_at(slot)?), q)));
+        let named =
+            contributions.into_iter().filter_map(|(slot, q)| Some(((round, view.member_at(slot)?), q)));
         Ok(named.collect())
     }
 

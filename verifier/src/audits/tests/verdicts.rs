@@ -239,10 +239,11 @@ fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
     let judgement = judged(world, &moved);
     assert!(matches!(judgement, Judgement::Malformed(_)), "another freeze: {judgement:?}");
     // A verifier may have signed other enrolments, with other coins.
-    let invitation =
-        id(1).sign(run, &Invitation { role: Role::Verifier, uses: 1, expires: 0, nonce: [9; 16] });
+    let invitation = id(1)
+        .sign(run, &Invitation { role: Role::Verifier, uses: 1, expires: 0, nonce: [9; 16], founder: false });
     let coins = Some(CoinTree::new([7; 32], Round(0), 8, 8).unwrap().terms());
-    let enrol = id(21).sign(run, &Enrol { invitation, addresses: Default::default(), coins });
+    let enrol =
+        id(21).sign(run, &Enrol { invitation: Some(invitation), addresses: Default::default(), coins });
     let admit = world.ledger.record(Body::Admit(enrol));
     for signer in [2, 11] {
         let admit = id(signer).sign(run, &admit);
