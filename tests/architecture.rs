@@ -78,8 +78,9 @@ const LAYERS: &[&[&str]] = &[
     &["sketch", "coins", "aggregate", "standing"],
     &["messages"],
     &["channel", "contribution"],
-    &["assign", "reduction"],
+    &["assign"],
     &["ledger"],
+    &["reduction"],
     &["audit"],
     &["round"],
 ];

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use e2e::sim::{Behaviour, Sim};
+use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{Digest, Height, Part, Round, Slot};
 use muster_core::ledger::Ledger;
@@ -20,7 +20,7 @@ fn steward() -> Identity {
 fn honest_run() -> Sim {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::NeverReduces;
-    let mut sim = Sim::new(11, 3, &behaviours);
+    let mut sim = Sim::new(Plan::behaving(11, 3, &behaviours));
     sim.run(3_600_000);
     sim
 }

@@ -8,7 +8,7 @@ use e2e::oracle;
 use e2e::processes::Run;
 use e2e::programs;
 use e2e::settings::Settings;
-use e2e::sim::{Behaviour, Sim};
+use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, Text};
 use muster_core::coins::CoinTree;
 use muster_core::error::Reject;
@@ -338,7 +338,7 @@ fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
     for who in 100..140 {
         if chain.admit(who, None, who).is_ok() {
             came.push(who);
-        } else if came.len() % 3 == 0 && came.len() < 8 {
+        } else if came.len().is_multiple_of(3) && came.len() < 8 {
             refused(chain.admit(who, None, who), "enough newcomers");
             chain.round(Vec::new());
         }
@@ -456,11 +456,13 @@ fn parts_in_which_nothing_weighs_are_left_out_and_the_round_goes_on() {
     let mut behaviours = [Behaviour::Honest; 5];
     behaviours[0] = Behaviour::Withholds;
     behaviours[1] = Behaviour::Withholds;
-    let mut sim = Sim::with(7, (4, &behaviours), 2, |manifest| {
-        manifest.admission = Admission { start_nodes: 2, ..on_probation() };
+    let mut sim = Sim::new(Plan {
+        founders: 2,
+        change: |manifest| manifest.admission = Admission { start_nodes: 2, ..on_probation() },
+        ..Plan::behaving(7, 4, &behaviours)
     });
     sim.run(3_600_000);
-    assert_eq!(sim.ledger().stage(), Stage::Auditing);
+    assert_eq!(sim.ledger().stage(), Stage::Closed);
     assert!(sim.heads().iter().all(|head| *head == sim.ledger().head()));
     let (mut outcomes, mut reassigned) = (0, 0);
     for record in sim.records() {
@@ -481,11 +483,13 @@ fn parts_in_which_nothing_weighs_are_left_out_and_the_round_goes_on() {
 #[test]
 fn a_run_of_newcomers_alone_goes_on_without_parts() {
     let behaviours = [Behaviour::Dies(Round(1), Stage::Computing), Behaviour::Honest, Behaviour::Honest];
-    let mut sim = Sim::with(8, (4, &behaviours), 1, |manifest| {
-        manifest.admission = Admission { start_nodes: 1, ..on_probation() };
+    let mut sim = Sim::new(Plan {
+        founders: 1,
+        change: |manifest| manifest.admission = Admission { start_nodes: 1, ..on_probation() },
+        ..Plan::behaving(8, 4, &behaviours)
     });
     sim.run(3_600_000);
-    assert_eq!(sim.ledger().stage(), Stage::Auditing, "it ends by {}", sim.now());
+    assert_eq!(sim.ledger().stage(), Stage::Closed, "it ends by {}", sim.now());
     let last = sim.ledger().current().expect("a round");
     assert_eq!((last.parts().len(), last.seats().len()), (0, 1));
     assert!(last.echoed(), "by leaves where nothing weighs");

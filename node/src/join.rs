@@ -21,6 +21,7 @@ use muster_net::swarm::Settings;
 use muster_replica::{BootstrapError, FollowError, PeerError};
 use muster_store::error::StoreError;
 
+pub use answers::Answers;
 pub use compute::{LeafSum, Spares, Summed, Work};
 pub use conduct::{Asked, Conduct, Honest};
 pub use session::{join, join_as};

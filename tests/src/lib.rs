@@ -1,7 +1,10 @@
-//! What the end-to-end tests share: the simulator, and real processes that are killed when dropped.
+//! What the end-to-end tests share: the simulators, and real processes that are killed when dropped.
 
+pub mod detection;
+pub mod harm;
 pub mod manifests;
 pub mod oracle;
+pub mod parallel;
 pub mod processes;
 pub mod settings;
 pub mod sim;

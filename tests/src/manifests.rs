@@ -9,24 +9,13 @@ use muster_core::manifest::{
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
 pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> Manifest {
-    let real = |value| Real::new(value).expect("a finite constant");
     Manifest {
         version: VERSION,
         name: Text::new("tiny").expect("a short name"),
         organiser,
         steward,
         nonce: [7; 16],
-        model: Model {
-            vocabulary: 256,
-            width: 8,
-            layers: 1,
-            heads: 2,
-            hidden: 12,
-            sequence: 8,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(0.1),
-            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
-        },
+        model: model(),
         profile: Profile::Exact,
         data: Data {
             root: Digest([1; 32]),
@@ -79,4 +68,22 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         exchange: 0,
         groups: 0,
     }
+}
+
+fn model() -> Model {
+    Model {
+        vocabulary: 256,
+        width: 8,
+        layers: 1,
+        heads: 2,
+        hidden: 12,
+        sequence: 8,
+        norm_epsilon: real(1e-5),
+        initial_scale: real(0.1),
+        family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
+    }
+}
+
+fn real(value: f32) -> Real {
+    Real::new(value).expect("a finite constant")
 }

@@ -432,7 +432,8 @@ impl Audits {
             }
             for (slot, commitment) in view.commitments() {
                 let drawn = view.inspector(slot) == Some(me);
-                if !drawn && !(all && ledger.may_inspect(view, slot, &me, true)) {
+                let mine = drawn || all && ledger.may_inspect(view, slot, &me, true);
+                if !mine {
                     continue;
                 }
                 if self.silent.remove(&(round, slot)) {

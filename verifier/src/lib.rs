@@ -1,8 +1,8 @@
 //! The Muster verifier: audits a run by recomputing drawn leaves, follows one without a key, re-executes evidence and
 //! whole archives.
 //!
-//! [`audits`] decides what to ask, to recompute and to say, without sockets; `watch` gives it a network, a disk
-//! and a thread that computes. [`run`] is the whole program.
+//! [`audits`] decides what to ask, to recompute and to say, without sockets, [`parts`] which blocks to reduce again;
+//! `watch` gives them a network, a disk and a thread that computes. [`run`] is the whole program.
 
 pub mod audits;
 mod check;
@@ -11,7 +11,7 @@ mod coins;
 mod enroll;
 mod failure;
 mod observe;
-mod parts;
+pub mod parts;
 mod replay;
 mod session;
 mod watch;

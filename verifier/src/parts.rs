@@ -73,7 +73,7 @@ impl Parts {
     }
 
     /// The next one.
-    pub fn next(&mut self) -> Option<Drawn> {
+    pub fn pop(&mut self) -> Option<Drawn> {
         self.queue.pop_front()
     }
 

@@ -341,7 +341,7 @@ impl Watcher {
     /// Looks at drawn blocks; ends only when this process is leaving.
     async fn inspect(&self) -> Result<(), Failure> {
         while !self.stopping.load(Ordering::Relaxed) {
-            let drawn = lock(&self.parts).next();
+            let drawn = lock(&self.parts).pop();
             let Some(drawn) = drawn else {
                 self.drawn.notified().await;
                 continue;

@@ -162,9 +162,9 @@ impl Session {
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &identity, &mut follower, &addresses);
         let answers = Arc::new(Answers::new(run, *home.secret("salt")?));
-        let duties = Duties::new(identity.id());
-        let checks = Checks::new(identity.id());
         Ok(Self {
+            duties: Duties::new(identity.id()),
+            checks: Checks::new(identity.id()),
             options,
             conduct,
             home,
@@ -172,8 +172,6 @@ impl Session {
             shared,
             ledgers,
             follower,
-            duties,
-            checks,
             answers,
             arithmetic: Arc::new(Mutex::new(arithmetic)),
             manifest,

@@ -330,7 +330,7 @@ impl<'a> Steps<'a> {
 
     /// r_i at v₀ + Σ k_j y_j.
     fn residuals_at(&self, k: &[f64]) -> Vec<f64> {
-        let squares = self.gram.from_combination(k);
+        let squares = self.gram.distances_to(k);
         self.inputs.iter().zip(squares).map(|(input, square)| (f64::from(input.m) * square).sqrt()).collect()
     }
 }

@@ -5,7 +5,7 @@
 //! round) where the steward was told to keep them. The steward's folder is one.
 
 mod replay;
-mod states;
+pub(crate) mod states;
 
 use std::collections::BTreeMap;
 use std::fmt;

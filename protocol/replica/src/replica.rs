@@ -4,16 +4,16 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
-use muster_core::assign;
 use muster_core::audit::{Judgement, judge};
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Leaf, Round};
+use muster_core::ids::{Digest, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 
+use crate::archive::states::initial;
 use crate::stopwatch::{Phase, Stopwatch};
 use crate::witness::{Brought, Exhibited};
 
@@ -45,18 +45,7 @@ impl Replica {
         path: Option<Path>,
     ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
-        let seed = assign::calibration_seed(manifest.run());
-        let training = &manifest.training;
-        let indices = assign::windows(&seed, Leaf(0), training.leaf_windows, manifest.windows());
-        let windows: Vec<Vec<u32>> =
-            indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
-        let state = match dataset.given() {
-            None => arithmetic.initial(&manifest, &windows),
-            Some(given) if given.len() as u64 == manifest.model.parameters() => {
-                arithmetic.initial_from(&manifest, given, &windows)
-            }
-            Some(_) => return Err(Misuse("the given parameters are not those of this model".into())),
-        };
+        let state = initial(&manifest, &dataset, &mut arithmetic)?;
         Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
     }
 

@@ -38,6 +38,7 @@ fn steward() -> Identity {
 }
 
 /// A run of two nodes.
+#[allow(clippy::too_many_lines)] // a literal
 fn manifest() -> Manifest {
     let real = |value| Real::new(value).unwrap();
     Manifest {

@@ -110,6 +110,12 @@ impl Dataset {
         Ok(Self { train, held_out, tokeniser: data.tokeniser.clone(), tokeniser_file, given })
     }
 
+    /// A corpus of byte tokens that was on no disk, for a run that draws its parameters: for simulations.
+    pub fn of_bytes(train: Vec<u8>, held_out: Vec<u8>) -> Self {
+        let (train, held_out) = (Committed::new(train), Committed::new(held_out));
+        Self { train, held_out, tokeniser: Tokeniser::Bytes, tokeniser_file: Vec::new(), given: None }
+    }
+
     /// What a manifest says of it.
     pub fn data(&self) -> Data {
         Data {

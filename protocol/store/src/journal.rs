@@ -56,6 +56,18 @@ impl Journal {
         Ok(Self { database, path, _home: Some(home.hold()) })
     }
 
+    /// A journal that lasts as long as this value, in memory: for simulations.
+    ///
+    /// # Errors
+    /// What the database reports.
+    pub fn in_memory() -> Result<Self> {
+        let path = PathBuf::from("memory");
+        let made = builder().create_with_backend(InMemoryBackend::new()).map_err(redb::Error::from);
+        let made = made.and_then(|database| prepare(&database).map(|()| database));
+        let database = made.map_err(|error| failed(&path, error))?;
+        Ok(Self { database, path, _home: None })
+    }
+
     /// Height of the next record: how many there are.
     ///
     /// # Errors

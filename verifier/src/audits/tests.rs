@@ -51,6 +51,7 @@ fn model() -> Model {
     }
 }
 
+#[allow(clippy::too_many_lines)] // a literal
 fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
     let optimiser = Optimiser {
         method: Method::AdamW,

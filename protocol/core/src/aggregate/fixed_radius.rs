@@ -11,7 +11,7 @@ pub(super) fn steps(inputs: &[Input<'_>], gram: &Gram, radius: f64, iterations: 
     let mut k = vec![0.0; inputs.len()];
     let mut factors = vec![1.0; inputs.len()];
     for _ in 0..iterations {
-        let distances = gram.from_combination(&k).into_iter().map(f64::sqrt);
+        let distances = gram.distances_to(&k).into_iter().map(f64::sqrt);
         factors = distances.map(|d| if d > radius { radius / d } else { 1.0 }).collect();
         let shares: Vec<f64> =
             inputs.iter().zip(&factors).map(|(input, f)| (input.weight as f64 / total) * f).collect();

@@ -12,7 +12,7 @@ pub(super) fn steps(inputs: &[Input<'_>], gram: &Gram, least: f64, iterations: u
     let mut k = vec![0.0; inputs.len()];
     let mut distances = k.clone();
     for _ in 0..iterations.max(1) {
-        let squares = gram.from_combination(&k);
+        let squares = gram.distances_to(&k);
         distances = squares.iter().map(|square| square.sqrt().max(least)).collect();
         for ((k, input), distance) in k.iter_mut().zip(inputs).zip(&distances) {
             *k = input.weight as f64 / distance;

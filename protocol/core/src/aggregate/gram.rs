@@ -35,7 +35,7 @@ impl Gram {
     }
 
     /// ‖y_i − Σ k_j·y_j‖² of every i, not below 0.
-    pub(super) fn from_combination(&self, k: &[f64]) -> Vec<f64> {
+    pub(super) fn distances_to(&self, k: &[f64]) -> Vec<f64> {
         let products = |i: usize| ordered_sum(k.iter().enumerate().map(|(j, k)| k * self.at(i, j)));
         let h: Vec<f64> = (0..self.count).map(products).collect();
         let square = ordered_sum(k.iter().zip(&h).map(|(k, h)| k * h));

@@ -104,9 +104,9 @@ fn place(weights: &[f64], threshold: f64) -> usize {
 fn pick(x: &[Part], w: &[Part], threshold: f64) -> Part {
     let (mut found, mut before) = (Part([0.0; COLUMNS]), [0.0; COLUMNS]);
     for (x, w) in x.iter().zip(w) {
-        for c in 0..COLUMNS {
-            found.0[c] = if before[c] < threshold { x.0[c] } else { found.0[c] };
-            before[c] += w.0[c];
+        for (((found, before), x), w) in found.0.iter_mut().zip(&mut before).zip(&x.0).zip(&w.0) {
+            *found = if *before < threshold { *x } else { *found };
+            *before += w;
         }
     }
     found

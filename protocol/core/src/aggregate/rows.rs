@@ -162,8 +162,8 @@ impl Pass for Combine<'_> {
             }
             for ((start, base), shift) in starts.zip(&bases).zip(&shifts) {
                 let mut rounded = [0.0f32; STRIP];
-                for c in 0..STRIP {
-                    rounded[c] = (base.0[c] + shift.0[c]) as f32;
+                for ((rounded, base), shift) in rounded.iter_mut().zip(&base.0).zip(&shift.0) {
+                    *rounded = (base + shift) as f32;
                 }
                 values.extend_from_slice(&rounded[..STRIP.min(length - start)]);
             }

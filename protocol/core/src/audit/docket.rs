@@ -323,7 +323,7 @@ impl Docket {
         if verdict.finding == Finding::Pass {
             let credit = Credit {
                 verdict: signed.digest(),
-                round: round,
+                round,
                 member: target,
                 verifier: verdict.author(),
                 leaves: u32::try_from(verdict.results.len()).unwrap_or(u32::MAX),

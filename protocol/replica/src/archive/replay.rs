@@ -87,6 +87,8 @@ pub struct Progress {
     bad: Vec<(Round, MemberId, Option<u64>)>,
 }
 
+/// Contributions, and the slots of those that are not what they should be.
+type Checked = (BTreeMap<Slot, Vec<i32>>, BTreeSet<Slot>);
 /// For each slot, the sum of its factors weighted by coefficients, and that weight.
 type Factors = BTreeMap<Slot, (f64, f64)>;
 
@@ -149,7 +151,7 @@ impl<'a> Replay<'a> {
     pub fn begin(archive: &'a Archive, plan: &Plan) -> Result<Self, Misuse> {
         let (manifest, dataset) = (archive.manifest.clone(), archive.dataset.clone());
         let mut arithmetic = Exact::new(plan.threads, plan.path)?;
-        let state = initial(&manifest, &dataset, &mut arithmetic);
+        let state = initial(&manifest, &dataset, &mut arithmetic)?;
         Ok(Self {
             archive,
             plan: plan.clone(),
@@ -383,7 +385,7 @@ impl<'a> Replay<'a> {
         state: Option<&State>,
         slots: &[Slot],
         told: &(dyn Fn() + Sync),
-    ) -> Result<(BTreeMap<Slot, Vec<i32>>, BTreeSet<Slot>), ReplayError> {
+    ) -> Result<Checked, ReplayError> {
         let commitments: Vec<(Slot, &ledger::Commitment)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
@@ -464,21 +466,23 @@ impl<'a> Replay<'a> {
         Ok((update, factors))
     }
 
-    /// The values of the parts that counted and are not what the rule gives: their aggregators were convicted, and what
-    /// they signed is kept.
+    /// The values of the parts of convicts, as they were kept: they counted, and may not be what the rule gives.
     fn put_wrong_parts(&self, view: &RoundView, update: &mut Update) -> Result<(), ReplayError> {
         let layout = self.ledger.layout();
         for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
             let Some(result) = result else { continue };
             let author = view.reducer(result.part, result.attempt);
-            let convicted = author.is_some_and(|author| self.outlook.convicts.contains(&author));
-            if !convicted || digest_of(layout, &plan.blocks, update) == Some(result.digest) {
+            if !author.is_some_and(|author| self.outlook.convicts.contains(&author)) {
                 continue;
             }
             let (round, part) = (view.round(), result.part);
             let wrong = |why: &str| ReplayError::Wrong(format!("round {round}, part {part}: {why}"));
-            let kept = reading::part_exhibit(&self.archive.folder, round, part)?;
-            let kept = kept.ok_or_else(|| wrong("its author was convicted, and the values are missing"))?;
+            let Some(kept) = reading::part_exhibit(&self.archive.folder, round, part)? else {
+                if digest_of(layout, &plan.blocks, update) == Some(result.digest) {
+                    continue;
+                }
+                return Err(wrong("its author was convicted, and the values are missing"));
+            };
             let mut rest = kept.as_slice();
             for block in &plan.blocks {
                 let length = layout.block(*block).map_or(0, |block| block.range.len());

@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::assign;
+use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, Round};
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State};
@@ -30,7 +31,7 @@ pub fn find_state(
         }
         let state = match start {
             Some(start) => reading::state(folder, start).ok(),
-            None => Some(initial(manifest, dataset, arithmetic)),
+            None => initial(manifest, dataset, arithmetic).ok(),
         };
         let state = state.and_then(|state| advance(folder, manifest, state, (first, round), arithmetic));
         if let Some(state) = state.filter(|state| state.root() == *root) {
@@ -40,12 +41,23 @@ pub fn find_state(
     None
 }
 
-/// The state at the beginning of a run.
-pub(super) fn initial(manifest: &Manifest, dataset: &Dataset, arithmetic: &mut Exact) -> State {
+/// The state at the beginning of a run. The given parameters, where there are some, must be of the model's length.
+pub(crate) fn initial(
+    manifest: &Manifest,
+    dataset: &Dataset,
+    arithmetic: &mut Exact,
+) -> Result<State, Misuse> {
     let seed = assign::calibration_seed(manifest.run());
     let indices = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
     let window = |index: &u64| dataset.window(*index, manifest.model.sequence);
-    arithmetic.initial(manifest, &indices.iter().map(window).collect::<Vec<_>>())
+    let windows: Vec<Vec<u32>> = indices.iter().map(window).collect();
+    match dataset.given() {
+        None => Ok(arithmetic.initial(manifest, &windows)),
+        Some(given) if given.len() as u64 == manifest.model.parameters() => {
+            Ok(arithmetic.initial_from(manifest, given, &windows))
+        }
+        Some(_) => Err(Misuse("the given parameters are not those of this model".into())),
+    }
 }
 
 /// Applies the aggregates of these rounds; `None` when one is damaged or of another model.

@@ -29,6 +29,7 @@ fn node(number: u8) -> Identity {
     id(10 + number)
 }
 
+#[allow(clippy::too_many_lines)] // a literal
 fn manifest() -> Manifest {
     let real = |value| Real::new(value).unwrap();
     let manifest = Manifest {

@@ -1,0 +1,111 @@
+//! Every attack that there is, in simulated runs: who is banned for it, and that nobody else is.
+
+use e2e::sim::{Plan, Player, Report, Sim, cast};
+use muster_core::ids::Round;
+use muster_core::manifest::{Manifest, Rule};
+use muster_core::messages::audit::FindingKind;
+use muster_node::attack::{ATTACKS, Attack, Wrong};
+
+const FROM: Round = Round(4);
+
+fn attack(name: &str) -> Attack {
+    name.parse().expect("an attack")
+}
+
+/// A run in which every contribution and every block is audited in full.
+fn watched(seed: u64, rounds: u32, players: Vec<Player>) -> Plan {
+    let plan = Plan::new(seed, rounds, players);
+    let change: fn(&mut Manifest) = |manifest| manifest.audit.block_ppm = 1_000_000;
+    Plan { verifiers: 1, node_ppm: 1_000_000, drawn: 2, change, ..plan }
+}
+
+fn finding(wrong: Wrong) -> Option<FindingKind> {
+    match wrong {
+        Wrong::Sum => Some(FindingKind::SumMismatch),
+        Wrong::Rows | Wrong::HalfOfRows | Wrong::Row => Some(FindingKind::LeafMismatch),
+        Wrong::Silence => Some(FindingKind::TotalMismatch),
+        Wrong::Words => Some(FindingKind::Equivocation),
+        Wrong::FarOff | Wrong::Block => Some(FindingKind::AggregationMismatch),
+        Wrong::Nothing(_) => None,
+    }
+}
+
+/// All cheats are banned for what they did, and nobody else is.
+fn judge(report: &Report, attacks: &[Attack], what: &str) {
+    assert_eq!((report.false_bans(), report.dismissed), (0, 0), "{what}: {report:?}");
+    let convictable = attacks.iter().filter(|attack| finding(attack.betrayal.wrong).is_some());
+    let mut expected: Vec<FindingKind> =
+        convictable.filter_map(|attack| finding(attack.betrayal.wrong)).collect();
+    let mut found: Vec<FindingKind> =
+        report.convictions.iter().map(|conviction| conviction.finding).collect();
+    expected.sort_unstable();
+    found.sort_unstable();
+    assert_eq!(found, expected, "{what}: {report:?}");
+    assert!(report.convictions.iter().all(|conviction| conviction.round >= FROM), "{what}: {report:?}");
+}
+
+#[test]
+fn each_attack_is_blamed_on_its_author_alone() {
+    for (seed, attack) in (0..).zip(ATTACKS) {
+        let players = cast(4, &[*attack], FROM, seed);
+        let report = Sim::new(watched(seed, 10, players)).finish();
+        judge(&report, &[*attack], attack.name);
+    }
+}
+
+#[test]
+fn conspirators_of_a_middle_sized_run_are_all_found() {
+    let attacks = ["alie", "ipm-0.6", "mimic", "flip", "one-leaf"].map(attack);
+    let report = Sim::new(watched(1, 8, cast(16, &attacks, FROM, 1))).finish();
+    judge(&report, &attacks, "16 nodes");
+}
+
+#[test]
+fn a_large_run_finds_its_cheats() {
+    let attacks = ["flip", "lazy", "equivocate"].map(attack);
+    let report = Sim::new(watched(2, 6, cast(64, &attacks, FROM, 2))).finish();
+    judge(&report, &attacks, "64 nodes");
+}
+
+#[test]
+fn a_seed_has_one_run() {
+    let run = |seed| {
+        let attacks = ["flip", "random"].map(attack);
+        Sim::new(watched(seed, 8, cast(6, &attacks, FROM, seed))).finish()
+    };
+    let (first, second) = (run(3), run(3));
+    assert_eq!(first, second);
+    assert_ne!(first.trace, run(4).trace);
+}
+
+#[test]
+fn honest_members_learn_and_are_acquitted() {
+    for rule in [Rule::CenteredClip, Rule::Mean] {
+        let plan = Plan { rule, verifiers: 2, ..Plan::new(7, 40, vec![Player::honest(); 5]) };
+        let report = Sim::new(plan).finish();
+        assert_eq!((report.convictions.len(), report.dismissed, report.silences), (0, 0, 0));
+        assert_eq!((report.idles, report.wrong_parts, report.inspections.len()), (0, 0, 0));
+        assert!(report.verdicts > 80 && report.rechecks > 0, "{report:?}");
+        assert!(report.losses[0] > 5.0 && report.last_loss() < 3.0, "{:?}", report.losses);
+    }
+}
+
+#[test]
+fn verifiers_in_league_with_the_cheats_delay_their_ban_until_a_recheck_finds_them() {
+    let run = |friends| {
+        let attacks = ["lazy"; 2].map(attack);
+        let change: fn(&mut Manifest) = |manifest| manifest.audit.recheck_ppm = 1_000_000;
+        let plan = Plan { verifiers: 3, friends, change, ..watched(8, 12, cast(6, &attacks, FROM, 8)) };
+        Sim::new(plan).finish()
+    };
+    for friends in [0, 2] {
+        let report = run(friends);
+        assert_eq!((report.convictions.len(), report.false_bans()), (2, 0), "{friends}: {report:?}");
+        // Each verdict is re-executed; where that falls to another one in league, nothing comes of it.
+        let (in_league, _) = report.verifiers_banned;
+        assert!((friends.min(1)..=friends).contains(&(in_league as u16)), "{friends}: {report:?}");
+    }
+    let report = run(3);
+    assert_eq!(report.convictions, [], "nobody is left to see it: spec/model.md N6");
+    assert_eq!(report.verifiers_banned, (0, 0));
+}

@@ -1,0 +1,136 @@
+//! Long simulations, and the tables of `spec/harm.md`.
+//!
+//! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
+//! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
+//!   one run with these cheats;
+//! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
+
+#![allow(clippy::print_stdout, clippy::print_stderr)]
+
+use std::process::ExitCode;
+use std::time::Instant;
+
+use e2e::harm::{self, detection};
+use e2e::sim::{Plan, Report, Sim, cast};
+use muster_core::ids::Round;
+use muster_core::manifest::Rule;
+use muster_node::attack::Attack;
+
+type Failure = Box<dyn std::error::Error>;
+
+const USAGE: &str = "simulate detection | attack NAME … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+
+fn main() -> ExitCode {
+    let begun = Instant::now();
+    match run(std::env::args().skip(1).collect()) {
+        Ok(good) => {
+            println!("\n{:.0} s", begun.elapsed().as_secs_f64());
+            if good { ExitCode::SUCCESS } else { ExitCode::from(1) }
+        }
+        Err(failure) => {
+            eprintln!("{failure}");
+            ExitCode::from(2)
+        }
+    }
+}
+
+/// Runs a command; whether all is as it should be.
+fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
+    let command = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
+    match command.as_str() {
+        "detection" => {
+            let seed = taken(&mut arguments, "--seed", 1)?;
+            let rounds = taken(&mut arguments, "--rounds", detection::ROUNDS)?;
+            nothing_left(&arguments)?;
+            let (text, good) = detection::report(seed, rounds);
+            print!("{text}");
+            Ok(good)
+        }
+        "attack" => attack(arguments),
+        "table" => {
+            let write = arguments.iter().position(|argument| argument == "--write");
+            write.into_iter().for_each(|place| drop(arguments.remove(place)));
+            let wanted = |name: &str| arguments.is_empty() || arguments.iter().any(|wanted| wanted == name);
+            for (name, make) in harm::TABLES.into_iter().filter(|(name, _)| wanted(name)) {
+                let text = make();
+                println!("{name}\n\n{text}");
+                if write.is_some() {
+                    harm::write(name, &text)?;
+                }
+            }
+            Ok(true)
+        }
+        _ => Err(USAGE.into()),
+    }
+}
+
+fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
+    let nodes: usize = taken(&mut arguments, "--nodes", 8)?;
+    let seed = taken(&mut arguments, "--seed", 1)?;
+    let rounds = taken(&mut arguments, "--rounds", 60)?;
+    let from = Round(taken(&mut arguments, "--from", 20)?);
+    let rule = match taken(&mut arguments, "--rule", String::from("centered-clip"))?.as_str() {
+        "centered-clip" => Rule::CenteredClip,
+        "mean" => Rule::Mean,
+        "median" => Rule::Median,
+        other => return Err(format!("no rule {other:?}").into()),
+    };
+    let verifiers = taken(&mut arguments, "--verifiers", 1)?;
+    let share: f64 = taken(&mut arguments, "--share", 0.5)?;
+    let attacks: Vec<Attack> = arguments.iter().map(|name| name.parse()).collect::<Result<_, _>>()?;
+    if attacks.len() >= nodes {
+        return Err("more cheats than nodes".into());
+    }
+    let plan = Plan::new(seed, rounds, cast(nodes, &attacks, from, seed));
+    let node_ppm = (share * 1e6) as u32;
+    let report = Sim::new(Plan { rule, verifiers, node_ppm, ..plan }).finish();
+    print_report(&report, seed);
+    Ok(report.false_bans() == 0)
+}
+
+fn print_report(report: &Report, seed: u64) {
+    println!("seed {seed}");
+    for (round, loss) in report.losses.iter().enumerate() {
+        println!("round {round}: held-out loss {loss:.3}");
+    }
+    for left in &report.left {
+        println!(
+            "round {}: node {} counts with {} bad leaves, the rule leaves {:.0} %",
+            left.round,
+            left.node,
+            left.leaves,
+            100.0 * left.factor
+        );
+    }
+    for ban in &report.convictions {
+        let deserved = if ban.deserved { "" } else { ", FALSELY" };
+        println!(
+            "node {} is banned from round {} on for a {} in round {}, after {} audits{deserved}",
+            ban.node,
+            ban.effective,
+            ban.finding.words(),
+            ban.round,
+            ban.audits
+        );
+    }
+    println!(
+        "{} audits, {} passed, {} silences, {} accusations dismissed",
+        report.audits, report.verdicts, report.silences, report.dismissed
+    );
+    println!("final state {:#}\ntrace       {:#}", report.root, report.trace);
+}
+
+/// Takes `--name value` out of the arguments.
+fn taken<T: std::str::FromStr>(arguments: &mut Vec<String>, name: &str, default: T) -> Result<T, Failure> {
+    let Some(place) = arguments.iter().position(|argument| argument == name) else { return Ok(default) };
+    arguments.remove(place);
+    if place >= arguments.len() {
+        return Err(format!("{name} needs a value").into());
+    }
+    let value = arguments.remove(place);
+    value.parse().map_err(|_| format!("{name} {value}: not understood").into())
+}
+
+fn nothing_left(arguments: &[String]) -> Result<(), Failure> {
+    if arguments.is_empty() { Ok(()) } else { Err(format!("{arguments:?}: not understood; {USAGE}").into()) }
+}

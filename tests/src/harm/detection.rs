@@ -1,0 +1,183 @@
+//! How long cheats last: schedules beside the formula, verifiers in league with them, and a million audits.
+
+use std::fmt::Write;
+use std::time::Instant;
+
+use muster_core::ids::{Digest, RunId};
+use muster_core::messages::audit::ResultsSeal;
+use muster_core::sign::Identity;
+
+use super::markdown;
+use crate::detection::{Detected, Schedule, Setting, Tally, run_all};
+
+/// Rounds of the long simulation.
+pub const ROUNDS: u32 = 10_000;
+/// Audits of each member in a table's simulation, on average.
+const AUDITS: u32 = 200;
+
+const SCHEDULES: [Schedule; 6] = [
+    Schedule::Drip,
+    Schedule::Slow(10),
+    Schedule::Burst(10),
+    Schedule::Random(100_000),
+    Schedule::OnceAndGone,
+    Schedule::FalseSum,
+];
+
+fn table_setting(seed: u64, node_ppm: u32, drawn: u8, leaves: u32) -> Setting {
+    Setting {
+        seed,
+        rounds: AUDITS * (1_000_000 / node_ppm),
+        honest: 16,
+        cheats: SCHEDULES.map(|schedule| (schedule, 20)).to_vec(),
+        verifiers: 1,
+        friends: 0,
+        node_ppm,
+        drawn,
+        leaves,
+        load: 0.5,
+    }
+}
+
+/// Bad leaves before conviction by schedule and rates.
+pub fn schedules() -> String {
+    let rates = [(500_000, 1, 4), (500_000, 4, 4), (100_000, 1, 16), (100_000, 4, 16), (50_000, 2, 64)];
+    let settings: Vec<Setting> =
+        (11..).zip(rates).map(|(seed, (ppm, a, m))| table_setting(seed, ppm, a, m)).collect();
+    let detected = run_all(&settings);
+    let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
+        let rates = format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.drawn, setting.leaves);
+        cheats(setting, detected).map(move |(schedule, tally)| {
+            let mut row = vec![rates.clone(), schedule.words()];
+            row.extend(cells(setting, schedule, tally));
+            row
+        })
+    });
+    let head =
+        ["π, a, m", "schedule", "formula", "simulated", "until it is out", "waited", "convictions", "fits"];
+    markdown(&head, rows)
+}
+
+/// Verifiers in league with the cheats.
+pub fn collusion() -> String {
+    let settings: Vec<Setting> = [0, 1, 2, 3]
+        .map(|friends| Setting {
+            verifiers: 4,
+            friends,
+            ..table_setting(21 + u64::from(friends), 100_000, 4, 16)
+        })
+        .to_vec();
+    let detected = run_all(&settings);
+    let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
+        let shown = cheats(setting, detected).filter(|(schedule, _)| {
+            matches!(schedule, Schedule::Drip | Schedule::Burst(_) | Schedule::OnceAndGone)
+        });
+        shown.map(|(schedule, tally)| {
+            let mut row = vec![format!("{} of {}", setting.friends, setting.verifiers), schedule.words()];
+            row.extend(cells(setting, schedule, tally));
+            row
+        })
+    });
+    let head =
+        ["in league", "schedule", "formula", "simulated", "until it is out", "waited", "convictions", "fits"];
+    markdown(&head, rows)
+}
+
+fn cheats<'a>(
+    setting: &'a Setting,
+    detected: &'a Detected,
+) -> impl Iterator<Item = (Schedule, &'a Tally)> + 'a {
+    setting.cheats.iter().map(|(schedule, _)| *schedule).zip(&detected.tallies)
+}
+
+/// Formula, simulated with its interval, with what counts until the ban, rounds waited, convictions, whether it fits.
+fn cells(setting: &Setting, schedule: Schedule, tally: &Tally) -> [String; 6] {
+    if tally.convictions() == 0 {
+        let fits = if tally.fits(tally.hazard) { "yes" } else { "**no**" };
+        let formula = format!("{:.1}", setting.harm(schedule));
+        return [formula.as_str(), "–", "–", "–", "0", fits].map(str::to_owned);
+    }
+    let (harm, width) = tally.harm();
+    let (waited, most) = tally.waited();
+    let fits = if tally.fits(tally.hazard) { "yes" } else { "**no**" };
+    let gone = schedule == Schedule::OnceAndGone;
+    [
+        format!("{:.1}", setting.harm(schedule)),
+        format!("{harm:.1} ± {width:.1}"),
+        if gone { "–".into() } else { format!("{:.1}", harm + tally.late_harm()) },
+        if gone { "–".into() } else { format!("{waited:.1}, {most}") },
+        tally.convictions().to_string(),
+        format!("{fits} ({:+.1} σ)", tally.deviation(tally.hazard)),
+    ]
+}
+
+/// A thousand members, in four runs of 250 because a round has 256 seats.
+fn long(seed: u64, rounds: u32) -> Vec<Setting> {
+    let setting = |number: u64, friends| Setting {
+        seed: 1_000 * seed + number,
+        rounds,
+        honest: 202,
+        cheats: SCHEDULES.map(|schedule| (schedule, 8)).to_vec(),
+        verifiers: 4,
+        friends,
+        node_ppm: 120_000,
+        drawn: 2,
+        leaves: 16,
+        load: 0.5,
+    };
+    vec![setting(0, 0), setting(1, 0), setting(2, 1), setting(3, 2)]
+}
+
+/// The long simulation, and whether it fits: text for people.
+pub fn report(seed: u64, rounds: u32) -> (String, bool) {
+    let settings = long(seed, rounds);
+    let detected = run_all(&settings);
+    let mut text = String::new();
+    let audits: u64 = detected.iter().map(|detected| detected.audits).sum();
+    let false_bans: u64 = detected.iter().map(|detected| detected.false_bans).sum();
+    let members: usize = detected.iter().map(|detected| detected.members).sum();
+    let _ = writeln!(
+        text,
+        "seed {seed}: {members} members in {} runs, {rounds} rounds, four verifiers a run, π = 12 %, a = 2, m = 16\n\
+         {audits} audits, {false_bans} false bans\n",
+        settings.len()
+    );
+    let mut good = false_bans == 0;
+    let mut rows = Vec::new();
+    for (setting, detected) in settings.iter().zip(&detected) {
+        for (schedule, tally) in cheats(setting, detected) {
+            good &= tally.fits(tally.hazard);
+            let mut row = vec![format!("{} of {}", setting.friends, setting.verifiers), schedule.words()];
+            row.extend(cells(setting, schedule, tally));
+            rows.push(row);
+        }
+    }
+    let head =
+        ["in league", "schedule", "formula", "simulated", "until it is out", "waited", "convictions", "fits"];
+    text += &markdown(&head, rows);
+    let (signing, verifying) = signature_seconds();
+    let _ = writeln!(
+        text,
+        "\nNot simulated: signatures. Here a signature takes {:.0} µs and its check {:.0} µs; the five signed steps of an \
+         audit, each checked by steward and other party, {:.0} µs: {:.0} s for these audits.",
+        1e6 * signing,
+        1e6 * verifying,
+        1e6 * (5.0 * signing + 10.0 * verifying),
+        audits as f64 * (5.0 * signing + 10.0 * verifying)
+    );
+    (text, good)
+}
+
+/// Seconds that signing and checking a step of an audit take.
+fn signature_seconds() -> (f64, f64) {
+    const TIMES: u32 = 500;
+    let (run, zero) = (RunId(Digest::default()), Digest::default());
+    let (me, step) =
+        (Identity::from_secret(&[7; 32]), ResultsSeal { request: zero, table: zero, seal: zero });
+    let begun = Instant::now();
+    let signed: Vec<_> = (0..TIMES).map(|_| me.sign(run, &step)).collect();
+    let signing = begun.elapsed().as_secs_f64();
+    let begun = Instant::now();
+    let good = signed.iter().filter(|signed| signed.verify(run).is_ok()).count();
+    (signing / f64::from(TIMES), begun.elapsed().as_secs_f64() / good as f64)
+}

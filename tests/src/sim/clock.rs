@@ -1,0 +1,114 @@
+//! Virtual time: what happens next, and when.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BinaryHeap};
+
+use muster_core::hash::below;
+use muster_core::ids::MemberId;
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
+use muster_core::messages::wire::Notice;
+use muster_core::sign::Signed;
+use muster_verifier::audits::{Done, Work};
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+/// Something that arrives.
+pub(super) enum Event {
+    /// New records, at a node.
+    Records(usize),
+    /// At the steward.
+    Commit(Signed<Commit>),
+    /// At the steward.
+    Echo(Signed<Echo>),
+    /// At the steward.
+    Delivered(Signed<Delivered>),
+    /// At the steward.
+    Result(Signed<PartResult>),
+    /// On the board, at a node.
+    Shown(usize, Signed<PartResult>),
+    /// At the steward.
+    Checked(Signed<Checked>),
+    /// The steward has reduced a part again.
+    Inspect(Signed<PartResult>),
+    /// The steward has applied a round's results.
+    Applied,
+    /// The steward notices that a channel is closed.
+    Gone(MemberId),
+    /// A timer of the steward.
+    Tick,
+    /// A step of an audit, at the steward.
+    Notice(Box<Notice>),
+    /// A step of an audit, at the audited node.
+    Asked(usize, Box<Notice>),
+    /// News, at a verifier.
+    Watch(usize),
+    /// A verifier has computed something.
+    Worked(usize, Work, Box<Done>),
+    /// Evidence, judged by the steward.
+    Accuse(MemberId, Box<Evidence>),
+}
+
+/// Events in order of their times, and of their making where times are equal.
+pub(super) struct Clock {
+    events: BTreeMap<u64, Event>,
+    queue: BinaryHeap<Reverse<(u64, u64)>>,
+    next: u64,
+    now: u64,
+    random: ChaCha8Rng,
+    tick: Option<u64>,
+}
+
+impl Clock {
+    pub(super) fn new(seed: u64) -> Self {
+        Self {
+            events: BTreeMap::new(),
+            queue: BinaryHeap::new(),
+            next: 0,
+            now: 0,
+            random: ChaCha8Rng::seed_from_u64(seed),
+            tick: None,
+        }
+    }
+
+    /// Milliseconds that have passed.
+    pub(super) fn now(&self) -> u64 {
+        self.now
+    }
+
+    /// Lets an event happen `least` milliseconds from now, or up to `spread` later.
+    pub(super) fn after(&mut self, least: u64, spread: u64, event: Event) {
+        let delay = least + below(self.random.next_u64(), spread);
+        self.at(self.now + delay, event);
+    }
+
+    /// Lets events happen one after the other, the first of them like [`Self::after`].
+    pub(super) fn after_all(&mut self, least: u64, spread: u64, events: Vec<Event>) {
+        let first = self.now + least + below(self.random.next_u64(), spread);
+        (first..).zip(events).for_each(|(time, event)| self.at(time, event));
+    }
+
+    /// Sees to it that the steward looks at its timers at this time, or before.
+    pub(super) fn tick_at(&mut self, time: u64) {
+        if time > self.now && self.tick.is_none_or(|tick| time < tick) {
+            self.tick = Some(time);
+            self.at(time, Event::Tick);
+        }
+    }
+
+    /// The next event; time moves on to it.
+    pub(super) fn next(&mut self) -> Option<Event> {
+        let Reverse((time, number)) = self.queue.pop()?;
+        self.now = time;
+        if self.tick.is_some_and(|tick| tick <= time) {
+            self.tick = None;
+        }
+        self.events.remove(&number)
+    }
+
+    fn at(&mut self, time: u64, event: Event) {
+        self.events.insert(self.next, event);
+        self.queue.push(Reverse((time, self.next)));
+        self.next += 1;
+    }
+}

@@ -1,0 +1,215 @@
+//! What is to be simulated.
+
+use std::sync::Arc;
+
+use muster_core::codec::Real;
+use muster_core::ids::Round;
+use muster_core::ledger::Stage;
+use muster_core::manifest::{Data, Manifest, Rule};
+use muster_core::sign::Identity;
+use muster_node::attack::{self, Attack, Coalition};
+use muster_node::join::{Conduct, Honest};
+use muster_store::dataset::Dataset;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+use crate::manifests::tiny;
+
+/// What happens to a member that means no harm, or how it fails.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Behaviour {
+    /// Nothing.
+    Honest,
+    /// Its process dies when it first sees this stage of this round.
+    Dies(Round, Stage),
+    /// Commits, never delivers.
+    Withholds,
+    /// Takes parts in, never reduces them.
+    NeverReduces,
+    /// Never commits, but stays connected.
+    Mute,
+    /// Signs parts that are a hundred times what the rule gives.
+    ReducesWrongly,
+    /// Signs such a part, and then the right one.
+    ReducesTwice,
+    /// Objects to every block.
+    Objects,
+    /// Never says what it thinks of the results.
+    NeverChecks,
+}
+
+/// A node.
+#[derive(Clone)]
+pub struct Player {
+    /// How it fails.
+    pub behaviour: Behaviour,
+    /// What it does and says of its own work.
+    pub conduct: Arc<dyn Conduct>,
+    /// Whether it is out to cheat; nobody else may be banned.
+    pub cheats: bool,
+}
+
+impl Player {
+    /// One that does all that it should.
+    pub fn honest() -> Self {
+        Self::behaving(Behaviour::Honest)
+    }
+
+    /// One that computes honestly and fails like this.
+    pub fn behaving(behaviour: Behaviour) -> Self {
+        let cheats = matches!(behaviour, Behaviour::ReducesWrongly | Behaviour::ReducesTwice);
+        Self { behaviour, conduct: Arc::new(Honest), cheats }
+    }
+
+    /// One that conducts itself like this.
+    pub fn cheating(conduct: Arc<dyn Conduct>) -> Self {
+        Self { behaviour: Behaviour::Honest, conduct, cheats: true }
+    }
+}
+
+/// Honest nodes, and cheats of one coalition spread evenly among them, one for each of these attacks, from this round on.
+pub fn cast(nodes: usize, attacks: &[Attack], from: Round, seed: u64) -> Vec<Player> {
+    let slots: Vec<usize> =
+        (0..attacks.len()).map(|cheat| (2 * cheat + 1) * nodes / (2 * attacks.len())).collect();
+    let coalition = Coalition::of(slots.iter().map(|slot| node_identity(*slot).id()));
+    let player = |number: usize| match slots.iter().position(|slot| *slot == number) {
+        Some(cheat) => {
+            let plan = attack::Plan { from, coalition: coalition.clone(), seed };
+            Player::cheating(attacks[cheat].conduct(&plan))
+        }
+        None => Player::honest(),
+    };
+    (0..nodes).map(player).collect()
+}
+
+/// The identity of a node, the same in all runs.
+pub(super) fn node_identity(number: usize) -> Identity {
+    Identity::from_secret(&[10 + number as u8; 32])
+}
+
+/// A run to be simulated.
+#[derive(Clone)]
+pub struct Plan {
+    /// Of all delays, coins and salts.
+    pub seed: u64,
+    /// Rounds to train.
+    pub rounds: u32,
+    /// Leaves of a round for each node.
+    pub leaves: u32,
+    /// How contributions are combined.
+    pub rule: Rule,
+    /// Verifiers.
+    pub verifiers: u16,
+    /// How many of them pass everything and accuse nobody.
+    pub friends: u16,
+    /// Probability, in millionths, that a contribution is audited.
+    pub node_ppm: u32,
+    /// Leaves drawn in an audit.
+    pub drawn: u8,
+    /// Last rounds in which everything is audited.
+    pub final_rounds: u32,
+    /// Learning rate.
+    pub rate: f32,
+    /// The nodes.
+    pub players: Vec<Player>,
+    /// How many of them, the first ones, are founders.
+    pub founders: usize,
+    /// What else is different in the manifest.
+    pub change: fn(&mut Manifest),
+}
+
+impl Plan {
+    /// Nodes without verifiers, two leaves each, by the run's usual rule.
+    pub fn new(seed: u64, rounds: u32, players: Vec<Player>) -> Self {
+        Self {
+            seed,
+            rounds,
+            leaves: 2,
+            rule: Rule::CenteredClip,
+            verifiers: 0,
+            friends: 0,
+            node_ppm: 500_000,
+            drawn: 1,
+            final_rounds: 2,
+            rate: 0.02,
+            founders: players.len(),
+            change: |_| (),
+            players,
+        }
+    }
+
+    /// Nodes that compute honestly and behave like these.
+    pub fn behaving(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Self {
+        Self::new(seed, rounds, behaviours.iter().map(|behaviour| Player::behaving(*behaviour)).collect())
+    }
+
+    /// Numbers of the nodes that cheat.
+    pub fn cheats(&self) -> impl Iterator<Item = usize> + '_ {
+        self.players.iter().enumerate().filter(|(_, player)| player.cheats).map(|(number, _)| number)
+    }
+
+    /// Secret bytes of a member: another one for each kind and number.
+    pub(super) fn secret(&self, kind: u8, number: usize) -> [u8; 32] {
+        let mut secret = [kind; 32];
+        secret[..8].copy_from_slice(&(number as u64).to_le_bytes());
+        secret[8..16].copy_from_slice(&self.seed.to_le_bytes());
+        secret
+    }
+
+    /// The text: words that follow each other by a rule which a small model finds.
+    pub(super) fn dataset(&self) -> Dataset {
+        Dataset::of_bytes(text(1, 24_000), text(2, 1_200))
+    }
+
+    /// About six thousand parameters, on bytes.
+    pub(super) fn manifest(&self, organiser: &Identity, steward: &Identity, data: Data) -> Manifest {
+        let nodes = self.players.len() as u16;
+        let mut manifest = tiny(organiser.id(), steward.id(), self.rounds, nodes);
+        let real = |value| Real::new(value).expect("a finite constant");
+        manifest.nonce[..8].copy_from_slice(&self.seed.to_le_bytes());
+        manifest.data = data;
+        manifest.model.width = 16;
+        manifest.model.hidden = 24;
+        manifest.model.sequence = 32;
+        manifest.training.leaves = u32::from(nodes) * self.leaves;
+        manifest.optimiser.rate = real(self.rate);
+        manifest.optimiser.minimum_rate = real(self.rate / 10.0);
+        manifest.aggregation.rule = self.rule;
+        manifest.audit.node_ppm = self.node_ppm;
+        manifest.audit.leaves = self.drawn;
+        manifest.audit.final_rounds = self.final_rounds;
+        manifest.admission.start_verifiers = self.verifiers;
+        manifest.retention.contributions = 16;
+        manifest.retention.states = 16;
+        (self.change)(&mut manifest);
+        manifest.check().expect("a manifest that keeps its rules");
+        manifest
+    }
+}
+
+const WORDS: [&str; 24] = [
+    "the", "node", "adds", "its", "leaves", "and", "signs", "them", "a", "verifier", "draws", "one", "leaf",
+    "computes", "it", "again", "then", "steward", "seals", "round", "so", "that", "nobody", "lies",
+];
+
+/// Each word has three successors, the first one the likeliest.
+fn text(seed: u64, bytes: usize) -> Vec<u8> {
+    let mut random = ChaCha8Rng::seed_from_u64(seed);
+    let mut text = Vec::with_capacity(bytes);
+    let mut word = 0usize;
+    while text.len() < bytes {
+        text.extend(WORDS[word].bytes());
+        text.push(b' ');
+        let turn = random.next_u32() % 8;
+        let step = if turn < 5 {
+            1
+        } else if turn < 7 {
+            5
+        } else {
+            11
+        };
+        word = (word + step) % WORDS.len();
+    }
+    text.truncate(bytes);
+    text
+}

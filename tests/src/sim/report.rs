@@ -1,0 +1,94 @@
+//! What came of a simulated run.
+
+use muster_core::ids::{Digest, Round};
+use muster_core::messages::audit::FindingKind;
+use muster_core::messages::round::PartResult;
+
+/// A ban.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Conviction {
+    /// Number of the node.
+    pub node: usize,
+    /// Whether it was out to cheat.
+    pub deserved: bool,
+    /// Round of the offence.
+    pub round: Round,
+    /// First round without it.
+    pub effective: Round,
+    /// For what.
+    pub finding: FindingKind,
+    /// Audits of this node that had begun until then.
+    pub audits: usize,
+}
+
+/// A bad contribution that counted.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Left {
+    /// When.
+    pub round: Round,
+    /// Number of the node.
+    pub node: usize,
+    /// Leaves of it that were not what they should be; all of them when only the sum was false.
+    pub leaves: u32,
+    /// The share that the rule left it, as a mean over coefficients; 1 is untouched.
+    pub factor: f64,
+}
+
+/// What happened.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Report {
+    /// Loss on the held-out text after each round, in nats per token.
+    pub losses: Vec<f64>,
+    /// Bans of nodes in order.
+    pub convictions: Vec<Conviction>,
+    /// Bad contributions that counted, in order of rounds.
+    pub left: Vec<Left>,
+    /// Audits begun.
+    pub audits: usize,
+    /// Verdicts that found all equal.
+    pub verdicts: u64,
+    /// Accusations that the judge did not follow.
+    pub dismissed: usize,
+    /// Silences sealed.
+    pub silences: usize,
+    /// Bans of verifiers that were in league with the cheats, and of others.
+    pub verifiers_banned: (usize, usize),
+    /// Times that a verifier was sealed as idle.
+    pub idles: usize,
+    /// Verdicts that another verifier re-executed, and that stood.
+    pub rechecks: u64,
+    /// Parts that were reduced again because contributors objected or the aggregator had signed two results, and
+    /// whether they were right.
+    pub inspections: Vec<(PartResult, bool)>,
+    /// Parts that were applied and are not what the rule gives.
+    pub wrong_parts: usize,
+    /// The last state root.
+    pub root: Digest,
+    /// Digest of all that was sealed, with its times.
+    pub trace: Digest,
+}
+
+impl Report {
+    /// Bans of members that did not cheat.
+    pub fn false_bans(&self) -> usize {
+        let nodes = self.convictions.iter().filter(|conviction| !conviction.deserved).count();
+        nodes + self.verifiers_banned.1
+    }
+
+    /// The last loss.
+    pub fn last_loss(&self) -> f64 {
+        self.losses.last().copied().unwrap_or(f64::NAN)
+    }
+
+    /// The worst loss from a round on.
+    pub fn worst_loss(&self, from: Round) -> f64 {
+        self.losses.iter().skip(from.index()).copied().fold(f64::NEG_INFINITY, f64::max)
+    }
+
+    /// Mean share that the rule left of bad contributions, and their bad leaves.
+    pub fn what_was_left(&self) -> Option<(f64, u64)> {
+        let sum: f64 = self.left.iter().map(|left| left.factor).sum();
+        let leaves = self.left.iter().map(|left| u64::from(left.leaves)).sum();
+        (!self.left.is_empty()).then(|| (sum / self.left.len() as f64, leaves))
+    }
+}

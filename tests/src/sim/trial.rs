@@ -1,0 +1,90 @@
+//! Trials: evidence is re-executed, parts that contributors object to are reduced again, bans follow.
+
+use muster_core::audit::{Judgement, claim};
+use muster_core::ids::{MemberId, Round};
+use muster_core::messages::audit::{Evidence, FindingKind, Reduction};
+use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::round::PartResult;
+use muster_core::sign::Signed;
+use muster_replica::{Brought, Contributions};
+
+use super::Sim;
+use super::clock::Event;
+use super::steward::banned;
+
+impl Sim {
+    /// Re-executes evidence, and bans if it proves something.
+    pub(super) fn judge(&mut self, accuser: MemberId, evidence: &Evidence) {
+        self.accused -= 1;
+        let brought = self.brought(evidence);
+        let judgement = self.replica.re_execute(evidence, brought);
+        self.decide(accuser, evidence, &judgement);
+    }
+
+    /// A part was reduced again: it counts if it is right, and else it is struck.
+    pub(super) fn inspect(&mut self, signed: Signed<PartResult>) {
+        let result = signed.verify(self.run).expect("checked by the conductor").into_inner();
+        let judgement = self.suspicion(&signed).map(|evidence| {
+            let brought = self.brought(&evidence);
+            (self.replica.re_execute(&evidence, brought), evidence)
+        });
+        let right = matches!(judgement, Some((Judgement::NotGuilty(_), _)));
+        if let Some((judgement @ Judgement::Guilty { .. }, evidence)) = &judgement {
+            self.decide(self.steward.id(), evidence, judgement);
+        }
+        self.conductor.inspected(self.clock.now(), &result, right);
+        self.report.inspections.push((result, right));
+    }
+
+    /// The evidence that a part would be, if it is wrong.
+    fn suspicion(&self, signed: &Signed<PartResult>) -> Option<Evidence> {
+        let result = signed.verify(self.run).ok()?;
+        let view = self.ledger().round(result.round)?;
+        let freeze = view.freeze()?.clone();
+        let inputs = view.inputs_record(result.part, result.attempt)?.0.clone();
+        Some(Evidence::Aggregation(Reduction { freeze, inputs, result: signed.clone() }))
+    }
+
+    fn decide(&mut self, accuser: MemberId, evidence: &Evidence, judgement: &Judgement) {
+        let Judgement::Guilty { culprit, round, finding, .. } = judgement else {
+            self.report.dismissed += 1;
+            return;
+        };
+        if banned(self.ledger(), culprit) {
+            return;
+        }
+        let (culprit, round, finding) = (*culprit, *round, *finding);
+        let effective = self.ledger().first_round_without();
+        // DUTY-10: a convicted acquittal has the member examined by the same transcript.
+        if let (Evidence::Verdict(verdict), FindingKind::FalseAcquittal) = (evidence, finding) {
+            let transcript = Box::new(Evidence::Audit(verdict.transcript.clone()));
+            self.accused += 1;
+            self.clock.after(5, 40, Event::Accuse(accuser, transcript));
+        }
+        let evidence = evidence.digest();
+        self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+    }
+
+    /// The contributions that evidence is about.
+    fn brought(&self, evidence: &Evidence) -> Brought {
+        let mut brought = Brought::default();
+        let Ok(claim) = claim(&self.manifest, evidence) else { return brought };
+        match evidence {
+            Evidence::Audit(_) | Evidence::Verdict(_) => {
+                brought.contributions = self.counted(claim.round, |member| *member == claim.subject);
+            }
+            Evidence::Aggregation(_) => {
+                brought.contributions = self.counted(claim.round, |_| true);
+                brought.round = self.ledger().round(claim.round).cloned();
+            }
+            _ => {}
+        }
+        brought
+    }
+
+    fn counted(&self, round: Round, whose: impl Fn(&MemberId) -> bool) -> Contributions {
+        let of_round = (round, MemberId([0; 32]))..=(round, MemberId([255; 32]));
+        let contributions = self.contributions.range(of_round).filter(|((_, member), _)| whose(member));
+        contributions.map(|(key, q)| (*key, Vec::clone(q))).collect()
+    }
+}

@@ -1,0 +1,159 @@
+//! A verifier: the product's audits and worker, and how long they take.
+
+use std::sync::Arc;
+
+use muster_core::audit::Judgement;
+use muster_core::coins::{CoinTerms, CoinTree};
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Finding;
+use muster_core::sign::Identity;
+use muster_replica::{Brought, Event as News, Exhibited};
+use muster_store::journal::Journal;
+use muster_verifier::Coins;
+use muster_verifier::audits::{Audits, Conduct, Done, Message, Subject, Work, WorkKind};
+use muster_verifier::parts::Parts;
+
+use super::clock::Event;
+use super::node::LEAF;
+use super::{Plan, Sim};
+
+/// A verifier.
+pub(super) struct Watcher {
+    pub(super) identity: Arc<Identity>,
+    pub(super) terms: CoinTerms,
+    pub(super) audits: Audits,
+    pub(super) parts: Parts,
+    /// Whether it is in league with the cheats.
+    pub(super) friend: bool,
+    /// Records and notices that it has read.
+    read: (usize, usize),
+    woken: bool,
+    busy: bool,
+}
+
+/// Audits as it should, and passes whatever it has found.
+struct Accomplice;
+
+impl Conduct for Accomplice {
+    fn says(&self, _: Finding) -> Finding {
+        Finding::Pass
+    }
+
+    fn weighs(&self, _: Judgement, _: MemberId) -> Judgement {
+        Judgement::Undecided("it looks away".into())
+    }
+}
+
+impl Watcher {
+    pub(super) fn new(plan: &Plan, manifest: &Arc<Manifest>, number: u16) -> Self {
+        let identity = Arc::new(Identity::from_secret(&plan.secret(6, usize::from(number))));
+        let (secret, seats) = (plan.secret(5, usize::from(number)), plan.players.len() as u16);
+        // DUTY-7: coins of rounds past the last one draw rechecks.
+        let rounds = plan.rounds + manifest.retention.contributions + 2;
+        let tree = CoinTree::new(secret, Round(0), rounds, seats).expect("coins within their bounds");
+        let terms = tree.terms();
+        let journal = Arc::new(Journal::in_memory().expect("memory"));
+        let friend = number < plan.friends;
+        let audits = Audits::new(manifest.clone(), identity.clone(), Coins::new(tree, journal));
+        Self {
+            audits: if friend { audits.conducted(Arc::new(Accomplice)) } else { audits },
+            parts: Parts::default(),
+            identity,
+            terms,
+            friend,
+            read: (0, 0),
+            woken: false,
+            busy: false,
+        }
+    }
+}
+
+impl Sim {
+    /// Something is new for every verifier.
+    pub(super) fn wake_all(&mut self) {
+        for number in 0..self.watchers.len() {
+            if !std::mem::replace(&mut self.watchers[number].woken, true) {
+                self.clock.after(5, 40, Event::Watch(number));
+            }
+        }
+    }
+
+    /// A verifier reads what is new.
+    pub(super) fn watch(&mut self, number: usize) {
+        let ledger = self.book.newest();
+        let watcher = &mut self.watchers[number];
+        watcher.woken = false;
+        let records = self.book.records()[watcher.read.0..].iter();
+        let notices = self.board[watcher.read.1..].iter();
+        let records = records.map(|record| News::Sealed(Box::new(record.clone())));
+        let notices = notices.map(|notice| News::Notice(Box::new(notice.clone())));
+        let news: Vec<News> = records.chain(notices).collect();
+        watcher.read = (self.book.records().len(), self.board.len());
+        watcher.audits.take(&ledger, &news).expect("a journal in memory");
+        if !watcher.friend {
+            self.look_at_blocks(number);
+        }
+        self.go_on(number);
+    }
+
+    /// A verifier has computed something.
+    pub(super) fn worked(&mut self, number: usize, work: &Work, done: Done) {
+        let watcher = &mut self.watchers[number];
+        watcher.busy = false;
+        if let Err(stop) = watcher.audits.worked(work, done) {
+            panic!("seed {}: a verifier stops: {stop:?}", self.plan.seed);
+        }
+        self.go_on(number);
+    }
+
+    /// A verifier says what it has to say, and begins what it has to compute.
+    fn go_on(&mut self, number: usize) {
+        let have = |root: &Digest| self.replica.state_at(root).is_some();
+        let mut said = Vec::new();
+        let watcher = &mut self.watchers[number];
+        while let Some(message) = watcher.audits.next_message(&have) {
+            watcher.audits.told(&message);
+            said.push(message);
+        }
+        let work = if watcher.busy { None } else { watcher.audits.next_work(&have) };
+        for message in said {
+            self.say(number, message);
+        }
+        let Some(work) = work else { return };
+        let mut witness = self.witness(&work.subject);
+        let done = self.worker.perform(&work, &mut witness);
+        let leaves = match &work.kind {
+            WorkKind::Leaves(_, positions) => positions.len() as u64,
+            WorkKind::Contribution => 1,
+            WorkKind::Recheck(..) => u64::from(self.manifest.audit.leaves),
+            WorkKind::Everything | WorkKind::SecondOpinion(..) => u64::from(work.subject.commit.leaves),
+        };
+        self.watchers[number].busy = true;
+        self.clock.after(LEAF * leaves, 40, Event::Worked(number, work, Box::new(done)));
+    }
+
+    fn say(&mut self, number: usize, message: Message) {
+        let watcher = &self.watchers[number];
+        match message {
+            Message::Notice(_, notice) | Message::Say(notice) => {
+                self.clock.after(5, 40, Event::Notice(notice));
+            }
+            Message::Accuse(_) if watcher.friend => {}
+            Message::Accuse(evidence) => {
+                let accuser = watcher.identity.id();
+                self.accused += 1;
+                self.clock.after(5, 40, Event::Accuse(accuser, evidence));
+            }
+        }
+    }
+
+    fn witness(&self, subject: &Subject) -> Exhibited {
+        let commit = &subject.commit;
+        let states = self.replica.state_at(&commit.state).map(|state| (commit.state, state));
+        let key = (commit.round, subject.author);
+        let q = self.contributions.get(&key).map(|q| (key, Vec::clone(q)));
+        let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
+        Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)
+    }
+}
