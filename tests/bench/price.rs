@@ -43,7 +43,7 @@ const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[audit]\nshare = 0.0\nfinal
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
     match arguments.peek().and_then(|word| word.to_str()) {
-        Some("verifier") => return muster_verifier::cli::run(arguments).into(),
+        Some("verifier") => return muster_verifier::run(arguments).into(),
         Some(word) if word.parse::<usize>().is_err() => {
             return muster_node::cli::run(std::env::args_os()).into();
         }
