@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex};
 use e2e::processes::Run;
 use e2e::programs;
 use e2e::settings::Settings;
-use e2e::sim::{Behaviour, Plan, Sim};
+use e2e::sim::{self, Behaviour, Sim};
 use muster_core::audit::{Judgement, judge_steward};
 use muster_core::codec::{Bytes, List, Text, decode, encode};
 use muster_core::ids::{Digest, Height, MemberId, Part, Round};
@@ -41,7 +41,7 @@ fn node(number: u8) -> Identity {
 fn steps() -> Vec<(Ledger, Record)> {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::NeverReduces;
-    let mut sim = Sim::new(Plan::behaving(11, 3, &behaviours));
+    let mut sim = Sim::new(sim::Plan::behaving(11, 3, &behaviours));
     sim.run(3_600_000);
     let mut ledger = Ledger::new(Arc::clone(sim.ledger().manifest()));
     let run = ledger.run();

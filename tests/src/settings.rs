@@ -40,8 +40,16 @@ impl Default for Settings {
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions, blocks, rollback } =
-            self;
+        let Self {
+            rounds,
+            nodes,
+            verifiers,
+            audit: (share, drawn),
+            coin_lead,
+            contributions,
+            blocks,
+            rollback,
+        } = self;
         write!(
             f,
             r#"
