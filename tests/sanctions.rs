@@ -1,18 +1,33 @@
-//! Sanctions: the steward's broken promises convict it, on its own signatures alone; a kept promise convicts nobody.
+//! Sanctions: what is taken back after a conviction, by whom and how far; and a steward that breaks its word is halted
+//! on, while one that keeps it is never convicted.
 
-use std::sync::Arc;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
 
-use e2e::sim::{Behaviour, Plan, Sim};
+use e2e::processes::Run;
+use e2e::programs;
+use e2e::settings::Settings;
+use e2e::sim::{self, Behaviour, Sim};
 use muster_core::audit::{Judgement, judge_steward};
-use muster_core::codec::List;
-use muster_core::ids::{Digest, Part, Round};
-use muster_core::ledger::Ledger;
+use muster_core::codec::{Bytes, List, Text, decode, encode};
+use muster_core::ids::{Digest, Height, MemberId, Part, Round};
+use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
+use muster_core::messages::audit::{FindingKind, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
+use muster_core::messages::enrol::{Enrol, Ticket};
 use muster_core::messages::gossip::Head;
-use muster_core::messages::record::{Body, Freeze, Inputs, Record};
+use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Record, Rewind};
 use muster_core::messages::round::{Bitmap, Commit, CommitReceipt, Delivered, DeliveryReceipt, Receipt};
+use muster_core::messages::wire::{News, Request, Response};
 use muster_core::sign::{Identity, Signed};
+use muster_core::state::{State, StateRoots};
+use muster_net::endpoint::Endpoint;
+use muster_net::listener::{Admission, Listener};
+use muster_net::serve::{Refuse, serve};
+use muster_replica::Replica;
+use muster_replica::archive::{Archive, Plan, Replay};
+use muster_store::dataset::Dataset;
+use muster_store::home::Home;
 
 fn steward() -> Identity {
     Identity::from_secret(&[2; 32])
@@ -26,7 +41,7 @@ fn node(number: u8) -> Identity {
 fn steps() -> Vec<(Ledger, Record)> {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::NeverReduces;
-    let mut sim = Sim::new(Plan::behaving(11, 3, &behaviours));
+    let mut sim = Sim::new(sim::Plan::behaving(11, 3, &behaviours));
     sim.run(3_600_000);
     let mut ledger = Ledger::new(Arc::clone(sim.ledger().manifest()));
     let run = ledger.run();
@@ -172,4 +187,314 @@ fn two_seals_of_one_height_convict_the_steward() {
         let own = Seal::Record(node(1).sign(run, &other));
         malformed(manifest, split(seal(record), own), "a member's record");
     }
+}
+
+/// A ledger in which a member is banned, in the middle of a run, with the name of the evidence.
+fn convicted(stage: Stage) -> (Ledger, Digest) {
+    let mut steps = steps();
+    // The last record leads to the last audits, which no record follows here.
+    let (mut end, last) = steps.last().cloned().expect("records");
+    seal(&mut end, last.body.clone()).expect("an honest record");
+    steps.push((end, last));
+    let at = steps.iter().rev().find(|(ledger, _)| ledger.stage() == stage && ledger.next_round().0 >= 2);
+    let mut ledger = at.expect("such a stage").0.clone();
+    let evidence = Digest([4; 32]);
+    let ban = Ban {
+        culprit: node(1).id(),
+        effective: ledger.first_round_without(),
+        round: Round(1),
+        finding: FindingKind::LeafMismatch,
+        evidence,
+        accuser: node(0).id(),
+    };
+    seal(&mut ledger, Body::Ban(ban)).expect("a ban");
+    (ledger, evidence)
+}
+
+fn seal(ledger: &mut Ledger, body: Body) -> Result<(), muster_core::error::Reject> {
+    let signed = steward().sign(ledger.run(), &ledger.record(body));
+    ledger.apply(&signed).map(drop)
+}
+
+fn refused(ledger: &Ledger, rewind: &Rewind, what: &str) {
+    let mut after = ledger.clone();
+    seal(&mut after, Body::Rewind(rewind.clone())).expect_err(what);
+    assert_eq!((after.head(), after.stage(), after.state()), (ledger.head(), ledger.stage(), ledger.state()));
+}
+
+/// LEDGER-17, LEDGER-18.
+#[test]
+fn a_rewind_keeps_its_limits() {
+    let (ledger, evidence) = convicted(Stage::Computing);
+    let next = ledger.next_round();
+    let to = Round(next.0 - 1);
+    let good = Rewind { to, state: *ledger.state_before(to).expect("a sealed state"), evidence };
+    let unknown = Rewind { evidence: Digest([5; 32]), ..good.clone() };
+    refused(&ledger, &unknown, "evidence of no ban");
+    refused(&ledger, &Rewind { to: next, ..good.clone() }, "to the present");
+    refused(&ledger, &Rewind { state: *ledger.state(), ..good.clone() }, "to another state");
+    assert!(ledger.state_before(Round(0)).is_none() || next.0 <= 2, "most_rounds is 2");
+    if next.0 > 2 {
+        let state = StateRoots { step: 0, ..good.state };
+        refused(&ledger, &Rewind { to: Round(0), state, ..good.clone() }, "too far back");
+    }
+    for stage in [Stage::Exchanging, Stage::Reducing, Stage::Auditing] {
+        let (busy, evidence) = convicted(stage);
+        let to = Round(busy.next_round().0 - 1);
+        let state = *busy.state_before(to).expect("a sealed state");
+        refused(&busy, &Rewind { to, state, evidence }, "inside an update, or after the last one");
+    }
+
+    let mut after = ledger.clone();
+    seal(&mut after, Body::Rewind(good.clone())).expect("a rewind");
+    assert_eq!(
+        (after.stage(), after.next_round(), *after.state()),
+        (Stage::Gathering, next.next(), good.state)
+    );
+    assert!(after.round(next).is_none(), "the open round is over without an update");
+    refused(&after, &good, "the same evidence twice, at once");
+    let seats = List::new(after.derived_seats()).expect("few");
+    seal(&mut after, Body::Begin(seats)).expect("rounds go on");
+    let view = after.current().expect("a round");
+    assert_eq!((view.round(), *view.state()), (next.next(), good.state));
+    assert!(view.slot_of(&node(1).id()).is_none(), "the convict has no seat");
+    let ban = Ban {
+        culprit: node(2).id(),
+        effective: after.first_round_without(),
+        round: Round(1),
+        finding: FindingKind::LeafMismatch,
+        evidence: Digest([6; 32]),
+        accuser: node(0).id(),
+    };
+    seal(&mut after, Body::Ban(ban)).expect("another ban");
+    refused(&after, &Rewind { evidence: Digest([6; 32]), ..good }, "two rewinds without spacing");
+}
+
+#[test]
+fn a_convict_s_past_is_taken_back_and_everybody_follows() {
+    let settings = Settings {
+        rounds: 36,
+        nodes: 3,
+        audit: (1.0, 2),
+        coin_lead: 6,
+        rollback: 0.01,
+        ..Settings::default()
+    };
+    let run = Run::new(programs!(), &settings);
+    let mut steward = run.host_with(&["--keep-aggregates"]);
+    let nodes = run.invite("node", 3);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut cheat = run.attack("cheat", "flip", 2, &nodes);
+    run.wait_round(2);
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    assert_eq!(cheat.wait(), 1, "{}", cheat.log());
+    assert_eq!(first.wait(), 0, "{}", first.log());
+    assert_eq!(second.wait(), 0, "{}", second.log());
+    assert_eq!(watch.wait(), 0, "{}", watch.log());
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    assert_eq!(run.events("ban").len(), 1);
+    let rewinds = run.events("rewind");
+    assert_eq!(rewinds.len(), 1, "{rewinds:?}");
+    let root = run.root();
+    for member in ["first", "second", "verifier"] {
+        assert_eq!(run.result(member)["final_state_root"], root.as_str(), "{member}");
+    }
+    // As many updates as were to be made lead to the end.
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    archive.records.iter().for_each(|record| drop(ledger.apply(record).expect("a good record")));
+    assert_eq!(ledger.state().step, 36);
+    assert!(ledger.next_round().0 > 36);
+
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(&root), "{output}");
+    let told = run.events("retro");
+    let found = told[0]["rounds"].as_array().expect("rounds").iter();
+    let found: BTreeSet<u64> =
+        found.filter(|round| round["found"] == "false").filter_map(|round| round["round"].as_u64()).collect();
+    let words = |line: &str| line.strip_prefix("round ")?.split(':').next()?.parse::<u64>().ok();
+    let replayed: BTreeSet<u64> =
+        output.lines().filter(|line| line.contains("a false contribution")).filter_map(words).collect();
+    assert_eq!(found, replayed, "the audit of the past finds what the replay finds");
+    resumed(&archive, &root);
+    sampled(&run, &root);
+}
+
+/// A replay that stops after any round goes on from what it kept, and finds the same.
+fn resumed(archive: &Archive, root: &str) {
+    let plan = Plan { threads: 2, path: None, sample: None };
+    let mut whole = Replay::begin(archive, &plan).expect("arithmetic");
+    while let Some(round) = whole.round(&|| ()).expect("a good archive") {
+        if round.0 % 5 != 3 {
+            continue;
+        }
+        let (progress, states) = whole.progress();
+        let states: BTreeMap<Round, State> = states.map(|(round, state)| (round, state.clone())).collect();
+        let mut later = Replay::begin(archive, &plan).expect("arithmetic");
+        later.skip(&progress, &|round| states.get(&round).cloned()).expect("what was kept");
+        while later.round(&|| ()).expect("a good archive").is_some() {}
+        let found = later.finish();
+        assert_eq!(format!("{:#}", found.root), root, "resumed after round {round}");
+        // A state that is not the sealed one is not gone on from.
+        let mut forged = Replay::begin(archive, &plan).expect("arithmetic");
+        let change = |round| {
+            let mut state = states.get(&round)?.clone();
+            state.parameters[0] += 1.0;
+            Some(state)
+        };
+        forged.skip(&progress, &change).expect_err("another state");
+    }
+}
+
+/// A share is drawn, everything else followed; without aggregates it says what it lacks.
+fn sampled(run: &Run, root: &str) {
+    let (folder, work) = (run.at("run"), run.at("work"));
+    let (code, output) = run.verifier(&["replay", &folder, "--fraction", "0.3", "--work", &work]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("contributions were drawn") && output.contains(root), "{output}");
+    std::fs::write(run.path("work/progress"), b"junk").expect("a file");
+    let (code, output) = run.verifier(&["replay", &folder, "--fraction", "0", "--work", &work]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("is not used") && output.contains(" 0 of "), "{output}");
+    std::fs::remove_dir_all(run.path("run/updates")).expect("aggregates");
+    let (code, output) = run.verifier(&["replay", &folder, "--fraction", "0.3", "--work", &work]);
+    assert_eq!(code, 1, "{output}");
+    assert!(output.contains("--keep-aggregates"), "{output}");
+}
+
+/// A steward that gives a receipt for a node's commitment and freezes the round without it.
+struct Liar {
+    identity: Identity,
+    archive: (Arc<Manifest>, Dataset),
+    accomplice: Identity,
+    told: Mutex<(Ledger, Vec<Signed<Record>>)>,
+}
+
+impl Liar {
+    /// Opens the run and admits an accomplice, on the same invitation as the node that will come.
+    fn new(folder: &std::path::Path, ticket: &Ticket) -> Self {
+        let home = Home::open(folder).expect("the steward has ended");
+        let manifest: Manifest =
+            decode(&home.read_file("manifest.bin").expect("a manifest")).expect("canonical");
+        let (manifest, data) = (Arc::new(manifest), folder.join("data"));
+        let dataset = Dataset::open(&data, &manifest.data).expect("the text");
+        let again = Arc::new(Dataset::open(&data, &manifest.data).expect("the text"));
+        let replica = Replica::genesis(manifest.clone(), again, 1, None).expect("arithmetic");
+        let liar = Self {
+            identity: home.identity().expect("the steward's key"),
+            accomplice: Identity::from_secret(&[77; 32]),
+            told: Mutex::new((Ledger::new(manifest.clone()), Vec::new())),
+            archive: (manifest, dataset),
+        };
+        liar.seal(Body::Open(replica.state().roots()));
+        let addresses = List::new(Vec::new()).expect("none");
+        let enrol = Enrol { invitation: ticket.invitation.clone(), addresses, coins: None };
+        liar.seal(Body::Admit(liar.accomplice.sign(ticket.run, &enrol)));
+        liar
+    }
+
+    fn seal(&self, body: Body) {
+        let mut told = self.told.lock().expect("one at a time");
+        let signed = self.identity.sign(told.0.run(), &told.0.record(body));
+        told.0.apply(&signed).expect("a record that keeps the ledger's rules");
+        told.1.push(signed);
+    }
+
+    fn answer(&self, request: &[u8]) -> Option<Vec<u8>> {
+        let (manifest, dataset) = &self.archive;
+        let response = match decode(request).ok()? {
+            Request::Manifest => Response::Manifest(Bytes::new(manifest.bytes()).ok()?),
+            Request::Data(query) => {
+                let chunks = dataset.chunks(query.file, query.first, query.count.min(64));
+                Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
+            }
+            Request::Follow(follow) => {
+                let told = self.told.lock().expect("one at a time");
+                let records = told.1.iter().skip(follow.height.index()).cloned().collect();
+                let newest = Height(told.1.len() as u64 - 1);
+                let notices = List::new(Vec::new()).expect("none");
+                let records = List::new(records).expect("few");
+                Response::News(News { records, newest, board: 1, first_notice: 0, notices })
+            }
+            Request::Enrol(signed) => {
+                self.seal(Body::Admit(signed));
+                let seats = self.told.lock().expect("one at a time").0.derived_seats();
+                self.seal(Body::Begin(List::new(seats).expect("two")));
+                Response::Done
+            }
+            Request::Commit(signed) => {
+                let receipt = CommitReceipt { commit: signed.digest(), round: Round(0) };
+                self.freeze_without();
+                Response::Committed(self.identity.sign(manifest.run(), &receipt))
+            }
+            _ => return None,
+        };
+        Some(encode(&response))
+    }
+
+    fn freeze_without(&self) {
+        let freeze = {
+            let told = self.told.lock().expect("one at a time");
+            if told.0.stage() != Stage::Computing {
+                return;
+            }
+            let view = told.0.current().expect("a round");
+            let commit = Commit {
+                round: view.round(),
+                head: view.head(),
+                state: view.state().root(),
+                slot: view.slot_of(&self.accomplice.id()).expect("a seat"),
+                seats: 2,
+                leaves: 1,
+                profile: self.archive.0.profile,
+                loss: 0,
+                root: Digest([8; 32]),
+            };
+            let commits = List::new(vec![self.accomplice.sign(told.0.run(), &commit)]).expect("one");
+            Freeze { round: view.round(), state: commit.state, commits }
+        };
+        self.seal(Body::Freeze(freeze));
+    }
+}
+
+/// COMMIT-4, AUDIT-13: the node halts, and what it writes down convicts the steward anywhere.
+#[test]
+fn a_node_halts_on_a_steward_that_breaks_its_word() {
+    let run = Run::new(programs!(), &Settings { rounds: 4, ..Settings::default() });
+    let mut honest = run.host();
+    let mut ticket = Ticket::from_line(&run.invite("node", 2)).expect("an invitation");
+    honest.kill();
+    let liar = Arc::new(Liar::new(&run.path("run"), &ticket));
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+    let address = Text::new(listener.local_addr().to_string()).expect("short");
+    ticket.addresses = List::new(vec![address]).expect("one");
+    let home = Home::open(&run.path("run")).expect("the steward has ended");
+    let endpoint = Endpoint::new(ticket.run, Arc::new(home.identity().expect("the steward's key")));
+    let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
+        let liar = liar.clone();
+        async move {
+            tokio::time::sleep(std::time::Duration::from_millis(20)).await;
+            liar.answer(&request).ok_or_else(|| Refuse("not told".into()))
+        }
+    });
+    runtime.spawn(serve(listener, endpoint, handler, std::future::pending()));
+    let mut victim = run.join("victim", &ticket.to_line(), &["--no-gossip"]);
+    assert_eq!(victim.wait(), 1, "{}", victim.log());
+    assert!(victim.log().contains("the steward broke its word, halting"), "{}", victim.log());
+    let proofs = std::fs::read_dir(run.path("victim/evidence")).expect("a folder");
+    let proofs: Vec<_> = proofs.map(|entry| entry.expect("an entry").path()).collect();
+    assert_eq!(proofs.len(), 1, "{proofs:?}");
+    let (code, output) = run.verifier(&["check", &proofs[0].to_string_lossy()]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains("guilty: the steward"), "{output}");
+    // Anywhere: the file and the manifest are enough.
+    let elsewhere = run.path("elsewhere");
+    std::fs::create_dir_all(&elsewhere).expect("a folder");
+    std::fs::copy(run.path("run/manifest.bin"), elsewhere.join("manifest.bin")).expect("a copy");
+    let (proof, folder) = (proofs[0].to_string_lossy(), elsewhere.to_string_lossy());
+    let (code, output) = run.verifier(&["check", &proof, "--run", &folder]);
+    assert_eq!(code, 0, "{output}");
 }

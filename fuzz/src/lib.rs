@@ -104,6 +104,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
         admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },
+        rollback: muster_core::manifest::Rollback { limit: muster_core::codec::Real::new(0.0).expect("finite"), most_rounds: 2, spacing: 100 },
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -116,7 +116,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
     let echoing = view.seats().iter().enumerate().filter(|(slot, _)| chosen(bits, slot + 4));
     let echoes = echoing
         .filter_map(|(_, seat)| Some(named(&seat.member)?.sign(run, &Echo { round: view.round(), freeze })));
-    let last = view.round().next().0 >= ledger.manifest().training.rounds;
+    let last = ledger.ends_with(view.round());
     Some(Body::Outcome(Outcome {
         round: view.round(),
         results: bounded((0..view.parts().len()).map(result).collect()),

@@ -61,6 +61,8 @@ section! {
         timers: Timers = Timers::default(),
         /// How long things are kept.
         retention: Retention = Retention::default(),
+        /// When the state goes back after a conviction.
+        rollback: Rollback = Rollback::default(),
     }
 }
 
@@ -304,6 +306,18 @@ section! {
     }
 }
 
+section! {
+    /// As [`manifest::Rollback`].
+    Rollback {
+        /// Harm beyond which the state goes back; 0 for never.
+        limit: f32 = 0.0,
+        /// Rounds back at most.
+        most_rounds: u32 = 16,
+        /// Rounds between two times at least.
+        spacing: u32 = 100,
+    }
+}
+
 impl Settings {
     /// Reads a file's text; `path` is only for the errors.
     ///
@@ -340,6 +354,7 @@ impl Settings {
             admission: self.admission.checked()?,
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
+            rollback: self.rollback.checked()?,
             delay: 0,
             exchange: 0,
             groups: 0,
@@ -500,6 +515,13 @@ fn keys(field: &str, list: &[String]) -> Result<List<MemberId, { limits::LISTED 
     };
     let keys: Result<Vec<MemberId>, Misuse> = list.iter().map(key).collect();
     List::new(keys?).map_err(|misuse| Misuse(format!("{field}: {misuse}")))
+}
+
+impl Rollback {
+    fn checked(&self) -> Result<manifest::Rollback, Misuse> {
+        let Self { limit, most_rounds, spacing } = *self;
+        Ok(manifest::Rollback { limit: real("rollback.limit", limit)?, most_rounds, spacing })
+    }
 }
 
 fn real(field: &str, value: f32) -> Result<Real, Misuse> {

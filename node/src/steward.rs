@@ -16,6 +16,7 @@ mod presence;
 mod recover;
 mod report;
 mod requests;
+mod retro;
 mod server;
 mod swarm;
 #[cfg(test)]
@@ -136,7 +137,8 @@ fn assemble(
     report: Report,
     keep_aggregates: bool,
 ) -> Outcome<(Actor, Arc<Server>)> {
-    let Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic } = recovered;
+    let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic } =
+        recovered;
     let mut name = [0; 8];
     getrandom::fill(&mut name)
         .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
@@ -183,7 +185,7 @@ fn assemble(
         failures,
         queue,
         sender,
-        justice: justice::Justice::default(),
+        justice: justice::Justice::new(bans),
         state: Doing::new(),
     };
     Ok((actor, Arc::new(server)))

@@ -4,7 +4,7 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -63,6 +63,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         admission: Admission::closed(nodes, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
+        rollback: Rollback { limit: real(0.5), most_rounds: 2, spacing: 3 },
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -185,11 +185,14 @@ impl Run {
 
     /// Starts the steward and waits until it can be dialled.
     pub fn host(&self) -> Process {
-        let steward = self.spawn(
-            "steward",
-            self.programs.muster,
-            &["host", &self.at("run"), "--listen", "127.0.0.1:0"],
-        );
+        self.host_with(&[])
+    }
+
+    /// The same with more arguments.
+    pub fn host_with(&self, more: &[&str]) -> Process {
+        let folder = self.at("run");
+        let arguments = [&["host", &folder, "--listen", "127.0.0.1:0"], more].concat();
+        let steward = self.spawn("steward", self.programs.muster, &arguments);
         wait_for("the steward to listen", || self.path("run/address").exists());
         steward
     }

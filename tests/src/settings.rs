@@ -19,6 +19,8 @@ pub struct Settings {
     pub contributions: u32,
     /// Share of the aggregated blocks that verifiers reduce again.
     pub blocks: f64,
+    /// Harm beyond which the state goes back; 0 for never.
+    pub rollback: f32,
 }
 
 impl Default for Settings {
@@ -31,13 +33,23 @@ impl Default for Settings {
             coin_lead: 2,
             contributions: 16,
             blocks: 0.3,
+            rollback: 0.0,
         }
     }
 }
 
 impl fmt::Display for Settings {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { rounds, nodes, verifiers, audit: (share, drawn), coin_lead, contributions, blocks } = self;
+        let Self {
+            rounds,
+            nodes,
+            verifiers,
+            audit: (share, drawn),
+            coin_lead,
+            contributions,
+            blocks,
+            rollback,
+        } = self;
         write!(
             f,
             r#"
@@ -68,6 +80,8 @@ start_verifiers = {verifiers}
 [retention]
 contributions = {contributions}
 states = 16
+[rollback]
+limit = {rollback:?}
 "#
         )
     }

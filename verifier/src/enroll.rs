@@ -108,7 +108,7 @@ fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree,
     let leaf_coins = usize::from(manifest.admission.most_members).min(limits::SEATS) as u16;
     // The last coins draw rechecks and are never shown.
     let margin = MARGIN.max(manifest.retention.contributions.saturating_add(2));
-    let rounds = manifest.training.rounds.saturating_sub(first.0).saturating_add(margin);
+    let rounds = manifest.most_rounds().saturating_sub(first.0).saturating_add(margin);
     let most = u32::try_from(limits::COINS / (1 + u64::from(leaf_coins))).unwrap_or(u32::MAX);
     CoinTree::new(*home.secret(SECRET)?, first, rounds.min(most), leaf_coins).map_err(failure::arithmetic)
 }

@@ -79,6 +79,10 @@ fn show(ledger: &Ledger, event: &Event) {
             Body::Idle(idle) => {
                 say(&format!("{} left its duty of round {} undone", idle.verifier, idle.round));
             }
+            Body::Rewind(rewind) => say(&format!(
+                "the state goes back to that before round {}, for evidence {}",
+                rewind.to, rewind.evidence
+            )),
             Body::Close(root) => say(&format!("closed with state {root}")),
             _ => {}
         },

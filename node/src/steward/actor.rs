@@ -14,7 +14,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Member, Stage, Standing};
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::{Body, Record};
+use muster_core::messages::record::{Body, Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Request, Response};
 use muster_core::round::{Conductor, Output};
@@ -32,6 +32,7 @@ use super::justice::Justice;
 use super::presence::Presence;
 use super::recover::write_down;
 use super::report::Report;
+use super::retro::Found;
 use super::server::refused;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
@@ -68,6 +69,8 @@ pub(super) enum Message {
     Inspected(Box<Accusation>, Judgement),
     /// A convict's contribution was kept, or why not.
     Exhibited(Round, MemberId, Result<(), String>),
+    /// The past of a convict was recomputed.
+    Measured(MemberId, Vec<(Round, Found)>),
     /// What a round leaves on the disk is written.
     Written(Outcome<()>),
     /// Gossip proved something.
@@ -218,6 +221,7 @@ impl Actor {
             Message::Examined(accusation, judgement, q) => self.judged(&accusation, judgement, q),
             Message::Inspected(accusation, judgement) => self.inspected(&accusation, judgement),
             Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
+            Message::Measured(member, found) => self.measured(member, &found),
             Message::Written(Err(failure)) => self.state.failed = Some(failure),
             Message::Written(Ok(())) => {}
             Message::Heard(evidence) => {
@@ -345,6 +349,7 @@ impl Actor {
                 self.justice.acquit(&ban.culprit);
                 self.justice.dismiss(&ban.culprit);
                 self.report.ban(ban);
+                self.examine_past(ban);
             }
             Body::Idle(idle) => {
                 self.justice.dismiss(&idle.verifier);
@@ -361,13 +366,26 @@ impl Actor {
                 self.report.close(*root);
                 self.state.closed_at = Some(self.now());
             }
-            Body::Open(_)
-            | Body::Freeze(_)
-            | Body::Inputs(_)
-            | Body::Reassign(_)
-            | Body::Answered(_)
-            | Body::Rewind(_) => {}
+            Body::Open(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Answered(_) => {}
+            Body::Rewind(rewind) => self.went_back(rewind)?,
         }
+        Ok(())
+    }
+
+    /// Brings the replica back to where the ledger is, and onto the disk: a restart finds it there.
+    fn went_back(&mut self, rewind: &Rewind) -> Outcome<()> {
+        let round = self.ledger().next_round();
+        let state = {
+            let mut replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            if !replica.rewind(&rewind.state.root(), round) {
+                return Err(Failure::environment("the state to go back to is not kept; start again"));
+            }
+            replica.state().clone()
+        };
+        self.court.home.save_state(round, &state)?;
+        self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
+        self.justice.went_back(&rewind.evidence);
+        self.report.rewind(rewind, round);
         Ok(())
     }
 

@@ -12,6 +12,7 @@ use muster_core::messages::record::{Ban, Body};
 
 use super::actor::{Actor, Message};
 use super::court::{Accusation, Wanted, Wants};
+use super::retro::Retro;
 
 /// Accusations that wait at most.
 const WAITING: usize = 64;
@@ -35,6 +36,8 @@ pub(super) struct Justice {
     exhibits: BTreeMap<(Round, MemberId), Exhibit>,
     /// Convicts' parts that are kept.
     parts: BTreeSet<(Round, Part)>,
+    /// What follows from each conviction.
+    pub(super) retros: BTreeMap<MemberId, Retro>,
     closing: bool,
 }
 
@@ -49,6 +52,12 @@ enum Exhibit {
 }
 
 impl Justice {
+    /// After a restart: the past of these convicts is to be looked into again.
+    pub(super) fn new(bans: Vec<Ban>) -> Self {
+        let retros = bans.into_iter().map(|ban| (ban.culprit, Retro::Waiting(ban))).collect();
+        Self { retros, ..Self::default() }
+    }
+
     /// An audit began.
     pub(super) fn opened(&mut self, request: Digest, target: MemberId, verifier: MemberId) {
         self.open.insert(request, (target, verifier));
@@ -71,13 +80,29 @@ impl Justice {
         self.charged.remove(member);
     }
 
+    /// The state went back for this evidence; what was measured before is of another past.
+    pub(super) fn went_back(&mut self, evidence: &Digest) {
+        for retro in self.retros.values_mut() {
+            if matches!(retro, Retro::Beyond(ban, _) if ban.evidence == *evidence) {
+                *retro = Retro::Over;
+            }
+        }
+    }
+
+    /// Whether everything of a convict that could be fetched is there.
+    pub(super) fn has_exhibits(&self, member: &MemberId) -> bool {
+        let mut own = self.exhibits.iter().filter(|((_, author), _)| author == member);
+        own.all(|(_, exhibit)| matches!(exhibit, Exhibit::Kept | Exhibit::GivenUp))
+    }
+
     /// Whether nothing is examined or fetched, and no present member owes an answer or is charged.
     fn at_rest(&self, ledger: &Ledger) -> bool {
         let present =
             |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
         let owed = self.open.values().any(|(target, verifier)| present(target) && present(verifier));
         let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
-        let busy = self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
+        let past = self.retros.values().any(Retro::is_open);
+        let busy = past || self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
         !busy && !owed && self.charged.is_empty()
     }
 }
@@ -121,6 +146,7 @@ impl Actor {
         self.examine_next();
         self.exhibit_convicts(now);
         self.exhibit_parts();
+        self.pursue_past();
         self.close_when_settled();
     }
 

@@ -7,6 +7,7 @@ use muster_compute::{Exact, Path as KernelPath};
 use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
+use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
 use muster_replica::{Replica, memory};
 use muster_store::dataset::Dataset;
@@ -31,6 +32,8 @@ pub(super) struct Recovered {
     pub(super) dataset: Arc<Dataset>,
     pub(super) journal: Arc<Journal>,
     pub(super) ledger: Ledger,
+    /// Bans whose past may still have to be looked into.
+    pub(super) bans: Vec<Ban>,
     pub(super) replica: Replica,
     /// To re-execute evidence while the replica goes on.
     pub(super) arithmetic: Exact,
@@ -58,25 +61,43 @@ pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>)
     arithmetic.self_test().map_err(broken)?;
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
-    let ledger = read_ledger(&journal, manifest.clone(), &folder)?;
-    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, threads, path };
+    let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
+    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, line, threads, path };
     let replica = start.replica(&ledger)?;
-    Ok(Recovered { home, identity, manifest, dataset, journal, ledger, replica, arithmetic })
+    Ok(Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic })
 }
 
-fn read_ledger(journal: &Journal, manifest: Arc<Manifest>, folder: &std::path::Path) -> Outcome<Ledger> {
+/// The ledger, the rounds whose updates lead to its newest state (all but those that were taken back), and the bans
+/// whose contributions are still remembered and for which nothing was taken back.
+fn read_ledger(
+    journal: &Journal,
+    manifest: Arc<Manifest>,
+    folder: &std::path::Path,
+) -> Outcome<(Ledger, Vec<Round>, Vec<Ban>)> {
     let mut ledger = Ledger::new(manifest);
+    let (mut line, mut bans) = (Vec::new(), Vec::<Ban>::new());
     loop {
         let records = journal.records(ledger.height(), BATCH)?;
         if records.is_empty() {
-            return Ok(ledger);
+            let first = ledger.rounds().next().map(|view| view.round()).unwrap_or_default();
+            bans.retain(|ban| ban.effective > first);
+            return Ok((ledger, line, bans));
         }
         for record in records {
             let height = ledger.height();
-            ledger.apply(&record).map_err(|reject| {
+            let record = ledger.apply(&record).map_err(|reject| {
                 let path = folder.join("journal.redb");
                 Failure::environment(format!("{}: record {height} breaks a rule ({reject})", path.display()))
             })?;
+            match &record.body {
+                Body::Outcome(outcome) => line.push(outcome.round),
+                Body::Ban(ban) => bans.push(ban.clone()),
+                Body::Rewind(rewind) => {
+                    line.retain(|round| *round < rewind.to);
+                    bans.retain(|ban| ban.evidence != rewind.evidence);
+                }
+                _ => {}
+            }
         }
     }
 }
@@ -85,6 +106,8 @@ struct Start<'a> {
     home: &'a Home,
     manifest: &'a Arc<Manifest>,
     dataset: &'a Arc<Dataset>,
+    /// Rounds whose updates lead to the newest state.
+    line: Vec<Round>,
     threads: usize,
     path: Option<KernelPath>,
 }
@@ -94,11 +117,12 @@ impl Start<'_> {
     /// the beginning, by the aggregates on disk.
     fn replica(&self, ledger: &Ledger) -> Outcome<Replica> {
         let wanted = ledger.next_round().0.saturating_sub(self.manifest.retention.states);
-        let mut starts: Vec<Round> =
-            self.home.states()?.into_iter().filter(|round| round.0 <= wanted).collect();
+        // A state of a round that was taken back leads to another root than the sealed one: then the next is tried.
+        let (mut starts, later): (Vec<Round>, Vec<Round>) =
+            self.home.states()?.into_iter().partition(|round| round.0 <= wanted);
         starts.reverse();
         let mut why = String::new();
-        for start in starts.into_iter().map(Some).chain([None]) {
+        for start in starts.into_iter().chain(later).map(Some).chain([None]) {
             match self.rebuild(ledger, start) {
                 Ok(replica) => return Ok(replica),
                 Err(failure) => why = failure.message,
@@ -118,10 +142,12 @@ impl Start<'_> {
             None => Replica::genesis(manifest, dataset, self.threads, self.path),
         }
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
-        while replica.round() < ledger.next_round() {
-            let update = self.home.load_update(replica.round())?;
-            replica.apply(&update);
+        let first = start.unwrap_or_default();
+        for round in self.line.iter().filter(|round| **round >= first) {
+            replica.skip_to(*round);
+            replica.apply(&self.home.load_update(*round)?);
         }
+        replica.skip_to(ledger.next_round());
         if ledger.stage() != Stage::Empty && replica.state().roots() != *ledger.state() {
             let (found, sealed) = (replica.state().root(), ledger.state().root());
             return Err(Failure::environment(format!(

@@ -13,11 +13,12 @@ use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::AuditRequest;
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::{Ban, Idle};
+use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_replica::archive::mean_loss;
 use serde_json::{Value, json};
 
+use super::retro::Found;
 use crate::exit::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -136,6 +137,48 @@ impl Report {
             "{verifier} left its duty of round {round} undone: it audits nothing until it returns"
         ));
         self.event(&json!({ "event": "idle", "member": format!("{verifier:#}"), "round": round.0 }));
+    }
+
+    /// What a convict contributed before was recomputed.
+    pub(super) fn retro(&mut self, member: MemberId, found: &[(Round, Found)]) {
+        let mut rounds = Vec::new();
+        for (round, found) in found {
+            let (word, harm) = match found {
+                Found::Right => ("right", None),
+                Found::False(harm) => ("false", *harm),
+                Found::Unknown(_) => ("unknown", None),
+            };
+            if let Found::Unknown(why) = found {
+                self.progress.line(&format!("round {round}: {member} could not be checked again: {why}"));
+            }
+            rounds.push(json!({ "round": round.0, "found": word, "harm": harm }));
+        }
+        let wrong: Vec<String> = found
+            .iter()
+            .filter_map(|(round, found)| match found {
+                Found::False(Some(harm)) => Some(format!("{round} (moved by {:.0} %)", 100.0 * harm)),
+                Found::False(None) => Some(round.to_string()),
+                _ => None,
+            })
+            .collect();
+        let wrong = if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") };
+        self.progress.line(&format!(
+            "{} counted contributions of {member} recomputed; false ones in rounds: {wrong}",
+            found.len()
+        ));
+        self.event(&json!({ "event": "retro", "member": format!("{member:#}"), "rounds": rounds }));
+    }
+
+    /// The state went back.
+    pub(super) fn rewind(&mut self, rewind: &Rewind, next: Round) {
+        self.progress.line(&format!(
+            "the state goes back to that before round {}, the run goes on with round {next}; for evidence {}",
+            rewind.to, rewind.evidence
+        ));
+        self.event(&json!({
+            "event": "rewind", "to": rewind.to.0, "next": next.0, "root": format!("{:#}", rewind.state.root()),
+            "evidence": format!("{:#}", rewind.evidence),
+        }));
     }
 
     /// An accusation came to nothing.

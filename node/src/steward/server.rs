@@ -106,7 +106,11 @@ impl Offers {
     fn newest(&self) -> Option<StateOffer> {
         let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
         let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
-        let fresh = |offer: &StateOffer| replica.round() < Round(offer.round.0.saturating_add(OFFER_ROUNDS));
+        // An offer from before a rewind has more updates than the present state.
+        let fresh = |offer: &StateOffer| {
+            replica.round() < Round(offer.round.0.saturating_add(OFFER_ROUNDS))
+                && offer.roots.step <= replica.state().step
+        };
         if let Some((offer, _)) = held.back().filter(|(offer, _)| fresh(offer)) {
             return Some(offer.clone());
         }

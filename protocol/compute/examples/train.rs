@@ -154,6 +154,11 @@ impl Settings {
             admission: Admission::closed(1, 0, 1),
             timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
             retention: Retention { contributions: 2, states: 2 },
+            rollback: muster_core::manifest::Rollback {
+                limit: muster_core::codec::Real::new(0.0).expect("finite"),
+                most_rounds: 2,
+                spacing: 100,
+            },
             delay: 0,
             exchange: 0,
             groups: 0,

@@ -6,6 +6,7 @@
 
 mod audits;
 mod members;
+mod rewind;
 mod rounds;
 mod standing;
 
@@ -20,7 +21,7 @@ use crate::ids::{Digest, Height, MemberId, Round, RunId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::record::Record;
-use crate::messages::record::{Body, Rewind, Seats};
+use crate::messages::record::{Body, Seats};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 
@@ -62,6 +63,7 @@ pub struct Ledger {
     rounds: VecDeque<RoundView>,
     /// Whose request each silent member owes an answer to.
     creditors: BTreeMap<MemberId, MemberId>,
+    past: rewind::Past,
 }
 
 impl Ledger {
@@ -90,6 +92,7 @@ impl Ledger {
             strangers: 0,
             rounds: VecDeque::new(),
             creditors: BTreeMap::new(),
+            past: rewind::Past::default(),
             manifest,
         }
     }
@@ -191,6 +194,9 @@ impl Ledger {
             (Body::Outcome(_), Some(round)) => round.over_as(self.head),
             _ => {}
         }
+        if matches!(record.body, Body::Open(_) | Body::Outcome(_) | Body::Rewind(_)) {
+            self.remember_state();
+        }
         if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
             self.open_round(&record.body);
         }
@@ -212,7 +218,7 @@ impl Ledger {
             Body::Ban(ban) => self.ban(ban),
             Body::Return(back) => self.welcome_back(back),
             Body::Leave(leave) => self.leave(leave),
-            Body::Rewind(Rewind { .. }) => Err(Reject::Rule("this version does not rewind")),
+            Body::Rewind(rewind) => self.rewind(rewind),
             Body::Close(root) => self.close(root),
             Body::Idle(idle) => self.idle(idle),
         }
@@ -246,9 +252,10 @@ impl Ledger {
         }
         let aggregators = self.aggregators(seats);
         let view = RoundView::open(self, seats, &aggregators);
+        // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left out.
+        let oldest = view.round().0.saturating_sub(self.manifest.retention.contributions.max(1));
         self.rounds.push_back(view);
-        let keep = self.manifest.retention.contributions.max(1) as usize + 1;
-        while self.rounds.len() > keep {
+        while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
             self.rounds.pop_front();
         }
     }

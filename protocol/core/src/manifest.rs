@@ -46,6 +46,8 @@ wire! {
         pub timers: Timers,
         /// How long things are kept.
         pub retention: Retention,
+        /// When the state goes back after a conviction.
+        pub rollback: Rollback,
         /// Reserved: rounds between a gradient's state and its use. 0.
         pub delay: u8,
         /// Reserved: kind of exchange. 0, one all-reduce.
@@ -405,6 +407,25 @@ wire! {
     }
 }
 
+wire! {
+    /// When and how far the state goes back after a conviction.
+    pub struct Rollback {
+        /// Harm beyond which it does: relative movement of aggregates, summed over rounds. 0: never.
+        pub limit: Real,
+        /// Rounds that it goes back at most.
+        pub most_rounds: u32,
+        /// Rounds between two times at least.
+        pub spacing: u32,
+    }
+}
+
+impl Rollback {
+    /// Whether the run ever goes back.
+    pub fn is_on(&self) -> bool {
+        self.limit.value() > 0.0
+    }
+}
+
 impl Manifest {
     /// The run id.
     pub fn run(&self) -> RunId {
@@ -421,6 +442,12 @@ impl Manifest {
         self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
     }
 
+    /// Rounds after which the run ends, however many of them were lost to rollbacks.
+    pub fn most_rounds(&self) -> u32 {
+        let rounds = self.training.rounds;
+        if self.rollback.is_on() { rounds.saturating_mul(2) } else { rounds }
+    }
+
     /// Checks every rule that a manifest must keep.
     ///
     /// # Errors
@@ -431,6 +458,7 @@ impl Manifest {
         self.data.check(&self.model)?;
         self.check_training()?;
         self.check_audit()?;
+        self.check_rollback()?;
         require(
             self.delay == 0 && self.exchange == 0 && self.groups == 0,
             "delay, exchange, groups",
@@ -467,6 +495,23 @@ impl Manifest {
             aggregation.assumed_ppm < 500_000,
             "aggregation.assumed_ppm",
             "must be below 500000: no rule withstands a majority",
+        )
+    }
+
+    fn check_rollback(&self) -> Result<(), Misuse> {
+        let Rollback { limit, most_rounds, spacing } = &self.rollback;
+        require(limit.value() >= 0.0, "rollback.limit", "must not be negative")?;
+        let kept = self.retention.states.min(self.retention.contributions);
+        let reach = !self.rollback.is_on() || (1..=kept).contains(most_rounds);
+        require(
+            reach,
+            "rollback.most_rounds",
+            "must be at least 1 and within retention.states and retention.contributions",
+        )?;
+        require(
+            !self.rollback.is_on() || spacing > most_rounds,
+            "rollback.spacing",
+            "must be above rollback.most_rounds, or the run could go back for ever",
         )
     }
 

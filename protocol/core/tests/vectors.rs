@@ -194,6 +194,7 @@ reencoder!(
     manifest::Listed,
     manifest::Timers,
     manifest::Retention,
+    manifest::Rollback,
     Proof,
     CoinTerms,
     CoinOpening,

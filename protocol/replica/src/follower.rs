@@ -130,6 +130,15 @@ impl From<PeerError> for FollowError {
     }
 }
 
+/// A sealed step of the state that the replica has not taken yet.
+#[derive(Clone, Copy)]
+enum Pending {
+    /// By a round's results to this state.
+    Outcome(Round, StateRoots),
+    /// Back to this state; rounds go on with this one.
+    Rewind(Round, StateRoots),
+}
+
 /// A ledger and a replica that follow a steward.
 pub struct Follower {
     peers: Peers,
@@ -141,7 +150,7 @@ pub struct Follower {
     proofs: Option<Home>,
     board: u64,
     notice: u64,
-    pending: VecDeque<(Round, StateRoots)>,
+    pending: VecDeque<Pending>,
     gossip: Option<Arc<Gossiping>>,
     findings: Option<mpsc::Receiver<Finding>>,
 }
@@ -399,7 +408,12 @@ impl Follower {
                     return Err(FollowError::Genesis);
                 }
             }
-            Body::Outcome(Outcome { round, state, .. }) => self.pending.push_back((*round, *state)),
+            Body::Outcome(Outcome { round, state, .. }) => {
+                self.pending.push_back(Pending::Outcome(*round, *state));
+            }
+            Body::Rewind(rewind) => {
+                self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state));
+            }
             _ => {}
         }
         Ok(record)
@@ -450,8 +464,22 @@ impl Follower {
 
     /// Applies what is pending, or fetches a state when that is not possible any more.
     async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
-        while let Some((round, sealed)) = self.pending.front().copied() {
+        while let Some(next) = self.pending.front().copied() {
             let at = lock(&self.replica).round();
+            let (round, sealed) = match next {
+                Pending::Outcome(round, sealed) => (round, sealed),
+                Pending::Rewind(round, sealed) if at < round => {
+                    let gone = lock(&self.replica).rewind(&sealed.root(), round);
+                    if gone || self.fetch_state().await? {
+                        continue;
+                    }
+                    return Ok(());
+                }
+                Pending::Rewind(..) => {
+                    self.pending.pop_front();
+                    continue;
+                }
+            };
             if at > round {
                 self.pending.pop_front();
                 continue;

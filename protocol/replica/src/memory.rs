@@ -15,7 +15,9 @@ use crate::results::ROUNDS;
 /// and the arithmetic on so many threads.
 pub fn following(manifest: &Manifest, threads: usize) -> u64 {
     let Manifest { training, retention, data, .. } = manifest;
-    let kept = u64::from(retention.states.min(training.rounds));
+    // To go back to a state takes its moments, too.
+    let whole = if manifest.rollback.is_on() { 3 } else { 1 };
+    let kept = whole * u64::from(retention.states.min(training.rounds));
     let given = data.file_bytes(DataFile::Parameters);
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
     // Parameters, two moments, the snapshot, and the update that is applied.

@@ -130,16 +130,36 @@ impl Replica {
     /// Applies a round's update.
     pub fn apply(&mut self, update: &Update) -> StateRoots {
         let stopwatch = self.stopwatch.clone();
+        // To go back to it takes the moments, too.
+        let whole = self.manifest.rollback.is_on().then(|| self.state.clone());
         stopwatch.time(Phase::Optimiser, || self.arithmetic.apply(&self.manifest, &mut self.state, update));
         self.round = self.round.next();
         let roots = stopwatch.time(Phase::Hashing, || self.state.roots());
         let fresh = (roots.root(), Arc::new(without_moments(&self.state)));
         let before = std::mem::replace(&mut self.snapshot, fresh);
-        self.history.push_back(before);
+        self.history.push_back((before.0, whole.map_or(before.1, Arc::new)));
         while self.history.len() > self.manifest.retention.states as usize {
             self.history.pop_front();
         }
         roots
+    }
+
+    /// Goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
+    /// audits.
+    pub fn rewind(&mut self, root: &Digest, round: Round) -> bool {
+        let kept = self.history.iter().rev().find(|(held, state)| held == root && !state.first.is_empty());
+        let Some(state) = kept.map(|(_, state)| State::clone(state)) else { return false };
+        let fresh = (*root, Arc::new(without_moments(&state)));
+        let before = std::mem::replace(&mut self.snapshot, fresh);
+        self.history.push_back(before);
+        self.state = state;
+        self.round = round;
+        true
+    }
+
+    /// The state is before this round: those between were abandoned.
+    pub fn skip_to(&mut self, round: Round) {
+        self.round = round;
     }
 
     /// Replaces the state by one that was fetched. The caller has checked its root.

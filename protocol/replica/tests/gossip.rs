@@ -99,6 +99,11 @@ fn manifest() -> Manifest {
         admission: Admission::closed(2, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
+        rollback: muster_core::manifest::Rollback {
+            limit: muster_core::codec::Real::new(0.0).expect("finite"),
+            most_rounds: 2,
+            spacing: 100,
+        },
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -108,6 +108,11 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },
+        rollback: muster_core::manifest::Rollback {
+            limit: muster_core::codec::Real::new(0.0).expect("finite"),
+            most_rounds: 2,
+            spacing: 100,
+        },
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -84,8 +84,9 @@ impl Ledger {
 
     /// Whether every contribution of a round is audited.
     pub fn in_final_audit(&self, round: Round) -> bool {
-        let rounds = self.manifest.training.rounds;
-        self.stage == Stage::Auditing && round.0 >= rounds.saturating_sub(self.manifest.audit.final_rounds)
+        // LEDGER-19: the last ones that were opened, however many went back.
+        let last = self.next_round.0.saturating_sub(self.manifest.audit.final_rounds);
+        self.stage == Stage::Auditing && round.0 >= last
     }
 
     fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {

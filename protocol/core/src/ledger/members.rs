@@ -221,6 +221,7 @@ impl Ledger {
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.stand(&ban.culprit, Standing::Banned);
+        self.past.convicted(ban);
         self.retire(&ban.culprit);
         self.close_trees(&ban.culprit);
         Ok(())

@@ -475,7 +475,7 @@ impl Ledger {
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
         let next_round = view.round.next();
-        let last = next_round.0 >= self.manifest.training.rounds;
+        let last = self.ends_with(view.round);
         let seats = if last { Vec::new() } else { self.derived_seats() };
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
         self.state = outcome.state;
@@ -512,5 +512,12 @@ impl Ledger {
             counted.map(|(_, c)| u64::from(leaves(c))).sum()
         };
         Ok(3 * weight(&|c| authors.contains(&c.author)) >= 2 * weight(&|_| true))
+    }
+
+    /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there
+    /// are rounds to train, or no further round may be opened.
+    pub fn ends_with(&self, round: Round) -> bool {
+        let applied = self.state.step.saturating_add(1);
+        applied >= self.manifest.training.rounds || round.next().0 >= self.manifest.most_rounds()
     }
 }

@@ -278,7 +278,7 @@ impl Conductor {
         }
         if before != (self.ledger.stage(), self.ledger.next_round()) {
             self.phase_began = now;
-            let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_));
+            let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_) | Body::Rewind(_));
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
             let results =
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
@@ -300,6 +300,7 @@ impl Conductor {
             Stage::Exchanging => Some(timers.part),
             Stage::Reducing => Some(timers.result),
             Stage::Auditing => Some(timers.final_audit),
+            Stage::Gathering if self.ledger.current().is_some() => Some(timers.commit),
             Stage::Empty | Stage::Gathering | Stage::Closed => None,
         }
     }
@@ -326,7 +327,10 @@ impl Conductor {
 
     fn begin(&self) -> Option<Output> {
         let seats = self.ledger.derived_seats();
-        let present = seats.iter().all(|seat| self.is_live(&seat.member)) && !seats.is_empty();
+        let here = seats.iter().filter(|seat| self.is_live(&seat.member)).count();
+        // Once rounds were trained, members that went away in the middle of one are not waited for for ever.
+        let begun = self.ledger.current().is_some() && self.overdue() && here > 0;
+        let present = here == seats.len() && !seats.is_empty() || begun;
         (self.ledger.ready() && present).then(|| Output::Seal(Body::Begin(bounded(seats))))
     }
 
@@ -412,7 +416,7 @@ impl Conductor {
     }
 
     fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {
-        let last = view.round().next().0 >= self.ledger.manifest().training.rounds;
+        let last = self.ledger.ends_with(view.round());
         Body::Outcome(Outcome {
             round: view.round(),
             results: bounded(self.results(view)),

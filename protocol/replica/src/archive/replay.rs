@@ -13,7 +13,7 @@ use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, RunId, Slot
 use muster_core::layout::Layout;
 use muster_core::ledger::{self, Ledger, RoundView, Stage};
 use muster_core::messages::audit::{Evidence, Reduction};
-use muster_core::messages::record::{Ban, Body, Outcome, Record};
+use muster_core::messages::record::{Ban, Body, Outcome, Record, Rewind};
 use muster_core::messages::round::Commit;
 use muster_core::reduction::reduce;
 use muster_core::sign::{Signed, Verified};
@@ -127,6 +127,7 @@ impl Outlook {
                     outlook.convicts.insert(ban.culprit);
                     outlook.needs.push((ban.round, record.height));
                 }
+                Body::Rewind(rewind) => outlook.needs.push((rewind.to, record.height)),
                 _ => outlook.leaves += leaves(&record, sample, run),
             }
         }
@@ -212,6 +213,7 @@ impl<'a> Replay<'a> {
                     return Ok(Some(outcome.round));
                 }
                 Body::Ban(ban) => self.ban(ban)?,
+                Body::Rewind(rewind) => self.rewind(rewind)?,
                 _ => {}
             }
         }
@@ -535,6 +537,16 @@ impl<'a> Replay<'a> {
         let named =
             contributions.into_iter().filter_map(|(slot, q)| Some(((round, view.member_at(slot)?), q)));
         Ok(named.collect())
+    }
+
+    /// Goes back to a state that was re-executed before.
+    fn rewind(&mut self, rewind: &Rewind) -> Result<(), ReplayError> {
+        let held = self.held.get(&rewind.to).filter(|state| state.roots() == rewind.state);
+        let missing =
+            || ReplayError::Wrong(format!("the state before round {} is not the sealed one", rewind.to));
+        self.state = held.ok_or_else(missing)?.clone();
+        self.hold();
+        Ok(())
     }
 
     fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {

@@ -7,8 +7,8 @@ use crate::contribution::{Commitment, PartDigest};
 use crate::ids::{Digest, MemberId, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, Role};
@@ -90,6 +90,7 @@ fn manifest() -> Manifest {
         admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
+        rollback: Rollback { limit: real(0.0), most_rounds: 2, spacing: 100 },
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -1,0 +1,279 @@
+//! After a conviction: which of the convict's counted contributions were false, how far they moved the aggregates, and
+//! whether the state goes back for it.
+
+use std::collections::BTreeMap;
+use std::sync::{Arc, PoisonError};
+
+use muster_core::audit::recompute_sum;
+use muster_core::contribution::Commitment;
+use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
+use muster_core::messages::record::{Ban, Body, Rewind};
+use muster_core::messages::round::{Bitmap, Commit};
+use muster_core::reduction::reduce;
+use muster_core::state::State;
+use muster_replica::{Brought, Exhibited};
+
+use super::actor::{Actor, Message};
+use super::court::{Court, Wanted};
+
+/// What is known of one convict.
+pub(super) enum Retro {
+    /// Its last round is not over, or its exhibits are not there yet.
+    Waiting(Ban),
+    /// Being measured.
+    Measuring(Ban),
+    /// The state is to go back: these rounds were moved.
+    Beyond(Ban, Vec<Round>),
+    /// Nothing more follows.
+    Over,
+}
+
+impl Retro {
+    /// Whether something may still follow.
+    pub(super) fn is_open(&self) -> bool {
+        !matches!(self, Self::Over)
+    }
+}
+
+/// What came of one round.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Found {
+    /// The contribution is what the state and the text give.
+    Right,
+    /// It is not; how far it moved the aggregate, where that was measured.
+    False(Option<f64>),
+    /// It could not be recomputed, and why.
+    Unknown(String),
+}
+
+/// A round in which the convict counted.
+pub(super) struct Job {
+    view: RoundView,
+    commit: Commit,
+    /// Everybody else who counted, with where their contributions are.
+    others: Vec<(Slot, Commit, Wanted)>,
+    measure: bool,
+}
+
+impl Job {
+    /// The rounds that are remembered and over, in order.
+    pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
+        let banned = |member: &MemberId| {
+            ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
+        };
+        let job = |view: &RoundView| {
+            let slot = view.slot_of(convict).filter(|slot| view.counted(*slot))?;
+            let others = view.commitments().filter(|(slot, c)| view.counted(*slot) && !banned(&c.author));
+            let others = others.filter_map(|(slot, c)| {
+                Some((slot, c.commit.clone(), Wanted::of(ledger, view.round(), c.author)?))
+            });
+            let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
+            let commit = view.commitment(slot)?.commit.clone();
+            Some(Self { view: view.clone(), commit, others: others.collect(), measure })
+        };
+        ledger.rounds().filter(|view| view.results().is_some()).filter_map(job).collect()
+    }
+}
+
+impl Court {
+    /// Recomputes what a convict contributed to a round and, where it is false, the aggregate without the convicts.
+    pub(super) async fn retro(self: Arc<Self>, job: Job) -> (Round, Found) {
+        let round = job.view.round();
+        let state = {
+            let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            replica.state_at(&job.commit.state)
+        };
+        let Some(state) = state else {
+            return (round, Found::Unknown("the state is not kept any more".into()));
+        };
+        let right = self.clone().recomputed(&job.commit, &state).await.map(|(_, right)| right);
+        match right {
+            None => (round, Found::Unknown("the text is not at hand".into())),
+            Some(true) => (round, Found::Right),
+            Some(false) if !job.measure => (round, Found::False(None)),
+            Some(false) => (round, Found::False(self.harm(job, state).await)),
+        }
+    }
+
+    /// A contribution by recomputation, and whether it is what was committed.
+    async fn recomputed(self: Arc<Self>, commit: &Commit, state: &Arc<State>) -> Option<(Vec<i32>, bool)> {
+        let (court, commit, state) = (self.clone(), commit.clone(), state.clone());
+        let task = tokio::task::spawn_blocking(move || {
+            let nothing = Brought::default();
+            let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
+            let mut arithmetic = court.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+            let (q, loss) = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut *arithmetic)?;
+            let right = loss == commit.loss && Commitment::new(&court.layout, &q).root() == commit.root;
+            Some((q, right))
+        });
+        task.await.ok().flatten()
+    }
+
+    /// ROLLBACK-2: how far the aggregate that was applied is from the one without the convicts.
+    async fn harm(self: Arc<Self>, job: Job, state: Arc<State>) -> Option<f64> {
+        let mut inputs = BTreeMap::new();
+        for (slot, commit, wanted) in &job.others {
+            let q = match self.fetch(wanted).await {
+                Ok(q) => q,
+                // Anybody can recompute it; it takes longer.
+                Err(_) => self.clone().recomputed(commit, &state).await.filter(|(_, right)| *right)?.0,
+            };
+            inputs.insert(*slot, q);
+        }
+        let court = self.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let applied = court.home.load_update(job.view.round()).ok()?;
+            let without = court.without(&job.view, &inputs)?;
+            let blocks = court.layout.blocks().iter().zip(&applied.present).filter(|(_, present)| **present);
+            let places = blocks.flat_map(|(block, _)| block.range.clone());
+            let pairs = places.map(|place| Some((*applied.values.get(place)?, *without.get(place)?)));
+            Some(movement(pairs.flatten()))
+        });
+        task.await.ok().flatten()
+    }
+
+    /// The aggregate of a round from these contributions alone; zero where none is left.
+    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>) -> Option<Vec<f32>> {
+        let layout = &self.layout;
+        let mut values = vec![0.0; layout.parameters()];
+        let commitment = |slot: Slot| view.commitment(slot);
+        let input = |slot: Slot, block: Block| inputs.get(&slot)?.get(layout.block(block)?.range.clone());
+        for ((plan, result), sealed) in view.parts().iter().zip(view.results()?).zip(view.inputs()) {
+            let mut left = Bitmap::default();
+            sealed.slots().filter(|slot| inputs.contains_key(slot)).for_each(|slot| left.insert(slot));
+            if result.is_none() || left.is_empty() {
+                continue;
+            }
+            let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;
+            for (block, reduced) in plan.blocks.iter().zip(&reduced.values) {
+                let place = values.get_mut(layout.block(*block)?.range.clone())?;
+                place.copy_from_slice(reduced.get(..place.len())?);
+            }
+        }
+        Some(values)
+    }
+}
+
+/// ROLLBACK-2: ‖u − u′‖ / ‖u‖ of pairs (u, u′), squares added in order in f64; 0 where u is 0.
+fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
+    let (mut moved, mut size) = (0.0f64, 0.0f64);
+    for (with, without) in pairs {
+        let (with, without) = (f64::from(with), f64::from(without));
+        moved += (with - without) * (with - without);
+        size += with * with;
+    }
+    if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
+}
+
+impl Actor {
+    /// Somebody was convicted.
+    pub(super) fn examine_past(&mut self, ban: &Ban) {
+        self.justice.retros.insert(ban.culprit, Retro::Waiting(ban.clone()));
+    }
+
+    /// Goes on with what follows from convictions.
+    pub(super) fn pursue_past(&mut self) {
+        let members: Vec<MemberId> = self.justice.retros.keys().copied().collect();
+        for member in members {
+            match self.justice.retros.get(&member) {
+                Some(Retro::Waiting(ban)) if self.is_complete(ban) => {
+                    let ban = ban.clone();
+                    self.measure(ban);
+                }
+                Some(Retro::Beyond(ban, rounds)) => {
+                    let (ban, rounds) = (ban.clone(), rounds.clone());
+                    self.go_back(&ban, &rounds);
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether all that a convict ever contributes is there.
+    fn is_complete(&self, ban: &Ban) -> bool {
+        self.ledger().next_round() >= ban.effective && self.justice.has_exhibits(&ban.culprit)
+    }
+
+    fn measure(&mut self, ban: Ban) {
+        let (culprit, jobs) = (ban.culprit, Job::of(self.ledger(), &ban.culprit));
+        if jobs.is_empty() {
+            // A verifier, or a node that never counted.
+            self.justice.retros.insert(culprit, Retro::Over);
+            return;
+        }
+        self.justice.retros.insert(culprit, Retro::Measuring(ban));
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let mut found = Vec::new();
+            for job in jobs {
+                found.push(court.clone().retro(job).await);
+            }
+            let _ = sender.send(Message::Measured(culprit, found)).await;
+        });
+    }
+
+    /// The past of a convict was measured.
+    pub(super) fn measured(&mut self, culprit: MemberId, found: &[(Round, Found)]) {
+        self.report.retro(culprit, found);
+        let harms = found.iter().filter_map(|(round, found)| match found {
+            Found::False(harm) => Some((*round, (*harm)?)),
+            _ => None,
+        });
+        let harms: Vec<(Round, f64)> = harms.collect();
+        let total: f64 = harms.iter().map(|(_, harm)| harm).sum();
+        let limit = &self.ledger().manifest().rollback;
+        let beyond = limit.is_on() && total > f64::from(limit.limit.value());
+        let rounds = harms.into_iter().map(|(round, _)| round).collect();
+        let retro = match self.justice.retros.remove(&culprit) {
+            Some(Retro::Measuring(ban)) if beyond => Retro::Beyond(ban, rounds),
+            _ => Retro::Over,
+        };
+        self.justice.retros.insert(culprit, retro);
+    }
+
+    /// Proposes to go back to before the first of these rounds, once that may be sealed.
+    fn go_back(&mut self, ban: &Ban, rounds: &[Round]) {
+        let ledger = self.ledger();
+        if matches!(ledger.stage(), Stage::Exchanging | Stage::Reducing) {
+            return;
+        }
+        let to = ledger.check_rewind_time().map_err(|reject| reject.to_string()).and_then(|first| {
+            let mut rounds = rounds.iter().copied().filter(|round| *round >= first);
+            rounds.next().ok_or_else(|| "the rounds are out of reach".to_owned())
+        });
+        let state = to.and_then(|to| {
+            let state = ledger.state_before(to).filter(|state| self.holds(&state.root()));
+            state.map(|state| (to, *state)).ok_or_else(|| "the state is not kept any more".to_owned())
+        });
+        match state {
+            Ok((to, state)) => {
+                self.conductor.propose(Body::Rewind(Rewind { to, state, evidence: ban.evidence }));
+            }
+            Err(why) => {
+                let culprit = ban.culprit;
+                self.report.line(&format!("what {culprit} did is beyond rollback.limit, but stays: {why}"));
+                self.justice.retros.insert(culprit, Retro::Over);
+            }
+        }
+    }
+
+    fn holds(&self, root: &Digest) -> bool {
+        let replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+        replica.state_at(root).is_some_and(|state| !state.first.is_empty())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn movement_is_relative() {
+        let of = |with: [f32; 2], without: [f32; 2]| movement(with.into_iter().zip(without));
+        assert_eq!(of([3.0, 4.0], [3.0, 4.0]), 0.0);
+        assert_eq!(of([3.0, 4.0], [0.0, 0.0]), 1.0);
+        assert_eq!(of([3.0, 4.0], [-3.0, -4.0]), 2.0);
+        assert_eq!(of([0.0, 0.0], [1.0, 0.0]), 0.0);
+    }
+}
