@@ -9,7 +9,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
@@ -104,7 +104,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
         admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },
-        rollback: muster_core::manifest::Rollback { limit: muster_core::codec::Real::new(0.0).expect("finite"), most_rounds: 2, spacing: 100 },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -420,6 +420,11 @@ wire! {
 }
 
 impl Rollback {
+    /// The state never goes back.
+    pub fn never() -> Self {
+        Self { limit: Real::ZERO, most_rounds: 0, spacing: 0 }
+    }
+
     /// Whether the run ever goes back.
     pub fn is_on(&self) -> bool {
         self.limit.value() > 0.0

@@ -90,7 +90,7 @@ fn manifest() -> Manifest {
         admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
-        rollback: Rollback { limit: real(0.0), most_rounds: 2, spacing: 100 },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,
