@@ -10,7 +10,7 @@ use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
-use muster_core::state::{Arithmetic, LeafJob, Update};
+use muster_core::state::{LeafJob, Update};
 use muster_replica::memory;
 
 use crate::config::{Makers, Settings};

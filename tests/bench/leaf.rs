@@ -27,7 +27,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model};
 use muster_core::sketch::{fingerprint, points};
-use muster_core::state::{Arithmetic, LeafJob, State, Update, real_bytes, reals};
+use muster_core::state::{LeafJob, State, Update, real_bytes, reals};
 use muster_node::join::Spares;
 use serde_json::{Value, json};
 

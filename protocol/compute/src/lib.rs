@@ -9,7 +9,7 @@
 //! (`kernel`, `function`), and windows and tokens are added in order (`turns`). Each thread keeps the activations of
 //! one window: of every layer, or, where a run wants it, the residual stream and one layer.
 //!
-//! With feature `tch`, [`Torch`] computes the leaves of the same models in libtorch, on graphics processors too, close to
+//! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
 //! those of [`Exact`] but not equal; [`libtorch`] makes one where this is built with it.
 
 mod albert;
