@@ -99,6 +99,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(nodes, 0, 8),
@@ -161,11 +162,11 @@ pub fn commit(view: &RoundView, slot: Slot, leaves: u32) -> Option<Commit> {
     })
 }
 
-/// A keeper's receipt for a sender's part.
-pub fn receipt(ledger: &Ledger, part: Part, sender: MemberId) -> Option<Signed<Receipt>> {
+/// A receipt of one of a part's keepers for a sender.
+pub fn receipt(ledger: &Ledger, part: Part, keeper: &MemberId, sender: MemberId) -> Option<Signed<Receipt>> {
     let view = ledger.current()?;
-    let (keeper, attempt) = view.keeper(part, &sender)?;
+    let attempt = view.attempt(part)?;
     let receipt =
         Receipt { round: view.round(), part, attempt, sender, root: contribution(view.round(), &sender) };
-    Some(named(&keeper)?.sign(ledger.run(), &receipt))
+    Some(named(keeper)?.sign(ledger.run(), &receipt))
 }

@@ -51,6 +51,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,

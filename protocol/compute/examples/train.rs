@@ -142,6 +142,7 @@ impl Settings {
                 cap_ppm: 200_000,
                 assumed_ppm: 200_000,
                 mixing: false,
+                replicas: 1,
             },
             audit: Audit {
                 node_ppm: 0,

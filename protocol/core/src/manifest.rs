@@ -308,6 +308,8 @@ wire! {
         pub assumed_ppm: u32,
         /// Whether each input is first replaced by the mean of those nearest to it; for comparison.
         pub mixing: bool,
+        /// Aggregators of a part: 1, or 2 whose digests must agree.
+        pub replicas: u8,
     }
 }
 
@@ -496,6 +498,7 @@ impl Manifest {
             "aggregation.cap_ppm",
             "must be 1 to 1000000",
         )?;
+        require((1..=2).contains(&aggregation.replicas), "aggregation.replicas", "must be 1 or 2")?;
         require(
             aggregation.assumed_ppm < 500_000,
             "aggregation.assumed_ppm",

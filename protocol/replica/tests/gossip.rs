@@ -87,6 +87,7 @@ fn manifest() -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,

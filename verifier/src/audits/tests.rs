@@ -96,6 +96,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm,
@@ -367,7 +368,8 @@ impl World {
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
-            credits: muster_core::codec::List::new(Vec::new()).unwrap(),
+            credits: muster_core::codec::List::default(),
+            seconds: muster_core::codec::List::default(),
         };
         self.seal(Body::Outcome(outcome));
     }

@@ -77,6 +77,7 @@ pub fn manifest(model: Model) -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 0,

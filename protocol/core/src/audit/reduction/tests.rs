@@ -78,6 +78,7 @@ fn manifest() -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,
@@ -253,7 +254,7 @@ impl Scene {
     }
 
     fn aggregator(&self, part: Part, attempt: u8) -> Identity {
-        let member = self.view().reducer(part, attempt).unwrap();
+        let member = self.view().reducers(part, attempt).next().unwrap();
         (0..NODES).map(node).find(|node| node.id() == member).unwrap()
     }
 
