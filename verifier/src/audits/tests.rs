@@ -24,6 +24,7 @@ use muster_store::journal::Journal;
 use super::*;
 use crate::worker::Worker;
 
+mod coins;
 mod duty;
 mod verdicts;
 
@@ -237,6 +238,8 @@ struct World {
     run: RunId,
     steward: Identity,
     ledger: Ledger,
+    /// The ledger before each record.
+    past: Vec<Ledger>,
     docket: Docket,
     nodes: Vec<Node>,
     memory: Memory,
@@ -273,6 +276,7 @@ impl World {
         let mut world = Self {
             steward: id(2),
             ledger: Ledger::new(manifest.clone()),
+            past: Vec::new(),
             docket: Docket::default(),
             nodes: nodes.into(),
             memory: Memory { state, contributions: BTreeMap::new() },
@@ -294,6 +298,7 @@ impl World {
     fn seal(&mut self, body: Body) -> Event {
         let record = self.ledger.record(body);
         let signed = self.steward.sign(self.run, &record);
+        self.past.push(self.ledger.clone());
         Event::Sealed(Box::new(self.ledger.apply(&signed).unwrap()))
     }
 
@@ -360,20 +365,25 @@ impl World {
             commits: muster_core::codec::List::new(commits).unwrap(),
         };
         self.seal(Body::Freeze(freeze));
-        let freeze = self.ledger.current().unwrap().freeze_digest().unwrap();
-        let echo = Echo { round: view.round(), freeze };
-        let echoes = self.nodes.iter().map(|node| node.identity.sign(self.run, &echo)).collect();
+        let echoes = self.nodes.len();
+        self.seal(Body::Outcome(self.outcome(&self.ledger, echoes)));
+    }
+
+    /// The end of the round that a ledger is in, echoed by so many nodes.
+    fn outcome(&self, ledger: &Ledger, echoes: usize) -> Outcome {
+        let view = ledger.current().unwrap();
+        let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
+        let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
         let last = self.manifest.training.rounds == 1;
-        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
-        let outcome = Outcome {
+        let seats = if last { Vec::new() } else { ledger.derived_seats() };
+        Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
             credits: muster_core::codec::List::new(Vec::new()).unwrap(),
-        };
-        self.seal(Body::Outcome(outcome));
+        }
     }
 
     /// The verifier, with what its journal has kept.
