@@ -65,7 +65,7 @@ pub struct Sim {
     book: Book,
     board: Vec<Notice>,
     /// Which node an audit is about, by the digest of its request.
-    asked: BTreeMap<Digest, usize>,
+    asked: BTreeMap<Digest, (usize, Round)>,
     /// Evidence on its way to a judgement.
     accused: usize,
     /// What is shown of each part of the round.

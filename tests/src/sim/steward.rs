@@ -85,14 +85,16 @@ impl Sim {
 
     fn convicted(&mut self, ban: &Ban) {
         let Some(node) = self.number(&ban.culprit) else { return self.verifier_banned(&ban.culprit) };
-        let audits = self.asked.values().filter(|asked| **asked == node).count();
+        let mut audited: Vec<Round> =
+            self.asked.values().filter(|(asked, _)| *asked == node).map(|(_, round)| *round).collect();
+        audited.sort_unstable();
         self.report.convictions.push(Conviction {
             node,
             deserved: self.nodes[node].player.cheats,
             round: ban.round,
             effective: ban.effective,
             finding: ban.finding,
-            audits,
+            audited,
         });
     }
 
@@ -189,10 +191,11 @@ impl Sim {
         self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
         let request = match &notice {
             Notice::Request(signed) => {
-                let target = signed.verify(self.run).ok().and_then(|request| self.number(&request.target));
+                let request = signed.verify(self.run).ok();
+                let asked = request.and_then(|request| Some((self.number(&request.target)?, request.round)));
                 self.report.audits += 1;
-                if let Some(target) = target {
-                    self.asked.insert(signed.digest(), target);
+                if let Some(asked) = asked {
+                    self.asked.insert(signed.digest(), asked);
                 }
                 Some(signed.digest())
             }
@@ -203,7 +206,7 @@ impl Sim {
             }
             _ => None,
         };
-        if let Some(target) = request.and_then(|request| self.asked.get(&request)) {
+        if let Some((target, _)) = request.and_then(|request| self.asked.get(&request)) {
             self.clock.after(5, 40, Event::Asked(*target, Box::new(notice.clone())));
         }
         self.board.push(notice);

@@ -24,6 +24,7 @@ use muster_store::journal::Journal;
 use super::*;
 use crate::worker::Worker;
 
+mod coins;
 mod duty;
 mod verdicts;
 
@@ -234,6 +235,8 @@ struct World {
     run: RunId,
     steward: Identity,
     ledger: Ledger,
+    /// The ledger before each record.
+    past: Vec<Ledger>,
     docket: Docket,
     nodes: Vec<Node>,
     memory: Memory,
@@ -270,6 +273,7 @@ impl World {
         let mut world = Self {
             steward: id(2),
             ledger: Ledger::new(manifest.clone()),
+            past: Vec::new(),
             docket: Docket::default(),
             nodes: nodes.into(),
             memory: Memory { state, contributions: BTreeMap::new() },
@@ -291,6 +295,7 @@ impl World {
     fn seal(&mut self, body: Body) -> Event {
         let record = self.ledger.record(body);
         let signed = self.steward.sign(self.run, &record);
+        self.past.push(self.ledger.clone());
         Event::Sealed(Box::new(self.ledger.apply(&signed).unwrap()))
     }
 
@@ -357,12 +362,18 @@ impl World {
             commits: muster_core::codec::List::new(commits).unwrap(),
         };
         self.seal(Body::Freeze(freeze));
-        let freeze = self.ledger.current().unwrap().freeze_digest().unwrap();
-        let echo = Echo { round: view.round(), freeze };
-        let echoes = self.nodes.iter().map(|node| node.identity.sign(self.run, &echo)).collect();
+        let echoes = self.nodes.len();
+        self.seal(Body::Outcome(self.outcome(&self.ledger, echoes)));
+    }
+
+    /// The end of the round that a ledger is in, echoed by so many nodes.
+    fn outcome(&self, ledger: &Ledger, echoes: usize) -> Outcome {
+        let view = ledger.current().unwrap();
+        let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
+        let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
         let last = self.manifest.training.rounds == 1;
-        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
-        let outcome = Outcome {
+        let seats = if last { Vec::new() } else { ledger.derived_seats() };
+        Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
@@ -370,8 +381,7 @@ impl World {
             seats: muster_core::codec::List::new(seats).unwrap(),
             credits: muster_core::codec::List::default(),
             seconds: muster_core::codec::List::default(),
-        };
-        self.seal(Body::Outcome(outcome));
+        }
     }
 
     /// The verifier, with what its journal has kept.
