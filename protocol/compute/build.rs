@@ -1,4 +1,5 @@
 //! With feature `tch`: builds `torch/settings.cpp`, and tells crates that link programs where libtorch lies.
+#![allow(clippy::print_stdout)] // this is how build scripts speak to cargo
 
 fn main() {
     println!("cargo::rerun-if-changed=build.rs");

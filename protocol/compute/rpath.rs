@@ -1,5 +1,6 @@
 //! Build script of the crates that link programs: with feature `tch`, these find libtorch where the build found it, or
 //! in a folder `torch` beside the program.
+#![allow(clippy::print_stdout)] // this is how build scripts speak to cargo
 
 fn main() {
     println!("cargo::rerun-if-changed=../protocol/compute/rpath.rs");

@@ -84,8 +84,14 @@ macro_rules! wire {
 }
 
 /// A vector of at most `MAX` items.
-#[derive(Clone, Debug, PartialEq, Eq, Default)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T, const MAX: usize>(Vec<T>);
+
+impl<T, const MAX: usize> Default for List<T, MAX> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
 
 impl<T, const MAX: usize> List<T, MAX> {
     /// # Errors
