@@ -143,3 +143,33 @@ fn core_touches_nothing_outside_itself() {
         }
     }
 }
+
+/// What stands between backticks in the text.
+fn quoted(text: &str) -> BTreeSet<&str> {
+    text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()
+}
+
+#[test]
+fn the_index_of_attacks_is_whole() {
+    let index = fs::read_to_string(root().join("spec/attacks.md")).expect("the index");
+    let quoted = quoted(&index);
+    for test in quoted.iter().filter(|name| name.contains("::")) {
+        let (file, name) = test.split_once("::").expect("a file and a test");
+        let text = fs::read_to_string(root().join(file)).unwrap_or_else(|_| panic!("{file} is not there"));
+        let macro_made = text.contains("canonical!") && text.contains(&format!("    {name}: "));
+        assert!(text.contains(&format!("fn {name}(")) || macro_made, "{file} has no test {name}");
+    }
+    for file in quoted.iter().filter(|name| name.ends_with(".rs")) {
+        assert!(root().join(file).is_file(), "{file} is not there");
+    }
+    let mut files = Vec::new();
+    rust_files(&root().join("node/src/attack"), &mut files);
+    for file in files {
+        let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
+        let listed = quoted.iter().any(|quoted| quoted.split("::").next() == Some(&name));
+        assert!(listed, "{name} is not in spec/attacks.md");
+    }
+    for attack in muster_node::attack::ATTACKS {
+        assert!(quoted.contains(attack.name), "{} is not in spec/attacks.md", attack.name);
+    }
+}

@@ -49,6 +49,26 @@ fn a_killed_verifier_is_idle_and_the_other_one_goes_on() {
     assert!(duties.iter().any(|counts| counts["rechecks"].as_u64() > Some(0)), "{duties:?}");
 }
 
+#[test]
+fn a_verifier_that_sleeps_is_idle_until_it_wakes() {
+    let run = run(120, 2);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let verifiers = run.invite("verifier", 2);
+    let mut watches = run.watch("watches", &verifiers);
+    let mut sleeps = run.watch("sleeps", &verifiers);
+    run.wait_round(5);
+    // Its connections stay open, as those of one that pretends to work.
+    sleeps.suspend();
+    wait_for("an idle verifier", || !run.events("idle").is_empty());
+    sleeps.resume();
+    [&mut first, &mut second, &mut watches, &mut sleeps, &mut steward].into_iter().for_each(good);
+    run.check_end(&["first", "second"]);
+    assert!(!run.events("is back").is_empty(), "{}", sleeps.log());
+}
+
 /// Ends a run in which a verifier lied: it was banned for this, and nobody honest was.
 fn caught(run: &Run, liar: &mut Process, findings: &[&str]) {
     assert_eq!(liar.wait(), 1, "{}", liar.log());

@@ -5,10 +5,12 @@ f32, TF32 where the device has it, or autocast to bf16.
 """
 
 import json
+import os
 import re
 import sys
 import time
 
+os.environ.setdefault("KINETO_LOG_LEVEL", "99")  # the profiler complains of absent GPUs
 import torch
 
 import environment
@@ -18,6 +20,14 @@ import networks
 def memory(name):
     with open("/proc/self/status") as status:
         return int(re.search(rf"{name}:\s*(\d+) kB", status.read())[1]) * 1024
+
+
+def share_of_products(leaf, manual):
+    """How much of a leaf's time goes to matrix products, those inside of fused attention left out."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CPU], acc_events=True) as profile:
+        leaf.gradient(manual)
+    spent = {event.key: event.self_cpu_time_total for event in profile.key_averages()}
+    return sum(spent.get(f"aten::{name}", 0) for name in ("mm", "addmm", "bmm", "baddbmm")) / sum(spent.values())
 
 
 def main():
@@ -43,6 +53,8 @@ def main():
             if cuda >= 0:
                 torch.cuda.synchronize()
             answer["seconds"] = (time.perf_counter() - begun) / int(count)
+        elif task == "products":
+            answer["share"] = share_of_products(leaf, manual)
         elif task == "peak":
             answer = {"start": start, "peak": memory("VmHWM")}
         else:

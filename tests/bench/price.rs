@@ -1,5 +1,5 @@
 //! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
-//! audit, in turn.
+//! audit, in turn; and what an audit and a verifier need, by the size of the model.
 //!
 //! `cargo run --release -p e2e --bin bench-price [-- PAIRS]`. Every process is this program again, as `muster` or, where
 //! the first argument is `verifier`, as `muster-verifier`. All of them share this machine: a run's time for a round
@@ -12,22 +12,27 @@ use std::time::Duration;
 use serde_json::Value;
 
 const NODES: usize = 4;
+/// Share of all contributions that is audited.
+const AUDITED: f64 = 0.2;
 /// First rounds of a run, in which buffers are made and members find each other.
 const WARM: usize = 2;
 
 struct Case {
     name: &'static str,
+    parameters: f64,
     settings: &'static str,
 }
 
 const CASES: [Case; 2] = [
     Case {
         name: "1 M parameters, 4 leaves of 1,024 tokens a node",
+        parameters: 1.0e6,
         settings: "[model]\nwidth = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n\
                    [training]\nrounds = 22\nleaves = 16\nleaf_windows = 4\n",
     },
     Case {
         name: "5 M parameters, 4 leaves of 1,024 tokens a node",
+        parameters: 4.9e6,
         settings: "[model]\nwidth = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n\
                    [training]\nrounds = 12\nleaves = 16\nleaf_windows = 4\n",
     },
@@ -50,9 +55,8 @@ fn main() -> ExitCode {
         _ => {}
     }
     let pairs = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(3);
-    for case in &CASES {
-        compare(case, pairs);
-    }
+    let needs: Vec<Needs> = CASES.iter().map(|case| compare(case, pairs)).collect();
+    show(&needs);
     ExitCode::SUCCESS
 }
 
@@ -60,12 +64,73 @@ fn main() -> ExitCode {
 struct Told {
     /// Seconds of the median round.
     round: f64,
-    /// Audits that were asked for.
-    audits: usize,
+    /// What its verifier wrote down, and its processor seconds.
+    verifier: Option<(Value, f64)>,
+}
+
+/// What a verifier needs: seconds of one processor, and bytes received.
+#[derive(Clone, Copy)]
+struct Needs {
+    parameters: f64,
+    /// One audit.
+    audit: (f64, f64),
+    /// Drawn blocks of one node's contribution to one round.
+    blocks: (f64, f64),
+    /// Following one round.
+    following: (f64, f64),
+}
+
+impl Needs {
+    /// From all verifiers of a case. What is neither audits nor blocks is following the run.
+    fn of(parameters: f64, told: &[Told]) -> Self {
+        let all: Vec<&(Value, f64)> = told.iter().filter_map(|told| told.verifier.as_ref()).collect();
+        let sum = |of: &dyn Fn(&Value) -> f64| all.iter().map(|(result, _)| of(result)).sum::<f64>();
+        let number = |path: &'static str| {
+            sum(&|result: &Value| result.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN))
+        };
+        let (audits, rounds) = (number("/audits"), number("/rounds"));
+        let audited = (number("/seconds/audits"), number("/bytes/audits"));
+        let blocks = (number("/seconds/blocks"), number("/bytes/blocks"));
+        let seconds = all.iter().map(|(_, processor)| processor).sum::<f64>() - number("/seconds/rechecks");
+        let rest = (seconds - audited.0 - blocks.0, number("/bytes_received") - audited.1 - blocks.1);
+        let over = |(seconds, bytes): (f64, f64), count: f64| (seconds / count, bytes / count);
+        Self {
+            parameters,
+            audit: over(audited, audits),
+            blocks: over(blocks, rounds * NODES as f64),
+            following: over(rest, rounds),
+        }
+    }
+
+    /// What a round of so many nodes takes.
+    fn round(&self, nodes: f64) -> (f64, f64) {
+        let of = |audit: f64, blocks: f64, following: f64| following + nodes * (AUDITED * audit + blocks);
+        (of(self.audit.0, self.blocks.0, self.following.0), of(self.audit.1, self.blocks.1, self.following.1))
+    }
 }
 
 #[allow(clippy::print_stdout)]
-fn compare(case: &Case, pairs: usize) {
+fn show(needs: &[Needs]) {
+    println!(
+        "\nwhat a verifier needs, in seconds of one processor and bytes received; a fifth of the contributions is audited, \
+         one leaf of four\n\n\
+         | parameters | an audit | following, a round | 10 nodes, a round | 100 nodes, a round |\n|---|---|---|---|---|"
+    );
+    let cell = |(seconds, bytes): (f64, f64)| format!("{seconds:.2} s, {:.1} MB", bytes / 1e6);
+    for need in needs {
+        println!(
+            "| {:.1} M | {} | {} | {} | {} |",
+            need.parameters / 1e6,
+            cell(need.audit),
+            cell(need.following),
+            cell(need.round(10.0)),
+            cell(need.round(100.0)),
+        );
+    }
+}
+
+#[allow(clippy::print_stdout)]
+fn compare(case: &Case, pairs: usize) -> Needs {
     let mut full = Vec::new();
     let mut ratios = Vec::new();
     for _ in 0..pairs {
@@ -83,7 +148,30 @@ fn compare(case: &Case, pairs: usize) {
     );
     let seconds: Vec<String> = full.iter().map(|told| format!("{:.3}", told.round)).collect();
     println!("  median round: {} s", seconds.join(", "));
-    println!("  {} audits in all", full.iter().map(|told| told.audits).sum::<usize>());
+    let needs = Needs::of(case.parameters, &full);
+    let audits = full.iter().filter_map(|told| told.verifier.as_ref()?.0["audits"].as_u64()).sum::<u64>();
+    println!("  {audits} audits in all, each {:.3} s and {:.2} MB", needs.audit.0, needs.audit.1 / 1e6);
+    needs
+}
+
+/// Waits for the end of a process; the seconds that it has kept processors busy.
+fn processor_seconds(child: &mut Child) -> f64 {
+    let stat = format!("/proc/{}/stat", child.id());
+    let mut seconds = f64::NAN;
+    loop {
+        // Fields 14 and 15, in hundredths; the name in parentheses is field 2. Read before it ends.
+        if let Ok(text) = std::fs::read_to_string(&stat)
+            && let Some((_, fields)) = text.rsplit_once(')')
+        {
+            let ticks = fields.split_whitespace().skip(11).take(2);
+            seconds = ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0;
+        }
+        if let Some(status) = child.try_wait().expect("a child") {
+            assert!(status.success(), "a verifier failed");
+            return seconds;
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
 }
 
 fn program(arguments: &[&str]) -> Command {
@@ -113,19 +201,24 @@ fn run(case: &Case, settings: &str, audited: bool) -> Told {
     while !Path::new(&at("run/address")).exists() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let mut members = Vec::new();
+    let mut watching = None;
     if audited {
         let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
         let directory = at("verifier");
         good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
-        members.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
+        watching = Some(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
     }
     let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
     let join = |node: usize| {
         let directory = at(&format!("node{node}"));
         program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
     };
-    members.extend((0..NODES).map(|node| join(node).expect("a program")));
+    let mut members: Vec<Child> = (0..NODES).map(|node| join(node).expect("a program")).collect();
+    let verifier = watching.as_mut().map(|child| {
+        let processor = processor_seconds(child);
+        let result = std::fs::read_to_string(home.path().join("verifier/result.json")).expect("a result");
+        (serde_json::from_str(&result).expect("JSON"), processor)
+    });
     let succeed = |child: &mut Child| assert!(child.wait().expect("a child").success(), "a member failed");
     members.iter_mut().for_each(succeed);
     succeed(&mut host);
@@ -135,5 +228,5 @@ fn run(case: &Case, settings: &str, audited: bool) -> Told {
     let mut seconds: Vec<f64> =
         of("round").filter_map(|event| event["seconds"].as_f64()).skip(WARM).collect();
     seconds.sort_by(f64::total_cmp);
-    Told { round: seconds[seconds.len() / 2], audits: of("audit").count() }
+    Told { round: seconds[seconds.len() / 2], verifier }
 }

@@ -51,20 +51,58 @@ fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> Strin
     rows.into_iter().fold(line(&head) + &rule, |text, row| text + &line(&row))
 }
 
-/// Rounds from the first offence to the last ban, and how many of the cheats are out.
-fn banned(plan: &Plan, report: &Report, from: Round) -> String {
-    let all = plan.cheats().count();
-    let out = report.convictions.iter().filter(|conviction| conviction.deserved);
-    let last = out.clone().map(|conviction| conviction.effective.0.saturating_sub(from.0)).max();
-    match (out.count(), last) {
-        (0, _) | (_, None) => "–".into(),
-        (out, Some(last)) if out == all => last.to_string(),
-        (out, Some(last)) => format!("{last} ({out} of {all})"),
-    }
+/// Runs of each cell that differ in their seed alone.
+const SEEDS: u64 = 3;
+
+/// What came of the runs of one cell, with what was planned.
+type Runs = [(Report, Plan)];
+
+/// Rounds from the first offence to the last ban of a run, from the least to the most, and how many of the cheats are
+/// out.
+fn banned(runs: &Runs, from: Round) -> String {
+    let all: usize = runs.iter().map(|(_, plan)| plan.cheats().count()).sum();
+    let deserved = |report: &Report| -> Vec<u32> {
+        let deserved = report.convictions.iter().filter(|conviction| conviction.deserved);
+        deserved.map(|conviction| conviction.effective.0.saturating_sub(from.0)).collect()
+    };
+    let bans: Vec<Vec<u32>> = runs.iter().map(|(report, _)| deserved(report)).collect();
+    let out: usize = bans.iter().map(Vec::len).sum();
+    let last = || bans.iter().filter_map(|bans| bans.iter().max());
+    let (Some(least), Some(most)) = (last().min(), last().max()) else { return "–".into() };
+    let range = if least == most { most.to_string() } else { format!("{least}–{most}") };
+    if out == all { range } else { format!("{range} ({out} of {all})") }
 }
 
 /// The mean of the last five losses: one round's is noisy.
 fn settled_loss(report: &Report) -> f64 {
     let last: Vec<f64> = report.losses.iter().rev().take(5).copied().collect();
-    last.iter().sum::<f64>() / last.len().max(1) as f64
+    mean(&last)
+}
+
+fn mean(values: &[f64]) -> f64 {
+    values.iter().sum::<f64>() / values.len().max(1) as f64
+}
+
+/// A mean, and half of the range.
+fn spread(values: &[f64]) -> (f64, f64) {
+    let (least, most) = values.iter().fold((f64::INFINITY, f64::NEG_INFINITY), |(least, most), value| {
+        (least.min(*value), most.max(*value))
+    });
+    (mean(values), (most - least) / 2.0)
+}
+
+/// As `2.71 ± 0.02`.
+fn about(values: impl IntoIterator<Item = f64>) -> String {
+    let (mean, half) = spread(&values.into_iter().collect::<Vec<f64>>());
+    format!("{mean:.2} ± {half:.2}")
+}
+
+fn false_bans(runs: &Runs) -> String {
+    runs.iter().map(|(report, _)| report.false_bans()).sum::<usize>().to_string()
+}
+
+/// The mean share that the rule left of bad contributions.
+fn left(runs: &Runs) -> String {
+    let shares: Vec<f64> = runs.iter().filter_map(|(report, _)| Some(report.what_was_left()?.0)).collect();
+    if shares.is_empty() { "–".into() } else { format!("{:.0} %", 100.0 * mean(&shares)) }
 }

@@ -95,6 +95,18 @@ impl Process {
         }
     }
 
+    /// Waits so long for its end; the exit code if it has ended by then.
+    pub fn wait_at_most(&mut self, patience: Duration) -> Option<i32> {
+        let begun = Instant::now();
+        while begun.elapsed() < patience {
+            if let Some(status) = self.child.try_wait().expect("a child of this process") {
+                return Some(status.code().unwrap_or(-1));
+            }
+            std::thread::sleep(LOOK);
+        }
+        None
+    }
+
     /// What it has printed.
     pub fn log(&self) -> String {
         fs::read_to_string(&self.log).unwrap_or_default()

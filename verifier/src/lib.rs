@@ -14,6 +14,7 @@ mod observe;
 pub mod parts;
 mod replay;
 mod session;
+mod spent;
 mod watch;
 mod worker;
 

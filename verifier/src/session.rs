@@ -76,6 +76,8 @@ pub struct Session {
     pub identity: Arc<Identity>,
     /// Where the run is.
     pub target: Target,
+    /// Counts what the channels carry.
+    pub endpoint: Endpoint,
     /// The channels.
     pub peers: Peers,
     /// The agreement.
@@ -92,7 +94,8 @@ impl Session {
     pub async fn open(directory: &Path, target: Target) -> Result<Self, Failure> {
         let home = Home::open(directory)?;
         let identity = Arc::new(home.identity()?);
-        let peers = Peers::new(Endpoint::new(target.run, identity.clone()));
+        let endpoint = Endpoint::new(target.run, identity.clone());
+        let peers = Peers::new(endpoint.clone());
         let manifest = match stored_manifest(&home, target.run)? {
             Some(manifest) => manifest,
             None => {
@@ -106,7 +109,7 @@ impl Session {
         let folder = home.path().join("data");
         let dataset = fetch_dataset(&peers, &target.steward, &manifest.data, &folder, &mut progress).await?;
         bar.finish_and_clear();
-        Ok(Self { home, identity, target, peers, manifest, dataset })
+        Ok(Self { home, identity, target, endpoint, peers, manifest, dataset })
     }
 
     /// A follower that goes on where the directory stopped, and gossips if it can.

@@ -27,6 +27,7 @@ use crate::enroll;
 use crate::failure::{self, Failure};
 use crate::parts::{Drawn, Parts, Seen};
 use crate::session::{Session, Target, optional_file};
+use crate::spent::Spent;
 use crate::worker::Worker;
 
 /// How long an accusation is left alone before it is repeated.
@@ -102,6 +103,7 @@ struct Watcher {
     drawn: Notify,
     /// The values that were applied.
     results: Results,
+    spent: Mutex<Spent>,
     /// Whether the board was read to its end once: what is on it need not be said again.
     caught_up: AtomicBool,
     stopping: AtomicBool,
@@ -142,6 +144,7 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
         tell: Notify::new(),
         work: Notify::new(),
         parts: Mutex::default(),
+        spent: Mutex::default(),
         drawn: Notify::new(),
         results: follower.results().clone(),
         caught_up: AtomicBool::new(false),
@@ -325,13 +328,15 @@ impl Watcher {
             };
             let mut witness = self.witness(&work).await;
             let performed = tokio::task::spawn_blocking(move || {
+                let begun = Instant::now();
                 let done = worker.perform(&work, &mut witness);
-                (worker, work, done)
+                (worker, work, done, begun.elapsed())
             });
-            let (back, work, done): (Worker, Work, Done) = performed
+            let (back, work, done, took): (Worker, Work, Done, Duration) = performed
                 .await
                 .map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
             worker = back;
+            lock(&self.spent).computed(&work.kind, took);
             lock(&self.audits).worked(&work, done).map_err(stopped)?;
             self.tell.notify_one();
         }
@@ -376,7 +381,13 @@ impl Watcher {
         let from = (Some(&target.steward), false);
         let inputs = drawn.inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new()).await;
         Ok(match inputs {
-            Ok(inputs) => drawn.look(manifest, &layout, &self.results, &inputs),
+            Ok(inputs) => {
+                let begun = Instant::now();
+                let seen = drawn.look(manifest, &layout, &self.results, &inputs);
+                let data = inputs.values().map(|(data, _)| data);
+                lock(&self.spent).looked(drawn.blocks.len(), data, begun.elapsed());
+                seen
+            }
             Err(why) => Seen::Missing(why),
         })
     }
@@ -412,11 +423,17 @@ impl Watcher {
         Ok(())
     }
 
-    /// Writes down with which state the run ended, for programs.
+    /// Writes down with which state the run ended and what watching cost, for programs.
     fn write_result(&self) -> Result<(), Failure> {
-        let (id, root) = (self.session.identity.id(), lock(&self.replica).snapshot().0);
+        let (id, endpoint) = (self.session.identity.id(), &self.session.endpoint);
+        let (root, rounds) = {
+            let replica = lock(&self.replica);
+            (replica.snapshot().0, replica.round().0)
+        };
+        let traffic = (endpoint.bytes_sent(), endpoint.bytes_received());
+        let spent = lock(&self.spent).json(&lock(&self.audits).tally(), rounds, traffic);
         let text = format!(
-            "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\"}}\n"
+            "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\",{spent}}}\n"
         );
         Ok(self.session.home.write_file("result.json", text.as_bytes())?)
     }
@@ -466,6 +483,7 @@ impl Watcher {
                 contacts.iter().chain([&self.session.target.steward]).cloned().collect();
             match self.session.peers.contribution(&contacts, &layout, name, blocks).await {
                 Ok(found) => {
+                    lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
                     for (data, values) in found {
                         q.get_mut(layout.block(data.block)?.range.clone())?.copy_from_slice(&values);
                     }

@@ -10,6 +10,8 @@
 //! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations. A vector longer than a block is cut
 //! into pieces of a block's length, whose products add up in their order.
 
+use std::sync::{Mutex, PoisonError};
+
 use crate::limits;
 use crate::manifest::{Aggregation, Rule};
 
@@ -171,16 +173,33 @@ impl<'a, R: Runner> Reduction<'a, R> {
         self.runner.each(self.pieces.len(), |place| task(place, Rows { inputs: &self.pieces[place], mixing }))
     }
 
+    /// The values of all pieces, each written by `task` into its place: they are as many as an input's, and not copied.
+    fn write(&self, mixing: Option<&Mixing>, task: impl Fn(usize, Rows<'_>, &mut [f32]) + Sync) -> Vec<f32> {
+        let mut values = vec![0.0; self.inputs.first().map_or(0, |input| input.q.len())];
+        // One task has each piece: the locks are never waited for.
+        let places: Vec<Mutex<&mut [f32]>> =
+            values.chunks_mut(limits::BLOCK_COEFFICIENTS).map(Mutex::new).collect();
+        self.each(mixing, |place, rows| {
+            if let Some(into) = places.get(place) {
+                task(place, rows, &mut into.lock().unwrap_or_else(PoisonError::into_inner));
+            }
+        });
+        drop(places);
+        values
+    }
+
     fn mean(&self, mixing: Option<&Mixing>) -> Aggregate {
         let total = self.inputs.iter().map(|input| input.weight).sum::<u64>() as f64;
         let k: Vec<f64> = self.inputs.iter().map(|input| input.weight as f64 / total).collect();
-        let values = self.each(mixing, |_, rows| combine(self.runner, rows, Base::Row(0), &k));
-        Aggregate { values: values.concat(), factors: vec![1.0; k.len()] }
+        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, (Base::Row(0), &k), into));
+        Aggregate { values, factors: vec![1.0; k.len()] }
     }
 
     fn median(&self, mixing: Option<&Mixing>) -> Aggregate {
-        let pass = |_, rows: Rows<'_>| self.runner.pass(Medians { rows, sorter: self.median_sorter() });
-        Aggregate { values: self.each(mixing, pass).concat(), factors: vec![1.0; self.inputs.len()] }
+        let pass = |_, rows: Rows<'_>, into: &mut [f32]| {
+            self.runner.pass(Medians { rows, sorter: self.median_sorter(), into });
+        };
+        Aggregate { values: self.write(mixing, pass), factors: vec![1.0; self.inputs.len()] }
     }
 
     fn trimmed_mean(&self, mixing: Option<&Mixing>) -> Aggregate {
@@ -204,9 +223,10 @@ impl<'a, R: Runner> Reduction<'a, R> {
         let gram = sum(grams);
         let steps = Steps::new(self.inputs, &gram, f64::from(self.settings.radius.value()));
         let (k, factors) = steps.run(self.settings.iterations);
-        let finish =
-            |place: usize, rows: Rows<'_>| combine(self.runner, rows, Base::Given(&centres[place]), &k);
-        Aggregate { values: self.each(mixing, finish).concat(), factors }
+        let finish = |place: usize, rows: Rows<'_>, into: &mut [f32]| {
+            combine(self.runner, rows, (Base::Given(&centres[place]), &k), into);
+        };
+        Aggregate { values: self.write(mixing, finish), factors }
     }
 
     /// The rules that combine the inputs with coefficients from their products.
@@ -223,8 +243,8 @@ impl<'a, R: Runner> Reduction<'a, R> {
         };
         // AGG-12: "v = x_b + Σ_j k_j·(x_j − x_b), b the first input whose k is largest."
         let base = if from_zero { Base::Zero } else { Base::Row(largest(&k)) };
-        let values = self.each(mixing, |_, rows| combine(self.runner, rows, base, &k));
-        Aggregate { values: values.concat(), factors }
+        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, (base, &k), into));
+        Aggregate { values, factors }
     }
 
     /// The products of the rows themselves.
@@ -262,26 +282,24 @@ fn largest(values: &[f64]) -> usize {
 struct Medians<'a> {
     rows: Rows<'a>,
     sorter: Sorter,
+    into: &'a mut [f32],
 }
 
 impl Pass for Medians<'_> {
-    type Output = Vec<f32>;
+    type Output = ();
 
     #[inline(always)]
-    fn run(mut self) -> Vec<f32> {
+    fn run(mut self) {
         let (count, length) = (self.rows.count(), self.rows.length());
-        let mut values = Vec::with_capacity(length);
         let mut strip = self.rows.strip();
         for start in (0..length).step_by(rows::STRIP) {
             let columns = self.rows.read(start, &mut strip);
             self.sorter.find(&strip.rows[..count]);
-            let mut rounded = [0.0f32; rows::STRIP];
-            for (rounded, median) in rounded.iter_mut().zip(&self.sorter.found[0].0) {
+            for (rounded, median) in self.into[start..start + columns].iter_mut().zip(&self.sorter.found[0].0)
+            {
                 *rounded = *median as f32;
             }
-            values.extend_from_slice(&rounded[..columns]);
         }
-        values
     }
 }
 

@@ -110,7 +110,7 @@ fn print_report(report: &Report, seed: u64) {
             ban.effective,
             ban.finding.words(),
             ban.round,
-            ban.audits
+            ban.audited.len()
         );
     }
     println!(

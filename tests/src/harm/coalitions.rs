@@ -3,7 +3,7 @@
 use muster_core::ids::Round;
 use muster_node::attack::Attack;
 
-use super::{banned, markdown, settled_loss};
+use super::{SEEDS, about, banned, false_bans, left, markdown, settled_loss};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Sim, cast};
 
@@ -15,26 +15,31 @@ const MIX: [&str; 9] = ["flip", "alie", "ipm-0.6", "lazy", "sign", "stale", "one
 
 /// Two, four, six and nine of twenty nodes; four verifiers, π = 40 %, a = 1, m = 2, none to all of them friends.
 pub fn table() -> String {
-    let jobs: Vec<(usize, u16)> =
-        [2, 4, 6, 9].into_iter().flat_map(|cheats| [0, 2, 3, 4].map(|friends| (cheats, friends))).collect();
-    let done = in_parallel(&jobs, |(cheats, friends)| {
+    let rows = [2, 4, 6, 9].into_iter().flat_map(|cheats| [0, 2, 3, 4].map(|friends| (cheats, friends)));
+    let jobs: Vec<(usize, u16, u64)> = rows
+        .flat_map(|(cheats, friends)| (51..51 + SEEDS).map(move |seed| (cheats, friends, seed)))
+        .collect();
+    let done = in_parallel(&jobs, |(cheats, friends, seed)| {
         let mix: Vec<Attack> = MIX.iter().take(*cheats).filter_map(|name| name.parse().ok()).collect();
-        let plan = Plan::new(51, ROUNDS, cast(NODES, &mix, FROM, 51));
+        let plan = Plan::new(*seed, ROUNDS, cast(NODES, &mix, FROM, *seed));
         let plan = Plan { verifiers: VERIFIERS, friends: *friends, node_ppm: 400_000, ..plan };
         (Sim::new(plan.clone()).finish(), plan)
     });
-    let rows = jobs.iter().zip(&done).map(|((cheats, friends), (report, plan))| {
-        let (left, leaves) = report.what_was_left().unwrap_or_default();
+    let cells = jobs.chunks(SEEDS as usize).zip(done.chunks(SEEDS as usize));
+    let rows = cells.map(|(jobs, runs)| {
+        let (cheats, friends, _) = jobs[0];
+        let leaves = runs.iter().filter_map(|(report, _)| Some(report.what_was_left()?.1 as f64));
+        let leaves: Vec<f64> = leaves.collect();
         vec![
             format!("{} %", 100 * cheats / NODES),
             format!("{friends} of {VERIFIERS}"),
-            format!("{:.2}", report.worst_loss(FROM)),
-            format!("{:.2}", settled_loss(report)),
-            leaves.to_string(),
-            format!("{:.0} %", 100.0 * left),
-            banned(plan, report, FROM),
-            report.verifiers_banned.0.to_string(),
-            report.false_bans().to_string(),
+            about(runs.iter().map(|(report, _)| report.worst_loss(FROM))),
+            about(runs.iter().map(|(report, _)| settled_loss(report))),
+            format!("{:.0}", super::mean(&leaves)),
+            left(runs),
+            banned(runs, FROM),
+            runs.iter().map(|(report, _)| report.verifiers_banned.0).sum::<usize>().to_string(),
+            false_bans(runs),
         ]
     });
     let head = [

@@ -5,7 +5,7 @@ use muster_core::manifest::Rule;
 use muster_node::attack::Attack;
 
 use super::attacks::RULES;
-use super::{banned, markdown, settled_loss};
+use super::{banned, false_bans, markdown, settled_loss};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Sim, cast};
 
@@ -43,7 +43,8 @@ pub fn table() -> String {
         let plan = job.plan();
         (Sim::new(plan.clone()).finish(), plan)
     });
-    let rows = jobs.iter().zip(&done).map(|(job, (report, plan))| {
+    let rows = jobs.iter().zip(done.chunks(1)).map(|(job, runs)| {
+        let (report, _) = &runs[0];
         let rule = RULES.iter().find(|(rule, _)| *rule == job.rule).map_or("", |(_, name)| name);
         let rate =
             if job.node_ppm == 0 { "none".into() } else { format!("{} %", f64::from(job.node_ppm) / 1e4) };
@@ -53,8 +54,8 @@ pub fn table() -> String {
             format!("{:.2}", report.losses[FROM.index() - 1]),
             format!("{:.2}", report.worst_loss(FROM)),
             format!("{:.2}", settled_loss(report)),
-            banned(plan, report, FROM),
-            report.false_bans().to_string(),
+            banned(runs, FROM),
+            false_bans(runs),
         ]
     });
     let head = ["rule", "π", "before", "worst", "at the end", "rounds to the last ban", "false bans"];

@@ -17,8 +17,8 @@ pub struct Conviction {
     pub effective: Round,
     /// For what.
     pub finding: FindingKind,
-    /// Audits of this node that had begun until then.
-    pub audits: usize,
+    /// Rounds of its that audits had begun of until then.
+    pub audited: Vec<Round>,
 }
 
 /// A bad contribution that counted.

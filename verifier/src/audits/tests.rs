@@ -8,8 +8,8 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
@@ -24,6 +24,7 @@ use muster_store::journal::Journal;
 use super::*;
 use crate::worker::Worker;
 
+mod coins;
 mod duty;
 mod verdicts;
 
@@ -96,6 +97,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm,
@@ -108,11 +110,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },
-        rollback: muster_core::manifest::Rollback {
-            limit: muster_core::codec::Real::new(0.0).expect("finite"),
-            most_rounds: 2,
-            spacing: 100,
-        },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,
@@ -237,6 +235,8 @@ struct World {
     run: RunId,
     steward: Identity,
     ledger: Ledger,
+    /// The ledger before each record.
+    past: Vec<Ledger>,
     docket: Docket,
     nodes: Vec<Node>,
     memory: Memory,
@@ -273,6 +273,7 @@ impl World {
         let mut world = Self {
             steward: id(2),
             ledger: Ledger::new(manifest.clone()),
+            past: Vec::new(),
             docket: Docket::default(),
             nodes: nodes.into(),
             memory: Memory { state, contributions: BTreeMap::new() },
@@ -294,6 +295,7 @@ impl World {
     fn seal(&mut self, body: Body) -> Event {
         let record = self.ledger.record(body);
         let signed = self.steward.sign(self.run, &record);
+        self.past.push(self.ledger.clone());
         Event::Sealed(Box::new(self.ledger.apply(&signed).unwrap()))
     }
 
@@ -360,20 +362,26 @@ impl World {
             commits: muster_core::codec::List::new(commits).unwrap(),
         };
         self.seal(Body::Freeze(freeze));
-        let freeze = self.ledger.current().unwrap().freeze_digest().unwrap();
-        let echo = Echo { round: view.round(), freeze };
-        let echoes = self.nodes.iter().map(|node| node.identity.sign(self.run, &echo)).collect();
+        let echoes = self.nodes.len();
+        self.seal(Body::Outcome(self.outcome(&self.ledger, echoes)));
+    }
+
+    /// The end of the round that a ledger is in, echoed by so many nodes.
+    fn outcome(&self, ledger: &Ledger, echoes: usize) -> Outcome {
+        let view = ledger.current().unwrap();
+        let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
+        let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
         let last = self.manifest.training.rounds == 1;
-        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
-        let outcome = Outcome {
+        let seats = if last { Vec::new() } else { ledger.derived_seats() };
+        Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
-            credits: muster_core::codec::List::new(Vec::new()).unwrap(),
-        };
-        self.seal(Body::Outcome(outcome));
+            credits: muster_core::codec::List::default(),
+            seconds: muster_core::codec::List::default(),
+        }
     }
 
     /// The verifier, with what its journal has kept.

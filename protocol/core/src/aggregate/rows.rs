@@ -99,99 +99,142 @@ pub(super) enum Base<'a> {
     Given(&'a [f64]),
 }
 
-/// `base + Σ k_j (x_j − base)`, the sum from 0 in order of slot, rounded to f32.
-pub(super) fn combine(runner: &impl Runner, rows: Rows<'_>, base: Base<'_>, k: &[f64]) -> Vec<f32> {
+/// `base + Σ k_j (x_j − base)`, the sum from 0 in order of slot, rounded to f32, into a place of the rows' length.
+pub(super) fn combine(runner: &impl Runner, rows: Rows<'_>, (base, k): (Base<'_>, &[f64]), into: &mut [f32]) {
     if rows.mixing.is_some() {
-        return runner.pass(Combine { rows, base, k });
+        return runner.pass(Combine { rows, base, k, into });
     }
-    // What counts nothing is not read: adding 0 or −0 to a sum from +0 leaves its bits.
-    let counts = |(place, k): (usize, &f64)| *k != 0.0 || matches!(base, Base::Row(row) if row == place);
+    // What counts nothing is not read: adding 0 or −0 to a sum from +0 leaves its bits. So with the base itself, whose
+    // difference from itself is 0.
+    let counts = |(place, k): (usize, &f64)| *k != 0.0 && !matches!(base, Base::Row(row) if row == place);
     let places: Vec<usize> =
         k.iter().enumerate().filter(|one| counts(*one)).map(|(place, _)| place).collect();
     let inputs: Vec<Input<'_>> = places.iter().filter_map(|place| rows.inputs.get(*place).copied()).collect();
     let k: Vec<f64> = places.iter().map(|place| k[*place]).collect();
-    let base = match base {
-        Base::Row(row) => Base::Row(places.iter().position(|place| *place == row).unwrap_or(0)),
-        other => other,
-    };
-    if inputs.is_empty() {
-        let values = |base: &[f64]| base.iter().map(|value| *value as f32).collect();
-        return if let Base::Given(base) = base { values(base) } else { vec![0.0; rows.length()] };
-    }
-    runner.pass(Combine { rows: Rows { inputs: &inputs, mixing: None }, base, k: &k })
-}
-
-struct Combine<'a> {
-    rows: Rows<'a>,
-    base: Base<'a>,
-    k: &'a [f64],
+    runner.pass(Add { all: rows.inputs, inputs: &inputs, base, k: &k, into });
 }
 
 /// Strips that are combined at once: an input is read in stretches that a processor sees coming.
 const STRIPS: usize = 4;
+/// Inputs that are added at once, in their order: base and sum are read once for them.
+const GROUP: usize = 4;
+
+/// The combination of mixed rows.
+struct Combine<'a> {
+    rows: Rows<'a>,
+    base: Base<'a>,
+    k: &'a [f64],
+    into: &'a mut [f32],
+}
 
 impl Pass for Combine<'_> {
-    type Output = Vec<f32>;
+    type Output = ();
 
     #[inline(always)]
-    fn run(self) -> Vec<f32> {
+    fn run(self) {
         let length = self.rows.length();
-        let mut values = Vec::with_capacity(length);
         let mut strip = self.rows.strip();
+        for start in (0..length).step_by(STRIP) {
+            let columns = self.rows.read(start, &mut strip);
+            let (mut base, mut shift) = (Row::ZERO, Row::ZERO);
+            match self.base {
+                Base::Zero => {}
+                Base::Row(row) => base = strip.rows[row],
+                Base::Given(given) => base.0[..columns].copy_from_slice(&given[start..start + columns]),
+            }
+            for (row, k) in strip.rows.iter().zip(self.k) {
+                for c in 0..STRIP {
+                    shift.0[c] += k * (row.0[c] - base.0[c]);
+                }
+            }
+            round(&base, &shift, &mut self.into[start..start + columns]);
+        }
+    }
+}
+
+/// The combination of inputs as they are: limited by the memory that they are read from.
+struct Add<'a> {
+    /// A base may be one of these.
+    all: &'a [Input<'a>],
+    /// What is added to it.
+    inputs: &'a [Input<'a>],
+    base: Base<'a>,
+    k: &'a [f64],
+    into: &'a mut [f32],
+}
+
+impl Pass for Add<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self) {
         let (mut bases, mut shifts, mut row) = ([Row::ZERO; STRIPS], [Row::ZERO; STRIPS], Row::ZERO);
+        let length = self.into.len();
         for first in (0..length).step_by(STRIPS * STRIP) {
             let starts = (first..length).step_by(STRIP).take(STRIPS);
             for (start, base) in starts.clone().zip(&mut bases) {
-                self.read_base(start, &mut strip, base);
+                let columns = STRIP.min(length - start);
+                match self.base {
+                    Base::Zero => {}
+                    Base::Row(place) => read_input(&self.all[place], start, columns, base),
+                    Base::Given(given) => base.0[..columns].copy_from_slice(&given[start..start + columns]),
+                }
             }
             shifts.fill(Row::ZERO);
-            if self.rows.mixing.is_some() {
+            for (inputs, k) in self.inputs.chunks(GROUP).zip(self.k.chunks(GROUP)) {
                 for ((start, base), shift) in starts.clone().zip(&bases).zip(&mut shifts) {
-                    self.rows.read(start, &mut strip);
-                    for (row, k) in strip.rows.iter().zip(self.k) {
-                        add_shift(shift, *k, row, base);
-                    }
-                }
-            } else {
-                for (input, k) in self.rows.inputs.iter().zip(self.k) {
-                    for ((start, base), shift) in starts.clone().zip(&bases).zip(&mut shifts) {
-                        read_input(input, start, STRIP.min(length - start), &mut row);
-                        add_shift(shift, *k, &row, base);
+                    if !add_group(shift, base, inputs, k, start) {
+                        for (input, k) in inputs.iter().zip(k) {
+                            read_input(input, start, STRIP.min(length - start), &mut row);
+                            for c in 0..STRIP {
+                                shift.0[c] += k * (row.0[c] - base.0[c]);
+                            }
+                        }
                     }
                 }
             }
             for ((start, base), shift) in starts.zip(&bases).zip(&shifts) {
-                let mut rounded = [0.0f32; STRIP];
-                for ((rounded, base), shift) in rounded.iter_mut().zip(&base.0).zip(&shift.0) {
-                    *rounded = (base + shift) as f32;
-                }
-                values.extend_from_slice(&rounded[..STRIP.min(length - start)]);
+                let columns = STRIP.min(length - start);
+                round(base, shift, &mut self.into[start..start + columns]);
             }
-        }
-        values
-    }
-}
-
-impl Combine<'_> {
-    #[inline(always)]
-    fn read_base(&self, start: usize, strip: &mut Strip, base: &mut Row) {
-        let columns = STRIP.min(self.rows.length() - start);
-        match self.base {
-            Base::Zero => {}
-            Base::Row(row) if self.rows.mixing.is_some() => {
-                self.rows.read(start, strip);
-                *base = strip.rows[row];
-            }
-            Base::Row(row) => read_input(&self.rows.inputs[row], start, columns, base),
-            Base::Given(given) => base.0[..columns].copy_from_slice(&given[start..start + columns]),
         }
     }
 }
 
+/// Adds a whole group over a whole strip; `false` where there is less of either, or a division to be made.
 #[inline(always)]
-fn add_shift(shift: &mut Row, k: f64, row: &Row, base: &Row) {
+fn add_group(shift: &mut Row, base: &Row, inputs: &[Input<'_>], k: &[f64], start: usize) -> bool {
+    let (Ok(inputs), Ok(k)) = (<[Input<'_>; GROUP]>::try_from(inputs), <[f64; GROUP]>::try_from(k)) else {
+        return false;
+    };
+    let [Some((p, e)), Some((q, f)), Some((r, g)), Some((s, h))] = inputs.map(|input| whole(&input, start))
+    else {
+        return false;
+    };
     for c in 0..STRIP {
-        shift.0[c] += k * (row.0[c] - base.0[c]);
+        let base = base.0[c];
+        let mut sum = shift.0[c];
+        sum += k[0] * (f64::from(p[c]) * e - base);
+        sum += k[1] * (f64::from(q[c]) * f - base);
+        sum += k[2] * (f64::from(r[c]) * g - base);
+        sum += k[3] * (f64::from(s[c]) * h - base);
+        shift.0[c] = sum;
+    }
+    true
+}
+
+/// A whole strip of an input, and the reciprocal that its integers are multiplied by, where that is exact.
+#[inline(always)]
+fn whole<'a>(input: &Input<'a>, start: usize) -> Option<(&'a [i32; STRIP], f64)> {
+    let q = input.q.get(start..start + STRIP).filter(|_| input.m.is_power_of_two())?;
+    Some((q.try_into().ok()?, 1.0 / f64::from(input.m)))
+}
+
+/// The sum in f32, as many columns as there is room for.
+#[inline(always)]
+fn round(base: &Row, shift: &Row, into: &mut [f32]) {
+    for ((rounded, base), shift) in into.iter_mut().zip(&base.0).zip(&shift.0) {
+        *rounded = (base + shift) as f32;
     }
 }
 

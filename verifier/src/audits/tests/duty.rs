@@ -6,7 +6,7 @@ use muster_core::messages::record::Idle;
 use super::*;
 
 /// A world in which the first verifier inspects both contributions, or each one of them.
-fn shared(conducts: [Conduct; 2], both: bool) -> World {
+pub(super) fn shared(conducts: [Conduct; 2], both: bool) -> World {
     let worlds = (0..64).map(|nonce| {
         let mut manifest = manifest(ALWAYS, 0);
         manifest.nonce = [nonce; 16];

@@ -1,0 +1,203 @@
+//! What a newcomer is told by a steward that lies, or by whoever has its key: the ledger, the state, the files.
+
+use std::sync::Mutex;
+
+use e2e::processes::wait_for;
+use e2e::settings::Settings;
+use muster_core::codec::{Bytes, List, encode};
+use muster_core::ids::{Digest, Height, RunId};
+use muster_core::messages::record::Record;
+use muster_core::messages::wire::{News, Request, Response, StateOffer};
+use muster_core::sign::{Identity, Signed};
+
+use super::between::Between;
+use super::*;
+
+/// What becomes of an answer.
+type Lie = fn(&Identity, &Request, Response) -> Response;
+
+/// The first answer with these records is changed.
+fn records(answer: Response, change: impl FnOnce(Vec<Signed<Record>>) -> Vec<Signed<Record>>) -> Response {
+    match answer {
+        Response::News(news) if news.records.len() > 4 => {
+            let records = List::new(change(news.records.into_inner())).expect("not more");
+            Response::News(News { records, ..news })
+        }
+        other => other,
+    }
+}
+
+/// A record with another one in its place.
+fn replaced(answer: Response, place: usize, by: impl FnOnce(&Signed<Record>) -> Signed<Record>) -> Response {
+    records(answer, |mut records| {
+        records[place] = by(&records[place]);
+        records
+    })
+}
+
+fn bytes(answer: Response, change: impl FnOnce(&mut Vec<u8>)) -> Response {
+    let Response::Bytes(bytes) = answer else { return answer };
+    let mut bytes = bytes.into_inner();
+    change(&mut bytes);
+    Response::Bytes(Bytes::new(bytes).expect("not longer"))
+}
+
+fn opened(signed: &Signed<Record>) -> Record {
+    signed.verify(run_of(signed)).expect("the steward's").into_inner()
+}
+
+fn run_of(signed: &Signed<Record>) -> RunId {
+    let bytes = encode(signed);
+    RunId(Digest(bytes[..32].try_into().expect("an envelope begins with its run")))
+}
+
+/// Name, lie, exit code, what is said.
+const LIES: [(&str, Lie, i32, &str); 8] = [
+    (
+        "changed-record",
+        |_, _, answer| {
+            replaced(answer, 2, |signed| {
+                let mut bytes = encode(signed);
+                let last = bytes.len() - 1;
+                bytes[last] ^= 1;
+                muster_core::codec::decode(&bytes).expect("an envelope")
+            })
+        },
+        1,
+        "breaks a rule, halting: the signature does not verify",
+    ),
+    (
+        "record-of-another-run",
+        |me, _, answer| replaced(answer, 2, |signed| me.sign(RunId(Digest([9; 32])), &opened(signed))),
+        1,
+        "breaks a rule, halting: made for another run",
+    ),
+    (
+        "record-of-another-round",
+        |_, _, answer| {
+            records(answer, |mut records| {
+                records[4] = records[3].clone();
+                records
+            })
+        },
+        1,
+        "breaks a rule, halting: ",
+    ),
+    (
+        "record-by-another",
+        |_, _, answer| {
+            let other = Identity::from_secret(&[5; 32]);
+            replaced(answer, 2, |signed| other.sign(run_of(signed), &opened(signed)))
+        },
+        1,
+        "breaks a rule, halting: ",
+    ),
+    (
+        "record-left-out",
+        |_, _, answer| {
+            records(answer, |mut records| {
+                records.remove(1);
+                records
+            })
+        },
+        1,
+        "breaks a rule, halting: ",
+    ),
+    (
+        "changed-text",
+        |_, request, answer| match request {
+            Request::Data(_) => bytes(answer, |bytes| bytes[123] ^= 1),
+            _ => answer,
+        },
+        3,
+        "the bytes that were sent are not those of the run",
+    ),
+    (
+        "changed-state",
+        |_, request, answer| match request {
+            Request::State(_) => bytes(answer, |bytes| bytes[5] ^= 1),
+            _ => answer,
+        },
+        4,
+        "the offered state",
+    ),
+    (
+        "short-state",
+        |_, request, answer| match request {
+            Request::State(_) => bytes(answer, |bytes| bytes.truncate(bytes.len() - 4)),
+            _ => answer,
+        },
+        4,
+        "answered something that was not asked",
+    ),
+];
+
+/// A run that is long under way, so that a newcomer needs its state.
+fn under_way() -> (Run, Vec<Process>) {
+    let run = run(Settings { rounds: 5000, contributions: 3, ..Settings::default() });
+    let steward = run.host();
+    let nodes = run.invite("node", 2);
+    let members = vec![run.join("first", &nodes, &[]), run.join("second", &nodes, &[]), steward];
+    run.wait_round(20);
+    (run, members)
+}
+
+#[test]
+fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
+    let (run, _members) = under_way();
+    for (name, lie, code, words) in LIES {
+        let between = Between::new(&run, name, move |me, request, answer| encode(&lie(me, request, answer)));
+        let mut joiner = run.join(name, &between.invitation(&run, "node"), &["--no-gossip"]);
+        assert_eq!(joiner.wait(), code, "{name}: {}", joiner.log());
+        assert!(joiner.log().contains(words), "{name}: {}", joiner.log());
+        assert!(!joiner.log().contains("panicked"), "{name}: {}", joiner.log());
+    }
+    assert!(run.events("ban").is_empty());
+}
+
+#[test]
+fn a_newcomer_takes_no_state_that_was_not_sealed_and_goes_on_with_one_that_was() {
+    let (run, _members) = under_way();
+    let lies = Mutex::new(3u32);
+    let between = Between::new(&run, "patient", move |_, _, answer| {
+        let mut left = lies.lock().expect("a count");
+        let answer = match answer {
+            Response::State(offer) if *left > 0 => {
+                *left -= 1;
+                let roots = muster_core::state::StateRoots { parameters: Digest([1; 32]), ..offer.roots };
+                Response::State(StateOffer { roots, ..offer })
+            }
+            other => other,
+        };
+        encode(&answer)
+    });
+    let mut joiner = run.join("patient", &between.invitation(&run, "node"), &["--no-gossip"]);
+    joiner.wait_for_log("fetching the state before round");
+    wait_for("a leaf that counts", || joiner.log().contains(" 2 of your leaves counted"));
+    joiner.interrupt();
+    assert_eq!(joiner.wait(), 130, "{}", joiner.log());
+}
+
+#[test]
+fn a_truncated_ledger_holds_a_newcomer_up_and_no_more() {
+    let (run, _members) = under_way();
+    // As if the run had stopped after its fifth record, again and again.
+    let lies = Mutex::new(4u32);
+    let between = Between::new(&run, "held-up", move |_, _, answer| {
+        let mut left = lies.lock().expect("a count");
+        let answer = match answer {
+            Response::News(news) if *left > 0 => {
+                *left -= 1;
+                let records = news.records.into_inner().into_iter().take(5).collect();
+                let (records, newest) = (List::new(records).expect("few"), Height(4));
+                Response::News(News { records, newest, ..news })
+            }
+            other => other,
+        };
+        encode(&answer)
+    });
+    let mut joiner = run.join("held-up", &between.invitation(&run, "node"), &["--no-gossip"]);
+    wait_for("a leaf that counts", || joiner.log().contains(" 2 of your leaves counted"));
+    joiner.interrupt();
+    assert_eq!(joiner.wait(), 130, "{}", joiner.log());
+}
