@@ -4,6 +4,7 @@
     protocol/compute/libtorch.sh                                       # once: what the build needs
     python3 tests/bench/libtorch.py                                    # 5 and 10 M parameters on the processor
     python3 tests/bench/libtorch.py --quick                            # 5 M, f32, one thread: whether all works
+    python3 tests/bench/libtorch.py --threads 1 --processor-time       # on a machine that is doing other things too
     python3 tests/bench/libtorch.py --device cuda --sizes 50,100 --precisions f32,tf32,bf16
 
 A leaf is as many windows of 256 tokens as `--windows` says, vocabulary 4096. Speed: tokens a second of forward and
@@ -71,13 +72,20 @@ class Model:
         return [(name, slice(offset, offset + rows * columns)) for name, (rows, columns), offset in layout]
 
 
-def speed(model, precision, repeats):
+def seconds(child, processor_time):
+    """Seconds of one leaf."""
+    begun = child.processor_seconds()
+    passed = child.ask("leaf 1")["seconds"]
+    return child.processor_seconds() - begun if processor_time else passed
+
+
+def speed(model, precision, repeats, processor_time):
     tokens = model.shape["windows"] * model.shape["sequence"]
     with model.ours(precision) as ours, model.theirs(precision) as theirs:
         for child in (ours, theirs):
             child.ask("load")
             child.ask("leaf 2")
-        pairs = [[tokens / child.ask("leaf 1")["seconds"] for child in (ours, theirs)] for _ in range(repeats)]
+        pairs = [[tokens / seconds(child, processor_time) for child in (ours, theirs)] for _ in range(repeats)]
     ratios = sorted(ours / theirs for ours, theirs in pairs)
     ours, theirs = map(statistics.median, zip(*pairs))
     ratio = statistics.median(ratios)
@@ -130,6 +138,7 @@ def parse():
     parser.add_argument("--repeats", type=int, default=7, help="pairs of leaves")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--parts", type=listed, default=["speed", "distance", "costs"], metavar="speed,distance,costs")
+    parser.add_argument("--processor-time", action="store_true", help="of one thread, instead of the time that passed")
     parser.add_argument("--quick", action="store_true", help="5 M, f32, one thread, 2 repeats, unless told otherwise")
     parser.add_argument("--program", help="bench-leaf, where it is built already with --features tch")
     if "--quick" in sys.argv:
@@ -138,6 +147,8 @@ def parse():
     for given, known in ((arguments.sizes, SIZES), (arguments.precisions, PRECISIONS)):
         if set(given) - set(known):
             parser.error(f"{', '.join(set(given) - set(known))}: choose of {', '.join(known)}")
+    if arguments.processor_time and (arguments.threads, arguments.device) != (1, "cpu"):
+        parser.error("--processor-time says nothing about more than one thread or another device: add --threads 1")
     name, _, number = arguments.device.partition(":")
     arguments.cuda = -1 if name == "cpu" else int(number or 0)
     return arguments
@@ -159,7 +170,7 @@ def main():
                 right = model.gradient(model.exact())
             for precision in arguments.precisions:
                 if "speed" in arguments.parts:
-                    speed(model, precision, arguments.repeats)
+                    speed(model, precision, arguments.repeats, arguments.processor_time)
                 if "distance" in arguments.parts:
                     distance(model, precision, right)
                 if "costs" in arguments.parts:
