@@ -46,7 +46,7 @@ pub struct Checks {
     me: MemberId,
     round: Option<Round>,
     seen: BTreeMap<Part, PartResult>,
-    /// What was given out, with its attempt.
+    /// What was given out last, with its attempt.
     told: BTreeSet<(Part, u8, Digest, u8)>,
 }
 
@@ -89,7 +89,8 @@ impl Checks {
             return None;
         }
         let parts = names.iter().map(|(part, _, digest, _)| (*part, *digest)).collect();
-        self.told.extend(names);
+        // Not what was given out before: where aggregators differ, a result may come back, and is asked about again.
+        self.told = names.into_iter().collect();
         Some(Check { round: view.round(), attempt, parts })
     }
 

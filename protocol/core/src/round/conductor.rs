@@ -372,11 +372,13 @@ impl Conductor {
 
     /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.
     fn waits_for(&self, view: &RoundView, done: impl Fn(Slot) -> bool) -> bool {
-        let away =
-            |id: &MemberId| self.ledger.member(id).is_some_and(|member| member.standing == Standing::Away);
-        let awaited = |id: &MemberId| self.is_live(id) && !away(id);
         let mut seats = view.seats().iter().enumerate();
-        seats.any(|(slot, seat)| awaited(&seat.member) && !done(Slot(slot as u16)))
+        seats.any(|(slot, seat)| self.is_awaited(&seat.member) && !done(Slot(slot as u16)))
+    }
+
+    fn is_awaited(&self, id: &MemberId) -> bool {
+        let away = self.ledger.member(id).is_some_and(|member| member.standing == Standing::Away);
+        self.is_live(id) && !away
     }
 
     fn inputs(&self) -> Option<Output> {
@@ -435,7 +437,7 @@ impl Conductor {
             let owes = |member: MemberId| {
                 let name = (part, member);
                 let over = self.gathered.results.contains_key(&name) || self.gathered.struck.contains(&name);
-                !over && self.is_live(&member)
+                !over && self.is_awaited(&member)
             };
             (first || missing.contains(&part)) && view.aggregating(part).any(owes)
         })
