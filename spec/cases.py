@@ -226,6 +226,11 @@ def parts(model, seed, aggregators):
 
 
 @operation
+def seconds(seed, aggregators, parts):
+    return {"seconds": ref.seconds(un(seed), aggregators, parts)}
+
+
+@operation
 def reassign(seed, part, failed, aggregators):
     return {"order": ref.reassignment(un(seed), part, failed, aggregators)}
 
@@ -651,6 +656,9 @@ def family_assignment():
                    model=SMALL_MODEL, seed=seed, aggregators=slots)
     yield case("large blocks", "ASSIGN-5", "ties go to the lowest block and part", "parts", model=BLOCKY_MODEL, seed=seed,
                aggregators=[0, 1, 2])
+    for slots, count in (([4], 1), ([0, 1], 2), ([0, 1, 2, 5, 7], 5), (list(range(40)), 17)):
+        yield case(f"second ones of {count} parts", "ASSIGN-9", "a pair is arranged", "seconds", seed=seed, aggregators=slots,
+                   parts=count)
     for part, failed, slots in ((0, 2, [0, 1, 2, 5, 7]), (2, 7, [0, 1, 2, 5, 7]), (3, 0, [0, 1, 2, 5, 7]), (9, 4, [4]), (3, 9, [1, 2, 3])):
         yield case(f"part {part} without {failed}", "ASSIGN-7", "the steward picks the next one", "reassign", seed=seed,
                    part=part, failed=failed, aggregators=slots)

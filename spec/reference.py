@@ -175,7 +175,8 @@ def schema():
                           epsilon=("real",), weight_decay=("real",), clip_norm=("real",)),
         "Aggregation": dict(rule=("choice", "CenteredClip", "Mean", "Median", "TrimmedMean", "GeometricMedian", "Krum",
                                   "MultiKrum", "FixedRadiusClip"),
-                            radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",)),
+                            radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",),
+                            replicas=u8),
         "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32, block_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16, mode="Mode", per_round=u16, probation=u32,
                           vouchers=u8, member_invites=u16, depth=u8, newcomer_ppm=u32, halving=u32),
@@ -197,7 +198,7 @@ def schema():
         "CommitReceipt": dict(commit=digest, round=u32),
         "Echo": dict(round=u32, freeze=digest),
         "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
-        "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 256)),
+        "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 512)),
         "DeliveryReceipt": dict(delivered=digest, round=u32, attempt=u8),
         "PartResult": dict(round=u32, part=u16, attempt=u8, freeze=digest, inputs=bitmap, digest=digest),
         "Checked": dict(round=u32, attempt=u8, parts=listed(u16, 256), objections=listed(u32, 4096)),
@@ -208,7 +209,7 @@ def schema():
         "Reassign": dict(round=u32, parts=listed("Reassigned", 256)),
         "Reassigned": dict(part=u16, aggregator=u16),
         "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state=roots,
-                        seats=listed("Seat", 256), credits=listed("Credit", 1024)),
+                        seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 256)),
         "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
         "Rewind": dict(to=u32, state=roots, evidence=digest),
@@ -733,11 +734,21 @@ def parts(model, seed, aggregators):
     for block in sorted(range(len(sizes)), key=lambda b: (-sizes[b], b)) if count else []:
         lightest = min(range(count), key=lambda p: (sum(sizes[b] for b in shares[p]), p))
         shares[lightest].append(block)
+    return [{"blocks": sorted(share), "aggregator": slot} for share, slot in zip(shares, shuffled(seed, aggregators))]
+
+
+def shuffled(seed, aggregators):
     drawn, key = list(aggregators), tagged("aggregators", seed)
     for turn, last in enumerate(range(len(drawn) - 1, 0, -1)):
         other = below(chacha8_u64(key, turn), last + 1)
         drawn[last], drawn[other] = drawn[other], drawn[last]
-    return [{"blocks": sorted(share), "aggregator": slot} for share, slot in zip(shares, drawn)]
+    return drawn
+
+
+def seconds(seed, aggregators, parts):
+    """ASSIGN-9"""
+    drawn = shuffled(seed, aggregators)
+    return [drawn[(part + 1) % len(drawn)] if len(drawn) > 1 else None for part in range(parts)]
 
 
 def reassignment(seed, part, failed, aggregators):

@@ -70,6 +70,17 @@ fn a_gross_part_is_never_sealed() {
 }
 
 #[test]
+fn of_two_aggregators_the_one_that_lies_is_caught_by_the_other() {
+    // Nobody objects to one block whose sign is turned, and no verifier is there to draw it.
+    let run = Run::new(programs!(), &Settings { replicas: 2, ..settings() });
+    let ban = banned(&run, "nudge", false);
+    assert_eq!(ban["effective"], 3);
+    let exhibits = fs::read_dir(run.path("run/exhibits")).expect("exhibits");
+    let names = exhibits.map(|entry| entry.expect("an entry").file_name().to_string_lossy().into_owned());
+    assert!(!names.into_iter().any(|name| name.starts_with("2.part-")), "what counted is right");
+}
+
+#[test]
 fn a_wrong_block_is_drawn_and_convicts() {
     let run = Run::new(programs!(), &Settings { verifiers: 1, ..settings() });
     let ban = banned(&run, "nudge", true);

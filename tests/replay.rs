@@ -138,6 +138,7 @@ impl Maker {
             state: self.state.roots(),
             seats: List::new(seats).expect("two"),
             credits: List::new(Vec::new()).expect("none"),
+            seconds: List::default(),
         }));
     }
 

@@ -1,8 +1,11 @@
 //! Rounds in virtual time: what a member's failure costs, and whom.
 
-use e2e::sim::{Behaviour, Plan, Sim};
-use muster_core::ids::Round;
+use std::collections::BTreeSet;
+
+use e2e::sim::{Behaviour, Plan, Sim, cast};
+use muster_core::ids::{Part, Round};
 use muster_core::ledger::{Stage, Standing};
+use muster_core::manifest::Manifest;
 use muster_core::messages::record::{Body, Outcome};
 
 const HOUR: u64 = 3_600_000;
@@ -174,4 +177,174 @@ fn round_22_aggregators_that_all_lie_leave_their_parts_out() {
     let sim = finish(11, 1, &[Behaviour::ReducesWrongly; 3]);
     assert_eq!(banned(&sim), [0, 1, 2]);
     assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
+}
+
+/// A run in which two aggregators reduce each part.
+fn twins(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Sim {
+    let plan = Plan::behaving(seed, rounds, behaviours);
+    let mut sim = Sim::new(Plan { change: |manifest| manifest.aggregation.replicas = 2, ..plan });
+    sim.run(HOUR);
+    assert_eq!(sim.ledger().stage(), Stage::Closed, "seed {seed}: the run did not end by {}", sim.now());
+    assert!(sim.heads().iter().all(|head| *head == sim.ledger().head()), "seed {seed}: members disagree");
+    sim
+}
+
+#[test]
+fn round_25_two_aggregators_sign_each_part() {
+    let sim = twins(20, 4, &[Behaviour::Honest; 5]);
+    for outcome in outcomes(&sim) {
+        let view = sim.ledger().round(outcome.round).expect("kept");
+        for part in (0..view.parts().len() as u16).map(Part) {
+            let signers: BTreeSet<_> = view.signers(part).collect();
+            assert_eq!(signers, view.reducers(part, 0).collect());
+            assert_eq!(signers.len(), 2);
+        }
+        assert!(view.commitments().all(|(slot, _)| view.counted(slot)));
+    }
+    assert!(sim.report().inspections.is_empty());
+    assert!(sim.now() < 4 * 5_000, "nothing is waited for, took {}", sim.now());
+    // The same values, whoever reduces: a run without replicas ends in the same state but for its name.
+    assert_eq!(sim.relayed(), 0);
+}
+
+#[test]
+fn round_25_of_two_that_differ_the_wrong_one_is_banned_and_the_right_one_counts() {
+    for seed in 21..24 {
+        for liar in [Behaviour::ReducesWrongly, Behaviour::ReducesTwice] {
+            let mut behaviours = [Behaviour::Honest; 5];
+            behaviours[2] = liar;
+            let sim = twins(seed, 3, &behaviours);
+            assert_eq!(banned(&sim), [2], "{liar:?}");
+            assert_eq!(sim.report().wrong_parts, 0, "{liar:?}");
+            assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+            assert!(
+                !sim.records().any(|record| matches!(record.body, Body::Reassign(_))),
+                "{liar:?}: the honest one is there already"
+            );
+            assert!(sim.now() < 3 * 10_000, "{liar:?}: no timer is waited for, took {}", sim.now());
+        }
+    }
+}
+
+#[test]
+fn round_25_the_word_of_one_counts_when_the_other_is_silent() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    behaviours[1] = Behaviour::NeverReduces;
+    let sim = twins(25, 4, &behaviours);
+    assert!(banned(&sim).is_empty());
+    assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+    assert!(!sim.records().any(|record| matches!(record.body, Body::Reassign(_))));
+    // LEDGER-20: it has cost one timer, and its seat.
+    assert_eq!(sim.ledger().member(&sim.id(1)).map(|member| member.standing), Some(Standing::Away));
+    assert!((30_000..60_000).contains(&sim.now()), "only the first round waits: {}", sim.now());
+}
+
+#[test]
+fn round_25_two_dead_aggregators_have_their_part_reassigned() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    (behaviours[0], behaviours[1]) =
+        (Behaviour::Dies(Round(1), Stage::Reducing), Behaviour::Dies(Round(1), Stage::Reducing));
+    for seed in 0..8 {
+        let sim = twins(seed, 3, &behaviours);
+        assert!(
+            outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)),
+            "seed {seed}"
+        );
+        assert!(banned(&sim).is_empty());
+    }
+}
+
+#[test]
+fn audit_23_two_that_agree_on_a_lie_are_both_banned() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    (behaviours[1], behaviours[3]) = (Behaviour::ReducesWrongly, Behaviour::ReducesWrongly);
+    let mut together = 0;
+    for seed in 30..38 {
+        let sim = twins(seed, 2, &behaviours);
+        assert_eq!(banned(&sim), [1, 3], "seed {seed}");
+        assert_eq!(sim.report().wrong_parts, 0, "seed {seed}: contributors object");
+        let wrong = sim.report().inspections.iter().filter(|(_, right)| !right);
+        let parts: Vec<(Round, Part)> = wrong.map(|(result, _)| (result.round, result.part)).collect();
+        together +=
+            parts.iter().filter(|part| parts.iter().filter(|other| other == part).count() == 2).count();
+    }
+    assert!(together > 0, "no seed has both on one part");
+}
+
+#[test]
+fn audit_23_two_that_agree_on_a_block_nobody_objects_to_are_both_banned_when_it_is_drawn() {
+    let nudge: muster_node::attack::Attack = "nudge".parse().expect("an attack");
+    let mut together = 0;
+    for seed in 40..46 {
+        let players = cast(5, &[nudge, nudge], Round(1), seed);
+        let plan = Plan { verifiers: 1, node_ppm: 0, ..Plan::new(seed, 8, players) };
+        let change: fn(&mut Manifest) = |manifest| {
+            manifest.aggregation.replicas = 2;
+            manifest.audit.block_ppm = 1_000_000;
+        };
+        let report = Sim::new(Plan { change, ..plan }).finish();
+        assert_eq!(
+            (report.convictions.len(), report.false_bans(), report.dismissed),
+            (2, 0, 0),
+            "seed {seed}"
+        );
+        together += report.wrong_parts;
+    }
+    assert!(together > 0, "no seed has both on one part");
+}
+
+#[test]
+fn round_24_an_aggregator_that_omits_one_input_omits_nothing() {
+    for replicas in [1, 2] {
+        let mut behaviours = [Behaviour::Honest; 5];
+        (behaviours[1], behaviours[4]) = (Behaviour::Refuses(0), Behaviour::Refuses(0));
+        let plan = Plan::behaving(50, 3, &behaviours);
+        let two: fn(&mut Manifest) = |manifest| manifest.aggregation.replicas = 2;
+        let mut sim = Sim::new(if replicas == 2 { Plan { change: two, ..plan } } else { plan });
+        sim.run(HOUR);
+        assert_eq!(sim.ledger().stage(), Stage::Closed);
+        assert!(sim.relayed() >= 3);
+        for outcome in outcomes(&sim) {
+            let view = sim.ledger().round(outcome.round).expect("kept");
+            let slot = view.slot_of(&sim.id(0)).expect("a seat");
+            assert!(view.inputs().iter().all(|inputs| inputs.contains(slot)), "it counts in every part");
+            assert!(outcome.results.iter().all(Option::is_some));
+        }
+        assert!(banned(&sim).is_empty(), "nobody can say who lied, and nobody is blamed");
+        assert!(sim.ledger().members().iter().all(|member| member.standing == Standing::Active));
+        assert!(sim.now() < 3 * 5_000, "took {}", sim.now());
+    }
+}
+
+/// Rounds of a run in which a member holds the others up whenever it may, and virtual milliseconds beyond a clean run.
+fn held_up(behaviour: Behaviour, rounds: u32) -> u64 {
+    let time = |behaviour| {
+        let mut behaviours = [Behaviour::Honest; 4];
+        behaviours[2] = behaviour;
+        let sim = finish(60, rounds, &behaviours);
+        assert!(banned(&sim).is_empty());
+        for honest in [0, 1, 3] {
+            let member = sim.ledger().member(&sim.id(honest)).expect("a member");
+            assert_eq!(
+                (member.standing, member.failures),
+                (Standing::Active, 0),
+                "{behaviour:?} takes a seat"
+            );
+        }
+        sim.now()
+    };
+    time(behaviour).saturating_sub(time(Behaviour::Honest))
+}
+
+#[test]
+fn ledger_20_who_holds_rounds_up_again_and_again_does_so_ever_more_rarely() {
+    for (behaviour, timers) in
+        [(Behaviour::Overclaims, 1), (Behaviour::Stalls, 1), (Behaviour::StallsParts, 2)]
+    {
+        let lost = held_up(behaviour, 40);
+        // After rounds 0, 1, 3, 7, 15, 31: six failures, where there were forty.
+        let failures = 6;
+        assert!(lost >= 3 * 30_000, "{behaviour:?} holds nobody up: {lost}");
+        assert!(lost < (failures * timers + 1) * 30_000, "{behaviour:?} costs {lost}");
+    }
 }

@@ -9,10 +9,10 @@ use e2e::programs;
 use e2e::settings::Settings;
 use e2e::sim::{self, Behaviour, Sim};
 use muster_core::audit::{Judgement, judge_steward};
-use muster_core::codec::{Bytes, List, Text, decode, encode};
+use muster_core::codec::{Bytes, List, Real, Text, decode, encode};
 use muster_core::ids::{Digest, Height, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{Manifest, Rollback};
 use muster_core::messages::audit::{FindingKind, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
 use muster_core::messages::enrol::{Enrol, Ticket};
 use muster_core::messages::gossip::Head;
@@ -41,7 +41,11 @@ fn node(number: u8) -> Identity {
 fn steps() -> Vec<(Ledger, Record)> {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::NeverReduces;
-    let mut sim = Sim::new(sim::Plan::behaving(11, 3, &behaviours));
+    let change: fn(&mut Manifest) = |manifest| {
+        let limit = Real::new(0.5).expect("finite");
+        manifest.rollback = Rollback { limit, most_rounds: 2, spacing: 3 };
+    };
+    let mut sim = Sim::new(sim::Plan { change, ..sim::Plan::behaving(11, 3, &behaviours) });
     sim.run(3_600_000);
     let mut ledger = Ledger::new(Arc::clone(sim.ledger().manifest()));
     let run = ledger.run();

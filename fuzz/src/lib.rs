@@ -9,7 +9,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
@@ -99,12 +99,13 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
         admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },
-        rollback: muster_core::manifest::Rollback { limit: muster_core::codec::Real::new(0.0).expect("finite"), most_rounds: 2, spacing: 100 },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,
@@ -161,11 +162,11 @@ pub fn commit(view: &RoundView, slot: Slot, leaves: u32) -> Option<Commit> {
     })
 }
 
-/// A keeper's receipt for a sender's part.
-pub fn receipt(ledger: &Ledger, part: Part, sender: MemberId) -> Option<Signed<Receipt>> {
+/// A receipt of one of a part's keepers for a sender.
+pub fn receipt(ledger: &Ledger, part: Part, keeper: &MemberId, sender: MemberId) -> Option<Signed<Receipt>> {
     let view = ledger.current()?;
-    let (keeper, attempt) = view.keeper(part, &sender)?;
+    let attempt = view.attempt(part)?;
     let receipt =
         Receipt { round: view.round(), part, attempt, sender, root: contribution(view.round(), &sender) };
-    Some(named(&keeper)?.sign(ledger.run(), &receipt))
+    Some(named(keeper)?.sign(ledger.run(), &receipt))
 }

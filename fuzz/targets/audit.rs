@@ -178,7 +178,7 @@ fn finish(scene: &mut Scene) {
         named(&seat.member).expect("a person").sign(run, &Echo { round, freeze })
     };
     let echoes = bounded(view.seats().iter().map(echo).collect());
-    let outcome = Outcome { round, results, echoes, state: roots(1), seats: bounded(vec![]), credits: bounded(vec![]) };
+    let outcome = Outcome { round, results, echoes, state: roots(1), seats: bounded(vec![]), credits: bounded(vec![]), seconds: bounded(vec![]) };
     seal(ledger, Body::Outcome(outcome));
 }
 

@@ -124,6 +124,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         state: roots(ledger.state().step + 1),
         seats: bounded(if last { Vec::new() } else { ledger.derived_seats() }),
         credits: bounded(Vec::new()),
+        seconds: bounded(Vec::new()),
     }))
 }
 

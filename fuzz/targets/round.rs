@@ -64,7 +64,7 @@ struct World {
     mail: Vec<Mail>,
     proposed: Vec<Vec<u8>>,
     applying: bool,
-    inspecting: Option<PartResult>,
+    inspecting: Option<(Part, MemberId)>,
     now: u64,
 }
 
@@ -111,7 +111,7 @@ impl World {
                 }
                 Output::Inspect(signed) => {
                     let result = signed.verify(self.ledger().run()).expect("the machine has checked it");
-                    self.inspecting = Some(result.into_inner());
+                    self.inspecting = Some((result.part, result.author()));
                     continue;
                 }
             };
@@ -154,7 +154,7 @@ impl World {
                 // A keeper that is gone gives no receipt.
                 let there = |keeper: &MemberId| *keeper == steward().id() || self.conductor.is_live(keeper);
                 let kept = parts.iter().filter(|(_, keeper)| there(keeper));
-                let receipts = kept.filter_map(|(part, _)| receipt(ledger, *part, me));
+                let receipts = kept.filter_map(|(part, keeper)| receipt(ledger, *part, keeper, me));
                 let receipts = List::new(receipts.collect()).expect("one for each part");
                 Mail::Delivered(identity.sign(run, &Delivered { round, attempt, receipts }))
             }
@@ -262,16 +262,16 @@ impl World {
         let (Some(identity), Some(inputs)) = (identity, view.inputs().get(part.index())) else { return };
         let (round, attempt) = (view.round(), view.aggregator(part).map_or(0, |(_, attempt)| attempt));
         let Some(freeze) = view.freeze_digest() else { return };
-        let digest = Default::default();
+        let (digest, author) = (Default::default(), identity.id());
         let said = PartResult { round, part, attempt, freeze, inputs: *inputs, digest };
         let signed = identity.sign(self.ledger().run(), &said);
-        self.conductor.contest(&said);
+        self.conductor.contest(part, &author);
         self.arrive(&Mail::Result(signed));
     }
 
     fn inspected(&mut self, right: bool) {
-        if let Some(result) = self.inspecting.take() {
-            self.conductor.inspected(self.now, &result, right);
+        if let Some((part, author)) = self.inspecting.take() {
+            self.conductor.inspected(self.now, (part, &author), right);
             self.drain();
         }
     }

@@ -100,7 +100,7 @@ macro_rules! attack {
 const NOT_TAKEN: &str = "nobody takes such a commitment, but each round waits for another until T_commit";
 const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
-const WAITS: &str = "what is not delivered does not count, but each round waits for T_part";
+const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
 /// All ways to cheat, in the order in which help lists them.
 pub const ATTACKS: &[Attack] = &[

@@ -5,12 +5,12 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{Products, Strided};
-use muster_compute::{Exact, Path as KernelPath};
+use muster_compute::{Backend, Device, Exact, Path as KernelPath, Precision, libtorch};
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
-use muster_core::state::{Arithmetic, LeafJob, Update};
+use muster_core::state::{LeafJob, Update};
 use muster_replica::memory;
 
 use crate::config::{Makers, Settings};
@@ -30,6 +30,8 @@ pub struct BenchOptions {
     pub threads: usize,
     /// Kernel path, instead of the fastest.
     pub path: Option<KernelPath>,
+    /// Where libtorch computes leaves, and how it rounds; the run's own arithmetic otherwise.
+    pub libtorch: Option<(Device, Precision)>,
     /// What leaves may take: [`PATIENCE`].
     pub patience: Duration,
 }
@@ -38,6 +40,7 @@ pub struct BenchOptions {
 #[derive(Clone, Debug)]
 pub struct Report {
     path: KernelPath,
+    libtorch: Option<(Device, Precision)>,
     threads: usize,
     model: Model,
     windows: u32,
@@ -55,21 +58,21 @@ pub struct Report {
 ///
 /// # Errors
 /// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks, and a model that this
-/// machine has no memory for.
+/// machine has no memory for; what libtorch lacks, where it is asked for.
 pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let manifest = manifest(options.run.as_deref())?;
     let memory = memory::contributing(&manifest, options.threads);
     memory::check(memory).map_err(|misuse| Failure::environment(misuse.to_string()))?;
-    let mut exact = Exact::new(options.threads, options.path)?;
-    exact.self_test()?;
-    let peak = peak(exact.path())?;
-    let mut state = exact.initial(&manifest, &[]);
+    let path = options.path.unwrap_or_else(KernelPath::detect);
+    let mut backend = backend(options)?;
+    let peak = peak(path)?;
+    let mut state = backend.initial(&manifest, &[]);
     let windows = windows(&manifest);
     let mut sum = vec![0; state.parameters.len()];
     let mut time = |windows: &[Vec<u32>], number| {
         let job = LeafJob { state: &state, round_seed: Digest([1; 32]), leaf: Leaf(number), windows };
         let begun = Instant::now();
-        exact.leaf(&manifest, &job, &mut sum);
+        backend.leaf(&manifest, &job, &mut sum);
         begun.elapsed()
     };
     let one = windows.get(..1).unwrap_or_default();
@@ -91,9 +94,10 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let values = sum.iter().map(|q| *q as f32).collect();
     let update = Update { values, present: vec![true; Layout::of(&manifest.model).blocks().len()] };
     let begun = Instant::now();
-    exact.apply(&manifest, &mut state, &update);
+    backend.apply(&manifest, &mut state, &update);
     Ok(Report {
-        path: exact.path(),
+        path,
+        libtorch: options.libtorch,
         threads: options.threads,
         windows: manifest.training.leaf_windows,
         model: manifest.model,
@@ -102,6 +106,17 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
         update: begun.elapsed().as_secs_f64(),
         memory,
     })
+}
+
+/// What computes leaves, after its self-test.
+fn backend(options: &BenchOptions) -> Outcome<Box<dyn Backend>> {
+    let Some((device, precision)) = options.libtorch else {
+        let mut exact = Exact::new(options.threads, options.path)?;
+        exact.self_test()?;
+        return Ok(Box::new(exact));
+    };
+    libtorch(device, precision, options.threads, options.path)
+        .map_err(|misuse| Failure::environment(misuse.to_string()))
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
@@ -202,7 +217,8 @@ fn operations(model: &Model) -> f64 {
 impl Report {
     /// For people.
     pub fn text(&self) -> String {
-        let Self { path, threads, model, windows, peak, leaf: (leaf, estimated), update, memory } = self;
+        let Self { path, libtorch, threads, model, windows, peak, leaf: (leaf, estimated), update, memory } =
+            self;
         let tokens = f64::from(*windows) * f64::from(model.sequence);
         let speed = operations(model) * tokens / leaf;
         let mut text = String::new();
@@ -218,15 +234,12 @@ impl Report {
             format!("{} parameters, leaves of {windows} × {} tokens", model.parameters(), model.sequence),
         );
         line("products", format!("{:.1} GFLOP/s a core on data in its cache", peak / 1e9));
-        let share = 100.0 * speed / peak / *threads as f64;
-        line(
-            "leaf",
-            format!(
-                "{leaf:.3} s{}: {:.1} GFLOP/s, {share:.0} % of that",
-                if *estimated { " (from one window)" } else { "" },
-                speed / 1e9
-            ),
-        );
+        let estimated = if *estimated { " (from one window)" } else { "" };
+        let beside = match libtorch {
+            None => format!("{:.0} % of that", 100.0 * speed / peak / *threads as f64),
+            Some((device, precision)) => format!("by libtorch in {precision} on {device}"),
+        };
+        line("leaf", format!("{leaf:.3} s{estimated}: {:.1} GFLOP/s, {beside}", speed / 1e9));
         line("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf));
         line("update", format!("{update:.3} s a round"));
         line("memory", format!("{} at least, as a node of this run", memory::shown(*memory)));
@@ -252,6 +265,7 @@ mod tests {
             run: Some(settings.clone()),
             threads: 1,
             path: None,
+            libtorch: None,
             patience: Duration::from_millis(50),
         };
         let text = bench(&options).unwrap().text();
@@ -263,6 +277,9 @@ mod tests {
         std::fs::write(&settings, wide).unwrap();
         let failure = bench(&options).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("of memory"), "{failure}");
+        let libtorch = Some((Device::Cuda(99), Precision::Bf16));
+        let failure = bench(&BenchOptions { run: None, libtorch, ..options.clone() }).unwrap_err();
+        assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
         let failure = bench(&BenchOptions { run: Some("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
     }

@@ -8,7 +8,7 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use muster_compute::Path as KernelPath;
+use muster_compute::{Device, Path as KernelPath, Precision};
 use muster_core::messages::enrol::Role;
 
 use crate::organise::invite::parse_span;
@@ -73,7 +73,8 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
     #[command(after_help = "\
   muster bench                    # the settings that `muster run new` begins with
   muster bench run.toml --threads 2
-  muster bench myrun/")]
+  muster bench myrun/
+  muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
     Bench(BenchArguments),
     /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
     #[command(after_help = "\
@@ -246,6 +247,21 @@ struct BenchArguments {
     run: Option<PathBuf>,
     #[command(flatten)]
     compute: ComputeArguments,
+    /// What computes the leaves: exact, with defined bits as a run has them, or tch, which is libtorch.
+    #[arg(long, value_name = "NAME", value_enum, default_value_t = BackendArgument::Exact)]
+    backend: BackendArgument,
+    /// Where libtorch computes: cpu, cuda or cuda:N.
+    #[arg(long, value_name = "NAME", default_value_t = Device::Cpu)]
+    device: Device,
+    /// How libtorch rounds the factors of products: f32, tf32 or bf16.
+    #[arg(long, value_name = "NAME", default_value_t = Precision::F32)]
+    precision: Precision,
+}
+
+#[derive(Clone, Copy, PartialEq, ValueEnum)]
+enum BackendArgument {
+    Exact,
+    Tch,
 }
 
 #[derive(Args)]

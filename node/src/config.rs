@@ -213,6 +213,8 @@ section! {
         assumed: f64 = 0.2,
         /// Whether inputs are mixed with those nearest to them.
         mixing: bool = false,
+        /// Aggregators of a part, 1 or 2. Two must agree, and cost each member twice the upload.
+        replicas: u8 = 1,
     }
 }
 
@@ -440,6 +442,7 @@ impl Aggregation {
             cap_ppm: millionths("aggregation.cap", self.cap)?,
             assumed_ppm: millionths("aggregation.assumed", self.assumed)?,
             mixing: self.mixing,
+            replicas: self.replicas,
         })
     }
 }

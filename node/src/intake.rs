@@ -53,13 +53,8 @@ impl Intake {
         let slot = view.slot_of(sender).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
         let commitment =
             view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
-        let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
-        let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
-        let part = Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16);
-        let mine = view
-            .keeper(part, sender)
-            .is_some_and(|(keeper, attempt)| keeper == *me && attempt == put.attempt);
-        if !mine {
+        let part = part_of(view, &put)?;
+        if !view.takes_in(part, sender, me) || view.attempt(part) != Some(put.attempt) {
             return Err(Reject::NotEntitled("deliver this part here"));
         }
         let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
@@ -82,10 +77,34 @@ impl Intake {
         let data: Vec<_> = plan.blocks.iter().filter_map(|block| blocks.get(block).cloned()).collect();
         let horizon = Round(view.round().0.saturating_sub(ROUNDS as u32));
         held.retain(|(round, _), _| *round >= horizon);
-        drop(held);
-        self.keep(view.round(), *sender, part, data);
+        if !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(me)) {
+            // ROUND-24: what others should have taken goes to the disk alone; it may be half of what all members send.
+            if let Some(blocks) = held.get_mut(&(view.round(), *sender)) {
+                blocks.retain(|block, _| plan.blocks.binary_search(block).is_err());
+            }
+            drop(held);
+            self.write(view.round(), sender, part, &data)?;
+        } else {
+            drop(held);
+            self.keep(view.round(), *sender, part, data);
+        }
         let root = commitment.commit.root;
         Ok(Some(Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root }))
+    }
+
+    /// Writes a whole part down at once.
+    fn write(
+        &self,
+        round: Round,
+        member: &MemberId,
+        part: Part,
+        data: &[Arc<(BlockData, Vec<i32>)>],
+    ) -> Result<(), Reject> {
+        let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
+        self.home.save_contribution(round, member, part.0, &blocks).map_err(|error| {
+            let _ = self.failed.try_send(error);
+            Reject::Rule("the keeper's disk does not take it; try again later")
+        })
     }
 
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
@@ -133,6 +152,16 @@ impl Intake {
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The part that delivered blocks are of, by the first of them.
+///
+/// # Errors
+/// [`Reject`] when there is none.
+pub(crate) fn part_of(view: &RoundView, put: &PutBlocks) -> Result<Part, Reject> {
+    let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
+    let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
+    Ok(Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16))
 }
 
 /// Refuses a block that comes twice: a few bytes may stand for a whole block of zeros, and must not fill the memory by

@@ -46,9 +46,10 @@ def enter(*modules):
 
 
 @functools.cache
-def build(binary):
-    """Builds a binary of package e2e; returns its path."""
-    command = ["cargo", "build", "--release", "--locked", "-p", "e2e", "--bin", binary, "--message-format=json"]
+def build(binary, *features):
+    """Builds a binary of the workspace, out of what its tests are built of; returns its path."""
+    command = ["cargo", "build", "--release", "--locked", "--workspace", "--bin", binary, "--message-format=json"]
+    command += [f"--features={name}" for name in features]
     output = subprocess.run(command, cwd=ROOT, check=True, stdout=subprocess.PIPE, text=True).stdout
     messages = (json.loads(line) for line in output.splitlines())
     built = [message for message in messages if message.get("executable")]

@@ -18,7 +18,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use e2e::manifests::tiny;
-use muster_compute::Exact;
+use muster_compute::{Backend, Device, Exact, Precision, libtorch};
 use muster_core::assign::masked;
 use muster_core::codec::Real;
 use muster_core::contribution::{Commitment, chunk_bytes};
@@ -27,13 +27,14 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model};
 use muster_core::sketch::{fingerprint, points};
-use muster_core::state::{Arithmetic, LeafJob, State, Update, real_bytes, reals};
+use muster_core::state::{LeafJob, State, Update, real_bytes, reals};
 use muster_node::join::Spares;
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Settings, all numbers; `albert`, `tied` and `recompute` are 0 or 1.
+/// Settings, all numbers; `albert`, `tied`, `recompute` and `tch` are 0 or 1. With `tch`, libtorch computes the leaves,
+/// in f32, tf32 or bf16 by `precision` 0, 1 or 2, on the graphics processor of number `cuda` unless that is negative.
 const DEFAULTS: &[(&str, f64)] = &[
     ("albert", 0.0),
     ("vocabulary", 4096.0),
@@ -52,6 +53,9 @@ const DEFAULTS: &[(&str, f64)] = &[
     ("windows", 8.0),
     ("recompute", 0.0),
     ("threads", 1.0),
+    ("tch", 0.0),
+    ("precision", 0.0),
+    ("cuda", -1.0),
 ];
 
 /// Public randomness of the one leaf that is computed.
@@ -114,6 +118,22 @@ impl Settings {
         })
     }
 
+    /// What computes leaves.
+    fn backend(&self) -> Result<Box<dyn Backend>, Failure> {
+        let threads = self.number("threads") as usize;
+        if self.number("tch") == 0 {
+            return Ok(Box::new(Exact::new(threads, None)?));
+        }
+        let precision = match self.number("precision") {
+            0 => Precision::F32,
+            1 => Precision::Tf32,
+            _ => Precision::Bf16,
+        };
+        let device =
+            if self.0["cuda"] < 0.0 { Device::Cpu } else { Device::Cuda(self.number("cuda") as usize) };
+        Ok(libtorch(device, precision, threads, None)?)
+    }
+
     fn manifest(&self) -> Result<Manifest, Failure> {
         let mut manifest = tiny(MemberId([0; 32]), MemberId([0; 32]), 1, 1);
         manifest.model = Model {
@@ -139,7 +159,7 @@ struct Bench {
     folder: PathBuf,
     manifest: Manifest,
     threads: usize,
-    exact: Exact,
+    backend: Box<dyn Backend>,
     windows: Vec<Vec<u32>>,
     state: Option<State>,
 }
@@ -160,7 +180,7 @@ impl Bench {
             folder: folder.into(),
             manifest,
             threads,
-            exact: Exact::new(threads, None)?,
+            backend: settings.backend()?,
             windows,
             state: None,
         })
@@ -187,7 +207,7 @@ impl Bench {
     }
 
     fn draw(&mut self) -> Result<Value, Failure> {
-        let state = self.exact.initial(&self.manifest, &self.windows[..1]);
+        let state = self.backend.initial(&self.manifest, &self.windows[..1]);
         let at = |name| self.folder.join(name);
         fs::write(at("parameters.f32"), real_bytes(&state.parameters))?;
         fs::write(at("exponents.json"), serde_json::to_vec(&state.exponents)?)?;
@@ -238,48 +258,49 @@ impl Bench {
     }
 
     /// One leaf: the arithmetic, the manifest and the job.
-    fn job(&mut self) -> Result<(&mut Exact, &Manifest, LeafJob<'_>), Failure> {
+    fn job(&mut self) -> Result<(&mut dyn Backend, &Manifest, LeafJob<'_>), Failure> {
         let state = self.state.as_ref().ok_or("first comes draw or load")?;
         let job = LeafJob { state, round_seed: SEED, leaf: LEAF, windows: &self.windows };
-        Ok((&mut self.exact, &self.manifest, job))
+        Ok((&mut *self.backend, &self.manifest, job))
     }
 
     fn leaves(&mut self, count: usize) -> Result<Value, Failure> {
-        let (exact, manifest, job) = self.job()?;
+        let (backend, manifest, job) = self.job()?;
         let mut sum = vec![0; job.state.parameters.len()];
-        let (before, begun) = (exact.spent(), Instant::now());
+        let (before, begun) = (backend.spent(), Instant::now());
         for _ in 0..count {
-            exact.leaf(manifest, &job, &mut sum);
+            backend.leaf(manifest, &job, &mut sum);
         }
         let seconds = begun.elapsed().as_secs_f64() / count as f64;
-        let [gradient, grid] = [exact.spent().gradient - before.gradient, exact.spent().grid - before.grid]
-            .map(|spent| spent.as_secs_f64() / count as f64);
+        let [gradient, grid] =
+            [backend.spent().gradient - before.gradient, backend.spent().grid - before.grid]
+                .map(|spent| spent.as_secs_f64() / count as f64);
         Ok(json!({"seconds": seconds, "gradient": gradient, "grid": grid}))
     }
 
     fn gradient(&mut self) -> Result<Value, Failure> {
         let file = self.folder.join("gradient.f32");
-        let (exact, manifest, job) = self.job()?;
-        fs::write(file, real_bytes(exact.gradient(manifest, &job)))?;
-        let loss = exact.leaf(manifest, &job, &mut vec![0; job.state.parameters.len()]);
+        let (backend, manifest, job) = self.job()?;
+        fs::write(file, real_bytes(backend.gradient(manifest, &job)))?;
+        let loss = backend.leaf(manifest, &job, &mut vec![0; job.state.parameters.len()]);
         Ok(json!({"loss": loss as f64 / muster_core::grid::LOSS_ONE as f64}))
     }
 
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
         let threads = self.threads;
-        let (exact, manifest, job) = self.job()?;
+        let (backend, manifest, job) = self.job()?;
         let layout = Layout::of(&manifest.model);
         let mut q = vec![0; layout.parameters()];
-        exact.leaf(manifest, &job, &mut q);
+        backend.leaf(manifest, &job, &mut q);
         let [mut gradient, mut grid] = [f64::INFINITY; 2];
         let spares = Spares::default();
         for _ in 0..count {
             // As a member does: a vector that was given back, zeroed, takes the leaf.
             let begun = Instant::now();
-            let before = exact.spent().gradient;
+            let before = backend.spent().gradient;
             let mut leaf = spares.zeros(q.len());
-            exact.leaf(manifest, &job, &mut leaf);
-            let spent = exact.spent().gradient - before;
+            backend.leaf(manifest, &job, &mut leaf);
+            let spent = backend.spent().gradient - before;
             gradient = gradient.min(spent.as_secs_f64());
             grid = grid.min((begun.elapsed() - spent).as_secs_f64());
             spares.put(leaf);
@@ -303,7 +324,7 @@ impl Bench {
             "grid": grid,
             "commitment": least(count, || Commitment::new(&layout, &q).root()),
             "fingerprint": least(count, || fingerprint(points(&SEED), &q)),
-            "apply": least(count, || exact.apply(manifest, &mut state, &update)),
+            "apply": least(count, || backend.apply(manifest, &mut state, &update)),
             "all": memory(threads),
             "one": memory(1),
             "hash": least(count, || Hasher::new(Domain::PART).bulk(&chunks).finish()),

@@ -4,6 +4,7 @@ Parameters, tokens and right answers come from a folder that `bench-leaf` wrote.
 tensors in spec/layout.md. A network's loss is the mean over everything that it predicts.
 """
 
+import contextlib
 import json
 import math
 import pathlib
@@ -43,7 +44,7 @@ def attend(queries, keys, values, causal, manual):
         return F.scaled_dot_product_attention(queries, keys, values, is_causal=causal)
     scores = queries @ keys.transpose(-2, -1) / math.sqrt(queries.shape[-1])
     if causal:
-        later = torch.ones(scores.shape[-2:], dtype=torch.bool).triu(1)
+        later = torch.ones(scores.shape[-2:], dtype=torch.bool, device=scores.device).triu(1)
         scores = scores.masked_fill(later, -math.inf)
     return scores.softmax(-1) @ values
 
@@ -114,7 +115,7 @@ class Decoder(nn.Module):
 
     def forward(self, inputs, places, targets, manual=False):
         x = self.model.embed_tokens(inputs)
-        cosines, sines = (turn(self.angles).to(x.dtype) for turn in (torch.cos, torch.sin))
+        cosines, sines = (turn(self.angles).to(x) for turn in (torch.cos, torch.sin))
         for layer in self.model.layers:
             x = layer(x, cosines, sines, manual)
         head = self.model.embed_tokens.weight if self.tied else self.lm_head.weight
@@ -185,8 +186,8 @@ class Albert(nn.Module):
 class Leaf:
     """A network with the parameters and the windows of a folder."""
 
-    def __init__(self, folder, shape, dtype):
-        self.network = (Albert if shape["albert"] else Decoder)(shape).to(dtype)
+    def __init__(self, folder, shape, dtype, device="cpu"):
+        self.network = (Albert if shape["albert"] else Decoder)(shape).to(device, dtype)
         self.layout = json.loads((pathlib.Path(folder) / "layout.json").read_text())
         self.parameters = dict(self.network.named_parameters())
         names = {name for name, _, _ in self.layout}
@@ -196,16 +197,18 @@ class Leaf:
             for name, part in self.split(flat):
                 self.parameters[name].copy_(part.view(self.parameters[name].shape))
         files = ("inputs.u32", "places.u32", "targets.u32")
-        self.tasks = [numbers(folder, name, "<u4").long().view(shape["windows"], -1) for name in files]
+        tasks = (numbers(folder, name, "<u4").long().view(shape["windows"], -1) for name in files)
+        self.tasks = [task.to(device) for task in tasks]
 
     def split(self, flat):
         """Each tensor's name and its part of a flat vector."""
         for name, (rows, columns), offset in self.layout:
             yield name, flat[offset : offset + rows * columns]
 
-    def gradient(self, manual=False):
-        """Computes all gradients; returns the loss."""
+    def gradient(self, manual=False, forward=contextlib.nullcontext()):
+        """Computes all gradients, the forward pass within a context; returns the loss."""
         self.network.zero_grad()
-        loss = self.network(*self.tasks, manual=manual)
+        with forward:
+            loss = self.network(*self.tasks, manual=manual)
         loss.backward()
         return loss.item()

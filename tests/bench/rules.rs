@@ -68,6 +68,7 @@ fn parse<'a>(words: &[&'a str]) -> Option<(Aggregation, &'a str)> {
         cap_ppm: 1_000_000,
         assumed_ppm: assumed.parse().ok()?,
         mixing: mixing == "1",
+        replicas: 1,
     };
     Some((settings, output))
 }

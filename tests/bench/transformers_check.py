@@ -1,17 +1,23 @@
 #!/usr/bin/env python3
 """The logits of an exported model beside those of `transformers`, which loads the export by its own rules.
 
-    python3 tests/bench/transformers_check.py                 # every model below: some seconds
+    python3 tests/bench/transformers_check.py                 # every model below: some seconds, once built
     python3 tests/bench/transformers_check.py --models ALBERT
 
 `bench-logits` exports a model whose gains and biases are moved away from 1 and 0, as `muster run export` does, and
 says what it makes of a window. The export must give every parameter that the class wants and no other; the largest
 difference of a logit must not be above 1e-4, where logits have a spread of about 1. Beside it the difference between
-the class's own f32 and f64. Exits with 1 where that does not hold.
+the class's own f32 and f64.
+
+Then the other way: `transformers` saves models of its own making, `muster run new --init` begins runs with them, and
+what `muster run export` makes of a run that nobody has trained yet gives the same logits.
+
+Exits with 1 where that does not hold.
 """
 
 import argparse
 import pathlib
+import subprocess
 import sys
 import tempfile
 
@@ -30,6 +36,16 @@ MODELS = {
     "padded vocabulary": {"vocabulary": 320, "width": 64, "heads": 4, "key_value_heads": 1},
     "ALBERT": {"family": "albert", "vocabulary": 257, "mask_token": 256, "embedding": 32, "layers": 4,
                "norm_epsilon": 1e-12},
+}
+
+SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, max_position_embeddings=64)
+SAVED = {
+    "untied Llama": (torch.float32, transformers.LlamaConfig(
+        vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, **SIZES)),
+    "tied Llama, bf16": (torch.bfloat16, transformers.LlamaConfig(
+        vocab_size=256, num_hidden_layers=2, tie_word_embeddings=True, **SIZES)),
+    "ALBERT, f16": (torch.float16, transformers.AlbertConfig(
+        vocab_size=257, num_hidden_layers=3, embedding_size=32, **SIZES)),
 }
 
 
@@ -69,6 +85,30 @@ def compare(program, shape):
     return [(found - double).abs().max().item() for found in (ours, single)] + [double.std().item()]
 
 
+def begin(program, kind, config):
+    """Largest difference of a logit between a model that `transformers` saved and the beginning of a run made of it."""
+    with tempfile.TemporaryDirectory() as place:
+        names = "saved", "text", "corpus", "run", "out"
+        saved, text, corpus, run, out = (str(pathlib.Path(place) / name) for name in names)
+        name = "LlamaForCausalLM" if config.model_type == "llama" else "AlbertForMaskedLM"
+        torch.manual_seed(3)
+        getattr(transformers, name)(config).to(kind).save_pretrained(saved)
+        pathlib.Path(text).write_text("To muster is to gather; to pass muster is to stand inspection.\n" * 4000)
+
+        def muster(*words):
+            done = subprocess.run([program, *words], capture_output=True, text=True, cwd=place)
+            if done.returncode:
+                sys.exit(f"muster {' '.join(words)}: {done.stderr}")
+
+        muster("data", "pack", "--text", text, "--out", corpus)
+        muster("run", "new", "--data", corpus, "--init", saved, "--out", run)
+        muster("run", "export", run, "--round", "0", "--out", out)
+        window = torch.randint(256, [1, config.max_position_embeddings], generator=torch.manual_seed(5))
+        with torch.no_grad():
+            theirs, ours = (load(folder, torch.float64)(window).logits for folder in (saved, out))
+    return (theirs - ours).abs().max().item()
+
+
 def main():
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--models", type=lambda text: text.split(";"), default=list(MODELS), metavar="A;B",
@@ -87,6 +127,13 @@ def main():
         good = ours <= LIMIT  # So written, a NaN is not good.
         passed &= good
         print(f"  {name:22} {ours:9.2e} {theirs:9.2e} {spread:8.3f}{'' if good else f'  ABOVE {LIMIT}'}")
+    program = environment.build("muster")
+    print("begun with what transformers saved")
+    for name, (kind, config) in SAVED.items():
+        found = begin(program, kind, config)
+        good = found <= LIMIT
+        passed &= good
+        print(f"  {name:22} {found:9.2e}{'' if good else f'  ABOVE {LIMIT}'}")
     print(f"{'every' if passed else 'NOT every'} logit within {LIMIT}")
     sys.exit(not passed)
 

@@ -51,6 +51,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,
@@ -63,7 +64,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         admission: Admission::closed(nodes, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
-        rollback: Rollback { limit: real(0.5), most_rounds: 2, spacing: 3 },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -19,6 +19,8 @@ pub struct Settings {
     pub contributions: u32,
     /// Share of the aggregated blocks that verifiers reduce again.
     pub blocks: f64,
+    /// Aggregators of a part.
+    pub replicas: u32,
     /// Harm beyond which the state goes back; 0 for never.
     pub rollback: f32,
 }
@@ -33,6 +35,7 @@ impl Default for Settings {
             coin_lead: 2,
             contributions: 16,
             blocks: 0.3,
+            replicas: 1,
             rollback: 0.0,
         }
     }
@@ -48,6 +51,7 @@ impl fmt::Display for Settings {
             coin_lead,
             contributions,
             blocks,
+            replicas,
             rollback,
         } = self;
         write!(
@@ -68,6 +72,8 @@ leaves = 6
 leaf_windows = 1
 [optimiser]
 warmup = 3
+[aggregation]
+replicas = {replicas}
 [audit]
 share = {share}
 leaves = {drawn}

@@ -68,6 +68,10 @@ pub struct Sim {
     asked: BTreeMap<Digest, (usize, Round)>,
     /// Evidence on its way to a judgement.
     accused: usize,
+    /// What is shown of each part of the round.
+    shown: BTreeMap<Part, Digest>,
+    /// Parts that went to the steward because an aggregator did not take them.
+    relayed: usize,
     nodes: Vec<Node>,
     watchers: Vec<Watcher>,
     replica: Replica,
@@ -110,6 +114,8 @@ impl Sim {
             board: Vec::new(),
             asked: BTreeMap::new(),
             accused: 0,
+            shown: BTreeMap::new(),
+            relayed: 0,
             contributions: Contributions::new(),
             reduced: Reduced::new(),
             distorted: BTreeSet::new(),
@@ -197,6 +203,11 @@ impl Sim {
     /// Members that no round waits for because they did not check its results.
     pub fn stalling(&self) -> Vec<MemberId> {
         self.conductor.stalling().copied().collect()
+    }
+
+    /// Parts that went to the steward because an aggregator did not take them.
+    pub fn relayed(&self) -> usize {
+        self.relayed
     }
 
     /// The steward's ledger.

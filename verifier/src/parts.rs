@@ -112,7 +112,7 @@ fn of(ledger: &Ledger, view: &RoundView, part: Part, blocks: Vec<Block>) -> Opti
     let result = signed.verify(ledger.run()).ok()?;
     let author = result.author();
     let inputs = PartInputs::of(ledger, &result)?;
-    let holders = contact(ledger, &author).into_iter().collect();
+    let holders = view.signers(part).filter_map(|signer| contact(ledger, &signer)).collect();
     Some(Drawn { signed, result: result.into_inner(), author, blocks, inputs, holders, tries: 0 })
 }
 

@@ -1,7 +1,7 @@
 //! Peer that claims twice the leaves that its seat allows, to weigh more.
 //!
 //! Nobody takes such a commitment, and there is nothing to convict. It costs the peer its own contribution, and the
-//! others T_commit in each round in which it has a seat, like a peer that never commits.
+//! others T_commit as often as LEDGER-20 lets it back, like a peer that never commits.
 
 use muster_core::messages::round::Commit;
 

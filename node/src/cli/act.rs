@@ -12,8 +12,9 @@ use muster_net::swarm::Settings;
 use muster_replica::memory;
 
 use super::{
-    BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
-    HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
+    BackendArgument, BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments,
+    GossipArguments, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments,
+    PackArguments, RunCommand,
 };
 use crate::address::outward;
 use crate::bench::{BenchOptions, PATIENCE, bench};
@@ -38,11 +39,12 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Join(arguments) => join_run(arguments),
         Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         Command::Generate(arguments) => generate_text(&arguments),
-        Command::Bench(BenchArguments { run, compute }) => {
+        Command::Bench(BenchArguments { run, compute, backend, device, precision }) => {
             let options = BenchOptions {
                 run,
                 threads: compute.threads.into(),
                 path: compute.kernel,
+                libtorch: (backend == BackendArgument::Tch).then_some((device, precision)),
                 patience: PATIENCE,
             };
             print!("{}", bench(&options)?.text());

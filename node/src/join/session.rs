@@ -383,7 +383,9 @@ impl Session {
         let ledger = self.follower.ledger();
         let Some(member) = ledger.member(&self.me()) else { return };
         let moved = member.addresses != self.addresses && member.standing == Standing::Active;
+        let barred = member.standing == Standing::Away && ledger.is_barred(member.barred);
         if !(member.standing == Standing::Away || moved)
+            || barred
             || !self.follower.in_step()
             || member.since >= ledger.height()
         {

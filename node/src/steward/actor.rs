@@ -117,8 +117,10 @@ pub(super) struct Doing {
     pub(super) absent: BTreeMap<MemberId, u64>,
     /// Proposals whose authors wait for the seal, by the encoding of the body.
     pub(super) waiting: Vec<(Vec<u8>, oneshot::Sender<Response>)>,
-    /// Results of the round that are on the board.
-    pub(super) shown: BTreeSet<(Part, u8)>,
+    /// Results of the round that are on the board, with their attempts.
+    pub(super) shown: BTreeMap<Part, (Digest, u8)>,
+    /// Parts that senders brought here in an attempt because an aggregator did not take them.
+    pub(super) relayed: BTreeMap<(MemberId, u8), BTreeSet<Part>>,
     pub(super) applying: bool,
     /// Deliveries of the round that have a receipt.
     pub(super) delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
@@ -139,7 +141,8 @@ impl Doing {
             began: Instant::now(),
             absent: BTreeMap::new(),
             waiting: Vec::new(),
-            shown: BTreeSet::new(),
+            shown: BTreeMap::new(),
+            relayed: BTreeMap::new(),
             applying: false,
             delivered: BTreeMap::new(),
             stalling: BTreeSet::new(),
@@ -239,6 +242,7 @@ impl Actor {
         let now = self.now();
         self.attend(now);
         self.conductor.tick(now);
+        self.show_results();
         let silences = self.docket.silences(now, self.conductor.ledger());
         let idles = self.docket.idles(now, self.conductor.ledger());
         silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
@@ -327,11 +331,15 @@ impl Actor {
 
     /// What follows from a record.
     fn sealed(&mut self, record: &Record) -> Outcome<()> {
+        if matches!(record.body, Body::Freeze(_) | Body::Inputs(_) | Body::Outcome(_)) {
+            self.tell_failures(record.height);
+        }
         match &record.body {
             Body::Admit(enrol) => self.report.admit(self.conductor.ledger(), enrol.claimed_signer()),
             Body::Begin(_) => self.report.begin(),
             Body::Outcome(outcome) => {
                 self.state.shown.clear();
+                self.state.relayed.clear();
                 self.state.delivered.clear();
                 self.report.duties(self.docket.counts());
                 self.report.round(self.conductor.ledger(), outcome.round);
@@ -432,7 +440,9 @@ impl Actor {
         let wanted = sealed.iter().flatten().filter_map(|signed| {
             let result = signed.verify(ledger.run()).ok()?;
             let blocks = view.parts().get(result.part.index())?.blocks.clone();
-            let holders = contact(ledger, &result.author()).into_iter().collect();
+            let others = view.reducers(result.part, result.attempt).filter(|other| *other != result.author());
+            let holders = std::iter::once(result.author()).chain(others);
+            let holders = holders.filter_map(|holder| contact(ledger, &holder)).collect();
             Some(WantedPart { result: result.into_inner(), blocks, holders })
         });
         let task = Applying {

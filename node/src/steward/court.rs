@@ -61,7 +61,7 @@ pub(super) fn two_results(
     second: &Signed<PartResult>,
 ) -> Option<Evidence> {
     let said = second.verify(ledger.run()).ok()?;
-    let sealed = ledger.round(said.round).and_then(|view| view.signed_result(said.part));
+    let sealed = ledger.round(said.round).into_iter().flat_map(|view| view.signed_results_of(said.part));
     let about =
         |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
     let contradicts = |first: &&Signed<PartResult>| {
@@ -122,10 +122,8 @@ impl Wanted {
         let root = view.commitment(view.slot_of(&member)?)?.commit.root;
         let author = contact(ledger, &member);
         let parts = view.parts().iter().enumerate().map(|(part, plan)| {
-            let aggregators =
-                [view.aggregator(Part(part as u16)).map(|(slot, _)| slot), Some(plan.aggregator)];
-            let holders =
-                aggregators.into_iter().flatten().filter_map(|slot| contact(ledger, &view.member_at(slot)?));
+            let keepers = |attempt| view.reducers(Part(part as u16), attempt);
+            let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
             (plan.blocks.clone(), holders.chain(author.clone()).collect())
         });
         let mut parts: Vec<_> = parts.collect();

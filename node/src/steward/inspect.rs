@@ -5,8 +5,11 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use muster_core::audit::{Claim, Judgement};
+use muster_core::ids::Height;
+use muster_core::ledger::Standing;
 use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_replica::contact;
 
@@ -37,7 +40,10 @@ impl Actor {
     pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
         let Some(accusation) = self.suspicion(&result) else {
             let said = result.verify(self.ledger().run());
-            return said.into_iter().for_each(|said| self.conductor.inspected(self.now(), &said, false));
+            let now = self.now();
+            return said.into_iter().for_each(|said| {
+                self.conductor.inspected(now, (said.part, &said.author()), false);
+            });
         };
         let wants = Wants::of(self.ledger(), &accusation.evidence, &accusation.claim);
         let (court, sender) = (self.court.clone(), self.sender.clone());
@@ -77,7 +83,32 @@ impl Actor {
             Judgement::Guilty { .. } => self.decided(accusation, judgement, None),
             other => self.report.inspected(&result, right, other),
         }
-        self.conductor.inspected(self.now(), &result, right);
+        self.conductor.inspected(self.now(), (result.part, &result.author()), right);
+    }
+
+    /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.
+    pub(super) fn show_results(&mut self) {
+        let ledger = self.conductor.ledger();
+        let attempt = |part| ledger.current().and_then(|view| view.attempt(part)).unwrap_or_default();
+        let standing =
+            self.conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
+        let new = standing.filter(|(part, said, _)| self.state.shown.get(part) != Some(said));
+        let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
+        for (part, said, signed) in new {
+            self.state.shown.insert(part, said);
+            self.prefetch(&signed);
+            self.board.post(Notice::Result(signed));
+        }
+    }
+
+    /// Says who has let the round wait and lost its seat by a record.
+    pub(super) fn tell_failures(&mut self, height: Height) {
+        let members = self.conductor.ledger().members().iter();
+        let lost = members.filter(|member| {
+            member.since == height && member.failures > 0 && member.standing == Standing::Away
+        });
+        let lost: Vec<_> = lost.map(|member| member.id).collect();
+        lost.into_iter().for_each(|member| self.report.moved(member, "let the round wait and is away"));
     }
 
     /// Says once who kept a round waiting.

@@ -6,7 +6,7 @@ use muster_core::audit::{Judgement, claim};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Verdict};
+use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Reduction, Verdict};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
 
@@ -197,6 +197,7 @@ impl Actor {
         let effective = self.ledger().first_round_without();
         let evidence = accusation.digest;
         self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+        self.examine_second(&accusation.evidence);
         match (&accusation.evidence, finding) {
             // Whom a false verdict accused is cleared; whom it let pass is examined itself.
             (Evidence::Verdict(_), FindingKind::FalseAccusation) => self.justice.acquit(&subject),
@@ -212,6 +213,21 @@ impl Actor {
         let transcript = self.docket.transcript(self.conductor.ledger(), &verdict.request);
         if let (Finding::Guilty(_), Some(transcript)) = (verdict.finding, transcript) {
             let _ = self.accuse(verifier, Evidence::Audit(transcript));
+        }
+    }
+
+    /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined by the same records.
+    fn examine_second(&mut self, evidence: &Evidence) {
+        let Evidence::Aggregation(part) = evidence else { return };
+        let Ok(result) = part.result.verify(self.ledger().run()) else { return };
+        let Some(view) = self.ledger().round(result.round) else { return };
+        let others =
+            view.signed_results_of(result.part).filter(|other| other.claimed_signer() != result.author());
+        let others: Vec<Evidence> = others
+            .map(|other| Evidence::Aggregation(Reduction { result: other.clone(), ..part.clone() }))
+            .collect();
+        for evidence in others {
+            let _ = self.accuse(self.identity.id(), evidence);
         }
     }
 
@@ -260,8 +276,8 @@ impl Actor {
         for view in ledger.rounds() {
             for (place, result) in view.results().into_iter().flatten().enumerate() {
                 let part = Part(place as u16);
-                let author = result.as_ref().and_then(|result| view.reducer(part, result.attempt));
-                let plan = view.parts().get(place).filter(|_| author.as_ref().is_some_and(banned));
+                let convicted = result.is_some() && view.signers(part).any(|signer| banned(&signer));
+                let plan = view.parts().get(place).filter(|_| convicted);
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
             }
         }

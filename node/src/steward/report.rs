@@ -245,8 +245,8 @@ fn shown(duties: &BTreeMap<MemberId, Counts>) -> Value {
     Value::Object(shown.collect())
 }
 
-/// Bytes of contributions and results that a round moves between members: each counted block goes to its aggregator
-/// unless that is its author, each reduced block goes to every other seat and to the steward. Proofs are left out.
+/// Bytes of contributions and results that a round moves between members: each counted block goes to its aggregators
+/// unless one is its author, each reduced block goes to every other seat and to the steward. Proofs are left out.
 fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
     let mut bytes = 0;
     let results = view.results().unwrap_or_default();
@@ -254,8 +254,11 @@ fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
     {
         let length: u64 =
             plan.blocks.iter().filter_map(|block| Some(layout.block(*block)?.range.len() as u64 * 4)).sum();
-        let aggregator: Option<Slot> = view.aggregator(muster_core::ids::Part(part)).map(|(slot, _)| slot);
-        let inputs = inputs.slots().filter(|slot| Some(*slot) != aggregator).count() as u64;
+        let part = muster_core::ids::Part(part);
+        let aggregators: Vec<Slot> =
+            view.attempt(part).into_iter().flat_map(|attempt| view.aggregators_in(part, attempt)).collect();
+        let inputs: u64 =
+            aggregators.iter().map(|own| inputs.slots().filter(|slot| slot != own).count() as u64).sum();
         let readers = if result.is_some() { view.seats().len() as u64 } else { 0 };
         bytes += length * (inputs + readers);
     }

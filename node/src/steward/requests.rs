@@ -8,13 +8,14 @@ use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::Enrol;
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
-use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
+use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
 use tokio::sync::oneshot;
 
 use super::actor::Actor;
 use super::court::{equivocation, two_results};
 use super::server::refused;
+use crate::intake::part_of;
 use crate::organise::invite;
 
 /// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
@@ -126,10 +127,29 @@ impl Actor {
         Ok(Answer::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
-    /// Keeps an aggregator's own part, so that it is not in its author's hands alone.
+    /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
+    /// aggregator did not take.
     fn put(&mut self, sender: &MemberId, put: PutBlocks) -> Result<Answer, Reject> {
-        let view = self.ledger().round(put.round).ok_or(Reject::Stale("the round is not remembered"))?;
-        let receipt = self.intake.take(view, &self.identity.id(), sender, put)?;
+        let (view, me) = (self.ledger().round(put.round), self.identity.id());
+        let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
+        let (part, attempt) = (part_of(view, &put)?, put.attempt);
+        let relayed = !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
+        if relayed {
+            let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
+            let held = self.state.relayed.get(&(*sender, attempt));
+            let most = view.parts().len().div_ceil(2);
+            // ROUND-24: half of the parts, so that nobody sends everything through the steward.
+            let room = held.is_none_or(|held| held.contains(&part) || held.len() < most);
+            if !open || !room {
+                return Err(Reject::Rule(
+                    "the steward takes half of a member's parts at most, while the round lasts",
+                ));
+            }
+        }
+        let receipt = self.intake.take(view, &me, sender, put)?;
+        if relayed {
+            self.state.relayed.entry((*sender, attempt)).or_default().insert(part);
+        }
         let run = self.ledger().run();
         Ok(Answer::Now(
             receipt.map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(run, &receipt))),
@@ -142,7 +162,11 @@ impl Actor {
         let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
         let block = |block| Some(self.intake.block(query.round, &query.member, &root, block)?.0.clone());
         let blocks: Option<Vec<_>> = query.blocks.iter().copied().map(block).collect();
-        let blocks = blocks.ok_or(Reject::Stale("this block is not kept here"))?;
+        let blocks: Vec<BlockData> = blocks.ok_or(Reject::Stale("this block is not kept here"))?;
+        let bytes: usize = blocks.iter().flat_map(|data| &data.chunks).map(|chunk| chunk.len()).sum();
+        if bytes > BULK_BYTES {
+            return Err(Reject::Rule("these are more blocks than one answer holds"));
+        }
         List::new(blocks)
             .map(|blocks| Answer::Now(Response::Blocks(blocks)))
             .map_err(|_| Reject::Rule("too many blocks"))
@@ -181,21 +205,16 @@ impl Actor {
         Ok(Answer::Now(Response::Done))
     }
 
-    /// Takes a result, puts the first of a part on the board, and fetches its values meanwhile.
+    /// Takes a result; what would be sealed of a part is shown in the next turn.
     fn result(&mut self, signed: &Signed<PartResult>) -> Result<(), Reject> {
         let said = signed.verify(self.ledger().run())?;
-        let held = self.conductor.held_result(said.part).cloned();
+        let held = self.conductor.held_result(said.part, &said.author()).cloned();
         if let Some(evidence) = two_results(self.ledger(), held.as_ref(), signed) {
-            self.conductor.contest(&said);
+            self.conductor.contest(said.part, &said.author());
             let _ = self.accuse(self.identity.id(), evidence);
             return Err(Reject::Rule("an aggregator signs one result for a part; the other one is held"));
         }
-        self.conductor.result(self.now(), signed.clone())?;
-        if self.state.shown.insert((said.part, said.attempt)) {
-            self.board.post(Notice::Result(signed.clone()));
-            self.prefetch(signed);
-        }
-        Ok(())
+        self.conductor.result(self.now(), signed.clone())
     }
 
     fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {

@@ -14,7 +14,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -142,6 +142,7 @@ impl Settings {
                 cap_ppm: 200_000,
                 assumed_ppm: 200_000,
                 mixing: false,
+                replicas: 1,
             },
             audit: Audit {
                 node_ppm: 0,
@@ -154,11 +155,7 @@ impl Settings {
             admission: Admission::closed(1, 0, 1),
             timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
             retention: Retention { contributions: 2, states: 2 },
-            rollback: muster_core::manifest::Rollback {
-                limit: muster_core::codec::Real::new(0.0).expect("finite"),
-                most_rounds: 2,
-                spacing: 100,
-            },
+            rollback: Rollback::never(),
             delay: 0,
             exchange: 0,
             groups: 0,

@@ -16,6 +16,7 @@ pub(crate) mod matrix;
 pub(crate) mod panels;
 pub(crate) mod pass;
 pub(crate) mod rows;
+mod strips;
 mod tile;
 pub(crate) mod update;
 mod vector;

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::grid::{Dither, fixed_loss, power_of_two};
 use muster_core::ids::{Digest, Leaf};
-use muster_core::layout::split;
+use muster_core::layout::{Layout, split};
 use muster_core::manifest::Model;
 use muster_core::state::LeafJob;
 
@@ -99,14 +99,7 @@ impl Engine {
         let loss = self.differentiate(setting, &job.state.parameters, batch);
         let differentiated = Instant::now();
         let plan = self.plan(setting.model);
-        let blocks = plan.layout.blocks();
-        let sums = parts(sum, blocks.iter().map(|block| block.range.len()));
-        let (kernels, gradient, key) = (self.kernels, &self.gradient, Dither::key(&job.round_seed, job.leaf));
-        each(&mut self.workers, blocks.iter().zip(sums), |_, (block, sum)| {
-            let inverse_step = power_of_two(-i32::from(job.state.exponents[block.tensor]));
-            let first = block.range.start as u64;
-            add_dithered(kernels, &gradient[block.range.clone()], inverse_step, &key, first, sum);
-        });
+        place(self.kernels, &mut self.workers, &plan.layout, (job, &self.gradient), sum);
         self.plan = Some(plan);
         self.spent.gradient += differentiated - begun;
         self.spent.grid += differentiated.elapsed();
@@ -245,9 +238,27 @@ impl Engine {
     }
 }
 
+/// Adds the grid integers (GRID-2) of a leaf's gradient to `sum`.
+pub(crate) fn place<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    layout: &Layout,
+    (job, gradient): (&LeafJob<'_>, &[f32]),
+    sum: &mut [i32],
+) {
+    let blocks = layout.blocks();
+    let sums = parts(sum, blocks.iter().map(|block| block.range.len()));
+    let key = Dither::key(&job.round_seed, job.leaf);
+    each(workers, blocks.iter().zip(sums), |_, (block, sum)| {
+        let inverse_step = power_of_two(-i32::from(job.state.exponents[block.tensor]));
+        let first = block.range.start as u64;
+        add_dithered(kernels, &gradient[block.range.clone()], inverse_step, &key, first, sum);
+    });
+}
+
 /// # Panics
 /// When a window does not have `sequence + 1` tokens.
-fn check(plan: &Plan, windows: &[Vec<u32>]) {
+pub(crate) fn check(plan: &Plan, windows: &[Vec<u32>]) {
     let right = windows.iter().all(|window| window.len() == plan.tokens + 1);
     assert!(right, "a window has sequence + 1 tokens");
 }

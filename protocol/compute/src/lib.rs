@@ -8,9 +8,13 @@
 //! depth (`kernel::matrix`), sums over rows have one tree (`kernel`), elementary functions are polynomials of our own
 //! (`kernel`, `function`), and windows and tokens are added in order (`turns`). Each thread keeps the activations of
 //! one window: of every layer, or, where a run wants it, the residual stream and one layer.
+//!
+//! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
+//! those of [`Exact`] but not equal; [`libtorch`] makes one where this is built with it.
 
 mod albert;
 mod attention;
+mod backend;
 mod decoder;
 mod function;
 mod initial;
@@ -25,6 +29,8 @@ mod passes;
 mod path;
 mod plan;
 mod self_test;
+#[cfg(feature = "tch")]
+mod torch;
 mod turns;
 #[cfg(test)]
 mod vectors;
@@ -36,9 +42,12 @@ use muster_core::ids::Leaf;
 use muster_core::manifest::{Family, Manifest, Model};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
+pub use backend::{Backend, Device, Precision, libtorch};
 pub use leaf::Spent;
 pub use memory::buffers;
 pub use path::{Path, paths};
+#[cfg(feature = "tch")]
+pub use torch::Torch;
 pub use workers::Workers;
 
 use kernel::require_ieee;

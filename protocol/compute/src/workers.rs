@@ -97,6 +97,7 @@ mod tests {
                     cap_ppm: 200_000,
                     assumed_ppm: 300_000,
                     mixing,
+                    replicas: 1,
                 };
                 let expected = block(&settings, &inputs).unwrap();
                 for path in paths() {

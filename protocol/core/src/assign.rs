@@ -100,19 +100,32 @@ pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPl
         loads[part] += layout.blocks()[index].range.len();
         blocks[part].push(Block(index as u32));
     }
-    let mut drawn = aggregators.to_vec();
-    let mut stream = ChaCha8Rng::from_seed(Hasher::new(Domain::AGGREGATORS).value(seed).finish().0);
-    for last in (1..drawn.len()).rev() {
-        let other = below(stream.next_u64(), last as u64 + 1) as usize;
-        drawn.swap(last, other);
-    }
-    let plans = blocks.into_iter().zip(drawn);
+    let plans = blocks.into_iter().zip(shuffled(seed, aggregators));
     plans
         .map(|(mut blocks, aggregator)| {
             blocks.sort_unstable();
             PartPlan { blocks, aggregator }
         })
         .collect()
+}
+
+/// The second aggregators of the first `parts` parts, in runs that have two: part `p` has entry `p + 1` of the shuffle of
+/// [`parts`], the last entry's neighbour being the first. None where there is one aggregator only.
+pub fn seconds(seed: &Digest, aggregators: &[Slot], parts: usize) -> Vec<Option<Slot>> {
+    let mut drawn = shuffled(seed, aggregators);
+    let others = drawn.len() > 1;
+    drawn.rotate_left(usize::from(others));
+    drawn.into_iter().take(parts).map(|slot| others.then_some(slot)).collect()
+}
+
+fn shuffled(seed: &Digest, aggregators: &[Slot]) -> Vec<Slot> {
+    let mut drawn = aggregators.to_vec();
+    let mut stream = ChaCha8Rng::from_seed(Hasher::new(Domain::AGGREGATORS).value(seed).finish().0);
+    for last in (1..drawn.len()).rev() {
+        let other = below(stream.next_u64(), last as u64 + 1) as usize;
+        drawn.swap(last, other);
+    }
+    drawn
 }
 
 /// The order in which other aggregators are tried for a part whose own one failed.

@@ -234,6 +234,9 @@ impl<const MAX: usize> BorshDeserialize for Text<MAX> {
 pub struct Real(u32);
 
 impl Real {
+    /// 0.
+    pub const ZERO: Self = Self(0);
+
     /// # Errors
     /// [`Misuse`] when the value is not finite, or is −0.
     pub fn new(value: f32) -> Result<Self, Misuse> {

@@ -5,6 +5,7 @@
 //! checked by the replica.
 
 mod audits;
+mod failures;
 mod members;
 mod rewind;
 mod rounds;

@@ -14,6 +14,8 @@ pub const SEATS: usize = 256;
 pub const MEMBERS: usize = 4096;
 /// Parts of one round.
 pub const PARTS: usize = 256;
+/// Receipts in one delivery: of two aggregators a part.
+pub const RECEIPTS: usize = 2 * PARTS;
 /// Tensors of a model.
 pub const TENSORS: usize = 4096;
 /// Coefficients of a block.
@@ -62,5 +64,9 @@ pub const LISTED: usize = 512;
 pub const INVITATION_DEPTH: u8 = 16;
 /// Blocks that one contributor objects to in one round.
 pub const OBJECTIONS: usize = 4096;
+/// Failures that are remembered of one member: it sits out 2^(n − 1) − 1 rounds after the n-th.
+pub const FAILURES: u8 = 7;
+/// Rounds in which a member counts until one failure is forgotten.
+pub const FORGIVING: u32 = 64;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

@@ -308,6 +308,8 @@ wire! {
         pub assumed_ppm: u32,
         /// Whether each input is first replaced by the mean of those nearest to it; for comparison.
         pub mixing: bool,
+        /// Aggregators of a part: 1, or 2 whose digests must agree.
+        pub replicas: u8,
     }
 }
 
@@ -420,6 +422,11 @@ wire! {
 }
 
 impl Rollback {
+    /// The state never goes back.
+    pub fn never() -> Self {
+        Self { limit: Real::ZERO, most_rounds: 0, spacing: 0 }
+    }
+
     /// Whether the run ever goes back.
     pub fn is_on(&self) -> bool {
         self.limit.value() > 0.0
@@ -491,6 +498,7 @@ impl Manifest {
             "aggregation.cap_ppm",
             "must be 1 to 1000000",
         )?;
+        require((1..=2).contains(&aggregation.replicas), "aggregation.replicas", "must be 1 or 2")?;
         require(
             aggregation.assumed_ppm < 500_000,
             "aggregation.assumed_ppm",

@@ -503,6 +503,10 @@ fn assignment(op: &str, inputs: &Value) -> Value {
             });
             json!({ "parts": shown.collect::<Vec<_>>() })
         }
+        "seconds" => {
+            let seconds = assign::seconds(&seed(), &slots(), number(inputs, "parts") as usize);
+            json!({ "seconds": seconds.iter().map(|slot| slot.map(|slot| slot.0)).collect::<Vec<_>>() })
+        }
         "reassign" => {
             let order = assign::reassignment(&seed(), Part(small("part")), Slot(small("failed")), &slots());
             json!({ "order": order.iter().map(|slot| slot.0).collect::<Vec<_>>() })
@@ -697,7 +701,8 @@ fn block(inputs: &Value) -> Value {
     let iterations = number(inputs, "iterations") as u8;
     let (cap_ppm, assumed_ppm) = (1_000_000, number(inputs, "assumed_ppm") as u32);
     let mixing = inputs["mixing"].as_bool().expect("whether inputs are mixed");
-    let settings = manifest::Aggregation { rule, radius, iterations, cap_ppm, assumed_ppm, mixing };
+    let settings =
+        manifest::Aggregation { rule, radius, iterations, cap_ppm, assumed_ppm, mixing, replicas: 1 };
     let row = |row: &Value| -> Vec<i32> { row.as_array().expect("a row").iter().map(as_integer).collect() };
     let rows: Vec<Vec<i32>> = list(inputs, "q").iter().map(row).collect();
     let unsigned = |value: &Value| value.as_u64().expect("a number");

@@ -455,9 +455,8 @@ impl Follower {
     fn wanted(&self, result: &PartResult) -> Wanted {
         let view = self.ledger.round(result.round);
         let blocks = view.and_then(|view| Some(view.parts().get(result.part.index())?.blocks.clone()));
-        let holder = view.and_then(|view| view.member_at(view.aggregator(result.part)?.0));
-        let mut holders: Vec<Contact> =
-            holder.and_then(|member| contact(&self.ledger, &member)).into_iter().collect();
+        let holders = view.into_iter().flat_map(|view| view.reducers(result.part, result.attempt));
+        let mut holders: Vec<Contact> = holders.filter_map(|member| contact(&self.ledger, &member)).collect();
         holders.push(self.steward.clone());
         Wanted { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
     }

@@ -1,6 +1,7 @@
 //! The inputs of a part, fetched from whoever may have them: to reduce it again.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -10,6 +11,9 @@ use muster_core::messages::wire::BlockData;
 use tokio::task::JoinSet;
 
 use crate::peers::{Contact, PeerError, Peers, contact};
+
+/// How long each holder has at first, where an aggregator is suspected: a round waits, and its friends may only delay.
+const SOON: Duration = Duration::from_secs(3);
 
 /// Blocks of contributions with their proofs, and their integers.
 pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
@@ -41,7 +45,7 @@ impl PartInputs {
         let view = ledger.round(result.round)?;
         let blocks = view.parts().get(result.part.index())?.blocks.clone();
         let aggregators: Vec<MemberId> =
-            (0..=result.attempt).rev().filter_map(|attempt| view.reducer(result.part, attempt)).collect();
+            (0..=result.attempt).rev().flat_map(|attempt| view.reducers(result.part, attempt)).collect();
         let sender = |slot| {
             let commitment = view.commitment(slot)?;
             let member = commitment.author;
@@ -88,7 +92,14 @@ impl PartInputs {
             holders.extend(steward.cloned());
             let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
             let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);
-            tasks.spawn(async move { (member, peers.contribution(&holders, &layout, name, &lacking).await) });
+            tasks.spawn(async move {
+                let found = if suspected {
+                    peers.contribution_soon(&holders, &layout, name, (&lacking, SOON)).await
+                } else {
+                    peers.contribution(&holders, &layout, name, &lacking).await
+                };
+                (member, found)
+            });
         }
         while let Some(done) = tasks.join_next().await {
             let (member, answer): (MemberId, Result<_, PeerError>) =

@@ -207,6 +207,27 @@ impl Peers {
         Err(last)
     }
 
+    /// As [`Self::contribution`], but no contact that only delays holds the others up: each has `patience` first, and
+    /// all have as long as they take when none was so fast.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last contact.
+    pub async fn contribution_soon(
+        &self,
+        contacts: &[Contact],
+        layout: &Layout,
+        name: (Round, MemberId, Digest),
+        (blocks, patience): (&[Block], Duration),
+    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+        for contact in contacts {
+            let asked = self.contribution_from(contact, layout, name, blocks);
+            if let Ok(Ok(found)) = tokio::time::timeout(patience, asked).await {
+                return Ok(found);
+            }
+        }
+        self.contribution(contacts, layout, name, blocks).await
+    }
+
     async fn contribution_from(
         &self,
         contact: &Contact,

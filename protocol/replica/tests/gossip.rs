@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -87,6 +87,7 @@ fn manifest() -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,
@@ -99,11 +100,7 @@ fn manifest() -> Manifest {
         admission: Admission::closed(2, 0, 256),
         timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
         retention: Retention { contributions: 8, states: 4 },
-        rollback: muster_core::manifest::Rollback {
-            limit: muster_core::codec::Real::new(0.0).expect("finite"),
-            most_rounds: 2,
-            spacing: 100,
-        },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,

@@ -6,9 +6,9 @@ use std::time::{Duration, Instant};
 
 use muster_core::codec::List;
 use muster_core::contribution::{Commitment, PartDigest, open_block};
-use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::enrol::Leave;
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::messages::enrol::{Leave, Return};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::Notice;
 use muster_core::reduction::{Reduced, objects, reduce};
@@ -36,6 +36,8 @@ pub(super) struct Node {
     answers: Answers,
     /// Rounds after which it was asked whether it stays.
     stayed: Round,
+    /// Height at which it last said that it is back.
+    back: Height,
 }
 
 /// What it committed to in a round.
@@ -59,6 +61,7 @@ impl Node {
             held: BTreeMap::new(),
             answers: Answers::new(ledger.run(), plan.secret(4, number)),
             stayed: Round(0),
+            back: Height(0),
         }
     }
 
@@ -94,6 +97,7 @@ impl Sim {
             }
         }
         self.leave_if_it_wants(number);
+        self.come_back(number);
         let node = &mut self.nodes[number];
         let duties = if node.alive { node.duties.due(&node.ledger) } else { Vec::new() };
         duties.into_iter().for_each(|duty| self.perform(number, duty));
@@ -164,6 +168,25 @@ impl Sim {
         }
     }
 
+    /// One that holds others up on purpose returns as soon as the ledger takes it.
+    fn come_back(&mut self, number: usize) {
+        let node = &mut self.nodes[number];
+        let stubborn = matches!(
+            node.player.behaviour,
+            Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts
+        );
+        let id = node.identity.id();
+        let away = node.ledger.member(&id).filter(|member| stubborn && member.standing == Standing::Away);
+        let Some(member) = away.filter(|member| member.since < node.ledger.height()) else { return };
+        if node.back > member.since || node.ledger.is_barred(member.barred) {
+            return;
+        }
+        node.back = node.ledger.height();
+        let back = Return { height: node.ledger.height(), addresses: member.addresses.clone() };
+        let signed = node.identity.sign(self.run, &back);
+        self.clock.after(5, 40, Event::Notice(Box::new(Notice::Return(signed))));
+    }
+
     fn perform(&mut self, number: usize, duty: Duty) {
         let node = &self.nodes[number];
         let view = node.ledger.current().expect("a duty has a round").clone();
@@ -175,12 +198,16 @@ impl Sim {
                 let signed = node.identity.sign(self.run, &Echo { round, freeze });
                 self.clock.after(5, 40, Event::Echo(signed));
             }
-            Duty::Deliver { attempt, parts, .. } if !node.is(Behaviour::Withholds) => {
+            Duty::Deliver { attempt, parts, .. }
+                if !node.is(Behaviour::Withholds) && !node.is(Behaviour::Stalls) =>
+            {
                 if let Some(parts) = node.player.conduct.deliver(view.round(), parts) {
                     self.deliver(number, &view, attempt, &parts);
                 }
             }
-            Duty::Reduce { part, attempt, inputs, .. } if !node.is(Behaviour::NeverReduces) => {
+            Duty::Reduce { part, attempt, inputs, .. }
+                if !node.is(Behaviour::NeverReduces) && !node.is(Behaviour::StallsParts) =>
+            {
                 self.reduce(number, &view, (part, attempt), inputs);
             }
             _ => {}
@@ -208,13 +235,14 @@ impl Sim {
         let conduct = self.nodes[number].player.conduct.clone();
         let summed = conduct.contribute(&work, &mut self.arithmetic);
         let bad = if self.nodes[number].player.cheats { self.bad_leaves(&work, &summed) } else { 0 };
+        let claims = u32::from(self.nodes[number].is(Behaviour::Overclaims)) * quota;
         let commit = Commit {
             round: view.round(),
             head: view.head(),
             state: root,
             slot,
             seats: work.seats,
-            leaves: summed.leaves.len() as u32,
+            leaves: summed.leaves.len() as u32 + claims,
             profile: self.manifest.profile,
             loss: summed.loss,
             root: Commitment::new(&self.layout, &summed.q).root(),
@@ -246,15 +274,31 @@ impl Sim {
         let me = self.nodes[number].identity.id();
         let Some(q) = self.contributions.get(&(view.round(), me)).cloned() else { return };
         let tree = Commitment::new(&self.layout, &q);
-        let receipts = parts.iter().filter_map(|(part, keeper)| {
+        let give = |part: Part, keeper: &MemberId| {
             let blocks = &view.parts().get(part.index())?.blocks;
             let keeps = self.takes_in(view, &me, (&tree, q.as_slice()), blocks);
-            let keeper = self.keeper(keeper)?;
-            let receipt =
-                Receipt { round: view.round(), part: *part, attempt, sender: me, root: tree.root() };
-            keeps.then(|| keeper.sign(self.run, &receipt))
-        });
-        let receipts: Vec<Signed<Receipt>> = receipts.collect();
+            let keeper = self.keeper(keeper, number)?;
+            let receipt = Receipt { round: view.round(), part, attempt, sender: me, root: tree.root() };
+            keeps.then(|| (keeper.id(), keeper.sign(self.run, &receipt)))
+        };
+        let mut given: BTreeMap<Part, BTreeMap<MemberId, Signed<Receipt>>> = BTreeMap::new();
+        for (part, keeper) in parts {
+            given.entry(*part).or_default().extend(give(*part, keeper));
+        }
+        let kept = |part: Part, given: &BTreeMap<MemberId, _>| {
+            view.is_kept(part, &me, &given.keys().copied().collect::<Vec<_>>())
+        };
+        let mut relayed = 0;
+        for (part, given) in &mut given {
+            if !kept(*part, given) {
+                // ROUND-24: what an aggregator does not take, the steward does.
+                given.extend(give(*part, &self.steward.id()));
+                relayed += 1;
+            }
+        }
+        given.retain(|part, given| kept(*part, given));
+        let receipts = given.into_values().flat_map(BTreeMap::into_values).collect();
+        self.relayed += relayed;
         let receipts = List::new(receipts).expect("bounded by parts");
         let delivered = Delivered { round: view.round(), attempt, receipts };
         let signed = self.nodes[number].identity.sign(self.run, &delivered);
@@ -277,8 +321,9 @@ impl Sim {
         })
     }
 
-    fn keeper(&self, id: &MemberId) -> Option<&Identity> {
-        let node = self.nodes.iter().find(|node| node.identity.id() == *id && node.alive);
+    fn keeper(&self, id: &MemberId, sender: usize) -> Option<&Identity> {
+        let takes = |node: &&Node| node.alive && !node.is(Behaviour::Refuses(sender));
+        let node = self.nodes.iter().find(|node| node.identity.id() == *id).filter(takes);
         let node = node.map(|node| &node.identity);
         node.or((*id == self.steward.id()).then_some(&self.steward))
     }
@@ -293,7 +338,9 @@ impl Sim {
         let reduced = reduce(&self.manifest, &self.layout, &plan.blocks, &inputs, commitment, input);
         let reduced = reduced.expect("an aggregator holds what was sealed");
         let size: usize = reduced.values.iter().map(Vec::len).sum();
-        for (slot, factor) in &reduced.factors {
+        let first = view.aggregators_in(part, attempt).next().and_then(|slot| view.member_at(slot));
+        let told = first == Some(self.nodes[number].identity.id());
+        for (slot, factor) in reduced.factors.iter().filter(|_| told) {
             self.leave(view, *slot, factor * size as f64 / self.layout.parameters() as f64);
         }
         let right = reduced.digest;

@@ -36,6 +36,14 @@ pub enum Behaviour {
     Objects,
     /// Never says what it thinks of the results.
     NeverChecks,
+    /// Takes no part of this node in.
+    Refuses(usize),
+    /// Commits to a leaf more than it may, and returns whenever it is away.
+    Overclaims,
+    /// Commits, never says what it delivered, and returns whenever it is away.
+    Stalls,
+    /// As [`Self::NeverReduces`], and returns whenever it is away.
+    StallsParts,
 }
 
 /// A node.

@@ -17,6 +17,7 @@ use super::{Part, Sim};
 impl Sim {
     /// Does what the conductor asks for, and what follows from the time.
     pub(super) fn drain(&mut self) {
+        self.show_results();
         loop {
             while let Some(output) = self.conductor.poll_output() {
                 match output {
@@ -71,7 +72,10 @@ impl Sim {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
             Body::Idle(_) => self.report.idles += 1,
-            Body::Outcome(outcome) => self.forget(outcome.round),
+            Body::Outcome(outcome) => {
+                self.shown.clear();
+                self.forget(outcome.round);
+            }
             _ => {}
         }
         (0..self.nodes.len()).for_each(|number| self.clock.after(5, 40, Event::Records(number)));
@@ -142,7 +146,7 @@ impl Sim {
     /// An aggregator's word reaches the steward, which shows the first one on a part to everybody.
     pub(super) fn result(&mut self, signed: Signed<PartResult>) {
         let Ok(said) = signed.verify(self.run) else { return };
-        let held = self.conductor.held_result(said.part).cloned();
+        let held = self.conductor.held_result(said.part, &said.author()).cloned();
         let contradicts = |first: &Signed<PartResult>| {
             first.verify(self.run).is_ok_and(|first| {
                 let place = |result: &PartResult| (result.round, result.part, result.attempt);
@@ -150,16 +154,25 @@ impl Sim {
             })
         };
         if let Some(first) = held.filter(contradicts) {
-            self.conductor.contest(&said);
+            self.conductor.contest(said.part, &said.author());
             let evidence = Evidence::Results(TwoResults { first, second: signed });
             self.accused += 1;
             self.clock.after(5, 40, Event::Accuse(self.steward.id(), Box::new(evidence)));
             return;
         }
         // A refusal is part of the run.
-        if self.conductor.result(self.clock.now(), signed.clone()).is_ok() {
-            (0..self.nodes.len())
-                .for_each(|number| self.clock.after(5, 40, Event::Shown(number, signed.clone())));
+        let _ = self.conductor.result(self.clock.now(), signed);
+    }
+
+    /// Shows what would be sealed of each part, where that is not what was shown before.
+    fn show_results(&mut self) {
+        let standing = self.conductor.standing().map(|(part, digest, signed)| (part, digest, signed.clone()));
+        for (part, _, signed) in standing.collect::<Vec<_>>() {
+            let name = signed.digest();
+            if self.shown.insert(part, name) != Some(name) {
+                (0..self.nodes.len())
+                    .for_each(|number| self.clock.after(5, 40, Event::Shown(number, signed.clone())));
+            }
         }
     }
 
@@ -167,6 +180,9 @@ impl Sim {
     pub(super) fn post(&mut self, notice: Notice) {
         if let Notice::Leave(signed) = notice {
             return self.conductor.propose(Body::Leave(signed));
+        }
+        if let Notice::Return(signed) = notice {
+            return self.conductor.propose(Body::Return(signed));
         }
         let now = self.clock.now();
         // A refusal is part of the run: somebody did not keep the order.

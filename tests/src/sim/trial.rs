@@ -32,7 +32,8 @@ impl Sim {
         if let Some((judgement @ Judgement::Guilty { .. }, evidence)) = &judgement {
             self.decide(self.steward.id(), evidence, judgement);
         }
-        self.conductor.inspected(self.clock.now(), &result, right);
+        let author = signed.claimed_signer();
+        self.conductor.inspected(self.clock.now(), (result.part, &author), right);
         self.report.inspections.push((result, right));
     }
 
@@ -55,6 +56,7 @@ impl Sim {
         }
         let (culprit, round, finding) = (*culprit, *round, *finding);
         let effective = self.ledger().first_round_without();
+        self.examine_second(evidence);
         // DUTY-10: a convicted acquittal has the member examined by the same transcript.
         if let (Evidence::Verdict(verdict), FindingKind::FalseAcquittal) = (evidence, finding) {
             let transcript = Box::new(Evidence::Audit(verdict.transcript.clone()));
@@ -63,6 +65,20 @@ impl Sim {
         }
         let evidence = evidence.digest();
         self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+    }
+
+    /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined.
+    fn examine_second(&mut self, evidence: &Evidence) {
+        let Evidence::Aggregation(part) = evidence else { return };
+        let Ok(result) = part.result.verify(self.run) else { return };
+        let view = self.conductor.ledger().round(result.round).into_iter();
+        let signed = view.flat_map(|view| view.signed_results_of(result.part));
+        let others = signed.filter(|other| other.claimed_signer() != result.author());
+        for other in others {
+            let evidence = Evidence::Aggregation(Reduction { result: other.clone(), ..part.clone() });
+            self.accused += 1;
+            self.clock.after(5, 40, Event::Accuse(self.steward.id(), Box::new(evidence)));
+        }
     }
 
     /// The contributions that evidence is about.

@@ -38,10 +38,10 @@ impl Subject {
         let commitment = view.commitment(slot)?;
         let author = contact(ledger, &commitment.author);
         let sources = view.parts().iter().enumerate().map(|(part, plan)| {
-            let moved = view.aggregator(muster_core::ids::Part(part as u16)).map(|(slot, _)| slot);
-            let holders = [moved, Some(plan.aggregator)].into_iter().flatten();
-            let mut contacts: Vec<Contact> = holders
-                .filter_map(|slot| contact(ledger, &view.member_at(slot)?))
+            let keepers = |attempt| view.reducers(muster_core::ids::Part(part as u16), attempt);
+            let mut contacts: Vec<Contact> = keepers(1)
+                .chain(keepers(0))
+                .filter_map(|keeper| contact(ledger, &keeper))
                 .chain(author.clone())
                 .collect();
             contacts.dedup();

@@ -8,8 +8,8 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention, Rule,
-    Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
@@ -97,6 +97,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm,
@@ -109,11 +110,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 4, states: 4 },
-        rollback: muster_core::manifest::Rollback {
-            limit: muster_core::codec::Real::new(0.0).expect("finite"),
-            most_rounds: 2,
-            spacing: 100,
-        },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,
@@ -382,7 +379,8 @@ impl World {
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
-            credits: muster_core::codec::List::new(Vec::new()).unwrap(),
+            credits: muster_core::codec::List::default(),
+            seconds: muster_core::codec::List::default(),
         }
     }
 

@@ -1,15 +1,15 @@
 //! Matrix products: every output element is one chain (ARITH-2) `acc = fma(a[i][k], b[k][j], acc)` in order of k.
 //!
-//! The right factor is packed into panels of a tile's width, the left one tile by tile; the depth is cut into blocks
-//! that are joined by storing and loading the output, which loses nothing; vectors run over output columns. None of
-//! this changes the chain.
+//! The right factor is packed into panels of a tile's width, the left one is read in strips of rows; the depth is cut
+//! into blocks that are joined by storing and loading the output, which loses nothing; vectors run over output columns.
+//! None of this changes the chain.
 #![allow(unsafe_code)]
 
-use std::mem::MaybeUninit;
 use std::ops::Range;
 
 pub(crate) use super::panels::Panels;
-use super::tile::{DEPTH, GROUPS, PACKED, Task, Tile, origin, place, run};
+use super::strips::{DEPTH, Strip, TILES, with_buffer};
+use super::tile::{Task, Tile, run};
 use super::vector::Vector;
 use crate::path::Kernels;
 
@@ -71,8 +71,9 @@ pub(crate) fn multiply(kernels: Kernels, product: &Product<'_>, out: &mut [f32],
     assert!(depth.start < depth.end && depth.end <= right.depth() && *columns <= right.columns());
     assert!((rows - 1) * left.row + (depth.end - 1) * left.column < left.data.len());
     assert!((rows - 1) * stride + columns <= out.len() && (*rows == 1 || *columns <= stride));
+    let out = out.as_mut_ptr();
     // SAFETY: the extents were checked, and the panels have this path's width.
-    unsafe { run(kernels, Walk { product, out: out.as_mut_ptr(), stride }) };
+    with_buffer(|buffer| unsafe { run(kernels, Walk { product, out, stride, buffer }) });
 }
 
 /// A product on its way through its blocks.
@@ -80,84 +81,97 @@ struct Walk<'a> {
     product: &'a Product<'a>,
     out: *mut f32,
     stride: usize,
+    /// Where strips of the left factor are packed.
+    buffer: *mut f32,
 }
 
 impl Task for Walk<'_> {
     /// # Safety
-    /// The extents of the product must lie within its factors and the output, and the right factor must be packed for
-    /// this tile's width.
+    /// The extents of the product must lie within its factors and the output, the right factor must be packed for this
+    /// tile's width, and `buffer` must be that of this thread.
     #[inline(always)]
     unsafe fn run<V: Vector, const ROWS: usize, const VECTORS: usize>(self) {
-        let Product { left, columns, depth, .. } = self.product;
-        for first in (0..*columns).step_by(COLUMNS) {
-            let columns = first..(*columns).min(first + COLUMNS);
-            for start in depth.clone().step_by(DEPTH) {
-                let block = Block { columns: columns.clone(), depth: start..depth.end.min(start + DEPTH) };
-                // SAFETY: by contract; the blocks lie within the product.
-                unsafe {
-                    if left.column == 1 {
-                        self.strips::<V, ROWS, VECTORS, true>(&block);
-                    } else {
-                        self.strips::<V, ROWS, VECTORS, false>(&block);
-                    }
-                }
+        // SAFETY: passed on.
+        unsafe {
+            if self.product.left.column == 1 {
+                self.strips::<V, ROWS, VECTORS, true>();
+            } else {
+                self.strips::<V, ROWS, VECTORS, false>();
             }
         }
     }
 }
 
-/// A block of a product: all rows, some columns, some of the depth.
+/// A block of a product.
 struct Block {
+    rows: Range<usize>,
     columns: Range<usize>,
     depth: Range<usize>,
 }
 
-/// Some rows of a block of the left factor, as tiles read them.
-#[repr(align(64))]
-struct Packed([MaybeUninit<f32>; PACKED]);
-
 impl Walk<'_> {
-    /// Computes a block by strips of rows, and these by bands of as many rows as a tile has, then of fewer.
+    /// Computes strip after strip of rows, each taken once for all columns.
     ///
     /// # Safety
     /// As [`Walk::run`].
     #[inline(always)]
-    unsafe fn strips<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
-        &self,
-        block: &Block,
-    ) {
-        let rows = self.product.rows;
-        let mut packed = Packed([const { MaybeUninit::uninit() }; PACKED]);
-        let packed = packed.0.as_mut_ptr().cast::<f32>();
-        for first in (0..rows).step_by(GROUPS * ROWS) {
-            let strip = first..rows.min(first + GROUPS * ROWS);
-            let mut row = first;
-            // SAFETY: by contract; a band has no more rows than are left of the strip.
-            unsafe {
-                self.pack::<V, ROWS, BY_ROWS>(strip.clone(), block.depth.clone(), packed);
-                while row < strip.end {
-                    let a = packed.add(origin::<ROWS, BY_ROWS>(row - first));
-                    row += match strip.end - row {
-                        left if left >= ROWS => self.band::<V, ROWS, VECTORS, BY_ROWS>(row, block, a),
-                        4.. => self.band::<V, 4, VECTORS, BY_ROWS>(row, block, a),
-                        2.. => self.band::<V, 2, VECTORS, BY_ROWS>(row, block, a),
-                        _ => self.band::<V, 1, VECTORS, BY_ROWS>(row, block, a),
-                    }
+    unsafe fn strips<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(&self) {
+        let Product { left, rows, columns, ref depth, .. } = *self.product;
+        for start in depth.clone().step_by(DEPTH) {
+            let depth = start..depth.end.min(start + DEPTH);
+            for first in (0..rows).step_by(TILES * ROWS) {
+                let rows = first..rows.min(first + TILES * ROWS);
+                // SAFETY: by contract; the strip lies within the product.
+                let strip = unsafe {
+                    Strip::take::<V, ROWS, BY_ROWS>(left, rows.clone(), depth.clone(), self.buffer)
+                };
+                for first in (0..columns).step_by(COLUMNS) {
+                    let columns = first..columns.min(first + COLUMNS);
+                    let block = Block { rows: rows.clone(), columns, depth: depth.clone() };
+                    // SAFETY: as above.
+                    unsafe { self.block::<V, ROWS, VECTORS, BY_ROWS>(&block, strip) };
                 }
             }
+        }
+    }
+
+    /// Computes a block by bands of as many rows as a tile has, then of fewer.
+    ///
+    /// # Safety
+    /// As [`Walk::run`]; its rows and depth must be those of the strip.
+    #[inline(always)]
+    unsafe fn block<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
+        &self,
+        block: &Block,
+        strip: Strip,
+    ) {
+        let mut row = block.rows.start;
+        while row < block.rows.end {
+            // SAFETY: by contract; a band has no more rows than are left of the strip.
+            row += unsafe {
+                let first = strip.row::<V, ROWS, BY_ROWS>(row - block.rows.start);
+                let a = Strip { first, ..strip };
+                match block.rows.end - row {
+                    left if left >= ROWS => self.band::<V, ROWS, VECTORS, BY_ROWS>(row, block, a),
+                    8.. => self.band::<V, 8, VECTORS, BY_ROWS>(row, block, a),
+                    4.. => self.band::<V, 4, VECTORS, BY_ROWS>(row, block, a),
+                    2.. => self.band::<V, 2, VECTORS, BY_ROWS>(row, block, a),
+                    _ => self.band::<V, 1, VECTORS, BY_ROWS>(row, block, a),
+                }
+            };
         }
     }
 
     /// Computes some rows of a block; returns their number.
     ///
     /// # Safety
-    /// As [`Walk::run`]; the rows must exist and be packed at `a`.
+    /// As [`Walk::block`]; the rows must exist, and `a` must begin with them.
     #[inline(always)]
     unsafe fn band<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
         &self,
         row: usize,
-        Block { columns, depth }: &Block,
-        a: *const f32,
+        Block { columns, depth, .. }: &Block,
+        a: Strip,
     ) -> usize {
         let Product { right, .. } = self.product;
         let width = V::LANES * VECTORS;
@@ -183,49 +197,6 @@ impl Walk<'_> {
             }
         }
         ROWS
-    }
-
-    /// Copies some rows of a block of the left factor to where tiles read them.
-    ///
-    /// # Safety
-    /// The rows and the depth must lie within the left factor; no more of either than a strip has.
-    #[inline(always)]
-    unsafe fn pack<V: Vector, const ROWS: usize, const BY_ROWS: bool>(
-        &self,
-        rows: Range<usize>,
-        depth: Range<usize>,
-        to: *mut f32,
-    ) {
-        let Strided { data, row: down, column: along } = self.product.left;
-        let (rows, depth, first) = (rows.len(), depth.len(), rows.start * down + depth.start * along);
-        // SAFETY: by contract; [`origin`] and [`place`] stay below `PACKED` for a strip's rows and a block's depth.
-        unsafe {
-            let from = data.as_ptr().add(first);
-            if BY_ROWS {
-                for r in 0..rows {
-                    let to = to.add(origin::<ROWS, BY_ROWS>(r));
-                    from.add(r * down).copy_to_nonoverlapping(to, depth);
-                }
-            } else if down == 1 {
-                let whole = rows - rows % ROWS;
-                for k in 0..depth {
-                    let (from, to) = (from.add(k * along), to.add(place::<BY_ROWS>(0, k)));
-                    V::prefetch(from.wrapping_add(8 * along));
-                    V::prefetch(from.wrapping_add(8 * along + 16));
-                    for r in (0..whole).step_by(ROWS) {
-                        from.add(r).copy_to_nonoverlapping(to.add(origin::<ROWS, BY_ROWS>(r)), ROWS);
-                    }
-                    for r in whole..rows {
-                        *to.add(origin::<ROWS, BY_ROWS>(r)) = *from.add(r);
-                    }
-                }
-            } else {
-                for (r, k) in (0..rows).flat_map(|r| (0..depth).map(move |k| (r, k))) {
-                    *to.add(origin::<ROWS, BY_ROWS>(r) + place::<BY_ROWS>(0, k)) =
-                        *from.add(r * down + k * along);
-                }
-            }
-        }
     }
 }
 
@@ -262,6 +233,8 @@ mod tests {
             [39, 72, 24],
             [3, 550, 11],
             [2, 9, 1100],
+            [3, 17, 1024],
+            [135, 9, 512],
         ];
         for (seed, [rows, columns, depth]) in shapes.into_iter().enumerate() {
             for case in 0..32 {

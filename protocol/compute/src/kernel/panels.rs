@@ -14,7 +14,7 @@ const STRIPE: usize = 64;
 /// One cache line.
 #[derive(Clone, Copy)]
 #[repr(C, align(64))]
-struct Line([f32; 16]);
+pub(super) struct Line(pub(super) [f32; 16]);
 
 /// A packed right factor: panels of a tile's width, each with its depth in order, the last one filled up with zeros.
 #[derive(Default)]

@@ -1,19 +1,15 @@
 //! Tiles: the registers' share of a product, and which vectors and which tile each path has.
 #![allow(unsafe_code)]
 
+use std::hint::black_box;
+
+use super::strips::Strip;
 use super::vector::Vector;
 use crate::path::{Kernels, Path};
 
-/// Most rows of a tile, over all paths.
-const ROWS_MAX: usize = 8;
-/// Depth of a block: a tile's share of the left factor stays in the first-level cache.
-pub(super) const DEPTH: usize = 512;
-/// Tiles of a left factor that are packed together: whole lines of its transpose are read.
-pub(super) const GROUPS: usize = 4;
-/// Values from row to row of a packed left factor: rows do not share cache sets.
-const PITCH: usize = DEPTH + 16;
-/// Values of a packed left factor.
-pub(super) const PACKED: usize = GROUPS * ROWS_MAX * PITCH;
+/// Rows of the right factor between one that is asked for and the one that is multiplied by: the first-level cache does
+/// not hold a panel.
+const AHEAD: usize = 24;
 
 /// Work to be done with a path's vectors and tile.
 pub(super) trait Task {
@@ -53,7 +49,7 @@ pub(super) unsafe fn run(kernels: Kernels, task: impl Task) {
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512(task: impl Task) {
     // SAFETY: passed on.
-    unsafe { task.run::<std::arch::x86_64::__m512, 8, 2>() }
+    unsafe { task.run::<std::arch::x86_64::__m512, 12, 2>() }
 }
 
 #[cfg(target_arch = "x86_64")]
@@ -63,23 +59,11 @@ unsafe fn avx2(task: impl Task) {
     unsafe { task.run::<std::arch::x86_64::__m256, 6, 2>() }
 }
 
-/// Where a row of a packed left factor begins: by rows of [`PITCH`], or by depth with a tile's rows together.
-#[inline(always)]
-pub(super) const fn origin<const ROWS: usize, const BY_ROWS: bool>(row: usize) -> usize {
-    if BY_ROWS { row * PITCH } else { row / ROWS * DEPTH * ROWS_MAX + row % ROWS }
-}
-
-/// Where an element of a tile lies from its first.
-#[inline(always)]
-pub(super) const fn place<const BY_ROWS: bool>(row: usize, k: usize) -> usize {
-    if BY_ROWS { row * PITCH + k } else { k * ROWS_MAX + row }
-}
-
 /// One tile of one block of the depth.
 #[derive(Clone, Copy)]
 pub(super) struct Tile {
-    /// Rows of the left factor, at [`place`].
-    pub a: *const f32,
+    /// Rows of the left factor.
+    pub a: Strip,
     /// Rows of a panel of the right factor.
     pub b: *const f32,
     pub b_row: usize,
@@ -114,7 +98,7 @@ impl Tile {
     /// Computes `ROWS` rows of `width`, which needs `VECTORS` vectors.
     ///
     /// # Safety
-    /// `a` must be readable at [`place`] for the rows and the depth, `b` at `depth` rows of `VECTORS` vectors, `c`
+    /// `a` must be readable for the rows and the depth, `b` at `depth` rows of `VECTORS` vectors, `c`
     /// readable and writable at `ROWS` rows of `width`.
     #[inline(always)]
     pub(super) unsafe fn run<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(&self) {
@@ -132,11 +116,22 @@ impl Tile {
                     }
                 }
             }
+            let Strip { first, step } = self.a;
+            // Kept as they are: the compiler would add up the place of each row from the one before.
+            let (three, four) = (black_box(3 * step), black_box(4 * step));
             for k in 0..self.depth {
                 let from = self.b.add(k * self.b_row);
+                for line in (0..VECTORS * V::LANES).step_by(16) {
+                    V::prefetch(from.wrapping_add(AHEAD * self.b_row + line));
+                }
                 let b: [V; VECTORS] = std::array::from_fn(|v| V::load(from.add(v * V::LANES)));
                 for (r, row) in sums.iter_mut().enumerate() {
-                    let a = V::splat(self.a.add(place::<BY_ROWS>(r, k)));
+                    let place = if BY_ROWS {
+                        r / 4 * four + [0, step, 2 * step, three][r % 4] + k
+                    } else {
+                        k * step + r
+                    };
+                    let a = V::splat(first.add(place));
                     for (sum, b) in row.iter_mut().zip(&b) {
                         *sum = V::fma(a, *b, *sum);
                     }

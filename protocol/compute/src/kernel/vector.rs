@@ -42,7 +42,7 @@ pub(super) trait Vector: Copy {
     /// The lanes as 32-bit words: `a ^ b`, rotated left; `RIGHT` is 32 − `LEFT`.
     unsafe fn mix_words<const LEFT: i32, const RIGHT: i32>(a: Self, b: Self) -> Self;
 
-    /// Says that a line of memory will be written soon.
+    /// Says that a line of memory will be read or written soon; the pointer may be any.
     #[inline(always)]
     unsafe fn prefetch(_at: *const f32) {}
 

@@ -45,7 +45,7 @@ fn a_decoder_learns() {
 /// A window of one token: masked places are told by the others.
 fn albert_remaining(method: Method, rate: f32) -> f64 {
     let mut manifest = manifest(albert([40, 32, 2, 4, 48, 32], 16));
-    manifest.training.rounds = 250;
+    manifest.training.rounds = 300;
     (manifest.optimiser.method, manifest.optimiser.rate) = (method, real(rate));
     remaining(&mut manifest, 0)
 }

@@ -13,6 +13,7 @@ fn settings(rule: Rule) -> Aggregation {
         cap_ppm: 200_000,
         assumed_ppm: 200_000,
         mixing: false,
+        replicas: 1,
     }
 }
 

@@ -96,8 +96,8 @@ fn check(
     let counted = inputs.parts.get(place).filter(|inputs| **inputs == result.inputs && !inputs.is_empty());
     require(counted.is_some(), "a result is over exactly the sealed inputs")?;
     require(
-        view.reducer(result.part, result.attempt) == Some(result.author()),
-        "a result is signed by the part's aggregator",
+        view.reducers(result.part, result.attempt).any(|reducer| reducer == result.author()),
+        "a result is signed by an aggregator of the part",
     )?;
     let plan = view.parts().get(result.part.index()).ok_or(Reject::Rule("a result names a part"))?;
     let blocks = plan.blocks.clone();

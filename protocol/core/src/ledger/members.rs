@@ -28,6 +28,12 @@ pub struct Member {
     pub standing: Standing,
     /// Height of the record that last changed it.
     pub since: Height,
+    /// How often it let a round wait in vain, as far as that is not forgotten.
+    pub failures: u8,
+    /// Rounds since the last of them in which it counted.
+    pub good_rounds: u32,
+    /// First round in which it may have a seat again.
+    pub barred: Round,
     /// Most leaves it may sum: what it managed when it last fell short, one more after each full round.
     pub pace: u32,
     /// The record that admitted a verifier, which proves its coins to a judge.
@@ -116,6 +122,9 @@ impl Ledger {
             coins: enrol.coins,
             standing: Standing::Active,
             since: self.height,
+            failures: 0,
+            good_rounds: 0,
+            barred: Round(0),
             pace: limits::QUOTA,
             admitted: (entry.role == Role::Verifier).then(|| record.clone()),
             founder: entry.founder,
@@ -174,20 +183,18 @@ impl Ledger {
         slots.map(|(slot, _)| Slot(slot as u16)).collect()
     }
 
-    /// Moves the pace of every seat by what it committed; one that did not is away.
-    pub(super) fn pace(&mut self, seats: &[Seat], commits: &[Verified<Commit>]) {
+    /// Moves the pace of every seat by what it committed; one that did not has failed.
+    pub(super) fn pace(&mut self, round: Round, seats: &[Seat], commits: &[Verified<Commit>]) {
         for seat in seats {
             let leaves =
                 commits.iter().find(|commit| commit.author() == seat.member).map(|commit| commit.leaves);
-            let height = self.height;
+            if leaves.is_none() {
+                self.fail(&seat.member, round);
+            }
             let Some(member) = self.member_mut(&seat.member) else { continue };
             match leaves {
                 Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
                 Some(_) => member.pace = member.pace.saturating_add(1).min(limits::QUOTA),
-                None if member.standing == Standing::Active => {
-                    member.standing = Standing::Away;
-                    member.since = height;
-                }
                 None => {}
             }
         }
@@ -208,7 +215,9 @@ impl Ledger {
     pub(super) fn answered(&mut self, request: &Digest) -> Result<(), Reject> {
         let owing = self.members.iter().find(|m| m.standing == Standing::Silent(*request)).map(|m| m.id);
         let owing = owing.ok_or(Reject::Rule("an answer follows a silence"))?;
-        self.stand(&owing, Standing::Active);
+        // Silence is no way round LEDGER-20.
+        let barred = self.member(&owing).is_some_and(|member| self.is_barred(member.barred));
+        self.stand(&owing, if barred { Standing::Away } else { Standing::Active });
         self.creditors.remove(&owing);
         Ok(())
     }
@@ -248,6 +257,8 @@ impl Ledger {
             back.height > member.since && back.height <= self.height,
             "a return is newer than the absence",
         )?;
+        let sits_out = member.standing == Standing::Away && self.is_barred(member.barred);
+        self.require(!sits_out, "who failed several times sits out some rounds before it returns")?;
         Ok(back)
     }
 

@@ -36,14 +36,20 @@ pub struct RoundView {
     seats: Vec<Seat>,
     aggregators: Vec<Slot>,
     parts: Vec<PartPlan>,
+    /// The other aggregators of the parts, in runs that have two.
+    seconds: Vec<Option<Slot>>,
     frozen: Option<Frozen>,
     inputs: Vec<Bitmap>,
     /// The records that sealed them, by attempt.
     inputs_records: Vec<Signed<Record>>,
     reassigned: Vec<Option<Slot>>,
+    /// Aggregators that had inputs and whose parts were reassigned.
+    missed: Vec<MemberId>,
     second_inputs: bool,
     results: Option<Vec<Option<PartResult>>>,
     signed_results: Vec<Option<Signed<PartResult>>>,
+    /// Results of the parts' other aggregators, which say the same.
+    second_results: Vec<(Part, Signed<PartResult>)>,
     echoed: bool,
     /// Verifiers that the round was shared among.
     verifiers: usize,
@@ -53,6 +59,8 @@ pub struct RoundView {
     outcome: Option<Digest>,
     /// By slot, once the round is over.
     inspected: Vec<Option<MemberId>>,
+    /// Slots, and the verifiers that were ever drawn to inspect them.
+    drawn: BTreeSet<(Slot, MemberId)>,
     /// Who has vouched for whose contribution.
     credited: BTreeSet<(MemberId, MemberId)>,
 }
@@ -68,6 +76,11 @@ impl RoundView {
     pub(super) fn open(ledger: &Ledger, seats: &Seats, aggregators: &[Slot]) -> Self {
         let seed = assign::round_seed(ledger.run, ledger.next_round, &ledger.state.root());
         let parts = assign::parts(&ledger.layout, &seed, aggregators);
+        // ASSIGN-9: the second aggregators of a run that has two.
+        let seconds = match ledger.manifest.aggregation.replicas {
+            2 => assign::seconds(&seed, aggregators, parts.len()),
+            _ => vec![None; parts.len()],
+        };
         Self {
             round: ledger.next_round,
             steward: ledger.manifest.steward,
@@ -77,6 +90,8 @@ impl RoundView {
             seats: seats.to_vec(),
             aggregators: aggregators.to_vec(),
             reassigned: vec![None; parts.len()],
+            missed: Vec::new(),
+            seconds,
             parts,
             frozen: None,
             inputs: Vec::new(),
@@ -84,11 +99,13 @@ impl RoundView {
             second_inputs: false,
             results: None,
             signed_results: Vec::new(),
+            second_results: Vec::new(),
             echoed: false,
             verifiers: 0,
             inspectors: Vec::new(),
             outcome: None,
             inspected: Vec::new(),
+            drawn: BTreeSet::new(),
             credited: BTreeSet::new(),
         }
     }
@@ -117,6 +134,8 @@ impl RoundView {
         let Some(outcome) = self.outcome else { return };
         let slots = (0..self.seats.len() as u16).map(Slot);
         self.inspected = slots.map(|slot| inspector(&outcome, slot, &self.inspectors)).collect();
+        let drawn = self.inspected.iter().enumerate();
+        self.drawn.extend(drawn.filter_map(|(slot, verifier)| Some((Slot(slot as u16), (*verifier)?))));
     }
 
     /// Its number.
@@ -164,30 +183,60 @@ impl RoundView {
         &self.parts
     }
 
-    /// Who reduces a part now, and by which attempt.
+    /// Who reduces a part now, the first one, and by which attempt.
     pub fn aggregator(&self, part: Part) -> Option<(Slot, u8)> {
-        match self.reassigned.get(part.index())? {
-            Some(slot) => Some((*slot, 1)),
-            None => Some((self.parts.get(part.index())?.aggregator, 0)),
-        }
+        let attempt = self.attempt(part)?;
+        Some((self.aggregators_in(part, attempt).next()?, attempt))
     }
 
-    /// Who had to reduce a part in this attempt; `None` where there was no such attempt.
-    pub fn reducer(&self, part: Part, attempt: u8) -> Option<MemberId> {
-        let slot = match attempt {
-            0 => self.parts.get(part.index())?.aggregator,
-            1 => (*self.reassigned.get(part.index())?)?,
-            _ => return None,
-        };
-        self.member_at(slot)
+    /// By which attempt a part is reduced now; `None` where there is no such part.
+    pub fn attempt(&self, part: Part) -> Option<u8> {
+        Some(u8::from(self.reassigned.get(part.index())?.is_some()))
     }
 
-    /// Who takes in and keeps a sender's part, and by which attempt: its aggregator, or the steward when the sender is
-    /// that itself, so that nothing which counts is in its author's hands alone.
-    pub fn keeper(&self, part: Part, sender: &MemberId) -> Option<(MemberId, u8)> {
-        let (slot, attempt) = self.aggregator(part)?;
-        let aggregator = self.member_at(slot)?;
-        Some((if aggregator == *sender { self.steward } else { aggregator }, attempt))
+    /// The slots that have to reduce a part in an attempt: one, or before a reassignment two in runs with replicas.
+    pub fn aggregators_in(&self, part: Part, attempt: u8) -> impl Iterator<Item = Slot> + '_ {
+        let plan = self.parts.get(part.index()).filter(|_| attempt == 0).map(|plan| plan.aggregator);
+        let second = self.seconds.get(part.index()).filter(|_| attempt == 0).copied().flatten();
+        let moved = self.reassigned.get(part.index()).filter(|_| attempt == 1).copied().flatten();
+        [plan, second, moved].into_iter().flatten()
+    }
+
+    /// Who has to reduce a part now.
+    pub fn aggregating(&self, part: Part) -> impl Iterator<Item = MemberId> + '_ {
+        self.attempt(part).into_iter().flat_map(move |attempt| self.reducers(part, attempt))
+    }
+
+    /// Who had to reduce a part in this attempt; nobody where there was no such attempt.
+    pub fn reducers(&self, part: Part, attempt: u8) -> impl Iterator<Item = MemberId> + '_ {
+        self.aggregators_in(part, attempt).filter_map(|slot| self.member_at(slot))
+    }
+
+    /// Who signed the sealed result of a part.
+    pub fn signers(&self, part: Part) -> impl Iterator<Item = MemberId> + '_ {
+        self.signed_results_of(part).map(Signed::claimed_signer)
+    }
+
+    /// To whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of one that is
+    /// the sender itself, so that nothing which counts is in its author's hands alone.
+    pub fn keepers(&self, part: Part, sender: &MemberId) -> Option<(Vec<MemberId>, u8)> {
+        let attempt = self.attempt(part)?;
+        let keeper = |member| if member == *sender { self.steward } else { member };
+        Some((self.reducers(part, attempt).map(keeper).collect(), attempt))
+    }
+
+    /// Whether receipts by these keepers let a sender's part count: whatever its aggregators do then, who has to reduce
+    /// it has it, or can have it of the steward.
+    pub fn is_kept(&self, part: Part, sender: &MemberId, by: &[MemberId]) -> bool {
+        // ROUND-5: those of all its keepers, or the steward's.
+        let all = |(keepers, _): (Vec<MemberId>, u8)| keepers.iter().all(|keeper| by.contains(keeper));
+        by.contains(&self.steward) || self.keepers(part, sender).is_some_and(all)
+    }
+
+    /// Whether this keeper takes a sender's part in. The steward takes any: those that an aggregator refuses.
+    pub fn takes_in(&self, part: Part, sender: &MemberId, keeper: &MemberId) -> bool {
+        let is_one = |(keepers, _): (Vec<MemberId>, u8)| keepers.contains(keeper) || *keeper == self.steward;
+        self.keepers(part, sender).is_some_and(is_one)
     }
 
     /// The freeze record, once sealed.
@@ -237,6 +286,11 @@ impl RoundView {
             || (self.parts.is_empty() && self.frozen.is_some())
     }
 
+    /// Aggregators that had inputs and whose parts were reassigned.
+    pub(super) fn missed(&self) -> &[MemberId] {
+        &self.missed
+    }
+
     /// Sealed results, once the round is over.
     pub fn results(&self) -> Option<&[Option<PartResult>]> {
         self.results.as_deref()
@@ -245,6 +299,13 @@ impl RoundView {
     /// The sealed result of a part as its aggregator signed it, once the round is over.
     pub fn signed_result(&self, part: Part) -> Option<&Signed<PartResult>> {
         self.signed_results.get(part.index())?.as_ref()
+    }
+
+    /// The sealed results of a part, once the round is over: that of one aggregator, and where the other one said the
+    /// same in time, that too.
+    pub fn signed_results_of(&self, part: Part) -> impl Iterator<Item = &Signed<PartResult>> {
+        let second = self.second_results.iter().filter(move |(place, _)| *place == part);
+        self.signed_result(part).into_iter().chain(second.map(|(_, signed)| signed))
     }
 
     /// Whether a slot's contribution counted in some part.
@@ -281,6 +342,11 @@ impl RoundView {
     /// Verifiers, and the members for whose contributions they were given credit.
     pub(super) fn credited(&self) -> &BTreeSet<(MemberId, MemberId)> {
         &self.credited
+    }
+
+    /// Whether a verifier is or was drawn to inspect the contribution of a slot.
+    pub(super) fn was_drawn(&self, slot: Slot, verifier: &MemberId) -> bool {
+        self.drawn.contains(&(slot, *verifier))
     }
 
     pub(super) fn credit(&mut self, verifier: MemberId, member: MemberId) {
@@ -351,7 +417,7 @@ impl Ledger {
         }
         let seats = view.seats.clone();
         let inspectors = self.verifiers_of(view.round);
-        self.pace(&seats, &verified);
+        self.pace(freeze.round, &seats, &verified);
         self.stage = Stage::Exchanging;
         let frozen = Frozen { record: record.clone(), digest: Digest::default(), commits };
         if let Some(view) = self.rounds.back_mut() {
@@ -380,6 +446,9 @@ impl Ledger {
         let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
         self.require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
         self.stage = Stage::Reducing;
+        if !second {
+            self.miss_uncounted(&inputs.parts);
+        }
         let Some(view) = self.rounds.back_mut() else { return Ok(()) };
         view.second_inputs = second;
         view.inputs_records.push(record.clone());
@@ -404,12 +473,17 @@ impl Ledger {
         for moved in &reassign.parts {
             self.require(last < Some(moved.part), "reassigned parts are in order, one each")?;
             last = Some(moved.part);
-            let plan = view.parts.get(moved.part.index()).ok_or(Reject::Rule("a reassigned part exists"))?;
-            let able = view.aggregators.contains(&moved.aggregator) && moved.aggregator != plan.aggregator;
+            self.require(moved.part.index() < view.parts.len(), "a reassigned part exists")?;
+            let had = view.aggregators_in(moved.part, 0).any(|slot| slot == moved.aggregator);
+            let able = view.aggregators.contains(&moved.aggregator) && !had;
             self.require(able, "a part goes to another aggregator")?;
         }
+        let had_inputs = |part: Part| view.inputs.get(part.index()).is_some_and(|inputs| !inputs.is_empty());
+        let moved = reassign.parts.iter().map(|moved| moved.part).filter(|part| had_inputs(*part));
+        let missed: Vec<MemberId> = moved.flat_map(|part| view.reducers(part, 0)).collect();
         self.stage = Stage::Exchanging;
         let Some(view) = self.rounds.back_mut() else { return Ok(()) };
+        view.missed = missed;
         for moved in &reassign.parts {
             if let Some(place) = view.reassigned.get_mut(moved.part.index()) {
                 *place = Some(moved.aggregator);
@@ -418,7 +492,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Checks a result for the round being reduced: by its aggregator, over the sealed inputs.
+    /// Checks a result for the round being reduced: by one of the part's aggregators, over the sealed inputs.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -428,8 +502,8 @@ impl Ledger {
         if result.round != view.round || self.stage != Stage::Reducing {
             return Err(Reject::Stale("the result is for another round"));
         }
-        let (slot, attempt) = view.aggregator(result.part).ok_or(Reject::Rule("a result names a part"))?;
-        if view.member_at(slot) != Some(result.author()) {
+        let attempt = view.attempt(result.part).ok_or(Reject::Rule("a result names a part"))?;
+        if !view.aggregating(result.part).any(|member| member == result.author()) {
             return Err(Reject::NotEntitled("reduce this part"));
         }
         self.require(result.attempt == attempt, "a result names its attempt")?;
@@ -470,6 +544,7 @@ impl Ledger {
             self.require(fits, "results are in order of parts")?;
             results.push(result.map(Verified::into_inner));
         }
+        let seconds = self.check_seconds(outcome)?;
         let echoed = self.echoed_weight(view, outcome)?;
         self.check_credits(&outcome.credits)?;
         let step = self.state.step.saturating_add(1);
@@ -488,11 +563,32 @@ impl Ledger {
         if let Some(view) = self.rounds.back_mut() {
             view.results = Some(results);
             view.signed_results = outcome.results.to_vec();
+            view.second_results = seconds;
             view.echoed = echoed;
         }
         self.add_credits(&outcome.credits);
         self.strangers = 0;
+        self.judge_round();
         Ok(())
+    }
+
+    /// Checks the results of the parts' other aggregators, and gives them with their parts.
+    fn check_seconds(&self, outcome: &Outcome) -> Result<Vec<(Part, Signed<PartResult>)>, Reject> {
+        let mut seconds: Vec<(Part, Signed<PartResult>)> = Vec::new();
+        for signed in &outcome.seconds {
+            let second = self.check_result(signed)?;
+            let first = outcome.results.get(second.part.index()).and_then(Option::as_ref);
+            let first =
+                first.ok_or(Reject::Rule("a second result is beside a first one"))?.verify(self.run)?;
+            self.require(
+                first.author() != second.author() && *first == *second,
+                "a second result is by the other aggregator and says the same",
+            )?;
+            let last = seconds.last().map(|(part, _)| *part);
+            self.require(last < Some(second.part), "second results are in order of parts, one each")?;
+            seconds.push((second.part, signed.clone()));
+        }
+        Ok(seconds)
     }
 
     /// Whether the echoes carry two thirds of the weight; of the committed leaves where nobody has any.

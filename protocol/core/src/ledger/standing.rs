@@ -78,6 +78,9 @@ impl Ledger {
         let slot = view.slot_of(&credit.member);
         let commitment = slot.and_then(|slot| view.commitment(slot));
         let commitment = commitment.ok_or(Reject::Rule("only a frozen contribution is credited"))?;
+        // STAND-1: by the one that was drawn to inspect it, even if it inspects nothing any more.
+        let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
+        self.require(inspected, "the inspector of a contribution vouches for it")?;
         let drawn = commitment.commit.leaves.min(u32::from(self.manifest.audit.leaves));
         self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
         let taken = view.credited().contains(&(credit.verifier, credit.member));

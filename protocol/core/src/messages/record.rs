@@ -141,6 +141,8 @@ wire! {
         pub seats: Seats,
         /// Leaves that verifiers found right since the last outcome.
         pub credits: List<Credit, { limits::CREDITS }>,
+        /// Results of parts' other aggregators that say the same, in order of parts.
+        pub seconds: List<Signed<PartResult>, { limits::PARTS }>,
     }
 }
 

@@ -94,7 +94,7 @@ wire! {
         /// 0, or 1 after a reassignment.
         pub attempt: u8,
         /// What the aggregators signed.
-        pub receipts: List<Signed<Receipt>, { limits::PARTS }>,
+        pub receipts: List<Signed<Receipt>, { limits::RECEIPTS }>,
     }
 }
 

@@ -7,8 +7,8 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use crate::assign::reassignment;
 use crate::codec::List;
 use crate::error::Reject;
-use crate::ids::{MemberId, Part, Slot};
-use crate::ledger::{Ledger, RoundView, Stage};
+use crate::ids::{Digest, MemberId, Part, Slot};
+use crate::ledger::{Ledger, RoundView, Stage, Standing};
 use crate::limits;
 use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
@@ -27,8 +27,8 @@ pub enum Output {
     Seal(Body),
     /// Fetch the results of the round, apply them, answer with [`Conductor::applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
-    /// Contributors of more than half of a block's weight object: reduce this part again, answer with
-    /// [`Conductor::inspected`].
+    /// Contributors of more than half of a block's weight object, or the part's aggregators differ: reduce this part
+    /// again, answer with [`Conductor::inspected`].
     Inspect(Signed<PartResult>),
 }
 
@@ -60,18 +60,24 @@ struct Gathered {
     echoes: BTreeMap<Slot, Signed<Echo>>,
     delivered: BTreeSet<Slot>,
     receipts: BTreeMap<Part, Bitmap>,
-    results: BTreeMap<Part, Signed<PartResult>>,
+    results: BTreeMap<(Part, MemberId), Said>,
     /// Since when every result that will come is there.
     checking: Option<u64>,
     /// What contributors say of the results.
     checked: BTreeMap<Slot, Word>,
-    /// Parts whose aggregators signed two results.
-    contested: BTreeSet<Part>,
-    /// Parts, by attempt, whose results were reduced again and are right.
-    upheld: BTreeSet<(Part, u8)>,
-    /// Those whose results are wrong, or cannot be reduced again.
-    struck: BTreeSet<(Part, u8)>,
+    /// Parts of which these aggregators signed two results.
+    contested: BTreeSet<(Part, MemberId)>,
+    /// Results that were reduced again and are right.
+    upheld: BTreeSet<(Part, MemberId)>,
+    /// Those that are wrong, or cannot be reduced again.
+    struck: BTreeSet<(Part, MemberId)>,
     next: Option<StateRoots>,
+}
+
+/// What an aggregator says of a part.
+struct Said {
+    signed: Signed<PartResult>,
+    digest: Digest,
 }
 
 impl Conductor {
@@ -210,19 +216,24 @@ impl Conductor {
         let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
         let root =
             view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?.commit.root;
-        let mut parts = Vec::new();
+        let mut parts: BTreeMap<Part, Vec<MemberId>> = BTreeMap::new();
         for signed in &delivered.receipts {
             let receipt = signed.verify(run)?;
-            let keeper = view.keeper(receipt.part, &delivered.author());
-            let (keeper, turn) = keeper.ok_or(Reject::Rule("a receipt names a part"))?;
+            let turn = view.attempt(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
             let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
             let about = receipt.sender == delivered.author() && receipt.root == root;
-            if !fits || !about || keeper != receipt.author() {
+            if !fits || !about || !view.takes_in(receipt.part, &delivered.author(), &receipt.author()) {
                 return Err(Reject::Rule("a receipt is signed by the part's keeper for this sender"));
             }
-            parts.push(receipt.part);
+            parts.entry(receipt.part).or_default().push(receipt.author());
         }
-        for part in parts {
+        // ROUND-5: what a delivery names, it brings whole, so that its receipt promises every part of it.
+        if !parts.iter().all(|(part, by)| view.is_kept(*part, &delivered.author(), by)) {
+            return Err(Reject::Rule(
+                "a delivery brings the receipts of all keepers of a part, or the steward's",
+            ));
+        }
+        for part in parts.into_keys() {
             self.gathered.receipts.entry(part).or_default().insert(slot);
         }
         self.gathered.delivered.insert(slot);
@@ -240,17 +251,35 @@ impl Conductor {
             return Err(Reject::Stale("the round's results are being applied"));
         }
         let result = self.ledger.check_result(&signed)?;
-        if self.gathered.struck.contains(&(result.part, result.attempt)) {
+        let name = (result.part, result.author());
+        if self.gathered.struck.contains(&name) {
             return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
         }
-        self.gathered.results.entry(result.part).or_insert(signed);
+        self.gathered.results.entry(name).or_insert(Said { signed, digest: result.digest });
         self.tick(now);
         Ok(())
     }
 
-    /// The result held for a part of the open round.
-    pub fn held_result(&self, part: Part) -> Option<&Signed<PartResult>> {
-        self.gathered.results.get(&part)
+    /// The result that an aggregator of the open round has said and that was not struck.
+    pub fn held_result(&self, part: Part, author: &MemberId) -> Option<&Signed<PartResult>> {
+        self.gathered.results.get(&(part, *author)).map(|said| &said.signed)
+    }
+
+    /// What would be sealed of the open round's parts now, with the digests.
+    pub fn standing(&self) -> impl Iterator<Item = (Part, Digest, &Signed<PartResult>)> {
+        let view = self.ledger.current().into_iter();
+        view.flat_map(|view| (0..view.parts().len() as u16).map(move |part| (view, Part(part)))).filter_map(
+            |(view, part)| {
+                let (_, said) = self.said(view, part).next()?;
+                Some((part, said.digest, &said.signed))
+            },
+        )
+    }
+
+    /// What the aggregators of a part have said, in their order.
+    fn said<'a>(&'a self, view: &'a RoundView, part: Part) -> impl Iterator<Item = (MemberId, &'a Said)> {
+        let held = move |author| Some((author, self.gathered.results.get(&(part, author))?));
+        view.aggregating(part).filter_map(held)
     }
 
     /// The results are applied and give this state; `None` lists the parts whose values could not be had.
@@ -258,7 +287,7 @@ impl Conductor {
         self.applying = false;
         match next {
             Ok(roots) => self.gathered.next = Some(roots),
-            Err(missing) => missing.iter().for_each(|part| self.strike(*part)),
+            Err(missing) => missing.iter().for_each(|part| self.strike_standing(*part)),
         }
         self.tick(now);
     }
@@ -282,12 +311,9 @@ impl Conductor {
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
             let results =
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
-            let (upheld, struck) = if round_over {
-                Default::default()
-            } else {
-                (std::mem::take(&mut self.gathered.upheld), std::mem::take(&mut self.gathered.struck))
-            };
-            self.gathered = Gathered { echoes, results, upheld, struck, ..Gathered::default() };
+            let before = if round_over { Gathered::default() } else { std::mem::take(&mut self.gathered) };
+            let Gathered { upheld, struck, contested, .. } = before;
+            self.gathered = Gathered { echoes, results, upheld, struck, contested, ..Gathered::default() };
         }
         self.tick(now);
         Ok(record)
@@ -344,15 +370,20 @@ impl Conductor {
         Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
     }
 
-    /// Whether a live member has yet to do something.
+    /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.
     fn waits_for(&self, view: &RoundView, done: impl Fn(Slot) -> bool) -> bool {
+        let away =
+            |id: &MemberId| self.ledger.member(id).is_some_and(|member| member.standing == Standing::Away);
+        let awaited = |id: &MemberId| self.is_live(id) && !away(id);
         let mut seats = view.seats().iter().enumerate();
-        seats.any(|(slot, seat)| self.is_live(&seat.member) && !done(Slot(slot as u16)))
+        seats.any(|(slot, seat)| awaited(&seat.member) && !done(Slot(slot as u16)))
     }
 
     fn inputs(&self) -> Option<Output> {
         let view = self.ledger.current()?;
-        let done = |slot| view.commitment(slot).is_none() || self.gathered.delivered.contains(&slot);
+        // Nobody without weight is counted, and so none is waited for.
+        let weighs = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
+        let done = |slot| !weighs(slot) || self.gathered.delivered.contains(&slot);
         if self.waits_for(view, done) && !self.overdue() {
             return None;
         }
@@ -378,16 +409,9 @@ impl Conductor {
         }
         let missing: Vec<Part> = (0..view.parts().len() as u16)
             .map(Part)
-            .filter(|part| !self.gathered.results.contains_key(part))
+            .filter(|part| self.said(view, *part).next().is_none())
             .collect();
-        let expected = |part: &Part| {
-            let aggregator = view.aggregator(*part).and_then(|(slot, _)| view.member_at(slot));
-            let has_inputs = view.inputs().get(part.index()).is_some_and(|inputs| !inputs.is_empty());
-            let attempt = view.aggregator(*part).map_or(0, |(_, attempt)| attempt);
-            let struck = self.gathered.struck.contains(&(*part, attempt));
-            has_inputs && !struck && aggregator.is_some_and(|member| self.is_live(&member))
-        };
-        if missing.iter().any(expected) && !self.overdue() {
+        if self.awaits_results(view, &missing) && !self.overdue() {
             return None;
         }
         let unmoved = view.reassigned().next().is_none() && view.weighs();
@@ -401,18 +425,49 @@ impl Conductor {
         Some(Output::Apply(self.results(view)))
     }
 
+    /// Whether a live aggregator may still say something that counts: of a part that nobody has reduced, and until
+    /// parts were reassigned also of one that another has.
+    fn awaits_results(&self, view: &RoundView, missing: &[Part]) -> bool {
+        let first = view.reassigned().next().is_none();
+        let mut parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
+        parts.any(|(part, _)| {
+            let part = Part(part as u16);
+            let owes = |member: MemberId| {
+                let name = (part, member);
+                let over = self.gathered.results.contains_key(&name) || self.gathered.struck.contains(&name);
+                !over && self.is_live(&member)
+            };
+            (first || missing.contains(&part)) && view.aggregating(part).any(owes)
+        })
+    }
+
     fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
         let to = |part: &Part| {
             let (failed, _) = view.aggregator(*part)?;
             let others = reassignment(&view.seed(), *part, failed, view.aggregators());
             let live = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_live(&member));
-            Some(Reassigned { part: *part, aggregator: others.into_iter().find(live)? })
+            let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);
+            Some(Reassigned {
+                part: *part,
+                aggregator: others.into_iter().find(|slot| new(slot) && live(slot))?,
+            })
         };
         missing.iter().filter_map(to).collect()
     }
 
     fn results(&self, view: &RoundView) -> Vec<Option<Signed<PartResult>>> {
-        (0..view.parts().len() as u16).map(|part| self.gathered.results.get(&Part(part)).cloned()).collect()
+        let first = |part| self.said(view, Part(part)).next().map(|(_, said)| said.signed.clone());
+        (0..view.parts().len() as u16).map(first).collect()
+    }
+
+    /// Of parts that two have reduced, the second one's word.
+    fn seconds(&self, view: &RoundView) -> Vec<Signed<PartResult>> {
+        let second = |part| {
+            let mut said = self.said(view, Part(part));
+            let digest = said.next()?.1.digest;
+            said.find(|(_, other)| other.digest == digest).map(|(_, other)| other.signed.clone())
+        };
+        (0..view.parts().len() as u16).filter_map(second).collect()
     }
 
     fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {
@@ -424,6 +479,7 @@ impl Conductor {
             state,
             seats: bounded(if last { Vec::new() } else { self.ledger.derived_seats() }),
             credits: bounded(self.due_credits()),
+            seconds: bounded(self.seconds(view)),
         })
     }
 }

@@ -29,7 +29,7 @@ pub enum Duty {
         round: Round,
         /// 0, or 1 after a reassignment.
         attempt: u8,
-        /// Parts and who takes them in: the aggregator, for the member's own parts the steward.
+        /// Parts and who takes them in: their aggregators, the steward in place of the member itself.
         parts: Vec<(Part, MemberId)>,
     },
     /// Reduce a part over its sealed inputs.
@@ -94,17 +94,18 @@ fn exchange(view: &RoundView, slot: Slot) -> Vec<Duty> {
     let second: Vec<Part> = view.reassigned().collect();
     let attempt = u8::from(!second.is_empty());
     let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
-    let keeper = |part| Some((part, view.keeper(part, &view.member_at(slot)?)?.0));
-    let keepers = parts.into_iter().filter_map(keeper);
-    owed.push(Duty::Deliver { round: view.round(), attempt, parts: keepers.collect() });
+    let Some(me) = view.member_at(slot) else { return owed };
+    let keepers = |part| view.keepers(part, &me).into_iter().flat_map(|(keepers, _)| keepers);
+    let parts = parts.into_iter().flat_map(|part| keepers(part).map(move |keeper| (part, keeper)));
+    owed.push(Duty::Deliver { round: view.round(), attempt, parts: parts.collect() });
     owed
 }
 
 fn reduce(view: &RoundView, slot: Slot) -> Vec<Duty> {
     let mine = view.inputs().iter().enumerate().filter_map(|(part, inputs)| {
         let part = Part(part as u16);
-        let (aggregator, attempt) = view.aggregator(part)?;
-        let due = aggregator == slot && !inputs.is_empty();
+        let attempt = view.attempt(part)?;
+        let due = view.aggregators_in(part, attempt).any(|own| own == slot) && !inputs.is_empty();
         due.then_some(Duty::Reduce { round: view.round(), part, attempt, inputs: *inputs })
     });
     mine.chain(echo(view)).collect()

@@ -14,7 +14,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::{self, Ledger, RoundView, Stage};
 use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body, Outcome, Record, Rewind};
-use muster_core::messages::round::Commit;
+use muster_core::messages::round::{Commit, PartResult};
 use muster_core::reduction::reduce;
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
@@ -462,7 +462,7 @@ impl<'a> Replay<'a> {
             }
         }
         self.put_wrong_parts(view, &mut update)?;
-        self.check_results(view, &update)?;
+        self.check_results(view, &update, |result| self.wrong_part(view, result, &update))?;
         Ok((update, factors))
     }
 
@@ -471,8 +471,7 @@ impl<'a> Replay<'a> {
         let layout = self.ledger.layout();
         for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
             let Some(result) = result else { continue };
-            let author = view.reducer(result.part, result.attempt);
-            if !author.is_some_and(|author| self.outlook.convicts.contains(&author)) {
+            if !view.signers(result.part).any(|signer| self.outlook.convicts.contains(&signer)) {
                 continue;
             }
             let (round, part) = (view.round(), result.part);
@@ -511,20 +510,56 @@ impl<'a> Replay<'a> {
             let values = values.ok_or_else(|| differs(view, part))?;
             put(&mut update, layout, block, values).ok_or_else(|| differs(view, part))?;
         }
-        self.check_results(view, &update)?;
+        self.check_results(view, &update, |result| differs(view, result.part))?;
         Ok(update)
     }
 
-    /// Checks the values of every part against the sealed results.
-    fn check_results(&self, view: &RoundView, update: &Update) -> Result<(), ReplayError> {
+    /// Checks the values of every part against the sealed results; `otherwise` says what a difference means.
+    fn check_results(
+        &self,
+        view: &RoundView,
+        update: &Update,
+        otherwise: impl Fn(&PartResult) -> ReplayError,
+    ) -> Result<(), ReplayError> {
         let layout = self.ledger.layout();
         for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
             let Some(result) = result else { continue };
             if digest_of(layout, &plan.blocks, update) != Some(result.digest) {
-                return Err(differs(view, result.part));
+                return Err(otherwise(result));
             }
         }
         Ok(())
+    }
+
+    /// Says of a part that counted and is not what the rule gives: whose it is, what that proves, and where the archive
+    /// has the aggregate, which blocks are wrong.
+    fn wrong_part(&self, view: &RoundView, result: &PartResult, right: &Update) -> ReplayError {
+        let (layout, part) = (self.ledger.layout(), result.part);
+        let plan = view.parts().get(part.index());
+        let blocks = plan.map_or(&[][..], |plan| &plan.blocks);
+        let kept = reading::aggregate(&self.archive.folder, view.round()).ok().flatten();
+        let kept = kept.filter(|kept| digest_of(layout, blocks, kept) == Some(result.digest));
+        let differs = |block: &&Block| {
+            let range = layout.block(**block).map(|block| block.range.clone());
+            let bits = |update: &Update| {
+                let values = update.values.get(range.clone()?)?;
+                Some(values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>())
+            };
+            kept.as_ref().is_some_and(|kept| bits(kept) != bits(right))
+        };
+        let wrong: Vec<String> = blocks.iter().filter(differs).map(|block| block.to_string()).collect();
+        let wrong = match wrong.len() {
+            0 => "which blocks are wrong only the aggregate would show (updates/)".to_owned(),
+            _ => format!("wrong are the blocks {}", wrong.join(", ")),
+        };
+        let signers: Vec<String> = view.signers(part).map(|signer| format!("{signer:#}")).collect();
+        ReplayError::Wrong(format!(
+            "round {}, part {part}: the sealed result is not what the rule gives on the sealed inputs; {wrong}. It was \
+             signed by {}: an aggregation mismatch, proved by that signature and what was recomputed here, of which \
+             nobody was convicted in the run",
+            view.round(),
+            signers.join(" and by "),
+        ))
     }
 
     /// The contributions that a part was to be made of.
@@ -618,7 +653,7 @@ fn put(update: &mut Update, layout: &Layout, block: Block, values: &[f32]) -> Op
 
 fn differs(view: &RoundView, part: Part) -> ReplayError {
     ReplayError::Wrong(format!(
-        "round {}, part {part}: the sealed result is not what the rule gives",
+        "round {}, part {part}: the values at hand are not those of the sealed result",
         view.round()
     ))
 }

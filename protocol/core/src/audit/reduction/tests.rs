@@ -78,6 +78,7 @@ fn manifest() -> Manifest {
             cap_ppm: 200_000,
             assumed_ppm: 200_000,
             mixing: false,
+            replicas: 1,
         },
         audit: Audit {
             node_ppm: 500_000,
@@ -90,7 +91,7 @@ fn manifest() -> Manifest {
         admission: Admission::closed(NODES.into(), 0, 256),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 8, states: 4 },
-        rollback: Rollback { limit: real(0.0), most_rounds: 2, spacing: 100 },
+        rollback: Rollback::never(),
         delay: 0,
         exchange: 0,
         groups: 0,
@@ -253,7 +254,7 @@ impl Scene {
     }
 
     fn aggregator(&self, part: Part, attempt: u8) -> Identity {
-        let member = self.view().reducer(part, attempt).unwrap();
+        let member = self.view().reducers(part, attempt).next().unwrap();
         (0..NODES).map(node).find(|node| node.id() == member).unwrap()
     }
 

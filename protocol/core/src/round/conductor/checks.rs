@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Conductor, Output};
 use crate::error::Reject;
-use crate::ids::{Block, MemberId, Part, Slot};
+use crate::ids::{Block, Digest, MemberId, Part, Slot};
 use crate::ledger::{RoundView, Stage};
 use crate::messages::round::{Checked, PartResult};
 use crate::reduction::weights;
@@ -56,21 +56,28 @@ impl Conductor {
         Ok(())
     }
 
-    /// The aggregator of a part has signed two results: the one that is held is reduced again before it counts.
-    pub fn contest(&mut self, result: &PartResult) {
-        if self.held_result(result.part).is_some() {
-            self.gathered.contested.insert(result.part);
+    /// An aggregator of a part has signed two results: the one that is held is reduced again before it counts.
+    pub fn contest(&mut self, part: Part, author: &MemberId) {
+        if self.held_result(part, author).is_some() {
+            self.gathered.contested.insert((part, *author));
         }
     }
 
-    /// The part of [`Output::Inspect`] was reduced again. One whose digest differs, or whose inputs cannot be had, is
-    /// struck: it counts as missing.
-    pub fn inspected(&mut self, now: u64, result: &PartResult, right: bool) {
+    /// The result of [`Output::Inspect`], of this part and by this author, was reduced again. One whose digest differs,
+    /// or whose inputs cannot be had, is struck: it counts as missing.
+    pub fn inspected(&mut self, now: u64, (part, author): (Part, &MemberId), right: bool) {
         self.inspecting = false;
+        let digest = self.gathered.results.get(&(part, *author)).map(|said| said.digest);
         if right {
-            self.gathered.upheld.insert((result.part, result.attempt));
+            // Who says the same is right, too.
+            let same = self
+                .gathered
+                .results
+                .iter()
+                .filter(|(name, said)| name.0 == part && Some(said.digest) == digest);
+            self.gathered.upheld.extend(same.map(|(name, _)| *name));
         } else {
-            self.strike(result.part);
+            self.strike(part, *author);
         }
         self.tick(now);
     }
@@ -80,12 +87,17 @@ impl Conductor {
         self.stalling.iter()
     }
 
-    /// Has a part count as missing, and not taken from the same aggregator again.
-    pub(super) fn strike(&mut self, part: Part) {
-        let attempt =
-            self.ledger.current().and_then(|view| view.aggregator(part)).map(|(_, attempt)| attempt);
-        self.gathered.struck.extend(attempt.map(|attempt| (part, attempt)));
-        self.gathered.results.remove(&part);
+    /// The result of a part that would be sealed cannot be applied.
+    pub(super) fn strike_standing(&mut self, part: Part) {
+        let view = self.ledger.current();
+        let author = view.and_then(|view| self.said(view, part).next()).map(|(author, _)| author);
+        author.into_iter().for_each(|author| self.strike(part, author));
+    }
+
+    /// Has a result not count, and its part not taken from the same aggregator again.
+    fn strike(&mut self, part: Part, author: MemberId) {
+        self.gathered.struck.insert((part, author));
+        self.gathered.results.remove(&(part, author));
         self.gathered.checked.values_mut().for_each(|word| {
             word.parts.remove(&part);
         });
@@ -118,7 +130,7 @@ impl Conductor {
         let Some(view) = self.ledger.current() else { return Vec::new() };
         let has_checked = |slot: &Slot| {
             let word = self.gathered.checked.get(slot);
-            self.gathered.results.keys().all(|part| word.is_some_and(|word| word.parts.contains(part)))
+            self.gathered.results.keys().all(|(part, _)| word.is_some_and(|word| word.parts.contains(part)))
         };
         let commitments =
             view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(slot));
@@ -126,20 +138,23 @@ impl Conductor {
         waited.filter(|member| self.is_live(member) && !self.stalling.contains(member)).collect()
     }
 
-    /// The first result of which contributors with more than half of the weight object to one block.
+    /// The first result that has to be reduced again: contributors with more than half of the weight object to one of
+    /// its blocks, its author signed another one too, or the part's other aggregator says otherwise.
     fn disputed(&self) -> Option<Signed<PartResult>> {
         let view = self.ledger.current()?;
         let objections = self.gathered.checked.values().any(|word| !word.objections.is_empty());
-        if !objections && self.gathered.contested.is_empty() {
-            return None;
-        }
-        let open = |part: &Part| {
-            let attempt = view.aggregator(*part).map(|(_, attempt)| attempt);
-            attempt.is_some_and(|attempt| !self.gathered.upheld.contains(&(*part, attempt)))
+        let results = &self.gathered.results;
+        let open = |name: &(Part, MemberId)| !self.gathered.upheld.contains(name);
+        let disputed = |name: &(Part, MemberId), digest: &Digest| {
+            // ROUND-25: two that differ are one right one at most, and nobody's word decides which.
+            let differs =
+                |author| results.get(&(name.0, author)).is_some_and(|other| other.digest != *digest);
+            self.gathered.contested.contains(name)
+                || view.aggregating(name.0).any(differs)
+                || objections && self.is_contested(view, name.0)
         };
-        let mut results = self.gathered.results.iter().filter(|(part, _)| open(part));
-        let contested = |part: Part| self.gathered.contested.contains(&part) || self.is_contested(view, part);
-        results.find(|(part, _)| contested(**part)).map(|(_, signed)| signed.clone())
+        let mut results = results.iter().filter(|(name, _)| open(name));
+        results.find(|(name, said)| disputed(name, &said.digest)).map(|(_, said)| said.signed.clone())
     }
 
     fn is_contested(&self, view: &RoundView, part: Part) -> bool {

@@ -1,0 +1,162 @@
+//! What can compute leaves; libtorch for programs that may be built without it.
+
+use std::fmt;
+use std::str::FromStr;
+
+use muster_core::error::Misuse;
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, LeafJob};
+
+use crate::{Exact, Path, Spent};
+
+/// An implementation of leaves: [`crate::Exact`], or libtorch.
+pub trait Backend: Arithmetic {
+    /// The real gradient of a leaf's mean loss, before the grid: `d` values in the canonical layout.
+    fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32];
+
+    /// Time spent on leaves so far.
+    fn spent(&self) -> Spent;
+}
+
+impl Backend for Exact {
+    fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        Self::gradient(self, manifest, job)
+    }
+
+    fn spent(&self) -> Spent {
+        Self::spent(self)
+    }
+}
+
+/// Where libtorch computes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Device {
+    /// The processor.
+    #[default]
+    Cpu,
+    /// A graphics processor, by number.
+    Cuda(usize),
+}
+
+/// How libtorch rounds the factors of products. Parameters, residual stream, norms, softmax of the loss, and every sum
+/// are f32 in all of them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Precision {
+    /// Not at all.
+    #[default]
+    F32,
+    /// To 10 bits of mantissa, where the device has units for that; else not at all.
+    Tf32,
+    /// To bf16, and the products as well; attention and the feed-forward's inner values are bf16, too.
+    Bf16,
+}
+
+impl FromStr for Device {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        let number = match name {
+            "cpu" => return Ok(Self::Cpu),
+            "cuda" => Some(0),
+            _ => name.strip_prefix("cuda:").and_then(|number| number.parse().ok()),
+        };
+        number
+            .map(Self::Cuda)
+            .ok_or_else(|| Misuse(format!("no device is called {name:?}: use cpu, cuda or cuda:N")))
+    }
+}
+
+impl FromStr for Precision {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        match name {
+            "f32" => Ok(Self::F32),
+            "tf32" => Ok(Self::Tf32),
+            "bf16" => Ok(Self::Bf16),
+            _ => Err(Misuse(format!("no precision is called {name:?}: use f32, tf32 or bf16"))),
+        }
+    }
+}
+
+impl fmt::Display for Device {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpu => f.write_str("cpu"),
+            Self::Cuda(number) => write!(f, "cuda:{number}"),
+        }
+    }
+}
+
+impl fmt::Display for Precision {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        })
+    }
+}
+
+/// `Torch`, after its self-test.
+///
+/// # Errors
+/// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
+/// device; where the device computes wrongly.
+#[cfg(feature = "tch")]
+pub fn libtorch(
+    device: Device,
+    precision: Precision,
+    threads: usize,
+    path: Option<Path>,
+) -> Result<Box<dyn Backend>, Misuse> {
+    let mut torch = crate::Torch::new(device, precision, threads, path)?;
+    torch.self_test()?;
+    Ok(Box::new(torch))
+}
+
+/// `Torch`, after its self-test.
+///
+/// # Errors
+/// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
+/// device; where the device computes wrongly.
+#[cfg(not(feature = "tch"))]
+pub fn libtorch(
+    _device: Device,
+    _precision: Precision,
+    _threads: usize,
+    _path: Option<Path>,
+) -> Result<Box<dyn Backend>, Misuse> {
+    Err(Misuse(
+        "this program was built without libtorch: run protocol/compute/libtorch.sh, then cargo build --release \
+         --features tch"
+            .to_owned(),
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_they_are_written() {
+        for device in [Device::Cpu, Device::Cuda(0), Device::Cuda(7)] {
+            assert_eq!(device.to_string().parse(), Ok(device));
+        }
+        assert_eq!("cuda".parse(), Ok(Device::Cuda(0)));
+        for precision in [Precision::F32, Precision::Tf32, Precision::Bf16] {
+            assert_eq!(precision.to_string().parse(), Ok(precision));
+        }
+        for wrong in ["", "gpu", "cuda:", "cuda:-1", "CPU"] {
+            assert!(wrong.parse::<Device>().unwrap_err().to_string().contains("cuda:N"), "{wrong}");
+        }
+        assert!("fp16".parse::<Precision>().is_err());
+    }
+
+    #[cfg(not(feature = "tch"))]
+    #[test]
+    fn without_libtorch_the_remedy_is_said() {
+        let Err(misuse) = libtorch(Device::Cpu, Precision::F32, 1, None) else { panic!("it is not there") };
+        assert!(misuse.to_string().contains("--features tch"), "{misuse}");
+    }
+}

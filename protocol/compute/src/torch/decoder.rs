@@ -1,0 +1,92 @@
+//! The decoder in libtorch (ARITH-41).
+
+use std::ops::Range;
+
+use tch::{Kind, Tensor};
+
+use super::network::{Network, Weights, heads};
+use crate::decoder::places::{Decoder as Places, Norm, Weight};
+use crate::leaf::Batch;
+use crate::plan::Plan;
+
+pub(super) struct Decoder<'a> {
+    plan: &'a Plan,
+    places: &'a Places,
+    weights: &'a Weights,
+    /// Tokens and those that follow them, `[windows, tokens]`.
+    inputs: Tensor,
+    targets: Tensor,
+    /// Of each token and frequency.
+    cosines: Tensor,
+    sines: Tensor,
+}
+
+impl<'a> Decoder<'a> {
+    pub(super) fn new(plan: &'a Plan, places: &'a Places, weights: &'a Weights, batch: Batch<'_>) -> Self {
+        let device = weights.of(0).device();
+        let tokens = |skipped: usize| {
+            let tokens = batch.windows.iter().flat_map(|window| &window[skipped..skipped + plan.tokens]);
+            let tokens: Vec<i64> = tokens.map(|token| plan.token(*token) as i64).collect();
+            Tensor::from_slice(&tokens).view([-1, plan.tokens as i64]).to_device(device)
+        };
+        let table =
+            |angles: &[f32]| Tensor::from_slice(angles).view([plan.tokens as i64, -1]).to_device(device);
+        let [cosines, sines] = [table(&places.cosines), table(&places.sines)];
+        Self { plan, places, weights, inputs: tokens(0), targets: tokens(1), cosines, sines }
+    }
+
+    fn norm(&self, stream: &Tensor, gain: usize) -> Tensor {
+        stream.rms_norm([self.plan.width as i64], Some(self.weights.of(gain)), f64::from(self.plan.epsilon))
+    }
+
+    /// Rotary positions in f32: dimension i turns with dimension i + half.
+    fn rotate(&self, heads: &Tensor) -> Tensor {
+        let heads = heads.to_kind(Kind::Float);
+        let halves = heads.chunk(2, -1);
+        let [first, second] = [&halves[0], &halves[1]];
+        let turned =
+            [first * &self.cosines - second * &self.sines, second * &self.cosines + first * &self.sines];
+        Tensor::cat(&turned, -1)
+    }
+
+    fn attention(&self, layer: usize, stream: &Tensor) -> Tensor {
+        let shape = &self.plan.heads;
+        let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
+        let normed = self.norm(stream, Places::gain_part(layer, Norm::Attention));
+        let joint = self.weights.product(&normed, Places::part(layer, Weight::QueryKeyValue), None);
+        let turned = self.rotate(&heads(&joint.narrow(-1, 0, queries + keys), shape.width));
+        let values = heads(&joint.narrow(-1, queries + keys, keys), shape.width);
+        let count = shape.count as i64;
+        let mixed = self.weights.attend(
+            &turned.narrow(1, 0, count),
+            &turned.narrow(1, count, (shape.count / shape.group) as i64),
+            &values,
+            true,
+        );
+        stream + self.weights.product(&mixed, Places::part(layer, Weight::Output), None)
+    }
+
+    fn feed(&self, layer: usize, stream: &Tensor) -> Tensor {
+        let normed = self.norm(stream, Places::gain_part(layer, Norm::Feed));
+        let both = self.weights.product(&normed, Places::part(layer, Weight::GateUp), None).chunk(2, -1);
+        let product = both[0].silu() * &both[1];
+        stream + self.weights.product(&product, Places::part(layer, Weight::Down), None)
+    }
+}
+
+impl Network for Decoder<'_> {
+    fn embed(&self) -> Tensor {
+        Tensor::embedding(self.weights.of(0), &self.inputs, -1, false, false)
+    }
+
+    fn layer(&self, layer: usize, stream: &Tensor) -> Tensor {
+        self.feed(layer, &self.attention(layer, stream))
+    }
+
+    fn losses(&self, windows: Range<usize>, stream: &Tensor) -> Tensor {
+        let normed = self.norm(stream, self.places.last_gain_part());
+        let logits = self.weights.product(&normed, self.places.head_part(), None).flatten(0, 1);
+        let targets = self.targets.narrow(0, windows.start as i64, windows.len() as i64).flatten(0, 1);
+        self.weights.losses(&logits, &targets)
+    }
+}

@@ -1,0 +1,171 @@
+#!/usr/bin/env python3
+"""Leaves by libtorch: beside the same model in eager PyTorch, beside the leaves of defined bits, and what the protocol adds.
+
+    protocol/compute/libtorch.sh                                       # once: what the build needs
+    python3 tests/bench/libtorch.py                                    # 5 and 10 M parameters on the processor
+    python3 tests/bench/libtorch.py --quick                            # 5 M, f32, one thread: whether all works
+    python3 tests/bench/libtorch.py --device cuda --sizes 50,100 --precisions f32,tf32,bf16
+
+A leaf is as many windows of 256 tokens as `--windows` says, vocabulary 4096. Speed: tokens a second of forward and
+backward pass, ours with parameters copied to the device, gradients copied back and put on the grid; PyTorch with its fused
+attention, parameters staying where they are, bf16 by autocast. Each side is a process of its own that waits while the
+other computes; the ratio is the median over the pairs, above 1 we are faster.
+
+Distance: |ours - right| / |right| in Euclidean norms, of the real gradient before the grid; `right` has defined bits
+(f32, `bench-leaf` without libtorch). Whole gradient, median tensor, worst tensor and its name. Beside it the distance to
+the same precision at another number of threads: what differs between honest machines.
+
+Costs: what the protocol does with a leaf's gradient on the processor, as shares of a leaf.
+"""
+
+import argparse
+import os
+import pathlib
+import statistics
+import sys
+import tempfile
+
+import environment
+
+environment.enter("numpy", "torch")
+
+import numpy
+
+from leaf import BENCH, COMMON, SIZES
+
+SIZES = SIZES | {"100": dict(width=1024, layers=8, heads=16, key_value_heads=16, hidden=2730)}
+PRECISIONS = ["f32", "tf32", "bf16"]
+GOAL = 0.9
+
+
+def ask(child, task, key):
+    with child:
+        child.ask("load")
+        return child.ask(task)[key]
+
+
+class Model:
+    """One model: its folder, and the processes that compute its leaves."""
+
+    def __init__(self, program, folder, shape, cuda):
+        self.program, self.folder, self.shape, self.cuda = program, folder, shape, cuda
+        with self.exact() as exact:
+            self.parameters = exact.ask("draw")["parameters"]
+
+    def exact(self, **changes):
+        return environment.Child(self.program, self.folder, *environment.words(self.shape | changes))
+
+    def ours(self, precision, **changes):
+        return self.exact(tch=1, precision=PRECISIONS.index(precision), cuda=self.cuda, **changes)
+
+    def theirs(self, precision):
+        shape = self.shape | {"precision": PRECISIONS.index(precision), "cuda": self.cuda, "manual": 0}
+        return environment.Child(sys.executable, BENCH / "peer.py", self.folder, *environment.words(shape))
+
+    def gradient(self, child):
+        ask(child, "gradient", "loss")
+        return numpy.fromfile(pathlib.Path(self.folder) / "gradient.f32", dtype="<f4").astype(numpy.float64)
+
+    def tensors(self):
+        layout = environment.json.loads((pathlib.Path(self.folder) / "layout.json").read_text())
+        return [(name, slice(offset, offset + rows * columns)) for name, (rows, columns), offset in layout]
+
+
+def speed(model, precision, repeats):
+    tokens = model.shape["windows"] * model.shape["sequence"]
+    with model.ours(precision) as ours, model.theirs(precision) as theirs:
+        for child in (ours, theirs):
+            child.ask("load")
+            child.ask("leaf 2")
+        pairs = [[tokens / child.ask("leaf 1")["seconds"] for child in (ours, theirs)] for _ in range(repeats)]
+    ratios = sorted(ours / theirs for ours, theirs in pairs)
+    ours, theirs = map(statistics.median, zip(*pairs))
+    ratio = statistics.median(ratios)
+    print(f"  {precision:5} speed     {ours:10.0f} tokens/s, PyTorch {theirs:10.0f}; ratio {ratio:.2f} "
+          f"(goal: at least {GOAL}; {'reached' if ratio >= GOAL else 'MISSED'}), "
+          f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {repeats} pairs")
+
+
+def distances(model, found, right):
+    """Of the whole gradient, of the median and of the worst tensor."""
+    length = numpy.linalg.norm
+    each = sorted((length(found[at] - right[at]) / length(right[at]), name) for name, at in model.tensors())
+    return f"{length(found - right) / length(right):.1e}", f"{each[len(each) // 2][0]:.1e}", f"{each[-1][0]:.1e}", each[-1][1]
+
+
+def distance(model, precision, right):
+    found = model.gradient(model.ours(precision))
+    whole, median, worst, name = distances(model, found, right)
+    print(f"  {precision:5} distance  {whole} to defined bits, median tensor {median}, worst {worst} ({name})")
+    again = model.gradient(model.ours(precision))
+    print(f"  {precision:5}           {'0: the bits repeat' if (again == found).all() else 'NOT 0'} to another process")
+    other = 1 if model.shape["threads"] > 1 else 2
+    if model.cuda < 0:
+        beside = model.gradient(model.ours(precision, threads=other))
+    else:
+        beside = model.gradient(model.exact(tch=1, precision=PRECISIONS.index(precision)))
+    whole, median, worst, name = distances(model, beside, found)
+    where = f"{other} thread(s)" if model.cuda < 0 else "the processor"
+    print(f"  {precision:5}           {whole} to {where}, median tensor {median}, worst {worst} ({name})")
+
+
+def costs(model, precision, repeats):
+    with model.ours(precision) as child:
+        child.ask("load")
+        spent = child.ask(f"costs {repeats}")
+    parts = {name: spent[name] for name in ("grid", "commitment", "fingerprint", "apply")}
+    told = ", ".join(f"{name} {1e3 * value:.1f} ms ({100 * value / spent['gradient']:.2f} %)" for name, value in parts.items())
+    total = sum(parts.values())
+    print(f"  {precision:5} costs     beside {1e3 * spent['gradient']:.0f} ms: {told}; together "
+          f"{100 * total / spent['gradient']:.2f} %")
+
+
+def parse():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    listed = lambda text: text.split(",")
+    parser.add_argument("--sizes", type=listed, default=["5", "10"], metavar="5,10,50,100", help="million parameters")
+    parser.add_argument("--precisions", type=listed, default=["f32", "bf16"], metavar="f32,tf32,bf16")
+    parser.add_argument("--threads", type=int, default=os.cpu_count())
+    parser.add_argument("--windows", type=int, default=8, help="of 256 tokens, a leaf")
+    parser.add_argument("--repeats", type=int, default=7, help="pairs of leaves")
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
+    parser.add_argument("--parts", type=listed, default=["speed", "distance", "costs"], metavar="speed,distance,costs")
+    parser.add_argument("--quick", action="store_true", help="5 M, f32, one thread, 2 repeats, unless told otherwise")
+    parser.add_argument("--program", help="bench-leaf, where it is built already with --features tch")
+    if "--quick" in sys.argv:
+        parser.set_defaults(sizes=["5"], precisions=["f32"], threads=1, repeats=2)
+    arguments = parser.parse_args()
+    for given, known in ((arguments.sizes, SIZES), (arguments.precisions, PRECISIONS)):
+        if set(given) - set(known):
+            parser.error(f"{', '.join(set(given) - set(known))}: choose of {', '.join(known)}")
+    name, _, number = arguments.device.partition(":")
+    arguments.cuda = -1 if name == "cpu" else int(number or 0)
+    return arguments
+
+
+def main():
+    arguments = parse()
+    # Two threads that spin for each other on a busy machine say nothing.
+    os.environ.setdefault("OMP_WAIT_POLICY", "passive")
+    program = arguments.program or environment.build("bench-leaf", "tch")
+    print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    for size in arguments.sizes:
+        shape = COMMON | SIZES[size] | {"threads": arguments.threads, "windows": arguments.windows}
+        with tempfile.TemporaryDirectory() as folder:
+            model = Model(program, folder, shape, arguments.cuda)
+            print(f"{model.parameters / 1e6:.1f} M parameters, {shape['windows']} × {shape['sequence']} tokens, "
+                  f"{arguments.device}, {arguments.threads} thread(s)")
+            if "distance" in arguments.parts:
+                right = model.gradient(model.exact())
+            for precision in arguments.precisions:
+                if "speed" in arguments.parts:
+                    speed(model, precision, arguments.repeats)
+                if "distance" in arguments.parts:
+                    distance(model, precision, right)
+                if "costs" in arguments.parts:
+                    costs(model, precision, arguments.repeats)
+                sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    main()
