@@ -1,7 +1,7 @@
 //! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
 //! audit, in turn; and what an audit and a verifier need, by the size of the model.
 //!
-//! `cargo run --release -p e2e --bin bench-price [-- PAIRS]`. Every process is this program again, as `muster` or, where
+//! `cargo run --release -p e2e --bin bench-price [-- PAIRS]`; with 0 pairs only the latter. Every process is this program again, as `muster` or, where
 //! the first argument is `verifier`, as `muster-verifier`. All of them share this machine: a run's time for a round
 //! includes what its verifier computes.
 
@@ -64,67 +64,71 @@ fn main() -> ExitCode {
 struct Told {
     /// Seconds of the median round.
     round: f64,
-    /// What its verifier wrote down, and its processor seconds.
-    verifier: Option<(Value, f64)>,
+    /// What its verifier wrote down.
+    verifier: Option<Value>,
+    /// Rounds and audits after the first ones, and the processor seconds of verifier and observer meanwhile.
+    costs: (f64, f64, [f64; 2]),
+}
+
+/// Who follows besides the nodes.
+#[derive(Clone, Copy, PartialEq)]
+enum Beside {
+    Nobody,
+    Verifier,
+    /// And an observer: it does what a verifier does, but for audits and drawn blocks.
+    VerifierAndObserver,
 }
 
 /// What a verifier needs: seconds of one processor, and bytes received.
 #[derive(Clone, Copy)]
 struct Needs {
     parameters: f64,
-    /// One audit.
+    audits: f64,
+    /// One audit, and the drawn blocks that come with as many contributions as have one audit among them.
     audit: (f64, f64),
-    /// Drawn blocks of one node's contribution to one round.
-    blocks: (f64, f64),
     /// Following one round.
     following: (f64, f64),
 }
 
 impl Needs {
-    /// From all verifiers of a case. What is neither audits nor blocks is following the run.
-    fn of(parameters: f64, told: &[Told]) -> Self {
-        let all: Vec<&(Value, f64)> = told.iter().filter_map(|told| told.verifier.as_ref()).collect();
-        let sum = |of: &dyn Fn(&Value) -> f64| all.iter().map(|(result, _)| of(result)).sum::<f64>();
-        let number = |path: &'static str| {
-            sum(&|result: &Value| result.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN))
-        };
-        let (audits, rounds) = (number("/audits"), number("/rounds"));
-        let audited = (number("/seconds/audits"), number("/bytes/audits"));
-        let blocks = (number("/seconds/blocks"), number("/bytes/blocks"));
-        let seconds = all.iter().map(|(_, processor)| processor).sum::<f64>() - number("/seconds/rechecks");
-        let rest = (seconds - audited.0 - blocks.0, number("/bytes_received") - audited.1 - blocks.1);
-        let over = |(seconds, bytes): (f64, f64), count: f64| (seconds / count, bytes / count);
+    fn of(parameters: f64, told: &Told) -> Self {
+        let result = told.verifier.as_ref().unwrap_or(&Value::Null);
+        let number = |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
+        let (rounds, audits, [verifier, observer]) = told.costs;
+        let beyond = number("/bytes/audits") + number("/bytes/blocks");
         Self {
             parameters,
-            audit: over(audited, audits),
-            blocks: over(blocks, rounds * NODES as f64),
-            following: over(rest, rounds),
+            audits: number("/audits"),
+            audit: ((verifier - observer) / audits, beyond / number("/audits")),
+            following: (observer / rounds, (number("/bytes_received") - beyond) / number("/rounds")),
         }
     }
 
     /// What a round of so many nodes takes.
     fn round(&self, nodes: f64) -> (f64, f64) {
-        let of = |audit: f64, blocks: f64, following: f64| following + nodes * (AUDITED * audit + blocks);
-        (of(self.audit.0, self.blocks.0, self.following.0), of(self.audit.1, self.blocks.1, self.following.1))
+        let of = |audit: f64, following: f64| following + nodes * AUDITED * audit;
+        (of(self.audit.0, self.following.0), of(self.audit.1, self.following.1))
     }
 }
 
 #[allow(clippy::print_stdout)]
 fn show(needs: &[Needs]) {
     println!(
-        "\nwhat a verifier needs, in seconds of one processor and bytes received; a fifth of the contributions is audited, \
-         one leaf of four\n\n\
-         | parameters | an audit | following, a round | 10 nodes, a round | 100 nodes, a round |\n|---|---|---|---|---|"
+        "\nwhat a verifier needs, in seconds of one processor and bytes received; of the contributions a fifth is audited, \
+         one leaf of four, and a twentieth of the blocks combined again\n\n\
+         | parameters | an audit | following, a round | 10 nodes, a round | 100 nodes, a round | audits measured |\n\
+         |---|---|---|---|---|---|"
     );
     let cell = |(seconds, bytes): (f64, f64)| format!("{seconds:.2} s, {:.1} MB", bytes / 1e6);
     for need in needs {
         println!(
-            "| {:.1} M | {} | {} | {} | {} |",
+            "| {:.1} M | {} | {} | {} | {} | {} |",
             need.parameters / 1e6,
             cell(need.audit),
             cell(need.following),
             cell(need.round(10.0)),
             cell(need.round(100.0)),
+            need.audits,
         );
     }
 }
@@ -134,44 +138,64 @@ fn compare(case: &Case, pairs: usize) -> Needs {
     let mut full = Vec::new();
     let mut ratios = Vec::new();
     for _ in 0..pairs {
-        let (with, without) = (run(case, FULL, true), run(case, PLAIN, false));
+        let (with, without) = (run(case, FULL, Beside::Verifier), run(case, PLAIN, Beside::Nobody));
         ratios.push(with.round / without.round);
         full.push(with);
     }
     ratios.sort_by(f64::total_cmp);
-    let (least, most) = (ratios[0], ratios[pairs - 1]);
-    println!(
-        "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); \
-         {least:.3} to {most:.3} in {pairs} pairs",
-        case.name,
-        ratios[pairs / 2]
-    );
-    let seconds: Vec<String> = full.iter().map(|told| format!("{:.3}", told.round)).collect();
-    println!("  median round: {} s", seconds.join(", "));
-    let needs = Needs::of(case.parameters, &full);
-    let audits = full.iter().filter_map(|told| told.verifier.as_ref()?.0["audits"].as_u64()).sum::<u64>();
-    println!("  {audits} audits in all, each {:.3} s and {:.2} MB", needs.audit.0, needs.audit.1 / 1e6);
-    needs
+    if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
+        println!(
+            "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); \
+             {least:.3} to {most:.3} in {pairs} pairs",
+            case.name,
+            ratios[pairs / 2]
+        );
+        let seconds: Vec<String> = full.iter().map(|told| format!("{:.3}", told.round)).collect();
+        println!("  median round: {} s", seconds.join(", "));
+        let audits = full.iter().filter_map(|told| told.verifier.as_ref()?["audits"].as_u64()).sum::<u64>();
+        println!("  {audits} audits in all");
+    }
+    Needs::of(case.parameters, &run(case, FULL, Beside::VerifierAndObserver))
 }
 
-/// Waits for the end of a process; the seconds that it has kept processors busy.
-fn processor_seconds(child: &mut Child) -> f64 {
-    let stat = format!("/proc/{}/stat", child.id());
-    let mut seconds = f64::NAN;
-    loop {
-        // Fields 14 and 15, in hundredths; the name in parentheses is field 2. Read before it ends.
-        if let Ok(text) = std::fs::read_to_string(&stat)
-            && let Some((_, fields)) = text.rsplit_once(')')
-        {
-            let ticks = fields.split_whitespace().skip(11).take(2);
-            seconds = ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0;
-        }
-        if let Some(status) = child.try_wait().expect("a child") {
-            assert!(status.success(), "a verifier failed");
-            return seconds;
-        }
+/// Events of the steward's log of one kind.
+fn events(log: &str, kind: &str) -> Vec<Value> {
+    let events = log.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    events.filter(|event| event["event"] == kind).collect()
+}
+
+/// Seconds that a process has kept processors busy, also when it has ended and was not waited for.
+fn processor_seconds(child: &Child) -> Option<f64> {
+    // Fields 14 and 15, in hundredths; the name in parentheses is field 2.
+    let text = std::fs::read_to_string(format!("/proc/{}/stat", child.id())).ok()?;
+    let (_, fields) = text.rsplit_once(')')?;
+    let ticks = fields.split_whitespace().skip(11).take(2);
+    Some(ticks.filter_map(|field| field.parse::<f64>().ok()).sum::<f64>() / 100.0)
+}
+
+/// Waits for the end of verifier and observer: rounds and audits after the first ones, and the processor seconds that
+/// each took meanwhile.
+fn watch(children: &mut [Child], log: &Path) -> (f64, f64, [f64; 2]) {
+    let seconds = |children: &[Child]| -> [f64; 2] {
+        [0, 1].map(|place| children.get(place).and_then(processor_seconds).unwrap_or(0.0))
+    };
+    let counts = || {
+        let log = std::fs::read_to_string(log).unwrap_or_default();
+        (events(&log, "round").len(), events(&log, "audit").len())
+    };
+    while counts().0 < WARM {
         std::thread::sleep(Duration::from_millis(50));
     }
+    let (begun, before) = (counts(), seconds(children));
+    while events(&std::fs::read_to_string(log).unwrap_or_default(), "close").is_empty() {
+        std::thread::sleep(Duration::from_millis(200));
+    }
+    let (ended, after) = (counts(), seconds(children));
+    for child in children {
+        assert!(child.wait().expect("a child").success(), "a verifier or an observer failed");
+    }
+    let took = [0, 1].map(|place| after[place] - before[place]);
+    ((ended.0 - begun.0) as f64, (ended.1 - begun.1) as f64, took)
 }
 
 fn program(arguments: &[&str]) -> Command {
@@ -189,7 +213,7 @@ fn line(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-fn run(case: &Case, settings: &str, audited: bool) -> Told {
+fn run(case: &Case, settings: &str, beside: Beside) -> Told {
     let home = tempfile::tempdir().expect("a temporary directory");
     let at = |name: &str| home.path().join(name).to_string_lossy().into_owned();
     let text: String = (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
@@ -201,12 +225,16 @@ fn run(case: &Case, settings: &str, audited: bool) -> Told {
     while !Path::new(&at("run/address")).exists() {
         std::thread::sleep(Duration::from_millis(20));
     }
-    let mut watching = None;
-    if audited {
+    let mut watching = Vec::new();
+    if beside != Beside::Nobody {
         let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
         let directory = at("verifier");
         good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
-        watching = Some(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
+        watching.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
+        if beside == Beside::VerifierAndObserver {
+            let observer = ["verifier", "observe", &invitation, "--data-dir", &at("observer")];
+            watching.push(program(&observer).spawn().expect("a program"));
+        }
     }
     let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
     let join = |node: usize| {
@@ -214,19 +242,16 @@ fn run(case: &Case, settings: &str, audited: bool) -> Told {
         program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
     };
     let mut members: Vec<Child> = (0..NODES).map(|node| join(node).expect("a program")).collect();
-    let verifier = watching.as_mut().map(|child| {
-        let processor = processor_seconds(child);
-        let result = std::fs::read_to_string(home.path().join("verifier/result.json")).expect("a result");
-        (serde_json::from_str(&result).expect("JSON"), processor)
-    });
+    let costs = watch(&mut watching, Path::new(&at("run/log.jsonl")));
+    let verifier = std::fs::read_to_string(at("verifier/result.json")).ok();
+    let verifier = verifier.map(|result| serde_json::from_str(&result).expect("JSON"));
     let succeed = |child: &mut Child| assert!(child.wait().expect("a child").success(), "a member failed");
     members.iter_mut().for_each(succeed);
     succeed(&mut host);
     let log = std::fs::read_to_string(at("run/log.jsonl")).expect("a log");
-    let events: Vec<Value> = log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect();
-    let of = |kind: &'static str| events.iter().filter(move |event| event["event"] == kind);
+    let rounds = events(&log, "round");
     let mut seconds: Vec<f64> =
-        of("round").filter_map(|event| event["seconds"].as_f64()).skip(WARM).collect();
+        rounds.iter().filter_map(|event| event["seconds"].as_f64()).skip(WARM).collect();
     seconds.sort_by(f64::total_cmp);
-    Told { round: seconds[seconds.len() / 2], verifier }
+    Told { round: seconds[seconds.len() / 2], verifier, costs }
 }
