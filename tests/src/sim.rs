@@ -70,6 +70,8 @@ pub struct Sim {
     accused: usize,
     /// What is shown of each part of the round.
     shown: BTreeMap<Part, Digest>,
+    /// The round's results on the board, in order.
+    results: Vec<Signed<PartResult>>,
     /// Parts that went to the steward because an aggregator did not take them.
     relayed: usize,
     nodes: Vec<Node>,
@@ -115,6 +117,7 @@ impl Sim {
             asked: BTreeMap::new(),
             accused: 0,
             shown: BTreeMap::new(),
+            results: Vec::new(),
             relayed: 0,
             contributions: Contributions::new(),
             reduced: Reduced::new(),
@@ -249,7 +252,7 @@ impl Sim {
             Event::Echo(signed) => drop(self.conductor.echo(now, signed)),
             Event::Delivered(signed) => drop(self.conductor.delivered(now, &signed)),
             Event::Result(signed) => self.result(signed),
-            Event::Shown(number, signed) => self.shown(number, &signed),
+            Event::Shown(number) => self.shown(number),
             Event::Checked(signed) => drop(self.conductor.checked(now, &signed)),
             Event::Inspect(signed) => self.inspect(signed),
             Event::Applied => self.apply(),

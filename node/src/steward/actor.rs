@@ -337,6 +337,8 @@ impl Actor {
         match &record.body {
             Body::Admit(enrol) => self.report.admit(self.conductor.ledger(), enrol.claimed_signer()),
             Body::Begin(_) => self.report.begin(),
+            // A member that had read of a Reassign could not take in what was shown just before it.
+            Body::Inputs(_) => self.state.shown.clear(),
             Body::Outcome(outcome) => {
                 self.state.shown.clear();
                 self.state.relayed.clear();
@@ -374,7 +376,7 @@ impl Actor {
                 self.report.close(*root);
                 self.state.closed_at = Some(self.now());
             }
-            Body::Open(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Answered(_) => {}
+            Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
             Body::Rewind(rewind) => self.went_back(rewind)?,
         }
         Ok(())

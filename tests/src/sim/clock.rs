@@ -25,8 +25,8 @@ pub(super) enum Event {
     Delivered(Signed<Delivered>),
     /// At the steward.
     Result(Signed<PartResult>),
-    /// On the board, at a node.
-    Shown(usize, Signed<PartResult>),
+    /// News on the board, at a node.
+    Shown(usize),
     /// At the steward.
     Checked(Signed<Checked>),
     /// The steward has reduced a part again.

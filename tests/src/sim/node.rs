@@ -38,6 +38,8 @@ pub(super) struct Node {
     stayed: Round,
     /// Height at which it last said that it is back.
     back: Height,
+    /// Results of the round that it has read.
+    pub(super) read: usize,
 }
 
 /// What it committed to in a round.
@@ -62,6 +64,7 @@ impl Node {
             answers: Answers::new(ledger.run(), plan.secret(4, number)),
             stayed: Round(0),
             back: Height(0),
+            read: 0,
         }
     }
 
@@ -104,13 +107,16 @@ impl Sim {
         self.look(number);
     }
 
-    /// A result is on the board.
-    pub(super) fn shown(&mut self, number: usize, signed: &Signed<PartResult>) {
+    /// Results are on the board.
+    pub(super) fn shown(&mut self, number: usize) {
         // The board's news begin with the records that were sealed before.
         self.catch_up(number);
         let node = &mut self.nodes[number];
-        // A refusal is part of the run: the phase is over.
-        let _ = node.checks.saw(&node.ledger, signed);
+        for signed in &self.results[node.read..] {
+            // A refusal is part of the run: the phase is over.
+            let _ = node.checks.saw(&node.ledger, signed);
+        }
+        node.read = self.results.len();
         self.look(number);
     }
 

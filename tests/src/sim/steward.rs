@@ -72,8 +72,12 @@ impl Sim {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
             Body::Idle(_) => self.report.idles += 1,
+            // A member that had taken in a Reassign could not take in what was shown just before it.
+            Body::Inputs(_) => self.shown.clear(),
             Body::Outcome(outcome) => {
                 self.shown.clear();
+                self.results.clear();
+                self.nodes.iter_mut().for_each(|node| node.read = 0);
                 self.forget(outcome.round);
             }
             _ => {}
@@ -170,8 +174,8 @@ impl Sim {
         for (part, _, signed) in standing.collect::<Vec<_>>() {
             let name = signed.digest();
             if self.shown.insert(part, name) != Some(name) {
-                (0..self.nodes.len())
-                    .for_each(|number| self.clock.after(5, 40, Event::Shown(number, signed.clone())));
+                (0..self.nodes.len()).for_each(|number| self.clock.after(5, 40, Event::Shown(number)));
+                self.results.push(signed);
             }
         }
     }

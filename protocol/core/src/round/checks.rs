@@ -46,7 +46,7 @@ pub struct Checks {
     me: MemberId,
     round: Option<Round>,
     seen: BTreeMap<Part, PartResult>,
-    /// What was given out last, with its attempt.
+    /// What was given out, with its attempt.
     told: BTreeSet<(Part, u8, Digest, u8)>,
 }
 
@@ -63,7 +63,12 @@ impl Checks {
     pub fn saw(&mut self, ledger: &Ledger, signed: &Signed<PartResult>) -> Result<(), Reject> {
         let result = ledger.check_result(signed)?;
         self.enter(result.round);
-        self.seen.insert(result.part, result.into_inner());
+        let (part, digest) = (result.part, result.digest);
+        let before = self.seen.insert(part, result.into_inner());
+        if before.is_some_and(|before| before.digest != digest) {
+            // Where aggregators differ, a result may come back after the other one was struck, and is asked about again.
+            self.told.retain(|(told, ..)| *told != part);
+        }
         Ok(())
     }
 
@@ -89,8 +94,7 @@ impl Checks {
             return None;
         }
         let parts = names.iter().map(|(part, _, digest, _)| (*part, *digest)).collect();
-        // Not what was given out before: where aggregators differ, a result may come back, and is asked about again.
-        self.told = names.into_iter().collect();
+        self.told.extend(names);
         Some(Check { round: view.round(), attempt, parts })
     }
 

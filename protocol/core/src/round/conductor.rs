@@ -383,9 +383,9 @@ impl Conductor {
 
     fn inputs(&self) -> Option<Output> {
         let view = self.ledger.current()?;
-        // Nobody without weight is counted, and so none is waited for.
-        let weighs = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
-        let done = |slot| !weighs(slot) || self.gathered.delivered.contains(&slot);
+        // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
+        let counts = |slot| !view.weighs() || view.commitment(slot).is_some_and(|c| c.weight > 0);
+        let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
         if self.waits_for(view, done) && !self.overdue() {
             return None;
         }
