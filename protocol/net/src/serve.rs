@@ -75,7 +75,9 @@ pub async fn serve<H: Handler>(
                 });
             }
             Some(ended) = connections.join_next() => {
-                if let Err(error) = ended {
+                if let Err(error) = ended
+                    && error.is_panic()
+                {
                     error!(%error, "a handler panicked");
                 }
             }
