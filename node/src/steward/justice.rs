@@ -103,7 +103,10 @@ impl Justice {
         let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
         let past = self.retros.values().any(Retro::is_open);
         let busy = past || self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
-        !busy && !owed && self.charged.is_empty()
+        // Who is banned may be found guilty once more.
+        let banned =
+            |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
+        !busy && !owed && self.charged.iter().all(banned)
     }
 }
 
