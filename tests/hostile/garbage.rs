@@ -179,8 +179,8 @@ fn every_type_of_request_malformed_and_oversized_harms_neither_steward_nor_node(
     let run = run(Settings { rounds: 5000, verifiers: 0, ..Settings::default() });
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
-    let first = run.join("first", &nodes, &[]);
-    let second = run.join("second", &nodes, &[]);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
     run.wait_round(1);
     let me = Arc::new(Identity::from_secret(&[77; 32]));
     let caller = Caller::new(&run, me.clone());
@@ -203,6 +203,10 @@ fn every_type_of_request_malformed_and_oversized_harms_neither_steward_nor_node(
     });
     let rounds = run.events("round").len() as u64;
     run.wait_round(rounds + 8);
+    // A node that held another state than the sealed one, or fell over, would have ended.
+    for node in [&mut first, &mut second] {
+        assert_eq!(node.wait_at_most(Duration::from_millis(200)), None, "{}", node.log());
+    }
     steward.interrupt();
     assert_eq!(steward.wait(), 130, "{}", steward.log());
     for process in [first, second, steward] {
