@@ -179,6 +179,19 @@ fn round_22_aggregators_that_all_lie_leave_their_parts_out() {
     assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
 }
 
+#[test]
+fn a_part_is_reassigned_to_nobody_that_is_not_waited_for() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    (behaviours[1], behaviours[2]) = (Behaviour::Mute, Behaviour::Dies(Round(0), Stage::Reducing));
+    for seed in 0..8 {
+        let sim = finish(seed, 2, &behaviours);
+        assert!(
+            outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)),
+            "seed {seed}: the mute one is away, and was given a part"
+        );
+    }
+}
+
 /// A run in which two aggregators reduce each part.
 fn twins(seed: u64, rounds: u32, behaviours: &[Behaviour]) -> Sim {
     let plan = Plan::behaving(seed, rounds, behaviours);

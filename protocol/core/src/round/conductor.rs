@@ -447,11 +447,11 @@ impl Conductor {
         let to = |part: &Part| {
             let (failed, _) = view.aggregator(*part)?;
             let others = reassignment(&view.seed(), *part, failed, view.aggregators());
-            let live = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_live(&member));
+            let awaited = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_awaited(&member));
             let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);
             Some(Reassigned {
                 part: *part,
-                aggregator: others.into_iter().find(|slot| new(slot) && live(slot))?,
+                aggregator: others.into_iter().find(|slot| new(slot) && awaited(slot))?,
             })
         };
         missing.iter().filter_map(to).collect()
