@@ -6,6 +6,7 @@ use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{Digest, Height, Part, Round, Slot};
 use muster_core::ledger::Ledger;
+use muster_core::messages::audit::Jury;
 use muster_core::messages::record::{Ban, Body, Inputs, Reassign, Reassigned, Record, Seat};
 use muster_core::messages::round::Bitmap;
 use muster_core::sign::{Identity, Signed};
@@ -258,6 +259,7 @@ fn bans_and_ends_have_their_time() {
             finding: muster_core::messages::audit::FindingKind::LeafMismatch,
             evidence: Digest([4; 32]),
             accuser: sim.id(1),
+            jury: Jury::default(),
         };
         let inside = Ban { effective: Round(ban.effective.0 + 1), ..ban.clone() };
         refused_body(&ledger, Body::Ban(inside), "a ban at another round");

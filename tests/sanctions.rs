@@ -13,7 +13,9 @@ use muster_core::codec::{Bytes, List, Real, Text, decode, encode};
 use muster_core::ids::{Digest, Height, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::{Manifest, Rollback};
-use muster_core::messages::audit::{FindingKind, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
+use muster_core::messages::audit::{
+    FindingKind, Jury, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals,
+};
 use muster_core::messages::enrol::{Enrol, Ticket};
 use muster_core::messages::gossip::Head;
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Record, Rewind};
@@ -210,6 +212,7 @@ fn convicted(stage: Stage) -> (Ledger, Digest) {
         finding: FindingKind::LeafMismatch,
         evidence,
         accuser: node(0).id(),
+        jury: Jury::default(),
     };
     seal(&mut ledger, Body::Ban(ban)).expect("a ban");
     (ledger, evidence)
@@ -269,6 +272,7 @@ fn a_rewind_keeps_its_limits() {
         finding: FindingKind::LeafMismatch,
         evidence: Digest([6; 32]),
         accuser: node(0).id(),
+        jury: Jury::default(),
     };
     seal(&mut after, Body::Ban(ban)).expect("another ban");
     refused(&after, &Rewind { evidence: Digest([6; 32]), ..good }, "two rewinds without spacing");

@@ -15,7 +15,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, Member, Stage, Standing};
 use muster_core::manifest::{Admission, Listed, Mode};
-use muster_core::messages::audit::FindingKind;
+use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Echo};
@@ -218,6 +218,7 @@ impl Chain {
             finding: FindingKind::LeafMismatch,
             evidence: Digest([1; 32]),
             accuser: id(STEWARD),
+            jury: Jury::default(),
         };
         self.seal(Body::Ban(ban)).expect("a ban");
     }

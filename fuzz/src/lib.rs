@@ -8,7 +8,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile, Tolerance,
     Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
 };
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -71,6 +71,7 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             family: Family::Decoder(decoder),
         },
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest::default(),
             bytes: 4096,

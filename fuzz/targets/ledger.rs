@@ -7,7 +7,7 @@ use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::ids::{Height, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{AuditRequest, FindingKind};
+use muster_core::messages::audit::{Jury, AuditRequest, FindingKind};
 use muster_core::messages::enrol::{Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
 use muster_core::messages::round::{Bitmap, Echo, PartResult};
@@ -166,7 +166,7 @@ fn body(ledger: &Ledger, act: &Act) -> Option<Body> {
             round: Round(u32::from(round % 4)),
             finding: FindingKind::LeafMismatch,
             evidence: Default::default(),
-            accuser: id(*accuser),
+            accuser: id(*accuser), jury: Jury::default(),
         }),
         Act::Return { who, back } => {
             let said = Return { height: before(*back), addresses: Default::default() };

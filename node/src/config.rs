@@ -6,7 +6,7 @@ use muster_core::codec::{List, Real, Text};
 use muster_core::error::Misuse;
 use muster_core::ids::{MemberId, unhex};
 use muster_core::limits;
-use muster_core::manifest::{self, Data, Manifest, Profile, VERSION};
+use muster_core::manifest::{self, Data, Manifest, VERSION};
 use serde::Deserialize;
 
 use crate::exit::{Failure, Outcome};
@@ -47,6 +47,8 @@ section! {
         name: String = "muster".into(),
         /// What is trained.
         model: Model = Model::default(),
+        /// How leaf gradients are computed and compared.
+        arithmetic: Arithmetic = Arithmetic::default(),
         /// How much, in what pieces.
         training: Training = Training::default(),
         /// How an aggregate changes the state.
@@ -109,6 +111,32 @@ section! {
         norm_epsilon: f32 = 1e-5,
         /// Standard deviation of the initial matrices.
         initial_scale: f32 = 0.1,
+    }
+}
+
+/// As [`manifest::Profile`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Profile {
+    /// Defined bits.
+    Exact,
+    /// f32 in any order.
+    F32,
+    /// Factors of products in tf32.
+    Tf32,
+    /// Products in bf16.
+    Bf16,
+}
+
+section! {
+    /// As [`manifest::Profile`] with [`manifest::Tolerance`]: what `muster-verifier calibrate` writes.
+    Arithmetic {
+        /// How.
+        profile: Profile = Profile::Exact,
+        /// Largest honest deviation of each tensor group.
+        tolerance: Vec<f32> = Vec::new(),
+        /// Largest honest difference of a leaf's loss.
+        loss_tolerance: f32 = 0.0,
     }
 }
 
@@ -347,7 +375,8 @@ impl Settings {
             steward: makers.steward,
             nonce: makers.nonce,
             model: self.model.checked()?,
-            profile: Profile::Exact,
+            profile: self.arithmetic.profile.plain(),
+            tolerance: self.arithmetic.tolerance()?,
             data,
             training: self.training.plain(),
             optimiser: self.optimiser.checked()?,
@@ -390,6 +419,29 @@ impl Model {
                 }),
             },
         })
+    }
+}
+
+impl Profile {
+    fn plain(self) -> manifest::Profile {
+        match self {
+            Self::Exact => manifest::Profile::Exact,
+            Self::F32 => manifest::Profile::F32,
+            Self::Tf32 => manifest::Profile::Tf32,
+            Self::Bf16 => manifest::Profile::Bf16,
+        }
+    }
+}
+
+impl Arithmetic {
+    fn tolerance(&self) -> Result<manifest::Tolerance, Misuse> {
+        let groups: Result<Vec<Real>, Misuse> =
+            self.tolerance.iter().map(|bound| Real::new(*bound)).collect();
+        let groups = groups.and_then(List::new);
+        let groups = groups.map_err(|misuse| Misuse(format!("arithmetic.tolerance: {misuse}")))?;
+        let loss = Real::new(self.loss_tolerance)
+            .map_err(|misuse| Misuse(format!("arithmetic.loss_tolerance: {misuse}")))?;
+        Ok(manifest::Tolerance { groups, loss })
     }
 }
 

@@ -10,6 +10,7 @@ mod board;
 mod court;
 mod inbox;
 mod inspect;
+mod jury;
 mod justice;
 mod listen;
 mod presence;

@@ -4,7 +4,7 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 
 /// A tiny model that trains in milliseconds, for a run of these rounds and nodes.
@@ -17,6 +17,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         nonce: [7; 16],
         model: model(),
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest([1; 32]),
             bytes: 4096,

@@ -6,6 +6,8 @@
 
 mod case;
 mod conduct;
+mod drift;
+mod jury;
 mod rechecks;
 mod steps;
 
@@ -13,7 +15,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::roster::Counts;
-use muster_core::audit::{Judgement, claim};
+use muster_core::audit::{Judgement, claim, probe};
 use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
@@ -21,14 +23,17 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Duty, Evidence, Reduction, Results};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
-use muster_core::sign::{Identity, Signed};
+use muster_core::sign::Identity;
+use muster_core::sketch::Probe;
 use muster_replica::Event;
 use muster_store::error::StoreError;
 use tracing::{debug, info, warn};
 
 pub use case::Subject;
-use case::{Case, Phase};
+use case::{Asked, Case, Phase};
 pub use conduct::{Conduct, Honest};
+use drift::Drifts;
+use jury::Charges;
 use rechecks::Others;
 
 use crate::coins::Coins;
@@ -59,8 +64,8 @@ pub struct Work {
 /// Kinds of work.
 #[derive(Clone, Debug)]
 pub enum WorkKind {
-    /// Recompute the leaves at these positions, drawn by a table with this seal. Answered by [`Done::Leaves`].
-    Leaves(Digest, Vec<u32>),
+    /// Recompute the drawn leaves. Answered by [`Done::Leaves`].
+    Leaves(DrawnLeaves),
     /// Fetch the committed integers, or else recompute them all. Answered by [`Done::Contribution`] or
     /// [`Done::Summed`].
     Contribution,
@@ -71,6 +76,19 @@ pub enum WorkKind {
     /// Judge another verifier by its verdict: on the first code path, or on the second one. Answered by
     /// [`Done::Opinion`].
     Recheck(Box<Evidence>, bool),
+    /// Judge evidence as a juror. Answered by [`Done::Opinion`].
+    Opinion(Box<Evidence>),
+}
+
+/// Leaves that were drawn.
+#[derive(Clone, Debug)]
+pub struct DrawnLeaves {
+    /// Seal of the table that drew them.
+    pub seal: Digest,
+    /// Where they are.
+    pub positions: Vec<u32>,
+    /// What they are sketched with.
+    pub probe: Arc<Probe>,
 }
 
 /// What came of work.
@@ -80,7 +98,7 @@ pub enum Done {
     Leaves(Results),
     /// The committed integers, proved against the commitment.
     Contribution(Vec<i32>),
-    /// The sum of all recomputed leaves, and whether root and loss are those that were committed.
+    /// The sum of all recomputed leaves, and whether what was committed agrees with it.
     Summed(Vec<i32>, bool),
     /// What re-executing evidence gave.
     Opinion(Judgement),
@@ -133,6 +151,8 @@ pub struct Audits {
     conduct: Arc<dyn Conduct>,
     tally: Tally,
     duty: Counts,
+    drifts: Drifts,
+    charges: Charges,
 }
 
 struct Saying {
@@ -165,6 +185,8 @@ impl Audits {
             conduct: Arc::new(Honest),
             tally: Tally::default(),
             duty: Counts::default(),
+            drifts: Drifts::default(),
+            charges: Charges::default(),
         }
     }
 
@@ -188,7 +210,7 @@ impl Audits {
     /// Rounds whose states are still needed.
     pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
         let own = self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round);
-        own.chain(self.others.rounds()).collect()
+        own.chain(self.others.rounds()).chain(self.charges.rounds()).collect()
     }
 
     /// Takes in what happened; the ledger has taken the events already.
@@ -207,6 +229,7 @@ impl Audits {
                 Event::Notice(notice) => {
                     self.notice(notice);
                     self.overhear(ledger, notice);
+                    self.charged(ledger, notice);
                 }
                 Event::Applied(..) => {}
             }
@@ -363,13 +386,21 @@ impl Audits {
     /// The next thing to compute, the oldest contribution first, and verdicts of others when there is none. `have` says
     /// whether a state is at hand.
     pub fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
-        self.next_own_work(have).or_else(|| self.others.next_work(have))
+        let others = || self.charges.next_work(have).or_else(|| self.others.next_work(have));
+        self.next_own_work(have).or_else(others)
     }
 
     fn next_own_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
         self.cases.values().filter(|case| have(&case.subject.commit.state)).find_map(|case| {
             let kind = match &case.phase {
-                Phase::Drawn(drawn) => WorkKind::Leaves(drawn.seal, drawn.positions.clone()),
+                Phase::Drawn(drawn) => {
+                    let probe = case.request.as_ref()?.probe.clone();
+                    WorkKind::Leaves(DrawnLeaves {
+                        seal: drawn.seal,
+                        positions: drawn.positions.clone(),
+                        probe,
+                    })
+                }
                 Phase::Opened(_) => WorkKind::Contribution,
                 Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
                 _ if case.distrusted => WorkKind::Everything,
@@ -384,14 +415,16 @@ impl Audits {
     /// # Errors
     /// [`Stop`]: nothing more may be said.
     pub fn worked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
-        if matches!(work.kind, WorkKind::Recheck(..)) {
-            return self.rechecked(work, done);
+        match &work.kind {
+            WorkKind::Recheck(..) => return self.rechecked(work, done),
+            WorkKind::Opinion(evidence) => return Ok(self.opined(evidence, done)),
+            _ => {}
         }
         let key = work.subject.key();
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         match (&work.kind, done) {
-            (WorkKind::Leaves(seal, _), Done::Leaves(results)) => {
-                case.recomputed = Some((*seal, results));
+            (WorkKind::Leaves(drawn), Done::Leaves(results)) => {
+                case.recomputed = Some((drawn.seal, results));
                 self.seal_results(key);
             }
             (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
@@ -399,10 +432,7 @@ impl Audits {
             }
             (WorkKind::Everything, Done::Summed(_, true)) => {
                 case.distrusted = false;
-                info!(
-                    "round {}: all leaves of {}, who did not answer, were recomputed and are right",
-                    key.0, case.subject.author
-                );
+                info!("round {}: all leaves of {} were recomputed and are right", key.0, case.subject.author);
             }
             (WorkKind::Contribution | WorkKind::Everything, Done::Summed(q, false)) => {
                 self.doubt_total(key, q)?
@@ -513,8 +543,8 @@ impl Audits {
         let request = if ask { self.request(&subject, selected)? } else { None };
         let case = self.cases.entry(key).or_insert_with(|| fresh(subject, distrusted));
         if let Some(request) = request {
-            let name = request.digest();
-            case.request = Some((request, name));
+            let name = request.name;
+            case.request = Some(request);
             case.ask_again();
             self.names.insert(name, key);
             self.duty.due += 1;
@@ -522,7 +552,7 @@ impl Audits {
         Ok(())
     }
 
-    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Signed<AuditRequest>>, StoreError> {
+    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Asked>, StoreError> {
         let round = subject.commit.round;
         let coin = if selected { self.coins.show_node(round, &subject.freeze)? } else { None };
         if selected && coin.is_none() {
@@ -530,7 +560,9 @@ impl Audits {
             return Ok(None);
         }
         let request = AuditRequest { round, freeze: subject.freeze, target: subject.author, coin };
-        Ok(Some(self.identity.sign(self.run, &request)))
+        let signed = self.identity.sign(self.run, &request);
+        let probe = Arc::new(probe(&self.manifest, &signed, &request));
+        Ok(Some(Asked { name: signed.digest(), signed, probe }))
     }
 
     /// Has all leaves of a contribution recomputed.
@@ -568,6 +600,7 @@ impl Audits {
         self.silent.retain(|key| key.0 >= oldest);
         self.sayings.retain(|saying| saying.round >= oldest);
         self.others.forget(oldest);
+        self.charges.forget(oldest);
         self.surveyed.retain(|(round, _)| *round >= oldest);
     }
 }

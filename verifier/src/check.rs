@@ -154,7 +154,8 @@ impl Place {
         let state = self.state(&commit.state)?;
         let mut exact = Exact::new(self.machine.threads, self.machine.path).ok()?;
         let manifest = self.manifest.clone();
-        Some(recompute_sum(&manifest, &commit, &state, self, &mut exact)?.0)
+        let sum = recompute_sum(&manifest, &commit, &state, self, &mut exact)?;
+        (sum.root(&manifest) == commit.root).then_some(sum.q)
     }
 
     /// The records here: of an archive, or of a member's journal, which no other process may hold.

@@ -29,7 +29,10 @@ impl Spent {
     pub fn computed(&mut self, kind: &WorkKind, took: Duration) {
         match kind {
             WorkKind::Leaves(..) | WorkKind::Contribution => self.audits += took,
-            WorkKind::Everything | WorkKind::SecondOpinion(..) | WorkKind::Recheck(..) => self.others += took,
+            WorkKind::Everything
+            | WorkKind::SecondOpinion(..)
+            | WorkKind::Recheck(..)
+            | WorkKind::Opinion(_) => self.others += took,
         }
     }
 

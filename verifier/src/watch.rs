@@ -10,6 +10,7 @@ use muster_compute::Path;
 use muster_core::ids::{Digest, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::limits;
+use muster_core::manifest::Profile;
 use muster_core::messages::enrol::Return;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::{Notice, Request};
@@ -462,10 +463,15 @@ impl Watcher {
         let subject = &work.subject;
         let root = subject.commit.state;
         let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
+        let tolerant = self.session.manifest.profile != Profile::Exact;
         let q = match &work.kind {
-            WorkKind::Contribution | WorkKind::Recheck(..) => self.fetch(subject).await,
-            WorkKind::SecondOpinion(_, q) => q.as_deref().cloned(),
-            WorkKind::Leaves(..) | WorkKind::Everything => None,
+            WorkKind::Contribution | WorkKind::Recheck(..) | WorkKind::Opinion(_) => {
+                self.fetch(subject).await
+            }
+            WorkKind::SecondOpinion(_, Some(q)) => Some(q.to_vec()),
+            // Where leaves need not be equal, a total is compared by its integers.
+            WorkKind::SecondOpinion(_, None) | WorkKind::Everything if tolerant => self.fetch(subject).await,
+            WorkKind::SecondOpinion(_, None) | WorkKind::Leaves(..) | WorkKind::Everything => None,
         };
         let contributions = q.map(|q| ((subject.commit.round, subject.author), q)).into_iter().collect();
         let brought = Brought { contributions, ..Brought::default() };

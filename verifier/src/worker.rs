@@ -3,15 +3,15 @@
 use std::sync::Arc;
 
 use muster_compute::{Exact, Path, paths};
-use muster_core::audit::{Witness, judge, recompute, recompute_sum};
+use muster_core::audit::{FrozenCommit, Witness, committed_total, judge, recompute, recompute_sum};
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{LeafResult, Results, Row};
-use muster_core::sketch;
+use muster_core::messages::audit::{LeafResult, Results};
+use muster_core::sketch::probe::WRONG;
 
-use crate::audits::{Done, Subject, Work, WorkKind};
+use crate::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
 /// Two arithmetics of one run.
 pub struct Worker {
@@ -39,28 +39,26 @@ impl Worker {
     /// Does a piece of work with what the witness has. Takes as long as the leaves take.
     pub fn perform(&mut self, work: &Work, witness: &mut dyn Witness) -> Done {
         match &work.kind {
-            WorkKind::Leaves(_, positions) => self.leaves(&work.subject, positions, witness),
+            WorkKind::Leaves(drawn) => self.leaves(&work.subject, drawn, witness),
             WorkKind::Contribution => self.contribution(&work.subject, witness),
             WorkKind::Everything => self.everything(&work.subject, witness),
             WorkKind::SecondOpinion(evidence, _) | WorkKind::Recheck(evidence, true) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.second))
             }
-            WorkKind::Recheck(evidence, false) => {
+            WorkKind::Recheck(evidence, false) | WorkKind::Opinion(evidence) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.first))
             }
         }
     }
 
-    fn leaves(&mut self, subject: &Subject, positions: &[u32], witness: &mut dyn Witness) -> Done {
+    fn leaves(&mut self, subject: &Subject, drawn: &DrawnLeaves, witness: &mut dyn Witness) -> Done {
         let commit = &subject.commit;
         let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
-        let points = sketch::points(&subject.freeze);
-        let mut results = Vec::with_capacity(positions.len());
-        for position in positions {
+        let mut results = Vec::with_capacity(drawn.positions.len());
+        for position in &drawn.positions {
             let leaf = recompute(&self.manifest, commit, *position, &state, witness, &mut self.first);
             let Some((q, loss)) = leaf else { return missing_text() };
-            let row = Row { sketch: sketch::fingerprint(points, &q), loss };
-            results.push(LeafResult { position: *position, row });
+            results.push(LeafResult { position: *position, row: drawn.probe.row(&q, loss) });
         }
         Results::new(results).map_or_else(|misuse| Done::Missing(misuse.to_string()), Done::Leaves)
     }
@@ -78,9 +76,13 @@ impl Worker {
         let commit = &subject.commit;
         let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
         let sum = recompute_sum(&self.manifest, commit, &state, witness, &mut self.first);
-        let Some((q, loss)) = sum else { return missing_text() };
-        let same = loss == commit.loss && Commitment::new(&self.layout, &q).root() == commit.root;
-        Done::Summed(q, same)
+        let Some(sum) = sum else { return missing_text() };
+        let frozen = FrozenCommit { freeze: subject.freeze, commit: commit.clone(), author: subject.author };
+        let committed = || committed_total(&self.manifest, &frozen, witness);
+        let Some(deviation) = sum.deviation(&self.manifest, commit, committed) else {
+            return Done::Missing("the committed integers are not to be had".into());
+        };
+        Done::Summed(sum.q, deviation <= WRONG)
     }
 }
 

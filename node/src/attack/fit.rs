@@ -5,7 +5,7 @@
 
 use muster_core::codec::List;
 use muster_core::messages::audit::{Row, Rows};
-use muster_core::sketch::{self, PRIME};
+use muster_core::sketch::{self, PRIME, Sketch};
 use muster_core::state::Arithmetic;
 
 use super::flip::Flip;
@@ -19,13 +19,25 @@ impl Conduct for Fit {
     }
 
     fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
-        let committed = sketch::fingerprint(sketch::points(&asked.freeze), asked.q);
-        let said = rows.iter().fold([0; 2], |sum, row| sketch::add(sum, row.sketch));
-        let missing = sketch::add(committed, said.map(|value| PRIME - value));
         let mut rows: Vec<Row> = rows.to_vec();
         let place = usize::from(asked.freeze.0[0]) % rows.len().max(1);
-        let row = rows.get_mut(place)?;
-        row.sketch = sketch::add(row.sketch, missing);
+        let mut others = rows.clone();
+        let loss = (place < rows.len()).then(|| others.remove(place).loss)?;
+        let sketch = difference(asked.probe.sketch(asked.q), asked.probe.sum(&others).0)?;
+        rows[place] = Row { sketch, loss };
         List::new(rows).ok()
+    }
+}
+
+fn difference(total: Sketch, others: Sketch) -> Option<Sketch> {
+    match (total, others) {
+        (Sketch::Fingerprint(total), Sketch::Fingerprint(others)) => {
+            Some(Sketch::Fingerprint(sketch::add(total, others.map(|value| PRIME - value))))
+        }
+        (Sketch::Projections(total), Sketch::Projections(others)) => {
+            let values = total.iter().zip(others.iter()).map(|(total, others)| total.wrapping_sub(*others));
+            List::new(values.collect()).ok().map(Sketch::Projections)
+        }
+        _ => None,
     }
 }

@@ -19,7 +19,7 @@ impl Conduct for Swap {
 
     fn open(&self, _: Round, rows: Rows) -> Option<Rows> {
         let mut rows: Vec<Row> = rows.to_vec();
-        rows.first_mut()?.sketch[0] ^= 1;
+        rows.first_mut()?.loss ^= 1;
         List::new(rows).ok()
     }
 }

@@ -3,15 +3,14 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
-use muster_core::audit::table_sum;
 use muster_core::codec::List;
 use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{Row, Rows};
+use muster_core::messages::audit::Rows;
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::Commit;
-use muster_core::sketch::{fingerprint, points};
+use muster_core::sketch::Probe;
 use muster_core::state::State;
 use muster_replica::Replica;
 use muster_store::dataset::{self, Dataset, Text};
@@ -85,9 +84,8 @@ fn attack(name: &str, coalition: &[u8]) -> Arc<dyn Conduct> {
 }
 
 fn rows(summed: &Summed) -> Rows {
-    let points = points(&FREEZE);
-    let row = |(q, loss): &(Vec<i32>, i64)| Row { sketch: fingerprint(points, q), loss: *loss };
-    List::new(summed.leaves.iter().map(row).collect()).unwrap()
+    let probe = Probe::exact(&FREEZE);
+    List::new(summed.leaves.iter().map(|(q, loss)| probe.row(q, *loss)).collect()).unwrap()
 }
 
 fn commit(summed: &Summed) -> Commit {
@@ -122,11 +120,11 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
         let conduct = attack(name, &[]);
         let (summed, honest) = first(&*conduct);
         let commit = commit(&summed);
-        let asked = Asked { freeze: FREEZE, commit: &commit, q: &summed.q };
+        let probe = Probe::exact(&FREEZE);
+        let asked = Asked { freeze: FREEZE, probe: &probe, commit: &commit, q: &summed.q };
         let sealed = conduct.seal(&asked, rows(&summed));
         let table = sealed.clone().unwrap_or_else(|| rows(&summed));
-        let committed = (fingerprint(points(&FREEZE), &summed.q), summed.loss);
-        let adds_up = table_sum(&table) == committed;
+        let adds_up = probe.sum(&table) == (probe.sketch(&summed.q), summed.loss);
         let differ = table.iter().zip(rows(&honest).iter()).filter(|(said, is)| said != is).count();
         assert_eq!(adds_up, *wrong != Wrong::Sum, "{name}");
         assert_eq!(differ, wrong.rows(LEAVES) as usize, "{name}");

@@ -5,11 +5,9 @@ use std::sync::{Mutex, PoisonError};
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, RunId};
-use muster_core::messages::audit::{
-    AuditRequest, ResultsSeal, Row, Rows, TableOpening, TableSeal, table_seal,
-};
+use muster_core::messages::audit::{AuditRequest, ResultsSeal, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::sketch::{fingerprint, points};
+use muster_core::sketch::Probe;
 
 use super::compute::LeafSum;
 use super::conduct::Conduct;
@@ -39,9 +37,8 @@ impl Answers {
     }
 
     /// The rows of a contribution.
-    pub fn rows(freeze: &Digest, leaves: &[LeafSum]) -> Option<Rows> {
-        let points = points(freeze);
-        let rows = leaves.iter().map(|(q, loss)| Row { sketch: fingerprint(points, q), loss: *loss });
+    pub fn rows(probe: &Probe, leaves: &[LeafSum]) -> Option<Rows> {
+        let rows = leaves.iter().map(|(q, loss)| probe.row(q, *loss));
         Rows::new(rows.collect()).ok()
     }
 

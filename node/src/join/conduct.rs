@@ -4,6 +4,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
+use muster_core::sketch::Probe;
 use muster_core::state::Arithmetic;
 
 use super::compute::{Summed, Work};
@@ -52,8 +53,10 @@ pub trait Conduct: Send + Sync + 'static {
 
 /// The audit of a contribution, as its author sees it.
 pub struct Asked<'a> {
-    /// R_t: the fingerprint points follow from it.
+    /// R_t.
     pub freeze: Digest,
+    /// What the rows are made with.
+    pub probe: &'a Probe,
     /// What was committed.
     pub commit: &'a Commit,
     /// Q.

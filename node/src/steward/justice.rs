@@ -12,6 +12,7 @@ use muster_core::messages::record::{Ban, Body};
 
 use super::actor::{Actor, Message};
 use super::court::{Accusation, Wanted, Wants};
+use super::jury::{Found, Trial};
 use super::retro::Retro;
 
 /// Accusations that wait at most.
@@ -33,6 +34,8 @@ pub(super) struct Justice {
     open: BTreeMap<Digest, (MemberId, MemberId)>,
     /// Members that a verdict finds guilty and nobody has accused or acquitted yet.
     charged: BTreeSet<MemberId>,
+    /// Cases that jurors think about, by evidence.
+    pub(super) trials: BTreeMap<Digest, Trial>,
     exhibits: BTreeMap<(Round, MemberId), Exhibit>,
     /// Convicts' parts that are kept.
     parts: BTreeSet<(Round, Part)>,
@@ -101,7 +104,7 @@ impl Justice {
             |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
         let owed = self.open.values().any(|(target, verifier)| present(target) && present(verifier));
         let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
-        let past = self.retros.values().any(Retro::is_open);
+        let past = self.retros.values().any(Retro::is_open) || !self.trials.is_empty();
         let busy = past || self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
         // Who is banned may be found guilty once more.
         let banned =
@@ -147,6 +150,7 @@ impl Actor {
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
     pub(super) fn pursue(&mut self, now: u64) {
         self.examine_next();
+        self.drop_forgotten_trials();
         self.exhibit_convicts(now);
         self.exhibit_parts();
         self.pursue_past();
@@ -189,7 +193,6 @@ impl Actor {
         if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
             return;
         }
-        tracing::info!("{culprit} is convicted: {detail}");
         let home = &self.court.home;
         let exhibit = q.map_or(Ok(()), |q| home.save_exhibit(round, &subject, &q));
         let saved = exhibit.and_then(|()| home.save_evidence(&accusation.evidence));
@@ -197,9 +200,8 @@ impl Actor {
             self.state.failed = Some(error.into());
             return;
         }
-        let effective = self.ledger().first_round_without();
-        let evidence = accusation.digest;
-        self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+        let case = Found { culprit, round, finding, evidence: accusation.digest, accuser, detail };
+        self.convict_or_charge(case, &accusation.evidence);
         self.examine_second(&accusation.evidence);
         match (&accusation.evidence, finding) {
             // Whom a false verdict accused is cleared; whom it let pass is examined itself.

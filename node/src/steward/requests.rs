@@ -230,6 +230,11 @@ impl Actor {
                 self.ledger().check_leave(signed)?;
                 return Ok(Answer::Sealed(Box::new(Body::Leave(signed.clone()))));
             }
+            Notice::Opinion(signed) => {
+                self.opinion(signed)?;
+                self.board.post(notice);
+            }
+            Notice::Charge(_) => return Err(Reject::NotEntitled("charge: only the steward does")),
             Notice::Request(_)
             | Notice::Table(_)
             | Notice::Results(_)

@@ -5,12 +5,12 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
 use muster_core::audit::recompute_sum;
-use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
+use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
 use muster_replica::{Brought, Exhibited};
 
@@ -50,6 +50,7 @@ pub(super) enum Found {
 /// A round in which the convict counted.
 pub(super) struct Job {
     view: RoundView,
+    convict: MemberId,
     commit: Commit,
     /// Everybody else who counted, with where their contributions are.
     others: Vec<(Slot, Commit, Wanted)>,
@@ -70,7 +71,7 @@ impl Job {
             });
             let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
             let commit = view.commitment(slot)?.commit.clone();
-            Some(Self { view: view.clone(), commit, others: others.collect(), measure })
+            Some(Self { view: view.clone(), convict: *convict, commit, others: others.collect(), measure })
         };
         ledger.rounds().filter(|view| view.results().is_some()).filter_map(job).collect()
     }
@@ -87,9 +88,10 @@ impl Court {
         let Some(state) = state else {
             return (round, Found::Unknown("the state is not kept any more".into()));
         };
-        let right = self.clone().recomputed(&job.commit, &state).await.map(|(_, right)| right);
+        let committed = self.home.load_exhibit(round, &job.convict).ok();
+        let right = self.clone().recomputed(&job.commit, &state, committed).await.map(|(_, right)| right);
         match right {
-            None => (round, Found::Unknown("the text is not at hand".into())),
+            None => (round, Found::Unknown("the text or the contribution is not at hand".into())),
             Some(true) => (round, Found::Right),
             Some(false) if !job.measure => (round, Found::False(None)),
             Some(false) => (round, Found::False(self.harm(job, state).await)),
@@ -97,15 +99,20 @@ impl Court {
     }
 
     /// A contribution by recomputation, and whether it is what was committed.
-    async fn recomputed(self: Arc<Self>, commit: &Commit, state: &Arc<State>) -> Option<(Vec<i32>, bool)> {
+    async fn recomputed(
+        self: Arc<Self>,
+        commit: &Commit,
+        state: &Arc<State>,
+        committed: Option<Vec<i32>>,
+    ) -> Option<(Vec<i32>, bool)> {
         let (court, commit, state) = (self.clone(), commit.clone(), state.clone());
         let task = tokio::task::spawn_blocking(move || {
             let nothing = Brought::default();
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
             let mut arithmetic = court.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-            let (q, loss) = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut *arithmetic)?;
-            let right = loss == commit.loss && Commitment::new(&court.layout, &q).root() == commit.root;
-            Some((q, right))
+            let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut *arithmetic)?;
+            let right = sum.deviation(&court.manifest, &commit, || committed)? <= WRONG;
+            Some((sum.q, right))
         });
         task.await.ok().flatten()
     }
@@ -117,7 +124,7 @@ impl Court {
             let q = match self.fetch(wanted).await {
                 Ok(q) => q,
                 // Anybody can recompute it; it takes longer.
-                Err(_) => self.clone().recomputed(commit, &state).await.filter(|(_, right)| *right)?.0,
+                Err(_) => self.clone().recomputed(commit, &state, None).await.filter(|(_, right)| *right)?.0,
             };
             inputs.insert(*slot, q);
         }

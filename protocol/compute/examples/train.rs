@@ -14,7 +14,7 @@ use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -118,6 +118,7 @@ impl Settings {
             nonce: [self.number("seed") as u8; 16],
             model: self.model()?,
             profile: Profile::Exact,
+            tolerance: Tolerance::none(),
             data: Data {
                 root: Digest::default(),
                 bytes,

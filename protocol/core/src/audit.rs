@@ -12,16 +12,17 @@ use crate::error::Reject;
 use crate::ids::{Block, Digest, Height, MemberId, Round, Slot};
 use crate::layout::Layout;
 use crate::ledger::{Ledger, RoundView};
-use crate::manifest::Manifest;
+use crate::manifest::{Manifest, Profile};
 use crate::messages::audit::{
-    Equivocation, Evidence, FindingKind, Misconduct, Reduction, Row, Rows, Total, Transcript, results_seal,
-    table_seal,
+    AuditRequest, Equivocation, Evidence, FindingKind, Misconduct, Reduction, Rows, Total, Transcript,
+    results_seal, table_seal,
 };
 use crate::messages::record::{Body, Record};
 use crate::messages::round::Commit;
 use crate::messages::wire::BlockData;
 use crate::sign::Signed;
-use crate::sketch::{self, Fingerprint};
+use crate::sketch::Probe;
+use crate::sketch::probe::{Allowance, WRONG};
 use crate::state::{Arithmetic, LeafJob, State};
 
 /// What re-executing evidence gives.
@@ -116,11 +117,11 @@ pub fn recompute(
     Some((q, loss))
 }
 
-/// Sum of a table: fingerprint and loss.
-pub fn table_sum(rows: &Rows) -> (Fingerprint, i64) {
-    let zero: (Fingerprint, i64) = ([0; 2], 0);
-    rows.iter()
-        .fold(zero, |(sketch, loss), row| (sketch::add(sketch, row.sketch), loss.wrapping_add(row.loss)))
+/// What leaves are sketched with in the audit that a request opens (TOL-2): its beacon is the verifier's coin or, where
+/// it shows none, the signed request itself, neither of which the member knew when it committed.
+pub fn probe(manifest: &Manifest, signed: &Signed<AuditRequest>, request: &AuditRequest) -> Probe {
+    let beacon = request.coin.as_ref().map_or_else(|| signed.digest(), |opening| opening.coin);
+    Probe::new(manifest, &request.freeze, &beacon)
 }
 
 /// Whom evidence accuses, and of what.
@@ -227,12 +228,12 @@ fn judge_audit(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
-    let (frozen, rows, positions) = check_transcript(manifest, transcript)?;
+    let Checked { frozen, probe, rows, positions } = check_transcript(manifest, transcript)?;
     let commit = &frozen.commit;
     let guilty = |finding, detail| {
         Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding, detail })
     };
-    let (sketch, loss) = table_sum(&rows);
+    let (sketch, loss) = probe.sum(&rows);
     if loss != commit.loss {
         return guilty(
             FindingKind::SumMismatch,
@@ -240,12 +241,11 @@ fn judge_audit(
         );
     }
     let mut lacking = Vec::new();
-    let points = sketch::points(&frozen.freeze);
     match committed_total(manifest, &frozen, witness) {
         Some(q) => {
-            let total = sketch::fingerprint(points, &q);
+            let total = probe.sketch(&q);
             if total != sketch {
-                let detail = format!("the table adds up to {sketch:x?}, the committed total is {total:x?}");
+                let detail = format!("the table adds up to {sketch}, the committed total is {total}");
                 return guilty(FindingKind::SumMismatch, detail);
             }
         }
@@ -258,11 +258,17 @@ fn judge_audit(
         let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
             return Ok(Judgement::Undecided("the training text is not at hand".into()));
         };
-        let row = Row { sketch: sketch::fingerprint(points, &q), loss };
+        let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
-        if *said != row {
+        let deviation = probe.deviation(&row, said);
+        if deviation > WRONG {
             let leaf = assign::leaf(commit.slot, commit.seats, position);
-            let detail = format!("leaf {leaf} is {:x?}, the table says {:x?}", row.sketch, said.sketch);
+            let by = if deviation.is_finite() {
+                format!(", {deviation:.1} tolerances away")
+            } else {
+                String::new()
+            };
+            let detail = format!("leaf {leaf} is {}, the table says {}{by}", row.sketch, said.sketch);
             return guilty(FindingKind::LeafMismatch, detail);
         }
     }
@@ -272,11 +278,17 @@ fn judge_audit(
     Ok(Judgement::Undecided(format!("the drawn leaves agree, but {} is not at hand", lacking.join(", "))))
 }
 
-/// Checks signatures and order of a transcript; gives the contribution, the opened table and the drawn positions.
-fn check_transcript(
-    manifest: &Manifest,
-    transcript: &Transcript,
-) -> Result<(FrozenCommit, Rows, Vec<u32>), Reject> {
+/// A transcript whose signatures and order are right.
+struct Checked {
+    frozen: FrozenCommit,
+    probe: Probe,
+    /// The opened table.
+    rows: Rows,
+    /// The drawn leaves.
+    positions: Vec<u32>,
+}
+
+fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<Checked, Reject> {
     let run = manifest.run();
     let request = transcript.request.verify(run)?;
     let frozen = frozen_commit(manifest, &transcript.freeze, &request.target)?;
@@ -305,8 +317,11 @@ fn check_transcript(
     require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
     require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
     require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
+    let probe = probe(manifest, &transcript.request, &request);
+    let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
+    require(fits, "the table's sketches are those of the profile")?;
     let positions = verdict.results.iter().map(|result| result.position).collect();
-    Ok((frozen, opening.into_inner().rows, positions))
+    Ok(Checked { frozen, probe, rows: opening.into_inner().rows, positions })
 }
 
 fn judge_total(
@@ -320,14 +335,25 @@ fn judge_total(
     let Some(state) = witness.state(&commit.state) else {
         return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
     };
-    let Some((root, loss)) = recompute_total(manifest, commit, &state, witness, arithmetic) else {
+    let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
         return Ok(Judgement::Undecided("the training text is not at hand".into()));
     };
-    if root == commit.root && loss == commit.loss {
+    let Some(deviation) = sum.deviation(manifest, commit, || committed_total(manifest, &frozen, witness))
+    else {
+        return Ok(Judgement::Undecided("the committed total is not at hand".into()));
+    };
+    if deviation <= WRONG {
         return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));
     }
-    let detail =
-        format!("the leaves give {root} with loss {loss}, committed is {} with {}", commit.root, commit.loss);
+    let detail = if deviation.is_finite() {
+        format!("the leaves give a total that is {deviation:.1} tolerances away from the committed one")
+    } else {
+        let root = sum.root(manifest);
+        format!(
+            "the leaves give {root} with loss {}, committed is {} with {}",
+            sum.loss, commit.root, commit.loss
+        )
+    };
     Ok(Judgement::Guilty {
         culprit: frozen.author,
         round: commit.round,
@@ -336,37 +362,60 @@ fn judge_total(
     })
 }
 
-/// Root and loss of a contribution, all leaves recomputed. `None` when windows are not at hand.
-pub fn recompute_total(
-    manifest: &Manifest,
-    commit: &Commit,
-    state: &State,
-    witness: &mut dyn Witness,
-    arithmetic: &mut dyn Arithmetic,
-) -> Option<(Digest, i64)> {
-    let (q, loss) = recompute_sum(manifest, commit, state, witness, arithmetic)?;
-    Some((Commitment::new(&Layout::of(&manifest.model), &q).root(), loss))
+/// A contribution, all leaves recomputed.
+#[derive(Clone, Debug)]
+pub struct Sum {
+    /// Q.
+    pub q: Vec<i32>,
+    /// Of all leaves.
+    pub loss: i64,
+    allowance: Allowance,
 }
 
-/// Q and loss of a contribution, all leaves recomputed. `None` when windows are not at hand.
+impl Sum {
+    /// The root that Q would be committed with.
+    pub fn root(&self, manifest: &Manifest) -> Digest {
+        Commitment::new(&Layout::of(&manifest.model), &self.q).root()
+    }
+
+    /// How far what was committed is from this, in units of what honest contributions may be apart: 0 or ∞ in profile
+    /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and not at hand.
+    pub fn deviation(
+        &self,
+        manifest: &Manifest,
+        commit: &Commit,
+        committed: impl FnOnce() -> Option<Vec<i32>>,
+    ) -> Option<f64> {
+        if self.loss == commit.loss && self.root(manifest) == commit.root {
+            return Some(0.0);
+        }
+        if manifest.profile == Profile::Exact {
+            return Some(f64::INFINITY);
+        }
+        Some(self.allowance.deviation((&self.q, self.loss), (&committed()?, commit.loss)))
+    }
+}
+
+/// Recomputes all leaves of a contribution. `None` when windows are not at hand.
 pub fn recompute_sum(
     manifest: &Manifest,
     commit: &Commit,
     state: &State,
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
-) -> Option<(Vec<i32>, i64)> {
-    let mut total = vec![0i32; state.parameters.len()];
-    let mut losses = 0i64;
+) -> Option<Sum> {
+    let mut sum = Sum { q: vec![0i32; state.parameters.len()], loss: 0, allowance: Allowance::new(manifest) };
     for position in 0..commit.leaves {
         let (q, loss) = recompute(manifest, commit, position, state, witness, arithmetic)?;
-        total.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
-        losses = losses.wrapping_add(loss);
+        sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
+        sum.loss = sum.loss.wrapping_add(loss);
+        sum.allowance.add(&q);
     }
-    Some((total, losses))
+    Some(sum)
 }
 
-fn committed_total(
+/// The committed integers, where the witness has them.
+pub fn committed_total(
     manifest: &Manifest,
     frozen: &FrozenCommit,
     witness: &mut dyn Witness,

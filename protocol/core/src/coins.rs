@@ -224,6 +224,27 @@ pub fn inspector(outcome: &Digest, slot: Slot, verifiers: &[MemberId]) -> Option
     verifiers.iter().copied().min_by_key(|verifier| hasher.clone().value(verifier).number())
 }
 
+/// The jurors of a case against a member: of these verifiers the [`limits::JURY`] with the smallest first eight bytes of
+/// `H(JURY, outcome, culprit, verifier)`, little-endian, without the parties. `outcome` is that of [`inspector`].
+pub fn jury(
+    outcome: &Digest,
+    culprit: &MemberId,
+    accuser: &MemberId,
+    verifiers: &[MemberId],
+) -> Vec<MemberId> {
+    let hasher = Hasher::new(Domain::JURY).value(outcome).value(culprit);
+    let mut others: Vec<_> =
+        verifiers.iter().copied().filter(|verifier| verifier != culprit && verifier != accuser).collect();
+    others.sort_by_key(|verifier| hasher.clone().value(verifier).number());
+    others.truncate(limits::JURY);
+    others
+}
+
+/// Jurors of so many that must find a member guilty: five of seven, rounded up.
+pub fn majority(jurors: usize) -> usize {
+    (5 * jurors).div_ceil(7)
+}
+
 /// Whether a verifier's node coin has it re-execute another one's verdict: `recheck_ppm` millionths of the time,
 /// shared with the `others` that may be drawn, too.
 ///

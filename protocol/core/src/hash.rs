@@ -56,6 +56,8 @@ domains! {
     MERKLE_ROOT = "merkle-root",
     /// Fingerprint points.
     SKETCH = "sketch",
+    /// Signs of the projections of an audit.
+    PROJECT = "project",
     /// A verifier's coin.
     COIN = "coin",
     /// Choice of the audited nodes.
@@ -70,6 +72,8 @@ domains! {
     INSPECTOR = "inspector",
     /// Choice of the verdicts that another verifier re-executes.
     RECHECK = "recheck",
+    /// Choice of the jurors of a case.
+    JURY = "jury",
     /// Hiding commitment to an audit table.
     TABLE = "table",
     /// Hiding commitment to a verifier's results.

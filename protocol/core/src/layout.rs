@@ -162,6 +162,24 @@ impl Layout {
         self.blocks.get(block.index())
     }
 
+    /// Tensor groups in order, as ranges of the flat vector (TOL-1): tensors in order, until there are a sixteenth of all
+    /// coefficients and at least [`limits::GROUP_COEFFICIENTS`]; what is left over at the end joins the last group.
+    pub fn groups(&self) -> Vec<Range<usize>> {
+        let least = self.parameters().div_ceil(limits::GROUPS).max(limits::GROUP_COEFFICIENTS);
+        let (mut groups, mut start) = (Vec::<Range<usize>>::new(), 0);
+        for end in self.tensors.iter().map(|tensor| tensor.range().end) {
+            if end - start >= least {
+                groups.push(start..end);
+                start = end;
+            }
+        }
+        match groups.last_mut() {
+            Some(last) => last.end = self.parameters(),
+            None => groups.push(0..self.parameters()),
+        }
+        groups
+    }
+
     /// Chunks in order, as ranges of the flat vector.
     pub fn chunks(&self) -> &[Range<usize>] {
         &self.chunks

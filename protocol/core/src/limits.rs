@@ -34,6 +34,12 @@ pub const SEQUENCE: u32 = 1 << 16;
 pub const PADDED_TOKENS: u32 = 1023;
 /// Saturation of a grid coefficient of one leaf, symmetric.
 pub const GRID_LIMIT: i32 = 1 << 22;
+/// Tensor groups by which leaves are compared in profiles with tolerance.
+pub const GROUPS: usize = 16;
+/// Coefficients of a group at least, where the model has as many.
+pub const GROUP_COEFFICIENTS: usize = 10_000;
+/// Projections of a group.
+pub const PROJECTIONS: usize = 64;
 /// Bytes of one chunk of a dataset.
 pub const DATA_CHUNK_BYTES: usize = 4096;
 /// Bytes of a dataset.
@@ -50,6 +56,8 @@ pub const PROOF_SIBLINGS: usize = 48;
 pub const COINS: u64 = 1 << 22;
 /// Leaves drawn in one audit.
 pub const AUDIT_LEAVES: usize = 32;
+/// Jurors of one case.
+pub const JURY: usize = 7;
 /// Records in one answer to a pull.
 pub const PULL_RECORDS: usize = 256;
 /// Notices kept on the steward's board.

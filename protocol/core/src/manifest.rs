@@ -30,6 +30,8 @@ wire! {
         pub model: Model,
         /// How a leaf gradient is computed.
         pub profile: Profile,
+        /// How far two honest ones may be apart.
+        pub tolerance: Tolerance,
         /// What it is trained on.
         pub data: Data,
         /// How much, in what pieces.
@@ -125,6 +127,42 @@ wire! {
 pub enum Profile {
     /// Defined bits on any processor; audits are equalities.
     Exact,
+    /// f32 throughout, in any order; audits have a tolerance.
+    F32,
+    /// Factors of products rounded to 10 bits of mantissa where the device has units for that, as the next one.
+    Tf32,
+    /// Factors and results of products, attention and the feed-forward's inner values in bf16; parameters, residual
+    /// stream, norms and sums in f32.
+    Bf16,
+}
+
+impl Profile {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+wire! {
+    /// What a calibration found of honest leaves of one job (TOL-4): bounds that one in a thousand exceeds.
+    pub struct Tolerance {
+        /// Largest deviation of each tensor group, the last value for all that follow; none in profile exact.
+        pub groups: List<Real, { limits::GROUPS }>,
+        /// Largest difference of the mean loss, in nats per token; 0 in profile exact.
+        pub loss: Real,
+    }
+}
+
+impl Tolerance {
+    /// Of profile exact.
+    pub fn none() -> Self {
+        Self { groups: List::default(), loss: Real::ZERO }
+    }
 }
 
 wire! {
@@ -463,6 +501,7 @@ impl Manifest {
         require(self.version == VERSION, "version", "must be 1")?;
         self.model.check()?;
         self.data.check(&self.model)?;
+        self.check_tolerance()?;
         self.check_training()?;
         self.check_audit()?;
         self.check_rollback()?;
@@ -472,6 +511,19 @@ impl Manifest {
             "are reserved and must be 0",
         )?;
         require(self.windows() >= 1, "data.bytes", "must hold at least one window of model.sequence tokens")
+    }
+
+    /// TOL-5.
+    fn check_tolerance(&self) -> Result<(), Misuse> {
+        let Tolerance { groups, loss } = &self.tolerance;
+        if self.profile == Profile::Exact {
+            let none = groups.is_empty() && *loss == Real::ZERO;
+            return require(none, "tolerance", "is for other profiles than exact, where leaves are equal");
+        }
+        require(!groups.is_empty(), "tolerance.groups", "is what profiles other than exact need: calibrate")?;
+        let sound = |bound: &Real| bound.value() > 0.0 && bound.value() <= 0.125;
+        require(groups.iter().all(sound), "tolerance.groups", "must be above 0 and at most 0.125")?;
+        require(sound(loss), "tolerance.loss", "must be above 0 and at most 0.125")
     }
 
     fn check_training(&self) -> Result<(), Misuse> {

@@ -1,11 +1,68 @@
-//! Fingerprints of integer vectors: linear, so that those of leaves add up to that of their sum.
+//! Sketches of integer vectors: linear, so that those of leaves add up to that of their sum. Fingerprints tell whether
+//! two vectors are equal, [`projection`]s how far they are apart; [`probe`] is what an audit makes of them.
 //!
+//! A fingerprint is
 //! `F_r(q) = Σ q[c]·r^c mod p` over the Goldilocks field, p = 2⁶⁴ − 2³² + 1, a negative coefficient being p − |q|.
 //! Two different vectors of length d agree at a random point with probability at most d/p, at both points with
 //! (d/p)²: below 2⁻⁶² for d = 2³³, and 2⁻⁷⁵ for d = 10⁸ (Schwartz–Zippel).
 
-use crate::hash::{Domain, Hasher, below};
+use std::fmt;
+
+pub mod probe;
+pub mod projection;
+
+use crate::codec::List;
+use crate::hash::{Domain, Hasher, below, hash_of};
 use crate::ids::Digest;
+use crate::{limits, wire};
+
+pub use probe::Probe;
+
+wire! {
+    /// What is said of an integer vector in an audit.
+    pub enum Sketch {
+        /// In profile exact: `F_r` at both points.
+        Fingerprint(Fingerprint),
+        /// In the other profiles: [`limits::PROJECTIONS`] of each tensor group, group by group.
+        Projections(List<i64, { limits::GROUPS * limits::PROJECTIONS }>),
+    }
+}
+
+wire! {
+    /// What is said of one leaf.
+    pub struct Row {
+        /// Of its integers.
+        pub sketch: Sketch,
+        /// Fixed-point loss.
+        pub loss: i64,
+    }
+}
+
+impl Sketch {
+    fn projected(values: Vec<i64>) -> Self {
+        Self::Projections(List::new(values).unwrap_or_default())
+    }
+
+    fn fingerprint(&self) -> Option<Fingerprint> {
+        if let Self::Fingerprint(value) = self { Some(*value) } else { None }
+    }
+
+    fn projections(&self) -> &[i64] {
+        if let Self::Projections(values) = self { values } else { &[] }
+    }
+}
+
+impl fmt::Display for Sketch {
+    /// For people: a fingerprint in full, of projections a digest.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Fingerprint([first, second]) => write!(f, "{first:016x} {second:016x}"),
+            Self::Projections(_) => {
+                write!(f, "{} ({} projections)", hash_of(Domain::SKETCH, self), self.projections().len())
+            }
+        }
+    }
+}
 
 /// The Goldilocks prime.
 pub const PRIME: u64 = 0xffff_ffff_0000_0001;

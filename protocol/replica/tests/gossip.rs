@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
@@ -59,6 +59,7 @@ fn manifest() -> Manifest {
             family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
         },
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest([1; 32]),
             bytes: 4096,

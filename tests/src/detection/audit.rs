@@ -1,13 +1,12 @@
 //! One audit by the product's functions, on leaves of sixteen integers.
 
 use muster_core::assign;
-use muster_core::audit::table_sum;
 use muster_core::coins::{Coin, draw};
 use muster_core::grid::Dither;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, Round, RunId, Slot};
 use muster_core::messages::audit::{FindingKind, LeafResult, Results, Row, Rows, results_seal, table_seal};
-use muster_core::sketch::{self, Fingerprint, Sketcher};
+use muster_core::sketch::{self, Probe, Sketch, Sketcher};
 
 use super::{Setting, digest};
 
@@ -44,14 +43,14 @@ impl RoundFacts {
         (words.map(|word| (word >> 20) as i32 - 2048), i64::from(words[0] >> 8))
     }
 
-    fn fingerprint(&self, q: &[i32]) -> Fingerprint {
+    fn sketch(&self, q: &[i32]) -> Sketch {
         let mut sketcher = self.sketcher.clone();
         sketcher.absorb(0, q);
-        sketcher.finish()
+        Sketch::Fingerprint(sketcher.finish())
     }
 
     fn row(&self, (q, loss): &([i32; LENGTH], i64)) -> Row {
-        Row { sketch: self.fingerprint(q), loss: *loss }
+        Row { sketch: self.sketch(q), loss: *loss }
     }
 }
 
@@ -78,12 +77,12 @@ impl Audit<'_> {
         });
         let results = Results::new(recomputed.collect()).expect("at most 32 are drawn");
         let sealed = results_seal(&salt, &results);
-        let (sketch, losses) = table_sum(&rows);
+        let (sketch, losses) = Probe::exact(&self.facts.freeze).sum(&rows);
         // The member opens its table only now, to these results.
         if table_seal(&salt, &rows) != seal || results_seal(&salt, &results) != sealed {
             return None;
         }
-        if losses != loss || sketch != self.facts.fingerprint(&total) {
+        if losses != loss || sketch != self.facts.sketch(&total) {
             return Some(FindingKind::SumMismatch);
         }
         let differs = |result: &LeafResult| rows.get(result.position as usize) != Some(&result.row);

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+use muster_core::audit::probe;
 use muster_core::codec::List;
 use muster_core::contribution::{Commitment, PartDigest, open_block};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
@@ -395,8 +396,9 @@ impl Sim {
                 let Some(held) = node.held.get(&request.round) else { return };
                 let key = (request.round, request.target);
                 let Some(q) = self.contributions.get(&key) else { return };
-                let rows = Answers::rows(&request.freeze, &held.leaves).expect("bounded by the quota");
-                let asked = Asked { freeze: request.freeze, commit: &held.commit, q };
+                let probe = probe(&self.manifest, &signed, &request);
+                let rows = Answers::rows(&probe, &held.leaves).expect("bounded by the quota");
+                let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
                 let Some(rows) = conduct.seal(&asked, rows) else { return };
                 Notice::Table(answers.seal(&node.identity, &signed, &request, held.commit.root, rows))
             }

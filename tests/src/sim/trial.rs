@@ -2,7 +2,7 @@
 
 use muster_core::audit::{Judgement, claim};
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::audit::{Evidence, FindingKind, Reduction};
+use muster_core::messages::audit::{Evidence, FindingKind, Jury, Reduction};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
@@ -64,7 +64,15 @@ impl Sim {
             self.clock.after(5, 40, Event::Accuse(accuser, transcript));
         }
         let evidence = evidence.digest();
-        self.conductor.propose(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser }));
+        self.conductor.propose(Body::Ban(Ban {
+            culprit,
+            effective,
+            round,
+            finding,
+            evidence,
+            accuser,
+            jury: Jury::default(),
+        }));
     }
 
     /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined.

@@ -124,9 +124,9 @@ impl Sim {
         let mut witness = self.witness(&work.subject);
         let done = self.worker.perform(&work, &mut witness);
         let leaves = match &work.kind {
-            WorkKind::Leaves(_, positions) => positions.len() as u64,
+            WorkKind::Leaves(drawn) => drawn.positions.len() as u64,
             WorkKind::Contribution => 1,
-            WorkKind::Recheck(..) => u64::from(self.manifest.audit.leaves),
+            WorkKind::Recheck(..) | WorkKind::Opinion(_) => u64::from(self.manifest.audit.leaves),
             WorkKind::Everything | WorkKind::SecondOpinion(..) => u64::from(work.subject.commit.leaves),
         };
         self.watchers[number].busy = true;

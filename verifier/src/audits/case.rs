@@ -2,7 +2,6 @@
 
 use std::sync::Arc;
 
-use muster_core::audit::table_sum;
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
@@ -14,7 +13,8 @@ use muster_core::messages::record::Record;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
-use muster_core::sketch::Fingerprint;
+use muster_core::sketch::probe::WRONG;
+use muster_core::sketch::{Probe, Row, Sketch};
 use muster_replica::{Contact, contact};
 
 /// A frozen contribution, and where its integers can be had.
@@ -65,8 +65,8 @@ impl Subject {
 /// An audit in progress.
 pub(super) struct Case {
     pub(super) subject: Arc<Subject>,
-    /// The request with its name. None: the member is not asked, all its leaves are recomputed.
-    pub(super) request: Option<(Signed<AuditRequest>, Digest)>,
+    /// None: the member is not asked, all its leaves are recomputed.
+    pub(super) request: Option<Asked>,
     pub(super) phase: Phase,
     /// What the steward has yet to be told.
     pub(super) owed: Option<Notice>,
@@ -76,6 +76,14 @@ pub(super) struct Case {
     pub(super) recomputed: Option<(Digest, Results)>,
     /// Whether all leaves are to be recomputed, because the member was silent.
     pub(super) distrusted: bool,
+}
+
+/// A request.
+pub(super) struct Asked {
+    pub(super) signed: Signed<AuditRequest>,
+    pub(super) name: Digest,
+    /// What the answer is sketched with.
+    pub(super) probe: Arc<Probe>,
 }
 
 /// How far an audit has come.
@@ -126,17 +134,20 @@ pub(super) struct Doubt {
 }
 
 impl Case {
-    /// Leaves and total against the opened table, in the order in which a judge looks.
-    pub(super) fn finding(&self, opened: &Opened, total: Fingerprint) -> Finding {
-        let (sketch, loss) = table_sum(&opened.rows);
-        if loss != self.subject.commit.loss || sketch != total {
-            return Finding::Guilty(FindingKind::SumMismatch);
+    /// Leaves and total against the opened table, in the order in which a judge looks; and how far each drawn leaf is
+    /// away, in units of the tolerance.
+    pub(super) fn finding(&self, probe: &Probe, opened: &Opened, total: &Sketch) -> (Finding, Vec<f64>) {
+        let (sketch, loss) = probe.sum(&opened.rows);
+        if loss != self.subject.commit.loss || sketch != *total {
+            return (Finding::Guilty(FindingKind::SumMismatch), Vec::new());
         }
-        let differs = |result: &LeafResult| opened.rows.get(result.position as usize) != Some(&result.row);
-        if opened.sealed.computed.iter().any(differs) {
-            return Finding::Guilty(FindingKind::LeafMismatch);
-        }
-        Finding::Pass
+        let deviation = |result: &LeafResult| {
+            let said = opened.rows.get(result.position as usize);
+            said.map_or(f64::INFINITY, |said| probe.deviation(&result.row, said))
+        };
+        let deviations: Vec<f64> = opened.sealed.computed.iter().map(deviation).collect();
+        let wrong = deviations.iter().any(|deviation| *deviation > WRONG);
+        (if wrong { Finding::Guilty(FindingKind::LeafMismatch) } else { Finding::Pass }, deviations)
     }
 
     /// Checks that a sealed table answers the request.
@@ -167,6 +178,8 @@ impl Case {
             opening.rows.len() == self.subject.commit.leaves as usize,
             "the table has a row for each leaf",
         )?;
+        let fits = |row: &Row| self.request.as_ref().is_some_and(|asked| asked.probe.fits(&row.sketch));
+        require(opening.rows.iter().all(fits), "the table's sketches are those of the profile")?;
         Ok(opening.into_inner().rows)
     }
 
@@ -177,8 +190,8 @@ impl Case {
 
     /// Says its request once more, on a board that has never seen it; what was recomputed is kept.
     pub(super) fn ask_again(&mut self) {
-        if let Some((request, _)) = &self.request {
-            self.owed = Some(Notice::Request(request.clone()));
+        if let Some(request) = &self.request {
+            self.owed = Some(Notice::Request(request.signed.clone()));
             self.phase = Phase::Asked;
             self.early = None;
         }

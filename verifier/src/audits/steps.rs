@@ -6,16 +6,17 @@ use muster_core::audit::Judgement;
 use muster_core::coins::draw;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     Evidence, Finding, FindingKind, ResultsSeal, TableOpening, TableSeal, Total, Transcript, Verdict,
     results_seal,
 };
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
-use muster_core::sketch;
+use muster_core::sketch::Sketch;
 use tracing::{debug, info, warn};
 
-use super::case::{Case, Doubt, Drawn, Opened, Phase, Sealed};
+use super::case::{Asked, Case, Doubt, Drawn, Opened, Phase, Sealed};
 use super::{Audits, Key, Stop};
 
 impl Audits {
@@ -38,8 +39,12 @@ impl Audits {
                 }
             }
             Notice::Verdict(signed) => self.verdict(signed, notice),
-            Notice::Duty(_) | Notice::Recheck(_) => self.was_said(notice),
-            Notice::Echo(_) | Notice::Result(_) | Notice::Return(_) | Notice::Leave(_) => {}
+            Notice::Duty(_) | Notice::Recheck(_) | Notice::Opinion(_) => self.was_said(notice),
+            Notice::Charge(_)
+            | Notice::Echo(_)
+            | Notice::Result(_)
+            | Notice::Return(_)
+            | Notice::Leave(_) => {}
         }
     }
 
@@ -88,7 +93,7 @@ impl Audits {
     /// Seals the recomputed leaves, once they are there.
     pub(super) fn seal_results(&mut self, key: Key) {
         let Some(case) = self.cases.get_mut(&key) else { return };
-        let (Phase::Drawn(drawn), Some((_, name)), Some((seal, computed))) =
+        let (Phase::Drawn(drawn), Some(Asked { name, .. }), Some((seal, computed))) =
             (&case.phase, &case.request, &case.recomputed)
         else {
             return;
@@ -130,13 +135,14 @@ impl Audits {
 
     /// Compares leaves and total with the opened table.
     pub(super) fn conclude(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
-        let total = sketch::fingerprint(sketch::points(&self.freeze_of(key)), &q);
         let Some(case) = self.cases.get(&key) else { return Ok(()) };
-        let Phase::Opened(opened) = &case.phase else { return Ok(()) };
-        let finding = self.conduct.says(case.finding(opened, total));
+        let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
+        let total = asked.probe.sketch(&q);
+        let (found, deviations) = case.finding(&asked.probe, opened, &total);
+        let finding = self.conduct.says(found);
         let Some(verdict) = self.signed_verdict(key, finding, total)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        let (Phase::Opened(opened), Some((request, _))) = (&case.phase, &case.request) else { return Ok(()) };
+        let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
         let said = Notice::Verdict(verdict.clone());
         if finding == Finding::Pass {
             let leaves: Vec<String> =
@@ -149,13 +155,17 @@ impl Audits {
                 key.0,
                 leaves.join(", ")
             );
+            if let Some(why) = self.drifts.suspect(who, &deviations) {
+                info!("round {}: {who} {why}: all its leaves are recomputed", key.0);
+                case.distrusted = true;
+            }
             case.owed = Some(said);
             case.phase = Phase::Over { passed: true };
             return Ok(());
         }
         let evidence = Box::new(Evidence::Audit(Transcript {
             freeze: case.subject.record.clone(),
-            request: request.clone(),
+            request: asked.signed.clone(),
             table: opened.sealed.drawn.table.clone(),
             results: opened.sealed.results.clone(),
             opening: opened.opening.clone(),
@@ -170,12 +180,10 @@ impl Audits {
         &mut self,
         key: Key,
         finding: Finding,
-        total: sketch::Fingerprint,
+        total: Sketch,
     ) -> Result<Option<Signed<Verdict>>, Stop> {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
-        let (Phase::Opened(opened), Some((_, request))) = (&case.phase, &case.request) else {
-            return Ok(None);
-        };
+        let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(None) };
         let Some(coin) = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)? else {
             warn!(
                 "round {}: {} sealed a second table after the draw was public; all its leaves are recomputed",
@@ -187,7 +195,7 @@ impl Audits {
         };
         let (salt, results) = (opened.sealed.salt, opened.sealed.computed.clone());
         let verdict = Verdict {
-            request: *request,
+            request: asked.name,
             opening: opened.opening.digest(),
             coin,
             salt,
@@ -200,8 +208,11 @@ impl Audits {
 
     /// All leaves were recomputed, and the committed total is not their sum.
     pub(super) fn doubt_total(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
-        let total = sketch::fingerprint(sketch::points(&self.freeze_of(key)), &q);
-        let verdict = self.signed_verdict(key, Finding::Guilty(FindingKind::TotalMismatch), total)?;
+        let asked = self.cases.get(&key).and_then(|case| case.request.as_ref());
+        let verdict = match asked.map(|asked| asked.probe.sketch(&q)) {
+            Some(total) => self.signed_verdict(key, Finding::Guilty(FindingKind::TotalMismatch), total)?,
+            None => None,
+        };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let culprit = case.subject.author;
         let evidence = Box::new(Evidence::Total(Total { freeze: case.subject.record.clone(), culprit }));
@@ -229,6 +240,11 @@ impl Audits {
                 self.accuse_of(culprit, doubt.evidence);
                 Ok(())
             }
+            Judgement::NotGuilty(why) if self.manifest.profile != Profile::Exact => {
+                info!("round {}: {author} is too near to the limit to accuse: {why}", key.0);
+                self.tally.undecided += 1;
+                Ok(())
+            }
             Judgement::NotGuilty(why) => Err(Stop::Faulty(format!(
                 "round {}: one code path finds {author} guilty, another one does not ({why}): this machine computes wrongly, and \
                  nobody is accused",
@@ -240,10 +256,6 @@ impl Audits {
                 Ok(())
             }
         }
-    }
-
-    fn freeze_of(&self, key: Key) -> Digest {
-        self.cases.get(&key).map_or_else(Digest::default, |case| case.subject.freeze)
     }
 }
 

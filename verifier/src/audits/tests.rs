@@ -9,14 +9,14 @@ use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
-    Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Training, VERSION,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance, Training, VERSION,
 };
-use muster_core::messages::audit::{Finding, FindingKind, Row, Rows, TableOpening, TableSeal, table_seal};
+use muster_core::messages::audit::{Finding, FindingKind, Jury, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
 use muster_core::messages::record::{Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::BlockData;
-use muster_core::sketch;
+use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
@@ -74,6 +74,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         nonce: [0; 16],
         model: model(),
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest::default(),
             bytes: 1000,
@@ -196,9 +197,8 @@ impl Node {
                 if request.target != self.identity.id() {
                     return None;
                 }
-                let points = sketch::points(&request.freeze);
-                let row =
-                    |(q, loss): &(Vec<i32>, i64)| Row { sketch: sketch::fingerprint(points, q), loss: *loss };
+                let probe = Probe::exact(&request.freeze);
+                let row = |(q, loss): &(Vec<i32>, i64)| probe.row(q, *loss);
                 let rows = Rows::new(self.rows.iter().map(row).collect()).unwrap();
                 let seal = table_seal(&[self.salt; 32], &rows);
                 let table = TableSeal {
@@ -442,6 +442,7 @@ impl World {
             WorkKind::Contribution => "contribution",
             WorkKind::Everything => "everything",
             WorkKind::SecondOpinion(..) => "second opinion",
+            WorkKind::Opinion(_) => "opinion",
             WorkKind::Recheck(_, false) => "recheck",
             WorkKind::Recheck(_, true) => "second recheck",
         };
@@ -622,7 +623,7 @@ fn a_machine_that_computes_wrongly_accuses_nobody() {
     let work = audits.next_work(&|_| true).unwrap();
     let Done::Leaves(results) = world.worker.perform(&work, &mut world.memory) else { panic!() };
     let mut wrong = results.into_inner();
-    wrong[0].row.sketch[0] ^= 1;
+    wrong[0].row.loss ^= 1;
     audits.worked(&work, Done::Leaves(Results::new(wrong).unwrap())).unwrap();
     let stop = loop {
         match world.step(&mut audits) {
@@ -649,6 +650,7 @@ fn an_accusation_lasts_until_the_ban() {
         finding: FindingKind::LeafMismatch,
         evidence: world.accusations[0].digest(),
         accuser: member(21),
+        jury: Jury::default(),
     };
     let events = [world.seal(Body::Ban(ban))];
     audits.take(&world.ledger, &events).unwrap();

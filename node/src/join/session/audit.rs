@@ -49,15 +49,24 @@ impl Session {
         let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
         tokio::spawn(async move {
             let table = tokio::task::spawn_blocking(move || {
+                let probe = muster_core::audit::probe(&manifest, &signed, &request);
                 let rows = {
                     let kept = held.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.as_ref().and_then(|leaves| Answers::rows(&request.freeze, leaves))
+                    kept.as_ref().and_then(|leaves| Answers::rows(&probe, leaves))
                 };
                 let rows = rows.or_else(|| {
                     let leaves = recompute(&held, manifest, dataset, seed, &arithmetic)?;
-                    Answers::rows(&request.freeze, &leaves)
+                    if !adds_up(&held.q, &leaves) {
+                        tracing::warn!(
+                            "round {}: recomputed on this machine, its leaves do not add up to what was committed: no \
+                             table is sealed, so that verifiers recompute all of them",
+                            request.round
+                        );
+                        return None;
+                    }
+                    Answers::rows(&probe, &leaves)
                 })?;
-                let asked = Asked { freeze: request.freeze, commit: &held.commit, q: &held.q };
+                let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
                 Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
             });
@@ -66,6 +75,13 @@ impl Session {
             }
         });
     }
+}
+
+/// Whether leaves are those of a sum. Another machine's, or other threads', are not where there is a tolerance.
+fn adds_up(q: &[i32], leaves: &[LeafSum]) -> bool {
+    let sum = |place: usize| leaves.iter().fold(0i32, |sum, (leaf, _)| sum.wrapping_add(leaf[place]));
+    leaves.iter().all(|(leaf, _)| leaf.len() == q.len())
+        && q.iter().enumerate().all(|(place, q)| sum(place) == *q)
 }
 
 fn recompute(

@@ -4,7 +4,8 @@ use muster_core::codec::{Real, Text};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::{
     Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser,
-    Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Training,
+    Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance,
+    Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -49,6 +50,7 @@ pub fn manifest(model: Model) -> Manifest {
         nonce: [1; 16],
         model,
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest::default(),
             bytes: 1 << 20,

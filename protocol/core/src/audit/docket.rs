@@ -2,8 +2,8 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::leaf_coin;
 use super::roster::{Counts, Roster};
+use super::{leaf_coin, probe};
 use crate::coins::{CoinKind, draw};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
@@ -297,6 +297,9 @@ impl Docket {
         require(table_seal(&opening.salt, &opening.rows) == *seal, "the opening fits its seal")?;
         let leaves = leaves_of(ledger, &case.request)?;
         require(opening.rows.len() == leaves as usize, "the table has a row for each leaf")?;
+        let probe = probe(ledger.manifest(), &case.signed, &case.request);
+        let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
+        require(fits, "the table's sketches are those of the profile")?;
         case.opening = Some(signed.clone());
         case.turn = None;
         let owed = ledger.member(&opening.author()).map(|member| member.standing);

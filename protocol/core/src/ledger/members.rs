@@ -1,12 +1,13 @@
 //! Membership as the ledger has it: who may compute, with which quota, and who may not any more.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::{Ledger, Stage};
-use crate::coins::CoinTerms;
+use crate::coins::{CoinTerms, majority};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::limits;
+use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
 use crate::messages::record::{Ban, Record, Seat, Seats};
@@ -229,11 +230,31 @@ impl Ledger {
         self.require(entitled, "a member or the steward accuses")?;
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
+        self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
         self.past.convicted(ban);
         self.retire(&ban.culprit);
         self.close_trees(&ban.culprit);
         Ok(())
+    }
+
+    // LEDGER-21: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
+    fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
+        if self.manifest.profile == Profile::Exact || !ban.finding.needs_jury() {
+            return self.require(ban.jury.is_empty(), "what is decided for good needs no jury");
+        }
+        let view =
+            self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
+        let drawn = view.jury(&ban.culprit, &ban.accuser);
+        let mut said = BTreeSet::new();
+        for signed in &ban.jury {
+            let opinion = signed.verify(self.run)?;
+            let fits =
+                opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
+            self.require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
+            self.require(said.insert(opinion.author()), "a juror has one word")?;
+        }
+        self.require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
     }
 
     /// The first round whose seats are not sealed yet.

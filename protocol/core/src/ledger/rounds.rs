@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::{Ledger, Stage};
 use crate::assign::{self, PartPlan};
-use crate::coins::inspector;
+use crate::coins::{inspector, jury};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Slot};
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
@@ -327,6 +327,12 @@ impl RoundView {
     /// Who inspects the contribution of a slot; nobody before the round is over, or when no verifier is left.
     pub fn inspector(&self, slot: Slot) -> Option<MemberId> {
         self.inspected.get(slot.index()).copied().flatten()
+    }
+
+    /// The jurors of a case against a member over its conduct in this round (DUTY-11); nobody before the round is over.
+    pub fn jury(&self, culprit: &MemberId, accuser: &MemberId) -> Vec<MemberId> {
+        let outcome = self.outcome.as_ref();
+        outcome.map_or_else(Vec::new, |outcome| jury(outcome, culprit, accuser, &self.inspectors))
     }
 
     /// Verifiers that inspect this round: those at its freeze, in order of admission, without those that are gone.

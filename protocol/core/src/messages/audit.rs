@@ -13,7 +13,7 @@ use crate::messages::gossip::Head;
 use crate::messages::record::Record;
 use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use crate::sign::{Message, Signed};
-use crate::sketch::Fingerprint;
+pub use crate::sketch::{Row, Sketch};
 use crate::{limits, wire};
 
 wire! {
@@ -57,7 +57,7 @@ wire! {
         pub request: Digest,
         /// The round.
         pub round: Round,
-        /// R_t; the fingerprint points follow from it.
+        /// R_t; what sketches are made with follows from it and, where there is a tolerance, from the request.
         pub freeze: Digest,
         /// Root of the audited commitment.
         pub root: Digest,
@@ -84,16 +84,6 @@ wire! {
 
 impl Message for ResultsSeal {
     const TAG: &'static str = "results-seal";
-}
-
-wire! {
-    /// What a member says of one leaf.
-    pub struct Row {
-        /// `F_r(q)` at both points.
-        pub sketch: Fingerprint,
-        /// Fixed-point loss.
-        pub loss: i64,
-    }
 }
 
 /// The rows of a contribution, in order of its leaves.
@@ -143,8 +133,8 @@ wire! {
         pub salt: [u8; 32],
         /// The results.
         pub results: Results,
-        /// `F_r(Q)`, from chunks proved against the commitment.
-        pub total: Fingerprint,
+        /// The sketch of Q, from chunks proved against the commitment.
+        pub total: Sketch,
         /// What follows.
         pub finding: Finding,
     }
@@ -165,6 +155,23 @@ wire! {
 impl Message for Recheck {
     const TAG: &'static str = "recheck";
 }
+
+wire! {
+    /// A juror's word on evidence, by its own recomputation.
+    pub struct Opinion {
+        /// Name of the evidence.
+        pub evidence: Digest,
+        /// Whether it convicts.
+        pub guilty: bool,
+    }
+}
+
+impl Message for Opinion {
+    const TAG: &'static str = "opinion";
+}
+
+/// Jurors' words on one case.
+pub type Jury = List<Signed<Opinion>, { limits::JURY }>;
 
 /// What an audit found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
@@ -201,6 +208,14 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
+    /// Whether it takes a jury where there is a tolerance: what messages and exact sums decide does not.
+    pub fn needs_jury(self) -> bool {
+        matches!(
+            self,
+            Self::LeafMismatch | Self::TotalMismatch | Self::FalseAccusation | Self::FalseAcquittal
+        )
+    }
+
     /// The words for people.
     pub fn words(self) -> &'static str {
         match self {

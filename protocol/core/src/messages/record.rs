@@ -3,7 +3,7 @@
 use crate::codec::List;
 use crate::hash::{Domain, hash_of};
 use crate::ids::{Digest, Height, MemberId, Part, Round, Slot};
-use crate::messages::audit::{AuditRequest, FindingKind};
+use crate::messages::audit::{AuditRequest, FindingKind, Jury};
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Message, Signed};
@@ -177,6 +177,8 @@ wire! {
         pub evidence: Digest,
         /// Who found it.
         pub accuser: MemberId,
+        /// Jurors who find the same, where there is a tolerance.
+        pub jury: Jury,
     }
 }
 

@@ -5,7 +5,7 @@ use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
-    AuditRequest, Duty, Evidence, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict,
+    AuditRequest, Duty, Evidence, Opinion, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict,
 };
 use crate::messages::enrol::{Enrol, Leave, Return};
 use crate::messages::record::Record;
@@ -132,6 +132,10 @@ wire! {
         Duty(Signed<Duty>),
         /// Has re-executed a verdict.
         Recheck(Signed<Recheck>),
+        /// The steward asks the drawn jurors about evidence that it finds convincing.
+        Charge(Evidence),
+        /// A juror has recomputed.
+        Opinion(Signed<Opinion>),
     }
 }
 

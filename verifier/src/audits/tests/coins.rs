@@ -4,6 +4,8 @@ use muster_core::coins::{CoinKind, CoinOpening};
 use muster_core::messages::audit::Verdict;
 use muster_core::messages::record::Idle;
 
+use muster_core::sign::Signed;
+
 use super::duty::shared;
 use super::*;
 

@@ -1,6 +1,7 @@
 //! Two verifiers share the work; one that is gone is replaced.
 
 use muster_core::coins::CoinKind;
+use muster_core::messages::audit::Jury;
 use muster_core::messages::record::Idle;
 
 use super::*;
@@ -118,6 +119,7 @@ fn a_member_that_was_silent_to_one_that_is_gone_may_come_back() {
         finding: FindingKind::FalseAcquittal,
         evidence: Digest::default(),
         accuser: member(22),
+        jury: Jury::default(),
     };
     world.seal_to(&mut all, Body::Ban(ban));
     assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Away);

@@ -3,7 +3,7 @@
 use muster_core::messages::audit::{
     FalseVerdict, LeafResult, Results, ResultsSeal, Transcript, Verdict, results_seal,
 };
-use muster_core::sketch::Fingerprint;
+use muster_core::sketch::Sketch;
 
 use super::*;
 
@@ -138,15 +138,20 @@ fn a_bad_leaf_that_was_not_drawn_is_nobody_s_false_acquittal() {
     assert!(passed > 0, "two of three leaves are drawn");
 }
 
+fn flip(sketch: &mut Sketch) {
+    let Sketch::Fingerprint(values) = sketch else { panic!("the profile is exact") };
+    values[1] ^= 1;
+}
+
 /// Signs the verifier's part anew, with other results, total or finding, and lets the member play along.
 fn resigned(
     world: &World,
     transcript: &Transcript,
-    change: &dyn Fn(&mut Vec<LeafResult>, &mut Fingerprint),
+    change: &dyn Fn(&mut Vec<LeafResult>, &mut Sketch),
 ) -> Transcript {
     let run = world.run;
     let before = transcript.verdict.verify(run).unwrap().into_inner();
-    let (mut shown, mut total) = (before.results.to_vec(), before.total);
+    let (mut shown, mut total) = (before.results.to_vec(), before.total.clone());
     change(&mut shown, &mut total);
     let shown = Results::new(shown).unwrap();
     let results = transcript.results.verify(run).unwrap().into_inner();
@@ -163,11 +168,11 @@ fn figures_that_were_not_computed_convict() {
     let (mut world, transcript) = audited(Conduct::Honest, None);
     let same = resigned(&world, &transcript, &|_, _| ());
     assert_eq!(finding(&judged(&mut world, &same)), None);
-    type Change<'a> = &'a dyn Fn(&mut Vec<LeafResult>, &mut Fingerprint);
+    type Change<'a> = &'a dyn Fn(&mut Vec<LeafResult>, &mut Sketch);
     let lies: [Change<'_>; 4] = [
-        &|results, _| results[0].row.sketch[1] ^= 1,
+        &|results, _| flip(&mut results[0].row.sketch),
         &|results, _| results[1].row.loss += 1,
-        &|_, total| total[0] ^= 1,
+        &|_, total| flip(total),
         &|results, _| {
             results.pop();
         },

@@ -8,7 +8,7 @@ use crate::ids::{Digest, MemberId, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
-    Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, Role};
@@ -50,6 +50,7 @@ fn manifest() -> Manifest {
             family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
         },
         profile: Profile::Exact,
+        tolerance: Tolerance::none(),
         data: Data {
             root: Digest([1; 32]),
             bytes: 4096,

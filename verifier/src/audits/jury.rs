@@ -1,0 +1,90 @@
+//! Cases that the steward brings before the jurors it has drawn, where there is a tolerance (DUTY-11).
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
+use muster_core::audit::{Judgement, claim};
+use muster_core::ids::{Digest, Round};
+use muster_core::ledger::Ledger;
+use muster_core::messages::audit::{Evidence, Opinion};
+use muster_core::messages::wire::Notice;
+use tracing::info;
+
+use super::{Audits, Done, Subject, Work, WorkKind};
+
+/// The cases of rounds that are remembered, by evidence.
+#[derive(Default)]
+pub(super) struct Charges(BTreeMap<Digest, Charge>);
+
+struct Charge {
+    subject: Arc<Subject>,
+    /// None once it was judged.
+    evidence: Option<Box<Evidence>>,
+}
+
+impl Charges {
+    /// Rounds whose states are still needed.
+    pub(super) fn rounds(&self) -> impl Iterator<Item = Round> {
+        let open = self.0.values().filter(|charge| charge.evidence.is_some());
+        open.map(|charge| charge.subject.commit.round)
+    }
+
+    /// The next case to be judged.
+    pub(super) fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
+        let mut charges = self.0.values().filter(|charge| have(&charge.subject.commit.state));
+        charges.find_map(|charge| {
+            let kind = WorkKind::Opinion(charge.evidence.clone()?);
+            Some(Work { subject: charge.subject.clone(), kind })
+        })
+    }
+
+    pub(super) fn forget(&mut self, oldest: Round) {
+        self.0.retain(|_, charge| charge.subject.commit.round >= oldest);
+    }
+}
+
+impl Audits {
+    /// Takes a case that this verifier may have to judge: who brought it is known to the steward alone, so that one
+    /// juror more than needed may do the work. A case that comes again, on a new board, is answered again.
+    pub(super) fn charged(&mut self, ledger: &Ledger, notice: &Notice) {
+        let Notice::Charge(evidence) = notice else { return };
+        let (name, me) = (evidence.digest(), self.identity.id());
+        if self.charges.0.contains_key(&name) {
+            let own = |notice: &Notice| matches!(notice, Notice::Opinion(_));
+            return self
+                .sayings
+                .iter_mut()
+                .filter(|saying| own(&saying.notice))
+                .for_each(|saying| saying.told = false);
+        }
+        let Ok(claim) = claim(&self.manifest, evidence) else { return };
+        let Some(view) = ledger.round(claim.round) else { return };
+        let drawn = view.jury(&claim.culprit, &claim.culprit).contains(&me);
+        let subject = view.slot_of(&claim.subject).and_then(|slot| Subject::of(ledger, view, slot));
+        let Some(subject) = subject.filter(|_| drawn && !self.accusations.contains_key(&name)) else {
+            return;
+        };
+        info!("round {}: drawn as a juror in the case of {}", claim.round, claim.culprit);
+        let charge = Charge { subject: Arc::new(subject), evidence: Some(Box::new(evidence.clone())) };
+        self.charges.0.insert(name, charge);
+    }
+
+    /// A case was judged; what cannot be decided is left to the other jurors.
+    pub(super) fn opined(&mut self, evidence: &Evidence, done: Done) {
+        let name = evidence.digest();
+        let Some(charge) = self.charges.0.get_mut(&name) else { return };
+        charge.evidence = None;
+        let (round, author) = (charge.subject.commit.round, charge.subject.author);
+        let guilty = match done {
+            Done::Opinion(Judgement::Guilty { .. }) => true,
+            Done::Opinion(Judgement::NotGuilty(_)) => false,
+            other => return info!("round {round}: the case of {author} could not be judged: {other:?}"),
+        };
+        info!(
+            "round {round}: as a juror in the case of {author}: {}",
+            if guilty { "guilty" } else { "not guilty" }
+        );
+        let opinion = self.identity.sign(self.run, &Opinion { evidence: name, guilty });
+        self.say(round, Notice::Opinion(opinion));
+    }
+}
