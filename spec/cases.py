@@ -7,6 +7,7 @@ Bytes are hexadecimal, 64-bit words and bits of reals are "0x…" strings, so th
 import json
 import pathlib
 import random
+import struct
 
 import reference as ref
 
@@ -267,6 +268,19 @@ def fingerprint(points, offset, q):
 
 
 @operation
+def groups(model):
+    return {"groups": ref.groups(ref.decode("Model", un(model)))}
+
+
+@operation
+def deviation(seed, groups, own, said):
+    """Projections of the first vector, and how far the second one is from it."""
+    found = ref.deviation(un(seed), groups, own, said)
+    bits = lambda value: word(int.from_bytes(struct.pack("<d", value), "little"))
+    return {"projections": ref.projections(un(seed), groups, own), "deviations": [bits(value) for value in found]}
+
+
+@operation
 def fingerprint_rule(points, count, multiplier, shift):
     """q[c] = (c·multiplier mod 2³²) − shift."""
     q = [c * multiplier % 2**32 - shift for c in range(count)]
@@ -319,6 +333,12 @@ def select(terms, opening, freeze, members, node_ppm):
 def draw(terms, opening, freeze, table, m, a):
     value = un(ref.decode("CoinOpening", un(opening))["coin"])
     return {"positions": ref.draw(value, un(freeze), un(table), m, a)}
+
+
+@operation
+def jury(outcome, culprit, accuser, verifiers):
+    """The places of the jurors."""
+    return {"jury": ref.jury(un(outcome), un(culprit), un(accuser), [un(verifier) for verifier in verifiers])}
 
 
 @operation
@@ -453,7 +473,7 @@ def family_codec():
     yield bad("trailing byte", "CODEC-10", "one value would have many encodings, and many hashes", "Echo", echo + "00")
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
-              commit[:-82] + "01" + commit[-80:])
+              commit[:-82] + "04" + commit[-80:])
     yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0f")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "07")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
@@ -726,6 +746,28 @@ def family_fingerprint():
                    points=at, count=count, multiplier=2654435761, shift=2**31)
 
 
+def family_tolerance():
+    for name, model in (("small", SMALL_MODEL), ("of blocks", BLOCKY_MODEL), ("masked", ALBERT_MODEL)):
+        yield case(f"groups of a model: {name}", "TOL-1", "figures of one group are held against another's bound", "groups",
+                   model=model)
+    q = [(7919 * c) % 4001 - 2000 for c in range(300)]
+    near = [v + (c % 9 == 0) for c, v in enumerate(q)]
+    far = [-v for v in q]
+    d = lambda name, why, own, said, ranges=((0, 100), (100, 300)): case(
+        name, "TOL-3", why, "deviation", seed=fill(0x33), groups=[list(r) for r in ranges], own=own, said=said)
+    yield d("itself", "", q, q)
+    yield d("off by one in places", "what is nobody's fault is held against somebody", q, near)
+    yield d("the opposite", "a lie seems small", q, far)
+    yield d("of nothing", "division by zero", [0] * 300, near)
+    large = [2**31 - 1 if c % 2 else -(2**31) for c in range(300)]
+    yield d("the largest", "sums that overflow", large, [v // 2 for v in large])
+    verifiers = [fill(byte) for byte in range(0x40, 0x4a)]
+    yield case("a jury of ten", "DUTY-11", "parties judge, or too many do", "jury", outcome=fill(0xaa), culprit=fill(0x01),
+               accuser=verifiers[3], verifiers=verifiers)
+    yield case("a jury of three", "DUTY-11", "parties judge", "jury", outcome=fill(0xab), culprit=verifiers[0],
+               accuser=verifiers[1], verifiers=verifiers[:3])
+
+
 def family_coins():
     secret = fill(0x55)
     shape = dict(secret=secret, first_round=10, rounds=3, leaf_coins=4)
@@ -778,7 +820,8 @@ def family_coins():
 
 
 def family_audit():
-    rows = [{"sketch": [5 << 40, 6], "loss": -7}, {"sketch": [2**64 - 1, 0], "loss": 2**40}]
+    rows = [{"sketch": {"Fingerprint": [5 << 40, 6]}, "loss": -7},
+            {"sketch": {"Projections": [-(2**63), 3]}, "loss": 2**40}]
     kinds = {name: ref.STRUCTS["TableOpening"]["rows"] if name == "rows" else ref.STRUCTS["Verdict"]["results"] for name in ("rows", "results")}
     results = [{"position": i, "row": row} for i, row in enumerate(rows)]
     for count in (0, 1, 2):

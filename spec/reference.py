@@ -83,7 +83,7 @@ def derive_key(context, data):
 
 DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
            "merkle-node "
-           "merkle-root sketch coin select select-block inspector-block draw inspector recheck table results evidence "
+           "merkle-root sketch project coin select select-block inspector-block draw inspector recheck jury table results evidence "
            "part file gossip").split()
 
 
@@ -148,10 +148,10 @@ def schema():
     u8, u16, u32, u64, i16, i64 = ("int", 1), ("int", 2), ("int", 4), ("int", 8), ("signed", 2), ("signed", 8)
     listed = lambda item, most: ("list", item, most)
     maybe = lambda item: ("option", item)
-    sketch = ("pair", u64, u64)
+    sketch = "Sketch"
     signed = "Signed"
     addresses = listed(text(256), 8)
-    profile, role, kind = ("choice", "Exact"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
+    profile, role, kind = ("choice", "Exact", "F32", "Tf32", "Bf16"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
     guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
              "FalseAccusation", "FalseAcquittal", "AggregationMismatch")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
@@ -159,9 +159,10 @@ def schema():
     block_ids = listed(u32, 1024)
     structs = {
         "Manifest": dict(version=u16, name=text(64), organiser=member, steward=member, nonce=nonce, model="Model",
-                         profile=profile, data="Data", training="Training", optimiser="Optimiser",
+                         profile=profile, tolerance="Tolerance", data="Data", training="Training", optimiser="Optimiser",
                          aggregation="Aggregation", audit="Audit", admission="Admission", timers="Timers",
                          retention="Retention", rollback="Rollback", delay=u8, exchange=u8, groups=u8),
+        "Tolerance": dict(groups=listed(("real",), 16), loss=("real",)),
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
@@ -211,12 +212,14 @@ def schema():
         "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state=roots,
                         seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 256)),
         "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
-        "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member),
+        "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member,
+                    jury=listed(signed, 7)),
         "Rewind": dict(to=u32, state=roots, evidence=digest),
         "Idle": dict(verifier=member, round=u32),
         "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
         "Duty": dict(round=u32, freeze=digest, coin="CoinOpening"),
         "Recheck": dict(verdict=digest),
+        "Opinion": dict(evidence=digest, guilty=("bool",)),
         "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
         "ResultsSeal": dict(request=digest, table=digest, seal=digest),
         "Row": dict(sketch=sketch, loss=i64),
@@ -248,6 +251,7 @@ def schema():
     }
     enums = {
         "Family": dict(Decoder="Decoder", Albert="Albert"),
+        "Sketch": dict(Fingerprint=("pair", u64, u64), Projections=listed(i64, 1024)),
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Start": dict(Drawn=None, Given="CommittedFile"),
         "Mode": dict(Invited=None, Listed="Listed", Open=None),
@@ -260,7 +264,8 @@ def schema():
         "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
-                       Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed),
+                       Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed,
+                       Charge="Evidence", Opinion=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed),
@@ -276,7 +281,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "Receipt": "receipt", "Delivered": "delivered", "PartResult": "part-result", "Checked": "checked",
         "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
-        "Duty": "duty", "Recheck": "recheck",
+        "Duty": "duty", "Recheck": "recheck", "Opinion": "opinion",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
@@ -674,6 +679,22 @@ def layout(model):
     return blocks, chunks
 
 
+def groups(model):
+    """TOL-1: runs of whole tensors, of a sixteenth of all coefficients and 10,000 at least; the rest joins the last."""
+    ends = [0]
+    for _, rows, columns in tensors(model):
+        ends.append(ends[-1] + rows * columns)
+    least, found, start = max(-(-ends[-1] // 16), 10_000), [], 0
+    for end in ends[1:]:
+        if end - start >= least:
+            found.append([start, end])
+            start = end
+    if not found:
+        return [[0, ends[-1]]]
+    found[-1][1] = ends[-1]
+    return found
+
+
 def vector_root(values):
     """STATE-2: Merkle root over runs of 16,384 values of the flat vector; `values` are f32 bit patterns."""
     runs = [values[start:end] for start, end in cut(0, len(values), 16_384)]
@@ -843,6 +864,37 @@ def fingerprint(at, q, offset=0):
     return [sum(v * pow(r, offset + c, GOLDILOCKS) for c, v in enumerate(q)) % GOLDILOCKS for r in at]
 
 
+def projections(seed, ranges, q):
+    """TOL-2: 64 sums of each group under the signs of the seed's stream."""
+    wrap = lambda value: (value + 2**63) % 2**64 - 2**63
+    words = {c: chacha8_u64(seed, c) for start, end in ranges for c in range(start, end)}
+    signed = lambda c, bit: -q[c] if words[c] >> bit & 1 else q[c]
+    return [wrap(sum(signed(c, bit) for c in range(start, end))) for start, end in ranges for bit in range(64)]
+
+
+def relative(count, norm, distance):
+    """TOL-3: the ε that solves ε·√n·N + ε²·N² = D² − 16; from N² and D², as IEEE 754 has it."""
+    excess = distance - 16.0
+    if excess <= 0.0:
+        return 0.0
+    if norm == 0.0:
+        return math.inf
+    return 2.0 * excess / (math.sqrt(norm) * (math.sqrt(count + 4.0 * excess) + math.sqrt(float(count))))
+
+
+def deviation(seed, ranges, own, said):
+    """TOL-3: the deviation of each group, by projections of two vectors."""
+    pairs = zip(projections(seed, ranges, own), projections(seed, ranges, said))
+    pairs, found = list(pairs), []
+    for place, (start, end) in enumerate(ranges):
+        norm = distance = 0.0
+        for a, b in pairs[64 * place:64 * place + 64]:
+            norm += float(a) * float(a)
+            distance += float(a - b) * float(a - b)
+        found.append(relative(end - start, norm / 64.0, distance / 64.0))
+    return found
+
+
 COIN_KINDS = ("Node", "Leaf")
 
 
@@ -907,6 +959,12 @@ def inspector(outcome, slot, verifiers):
     """DUTY-1: the verifier with the smallest number; the first one among equals."""
     numbers = [number(tagged("inspector", outcome, le(slot, 2), verifier)) for verifier in verifiers]
     return numbers.index(min(numbers)) if verifiers else None
+
+
+def jury(outcome, culprit, accuser, verifiers):
+    """DUTY-11: the seven with the smallest numbers, the parties left out."""
+    others = [place for place, verifier in enumerate(verifiers) if verifier not in (culprit, accuser)]
+    return sorted(others, key=lambda place: number(tagged("jury", outcome, culprit, verifiers[place])))[:7]
 
 
 def rechecks(value, verdict, recheck_ppm, others):

@@ -25,6 +25,8 @@ use muster_core::manifest::{self, Admission, Family, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
 use muster_core::messages::{audit, enrol, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
+use muster_core::sketch::probe::projected;
+use muster_core::sketch::projection::projections;
 use muster_core::standing::{audit_ppm, vouched, weight};
 use muster_core::state::{StateRoots, exponents_hash, vector_root};
 use muster_core::{assign, limits, reduction, sketch};
@@ -143,6 +145,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("assignment", op) => assignment(op, inputs),
         ("grid", op) => on_grid(op, inputs),
         ("fingerprint", op) => fingerprint(op, inputs),
+        ("tolerance", op) => tolerance(op, inputs),
         ("coins", op) => coin(op, inputs),
         ("audit", "table") => {
             json!({ "seal": full(&audit::table_seal(&digest(inputs, "salt").0, &read_as(inputs, "rows"))) })
@@ -227,6 +230,8 @@ reencoder!(
     audit::AuditRequest,
     audit::Duty,
     audit::Recheck,
+    audit::Opinion,
+    audit::Sketch,
     audit::TableSeal,
     audit::ResultsSeal,
     audit::Row,
@@ -561,6 +566,37 @@ fn fingerprint(op: &str, inputs: &Value) -> Value {
                 |c: u64| i32::try_from(i64::from((c * multiplier) as u32) - shift).expect("a coefficient");
             let q: Vec<i32> = (0..number(inputs, "count")).map(value).collect();
             json!({ "fingerprint": sketch::fingerprint(points(), &q).map(shown) })
+        }
+        _ => panic!("no operation {op:?}"),
+    }
+}
+
+fn tolerance(op: &str, inputs: &Value) -> Value {
+    let member = |name: &str| MemberId(digest(inputs, name).0);
+    match op {
+        "groups" => {
+            let groups = Layout::of(&read_as(inputs, "model")).groups();
+            json!({ "groups": groups.iter().map(|group| [group.start, group.end]).collect::<Vec<_>>() })
+        }
+        "deviation" => {
+            let integers = |name: &str| -> Vec<i32> { list(inputs, name).iter().map(as_integer).collect() };
+            let (seed, own, said) = (digest(inputs, "seed"), integers("own"), integers("said"));
+            let bound = |range: &Value, end: usize| range[end].as_u64().expect("a number") as usize;
+            let groups: Vec<_> =
+                list(inputs, "groups").iter().map(|range| bound(range, 0)..bound(range, 1)).collect();
+            let [first, second] = [&own, &said].map(|q| projections(&seed, &groups, q));
+            let pairs = groups.iter().zip(first.chunks(64).zip(second.chunks(64)));
+            let deviations =
+                pairs.map(|(group, (own, said))| shown(projected(group.len(), own, said).to_bits()));
+            json!({ "deviations": deviations.collect::<Vec<_>>(), "projections": first })
+        }
+        "jury" => {
+            let verifiers: Vec<MemberId> =
+                list(inputs, "verifiers").iter().map(|id| MemberId(as_digest(id).0)).collect();
+            let drawn =
+                coins::jury(&digest(inputs, "outcome"), &member("culprit"), &member("accuser"), &verifiers);
+            let place = |juror: &MemberId| verifiers.iter().position(|verifier| verifier == juror);
+            json!({ "jury": drawn.iter().map(place).collect::<Vec<_>>() })
         }
         _ => panic!("no operation {op:?}"),
     }

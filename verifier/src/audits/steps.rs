@@ -155,7 +155,7 @@ impl Audits {
                 key.0,
                 leaves.join(", ")
             );
-            if let Some(why) = self.drifts.suspect(who, &deviations) {
+            if let (Finding::Pass, Some(why)) = (found, self.drifts.suspect(who, &deviations)) {
                 info!("round {}: {who} {why}: all its leaves are recomputed", key.0);
                 case.distrusted = true;
             }

@@ -16,7 +16,6 @@ use muster_core::messages::enrol::{Enrol, Invitation, Leave, Role};
 use muster_core::messages::record::{Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::BlockData;
-use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
@@ -26,6 +25,7 @@ use crate::worker::Worker;
 
 mod coins;
 mod duty;
+mod tolerance;
 mod verdicts;
 
 const SEQUENCE: u32 = 8;
@@ -71,7 +71,7 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
         name: Name::new("tiny").unwrap(),
         organiser: id(1).id(),
         steward: id(2).id(),
-        nonce: [0; 16],
+        nonce: [1; 16],
         model: model(),
         profile: Profile::Exact,
         tolerance: Tolerance::none(),
@@ -168,6 +168,8 @@ enum Conduct {
     Sleeps,
     /// The leaf at this position is what it committed to, and not what it should be.
     FlipsOneLeaf(u32),
+    /// Every leaf is greater by one in so many places, the same ones in each.
+    Adds(usize),
 }
 
 impl Conduct {
@@ -187,7 +189,8 @@ struct Node {
 
 impl Node {
     /// What it says to a notice on the board.
-    fn answer(&mut self, run: RunId, root: Digest, notice: &Notice) -> Option<Notice> {
+    fn answer(&mut self, manifest: &Manifest, root: Digest, notice: &Notice) -> Option<Notice> {
+        let run = manifest.run();
         if matches!(self.conduct, Conduct::HidesAFalseSum | Conduct::Sleeps) {
             return None;
         }
@@ -197,7 +200,7 @@ impl Node {
                 if request.target != self.identity.id() {
                     return None;
                 }
-                let probe = Probe::exact(&request.freeze);
+                let probe = probe(manifest, signed, &request);
                 let row = |(q, loss): &(Vec<i32>, i64)| probe.row(q, *loss);
                 let rows = Rows::new(self.rows.iter().map(row).collect()).unwrap();
                 let seal = table_seal(&[self.salt; 32], &rows);
@@ -334,7 +337,12 @@ impl World {
                     LeafJob { state: &self.memory.state, round_seed: view.seed(), leaf, windows: &windows };
                 let loss = exact.leaf(&self.manifest, &job, &mut q);
                 let flip = |q: i32| if node.conduct.flips(position) { -10 * q } else { q };
-                (q.into_iter().map(flip).collect::<Vec<i32>>(), loss)
+                let mut q: Vec<i32> = q.into_iter().map(flip).collect();
+                if let Conduct::Adds(places) = node.conduct {
+                    let stride = q.len() / places;
+                    q.iter_mut().step_by(stride).take(places).for_each(|q| *q += 1);
+                }
+                (q, loss)
             };
             node.rows = (0..seat.quota).map(&mut leaf).collect();
             let sum = |at: usize| node.rows.iter().map(|(q, _)| q[at]).sum();
@@ -349,7 +357,7 @@ impl World {
                 slot: Slot(slot as u16),
                 seats: 2,
                 leaves: seat.quota,
-                profile: Profile::Exact,
+                profile: self.manifest.profile,
                 loss: node.rows.iter().map(|(_, loss)| loss).sum(),
                 root: Commitment::new(&layout, &q).root(),
             };
@@ -408,7 +416,7 @@ impl World {
             let view = self.ledger.round(Round(0)).unwrap();
             for (slot, node) in self.nodes.iter_mut().enumerate() {
                 let root = view.commitment(Slot(slot as u16)).unwrap().commit.root;
-                fresh.extend(node.answer(self.run, root, &notice));
+                fresh.extend(node.answer(&self.manifest, root, &notice));
             }
             self.board.push(notice.clone());
             events.push(Event::Notice(Box::new(notice)));

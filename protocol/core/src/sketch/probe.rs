@@ -122,14 +122,19 @@ impl Probe {
         }
         let (own_values, said_values) = (own.sketch.projections(), said.sketch.projections());
         let pairs = own_values.chunks(PROJECTIONS).zip(said_values.chunks(PROJECTIONS));
-        let groups = self.groups.iter().zip(pairs).map(|(group, (own, said))| {
-            let norm = own.iter().map(|a| *a as f64);
-            let apart = own.iter().zip(said).map(|(a, b)| (i128::from(*a) - i128::from(*b)) as f64);
-            let [norm, distance] = [squares(norm), squares(apart)].map(|sum| sum / PROJECTIONS as f64);
-            relative(group.range.len(), norm.sqrt(), distance) / group.tolerance
-        });
+        let groups = self.groups.iter().zip(pairs);
+        let groups =
+            groups.map(|(group, (own, said))| projected(group.range.len(), own, said) / group.tolerance);
         groups.fold(losses(own.loss, said.loss) / self.loss, f64::max)
     }
+}
+
+/// The deviation of a group of so many coefficients, from the projections of two vectors.
+pub fn projected(coefficients: usize, own: &[i64], said: &[i64]) -> f64 {
+    let norm = own.iter().map(|a| *a as f64);
+    let apart = own.iter().zip(said).map(|(a, b)| (i128::from(*a) - i128::from(*b)) as f64);
+    let [norm, distance] = [squares(norm), squares(apart)].map(|sum| sum / PROJECTIONS as f64);
+    relative(coefficients, norm.sqrt(), distance)
 }
 
 /// The deviation of each group, from the vectors themselves: what calibration measures.
