@@ -1,5 +1,9 @@
 //! Audits where honest leaves differ: who is near, who leans, who is wrong, and what judges make of verifiers.
 
+use muster_core::messages::audit::{Evidence, Jury, Opinion};
+use muster_core::messages::record::Ban;
+use muster_core::sign::Signed;
+
 use super::*;
 
 /// A run of profile f32 whose groups may deviate by this much.
@@ -80,4 +84,93 @@ fn silence_is_looked_into_by_the_committed_integers() {
     world.run(&mut audits);
     assert!(world.accusations.is_empty(), "without the integers nothing follows");
     assert_eq!(audits.tally().undecided, 1);
+}
+
+/// What the drawn jurors say of a case.
+fn opinions(world: &mut World, all: &mut [Audits], evidence: &Evidence) -> Vec<Signed<Opinion>> {
+    let charge = [Event::Notice(Box::new(Notice::Charge(evidence.clone())))];
+    all.iter_mut().for_each(|audits| audits.take(&world.ledger, &charge).unwrap());
+    world.run_all(all);
+    let said = world.board.iter().filter_map(|notice| match notice {
+        Notice::Opinion(signed) => Some(signed.clone()),
+        _ => None,
+    });
+    said.collect()
+}
+
+/// A run with a false leaf and five verifiers, one of which accuses; the others' opinions.
+fn tried() -> (World, MemberId, Evidence, Vec<Signed<Opinion>>) {
+    let conducts = [Conduct::Honest, Conduct::FlipsLeaves];
+    let mut world = World::shared(conducts, tolerant(2e-4, 6), 5);
+    let mut all: Vec<Audits> = (21..26).map(|number| world.audits_of(number)).collect();
+    world.run_all(&mut all);
+    let (accuser, evidence) = (world.inspector(1), world.accusations[0].clone());
+    let said = opinions(&mut world, &mut all, &evidence);
+    (world, accuser, evidence, said)
+}
+
+#[test]
+fn jurors_recompute_and_say_what_they_find() {
+    let (world, accuser, evidence, said) = tried();
+    let jurors = world.ledger.round(Round(0)).unwrap().jury(&member(12), &accuser);
+    assert_eq!(jurors.len(), 4);
+    let authors: Vec<MemberId> = said.iter().map(Signed::claimed_signer).collect();
+    assert!(jurors.iter().all(|juror| authors.contains(juror)) && authors.len() == 4, "{authors:?}");
+    assert!(said.iter().all(|signed| signed.verify(world.run).unwrap().guilty));
+    assert!(said.iter().all(|signed| signed.verify(world.run).unwrap().evidence == evidence.digest()));
+}
+
+/// Without the state, or as evidence of a run with another tolerance.
+#[test]
+fn jurors_leave_unsaid_what_they_cannot_decide() {
+    let mut world = World::shared([Conduct::Honest, Conduct::Adds(30)], tolerant(1e-6, 6), 5);
+    let mut all: Vec<Audits> = (21..26).map(|number| world.audits_of(number)).collect();
+    world.run_all(&mut all);
+    let evidence = world.accusations[0].clone();
+    let mut manifest = (*world.manifest).clone();
+    manifest.tolerance = tolerant(2e-4, 6).tolerance;
+    let Judgement::Malformed(_) =
+        judge(&manifest, &evidence, &mut world.memory, &mut Exact::new(1, None).unwrap())
+    else {
+        panic!("evidence is bound to the run's tolerance")
+    };
+    world.memory.state.parameters[0] += 1.0;
+    assert!(opinions(&mut world, &mut all, &evidence).is_empty(), "what cannot be decided is left unsaid");
+}
+
+#[test]
+fn ledger_21_a_ban_takes_five_of_seven_jurors() {
+    let (mut world, accuser, evidence, said) = tried();
+    let (run, name) = (world.run, evidence.digest());
+    let ban = |jury: Vec<Signed<Opinion>>| {
+        let jury = Jury::new(jury).unwrap();
+        let finding = FindingKind::LeafMismatch;
+        let effective = world.ledger.first_round_without();
+        Ban { culprit: member(12), effective, round: Round(0), finding, evidence: name, accuser, jury }
+    };
+    let refused = |ban: Ban| {
+        let record = world.ledger.record(Body::Ban(ban));
+        let signed = world.steward.sign(run, &record);
+        world.ledger.clone().apply(&signed).is_err()
+    };
+    let word = |secret: u8, evidence, guilty| id(secret).sign(run, &Opinion { evidence, guilty });
+    let juror = (21..26).find(|secret| member(*secret) == said[0].claimed_signer()).unwrap();
+    let own = (21..26).find(|secret| member(*secret) == accuser).unwrap();
+    let but_one = said[1..].to_vec();
+    let with = |one: Signed<Opinion>| [vec![one], but_one[1..].to_vec()].concat();
+    assert!(refused(ban(Vec::new())), "nobody else has recomputed it");
+    assert!(refused(ban(but_one[1..].to_vec())), "two of four");
+    assert!(refused(ban([but_one[1..].to_vec(), vec![said[3].clone()]].concat())), "one of them twice");
+    assert!(refused(ban(with(word(juror, name, false)))), "one finds nothing");
+    assert!(refused(ban(with(word(juror, Digest([1; 32]), true)))), "one speaks of something else");
+    assert!(refused(ban(with(word(own, name, true)))), "the accuser is no juror");
+    assert!(refused(ban(with(word(11, name, true)))), "a node is no juror");
+    assert!(!refused(ban(but_one.clone())), "three of four");
+    let messages = Ban { finding: FindingKind::SumMismatch, ..ban(but_one) };
+    assert!(refused(messages), "what sums decide has no jury");
+    let sum = Ban { finding: FindingKind::SumMismatch, ..ban(Vec::new()) };
+    assert!(!refused(sum));
+    let ban = ban(said.clone());
+    world.seal(Body::Ban(ban));
+    assert_eq!(world.ledger.member(&member(12)).unwrap().standing, Standing::Banned);
 }
