@@ -6,7 +6,9 @@ mod work;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
+use muster_core::error::Misuse;
 use muster_core::ids::hex;
+use muster_core::manifest::Profile;
 use muster_core::messages::record::Body;
 use muster_replica::archive::{Archive, Plan, Replay, Replayed, Sample};
 use muster_replica::memory;
@@ -35,6 +37,7 @@ pub struct Summary {
 /// [`Failure`]; negative at the first thing that differs.
 pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> {
     let archive = Archive::open(folder)?;
+    defined(archive.manifest.profile).map_err(failure::arithmetic)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
     memory::check(memory::following(&archive.manifest, threads)).map_err(failure::arithmetic)?;
@@ -70,6 +73,18 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
         work.remove();
     }
     Ok(summary(&archive, replay, sample))
+}
+
+/// TOL-11.
+fn defined(profile: Profile) -> Result<(), Misuse> {
+    if profile == Profile::Exact {
+        return Ok(());
+    }
+    Err(Misuse(format!(
+        "this run's profile is {}: its leaves have no defined bits, so that nobody can replay it; `muster-verifier check` \
+         re-executes the evidence of its bans, within the tolerance",
+        profile.name()
+    )))
 }
 
 fn summary(archive: &Archive, replay: Replay<'_>, sample: Option<Sample>) -> Summary {

@@ -36,12 +36,14 @@ struct Pages {
     recent: VecDeque<Signed<Record>>,
     first_notice: u64,
     notices: VecDeque<Notice>,
+    /// What the notices take.
+    bytes: usize,
 }
 
 impl Board {
     /// A board without notices over a journal of this height. `name` is drawn anew for each process.
     pub(super) fn new(journal: Arc<Journal>, next: Height, name: u64) -> Self {
-        let pages = Pages { next, recent: VecDeque::new(), first_notice: 0, notices: VecDeque::new() };
+        let pages = Pages { next, recent: VecDeque::new(), first_notice: 0, notices: VecDeque::new(), bytes: 0 };
         Self { journal, name, pages: Mutex::new(pages), news: watch::Sender::new(()) }
     }
 
@@ -57,12 +59,14 @@ impl Board {
         self.news.send_replace(());
     }
 
-    /// Shows a notice; the oldest one goes when there are too many.
+    /// Shows a notice; the oldest ones go when there are too many.
     pub(super) fn post(&self, notice: Notice) {
         let mut pages = self.pages();
+        pages.bytes += encode(&notice).len();
         pages.notices.push_back(notice);
-        if pages.notices.len() > limits::BOARD_NOTICES {
-            pages.notices.pop_front();
+        while pages.notices.len() > limits::BOARD_NOTICES || pages.bytes > limits::BOARD_BYTES {
+            let Some(oldest) = pages.notices.pop_front() else { break };
+            pages.bytes -= encode(&oldest).len();
             pages.first_notice += 1;
         }
         drop(pages);

@@ -77,7 +77,10 @@ impl Actor {
         if !trial.jurors.contains(&opinion.author()) {
             return Err(Reject::NotEntitled("judge this: it is not drawn"));
         }
-        trial.said.entry(opinion.author()).or_insert_with(|| (opinion.guilty, signed.clone()));
+        if trial.said.contains_key(&opinion.author()) {
+            return Err(Reject::Rule("a juror has one word"));
+        }
+        trial.said.insert(opinion.author(), (opinion.guilty, signed.clone()));
         let needed = majority(trial.jurors.len());
         let (guilty, innocent) = (trial.count(true), trial.count(false));
         if guilty < needed && innocent <= trial.jurors.len() - needed {

@@ -62,6 +62,8 @@ pub const JURY: usize = 7;
 pub const PULL_RECORDS: usize = 256;
 /// Notices kept on the steward's board.
 pub const BOARD_NOTICES: usize = 8192;
+/// Bytes of notices kept on the steward's board.
+pub const BOARD_BYTES: usize = 256 << 20;
 /// Notices in one answer.
 pub const PULL_NOTICES: usize = 256;
 /// Credits sealed in one outcome.

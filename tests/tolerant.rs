@@ -1,0 +1,57 @@
+//! Runs of a profile with tolerance as real processes: audits by projections, and bans that take a jury.
+
+use std::fs;
+
+use e2e::processes::Run;
+use e2e::programs;
+use serde_json::Value;
+
+/// Five nodes with two leaves each; every contribution is audited.
+const SETTINGS: &str = r#"
+name = "tolerant"
+[model]
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 24
+sequence = 32
+[arithmetic]
+profile = "f32"
+tolerance = [1e-5]
+loss_tolerance = 1e-5
+[training]
+leaves = 10
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = 1.0
+leaves = 1
+final_rounds = 2
+[timers]
+audit = 2.0
+[retention]
+contributions = 64
+states = 64
+"#;
+
+/// One wrong leaf, int8 weights, a table that is fitted to its sum, and a contribution that is never explained: tried before
+/// the two verifiers that did not accuse.
+#[test]
+fn a_jury_bans_who_is_wrong_and_nobody_else() {
+    let run = Run::packed(programs!(), SETTINGS, None);
+    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
+    let asked =
+        ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "7", "--verifiers", "3"];
+    let times = ["--rounds", "24", "--from", "4", "--attack", "one-leaf", "int8", "refuse"];
+    let (code, output) = run.muster(&[&asked[..], &times].concat());
+    assert_eq!(code, 0, "{output}");
+    let report: Value =
+        serde_json::from_str(&fs::read_to_string(run.path("drill/report.json")).expect("a report"))
+            .expect("JSON");
+    assert_eq!(report["bans"].as_array().map(Vec::len), Some(3), "{output}");
+    let (code, output) = run.verifier(&["replay", &out]);
+    assert_eq!(code, 2, "{output}");
+    assert!(output.contains("profile is f32"), "{output}");
+}
