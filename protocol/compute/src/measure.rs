@@ -109,12 +109,12 @@ fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<Case> {
 
 fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
     let gate_up = values(2 * rows * hidden);
-    let [mut sigmoid, mut product, kept, d_product] = std::array::from_fn(|_| values(rows * hidden));
+    let [mut sigmoid, mut product, kept, mut d_product] = std::array::from_fn(|_| values(rows * hidden));
     let (again, mut d_gate_up) = (gate_up.clone(), gate_up.clone());
     vec![
         case("swiglu", 16, move || swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product)),
-        case("swiglu_backward", 24, move || {
-            swiglu_backward(kernels, &again, hidden, &kept, &d_product, &mut d_gate_up);
+        case("swiglu_backward", 28, move || {
+            swiglu_backward(kernels, &again, hidden, &kept, &mut d_product, &mut d_gate_up);
         }),
     ]
 }

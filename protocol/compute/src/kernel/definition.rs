@@ -106,6 +106,9 @@ fn root_mean_square_norm() {
         let (x, gain, d, old) = (draw(3 * width, 1), draw(width, 2), draw(3 * width, 3), draw(3 * width, 4));
         let (mut y, mut scales) = (vec![9.0; 3 * width], vec![9.0; 3]);
         rows::rms_norm(kernels, &x, &gain, 1e-5, &mut y, &mut scales);
+        let mut again = vec![9.0; 3 * width];
+        rows::rms_norm_again(kernels, &x, &gain, &scales, &mut again);
+        assert_eq!(bits(&again), bits(&y), "{kernels:?} {width}");
         let (mut d_found, mut residual) = (d.clone(), old.clone());
         rows::rms_norm_backward(kernels, &x, &gain, &scales, &mut d_found, &mut residual);
         for (row, found_scale) in scales.iter().enumerate() {
@@ -201,7 +204,9 @@ fn gated_linear_unit() {
         let (mut sigmoid, mut product, mut d_gate_up) =
             (vec![9.0; 3 * hidden], vec![9.0; 3 * hidden], vec![9.0; 6 * hidden]);
         rows::swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product);
-        rows::swiglu_backward(kernels, &gate_up, hidden, &sigmoid, &d, &mut d_gate_up);
+        let mut again = d.clone();
+        rows::swiglu_backward(kernels, &gate_up, hidden, &sigmoid, &mut again, &mut d_gate_up);
+        assert_eq!(bits(&again), bits(&product), "{kernels:?} {hidden}");
         for place in 0..3 * hidden {
             let at = place / hidden * 2 * hidden + place % hidden;
             let (gate, up, d) = (gate_up[at], gate_up[at + hidden], d[place]);
