@@ -40,9 +40,9 @@ SIZES = {
 }
 GOALS = {"speed": 1.5, "memory": 0.8, "costs": 0.03}
 LEAST_SECONDS = 0.5
-# Bytes that each part of the protocol moves for one coefficient: the grid zeroes the sum, reads the gradient and adds it;
-# the update reads the aggregate twice and changes parameters and both moments.
-BYTES = {"grid": 16, "fingerprint": 4, "apply": 32}
+# Bytes that each part of the protocol moves for one coefficient: the grid reads the gradient and writes its integer; the
+# update reads the aggregate twice and changes parameters and both moments.
+BYTES = {"grid": 8, "fingerprint": 4, "apply": 32}
 
 
 def operations(shape):
@@ -140,7 +140,9 @@ def costs(sides, repeats, leaf):
     with sides.muster(windows=windows) as muster:
         count = muster.ask("load")["parameters"]
         spent = muster.ask(f"costs {repeats}")
-    gradient = spent["gradient"]
+        gradient = spent["gradient"]
+        if sides.processor_time:
+            gradient = min(sides.seconds(muster) for _ in range(repeats)) - spent["grid"]
     # A copy reads and writes four bytes a coefficient, an addition reads eight; the fingerprint has one thread.
     rate, rate_of_one = (max(8 * count / copy, 12 * count / add) for copy, add in (spent["all"], spent["one"]))
     limits = {name: each * count / (rate_of_one if name == "fingerprint" else rate) for name, each in BYTES.items()}

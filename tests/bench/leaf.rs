@@ -18,10 +18,11 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use e2e::manifests::tiny;
-use muster_compute::{Backend, Device, Exact, Precision, libtorch};
+use muster_compute::{Backend, Device, Exact, Precision, Workers, libtorch};
+use muster_core::aggregate::Runner;
 use muster_core::assign::masked;
 use muster_core::codec::Real;
-use muster_core::contribution::{Commitment, chunk_bytes};
+use muster_core::contribution::{Commitment, chunk_bytes, chunk_hash};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
@@ -287,7 +288,7 @@ impl Bench {
     }
 
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
-        let threads = self.threads;
+        let (threads, workers) = (self.threads, Workers::new(self.threads));
         let (backend, manifest, job) = self.job()?;
         let layout = Layout::of(&manifest.model);
         let mut q = vec![0; layout.parameters()];
@@ -295,10 +296,10 @@ impl Bench {
         let [mut gradient, mut grid] = [f64::INFINITY; 2];
         let spares = Spares::default();
         for _ in 0..count {
-            // As a member does: a vector that was given back, zeroed, takes the leaf.
+            // As a member does: a vector that was given back takes the leaf.
             let begun = Instant::now();
             let before = backend.spent().gradient;
-            let mut leaf = spares.zeros(q.len());
+            let mut leaf = spares.any(q.len());
             backend.leaf(manifest, &job, &mut leaf);
             let spent = backend.spent().gradient - before;
             gradient = gradient.min(spent.as_secs_f64());
@@ -322,7 +323,9 @@ impl Bench {
         Ok(json!({
             "gradient": gradient,
             "grid": grid,
-            "commitment": least(count, || Commitment::new(&layout, &q).root()),
+            "commitment": least(count, || {
+                Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(&layout, &q, chunk))).root()
+            }),
             "fingerprint": least(count, || fingerprint(points(&SEED), &q)),
             "apply": least(count, || backend.apply(manifest, &mut state, &update)),
             "all": memory(threads),

@@ -30,11 +30,12 @@ pub fn train(folder: &Path) -> Digest {
         let seed = assign::round_seed(manifest.run(), round, &state.root());
         let mut sums = Vec::new();
         for (slot, leaves) in seats.iter().enumerate() {
-            let mut q = vec![0; layout.parameters()];
+            let [mut q, mut leaf_q] = [0, 0].map(|zero| vec![zero; layout.parameters()]);
             for position in 0..leaves.0 {
                 let leaf = assign::leaf(Slot(slot as u16), seats.len() as u16, position);
                 let job = LeafJob { state: &state, round_seed: seed, leaf, windows: &windows(&seed, leaf) };
-                arithmetic.leaf(manifest, &job, &mut q);
+                arithmetic.leaf(manifest, &job, &mut leaf_q);
+                q.iter_mut().zip(&leaf_q).for_each(|(sum, q): (&mut i32, _)| *sum += q);
             }
             sums.push(q);
         }

@@ -21,16 +21,17 @@ impl Spares {
     /// Bytes kept at most; of larger vectors, one.
     const BYTES: usize = 256 << 20;
 
-    /// Zeros.
-    pub fn zeros(&self, length: usize) -> Vec<i32> {
-        let mut zeros = self.take();
-        zeros.resize(length, 0);
-        zeros
+    /// So many numbers, whatever they are.
+    pub fn any(&self, length: usize) -> Vec<i32> {
+        let mut vector = self.take();
+        vector.resize(length, 0);
+        vector
     }
 
     /// The same values again.
     pub fn copy(&self, values: &[i32]) -> Vec<i32> {
         let mut copy = self.take();
+        copy.clear();
         copy.extend_from_slice(values);
         copy
     }
@@ -44,9 +45,7 @@ impl Spares {
     }
 
     fn take(&self) -> Vec<i32> {
-        let mut vector = self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default();
-        vector.clear();
-        vector
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
     }
 }
 
@@ -116,7 +115,7 @@ impl Work {
         windows: &[Vec<u32>],
     ) -> LeafSum {
         let job = LeafJob { state, round_seed: self.seed, leaf, windows };
-        let mut q = self.spares.zeros(state.parameters.len());
+        let mut q = self.spares.any(state.parameters.len());
         let loss = arithmetic.leaf(&self.manifest, &job, &mut q);
         (q, loss)
     }

@@ -211,13 +211,14 @@ fn run(manifest: &Manifest, exact: &mut Exact, text: &[u8], held: &[Vec<u32>], e
     let [mut leaf_time, mut apply_time] = [0.0; 2];
     for round in 0..manifest.training.rounds {
         let round_seed = Hasher::new(Domain::ROUND_SEED).value(&round).finish();
-        let mut sum = vec![0; layout.parameters()];
+        let [mut sum, mut q] = [0, 0].map(|zero| vec![zero; layout.parameters()]);
         let mut loss = 0;
         let start = Instant::now();
         for leaf in 0..leaves {
             let windows = windows(manifest, text, round, leaf);
             let job = LeafJob { state: &state, round_seed, leaf: Leaf(leaf.into()), windows: &windows };
-            loss += exact.leaf(manifest, &job, &mut sum);
+            loss += exact.leaf(manifest, &job, &mut q);
+            sum.iter_mut().zip(&q).for_each(|(sum, q)| *sum += q);
         }
         leaf_time += start.elapsed().as_secs_f64();
         let start = Instant::now();

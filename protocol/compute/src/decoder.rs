@@ -9,14 +9,14 @@ mod tape;
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
 use crate::kernel::rows::{
-    Rotation, cross_entropy, rms_norm, rms_norm_backward, rotate, swiglu, swiglu_backward,
+    Rotation, cross_entropy, rms_norm, rms_norm_again, rms_norm_backward, rotate, swiglu, swiglu_backward,
 };
 use crate::passes::Passes;
 use crate::plan::Plan;
 use crate::turns::Turn;
 use places::{Decoder, Norm, Weight};
-use tape::Layer;
 pub(crate) use tape::Tape;
+use tape::{Layer, Passing};
 
 /// Gradient of a window's embedded tokens.
 #[derive(Default)]
@@ -45,9 +45,9 @@ impl Tape {
             let [input, output] = &mut self.residual[number..number + 2] else { unreachable!("two streams") };
             let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
             let run = Run { passes, decoder, number };
-            run.forward(layer, input, &mut self.attention);
+            run.forward(layer, input, (&mut self.passing, &mut self.attention));
             output.copy_from_slice(&layer.middle);
-            passes.forward(Decoder::matrix(number, Weight::Down), &layer.product, output, true);
+            passes.forward(Decoder::matrix(number, Weight::Down), &self.passing.product, output, true);
         }
         let gain = &parameters[decoder.last_gain()];
         let last = &self.residual[plan.layers];
@@ -79,7 +79,8 @@ impl Tape {
         for number in (0..plan.layers).rev() {
             let run = Run { passes, decoder, number };
             if passes.recompute && number + 1 < plan.layers {
-                run.forward(&mut self.layers[0], &self.residual[number], &mut self.attention);
+                let buffers = (&mut self.passing, &mut self.attention);
+                run.forward(&mut self.layers[0], &self.residual[number], buffers);
             }
             run.feed_backward(self, gradient, turn);
             run.attention_backward(self, gradient, turn);
@@ -97,31 +98,25 @@ struct Run<'a> {
 
 impl Run<'_> {
     /// All of the layer but its last product.
-    fn forward(&self, layer: &mut Layer, input: &[f32], attention: &mut Attention) {
+    fn forward(
+        &self,
+        layer: &mut Layer,
+        input: &[f32],
+        (passing, attention): (&mut Passing, &mut Attention),
+    ) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
-        rms_norm(
-            kernels,
-            input,
-            self.gain(Norm::Attention),
-            plan.epsilon,
-            &mut layer.normed,
-            &mut layer.scales,
-        );
-        passes.forward(
-            Decoder::matrix(number, Weight::QueryKeyValue),
-            &layer.normed,
-            &mut layer.joint,
-            false,
-        );
+        let Passing { normed, product } = passing;
+        rms_norm(kernels, input, self.gain(Norm::Attention), plan.epsilon, normed, &mut layer.scales);
+        passes.forward(Decoder::matrix(number, Weight::QueryKeyValue), normed, &mut layer.joint, false);
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
         passes.forward(Decoder::matrix(number, Weight::Output), &layer.mixed, &mut layer.middle, true);
-        let (normed, scales) = (&mut layer.feed_normed, &mut layer.feed_scales);
+        let scales = &mut layer.feed_scales;
         rms_norm(kernels, &layer.middle, self.gain(Norm::Feed), plan.epsilon, normed, scales);
         passes.forward(Decoder::matrix(number, Weight::GateUp), normed, &mut layer.gate_up, false);
-        swiglu(kernels, &layer.gate_up, plan.hidden, &mut layer.sigmoid, &mut layer.product);
+        swiglu(kernels, &layer.gate_up, plan.hidden, &mut layer.sigmoid, product);
     }
 
     /// Turns the gradient of the layer's output into that of its middle.
@@ -130,11 +125,14 @@ impl Run<'_> {
         let Passes { kernels, plan, .. } = *passes;
         let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
         passes.backward(Decoder::matrix(number, Weight::Down), gradient, &mut to.product, false);
-        self.weigh(turn, Weight::Down, [gradient, &layer.product], &mut tape.panels);
-        swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, &to.product, &mut to.gate_up);
+        let product = &mut to.product;
+        swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, product, &mut to.gate_up);
+        self.weigh(turn, Weight::Down, [gradient, product], &mut tape.panels);
         passes.backward(Decoder::matrix(number, Weight::GateUp), &to.gate_up, &mut to.normed, false);
-        self.weigh(turn, Weight::GateUp, [&to.gate_up, &layer.feed_normed], &mut tape.panels);
         let (gain, scales) = (self.gain(Norm::Feed), &layer.feed_scales);
+        let normed = &mut tape.passing.normed;
+        rms_norm_again(kernels, &layer.middle, gain, scales, normed);
+        self.weigh(turn, Weight::GateUp, [&to.gate_up, normed], &mut tape.panels);
         rms_norm_backward(kernels, &layer.middle, gain, scales, &mut to.normed, gradient);
         passes.add_rows(turn, Decoder::gain_part(number, Norm::Feed), &to.normed);
     }
@@ -150,8 +148,10 @@ impl Run<'_> {
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
         self.rotate(&mut to.joint, -1.0);
         passes.backward(Decoder::matrix(number, Weight::QueryKeyValue), &to.joint, &mut to.normed, false);
-        self.weigh(turn, Weight::QueryKeyValue, [&to.joint, &layer.normed], &mut tape.panels);
-        let (gain, input) = (self.gain(Norm::Attention), &tape.residual[number]);
+        let (gain, input, normed) =
+            (self.gain(Norm::Attention), &tape.residual[number], &mut tape.passing.normed);
+        rms_norm_again(kernels, input, gain, &layer.scales, normed);
+        self.weigh(turn, Weight::QueryKeyValue, [&to.joint, normed], &mut tape.panels);
         rms_norm_backward(kernels, input, gain, &layer.scales, &mut to.normed, gradient);
         passes.add_rows(turn, Decoder::gain_part(number, Norm::Attention), &to.normed);
     }

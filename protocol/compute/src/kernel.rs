@@ -23,6 +23,8 @@ mod vector;
 
 use std::hint::black_box;
 
+pub(crate) use strips::BUFFER;
+
 /// A way to compute `a·b + c` with one rounding.
 pub(crate) trait Fma: Copy {
     fn fma(a: f32, b: f32, c: f32) -> f32;

@@ -5,21 +5,21 @@
 
 use std::time::{Duration, Instant};
 
-use muster_core::grid::{Dither, fixed_loss, power_of_two};
+use muster_core::grid::fixed_loss;
 use muster_core::ids::{Digest, Leaf};
-use muster_core::layout::{Layout, split};
+use muster_core::layout::split;
 use muster_core::manifest::Model;
 use muster_core::state::LeafJob;
 
 use crate::albert::{self, Masking};
 use crate::decoder::{self, Embedded, embed};
-use crate::kernel::dither::add_dithered;
+use crate::grid::Grid;
 use crate::kernel::matrix::Panels;
 use crate::parallel::{each, parts};
 use crate::passes::{Passes, pack_backward, pack_forward};
 use crate::path::Kernels;
 use crate::plan::{Network, Plan};
-use crate::turns::Turns;
+use crate::turns::{Place, Turns};
 
 /// Rows of an embedding's gradient that one task adds to.
 const EMBEDDING_ROWS: usize = 512;
@@ -64,7 +64,7 @@ pub(crate) struct Engine {
 pub struct Spent {
     /// On forward and backward passes.
     pub gradient: Duration,
-    /// On the integer grid.
+    /// On the integer grid, as if all threads had shared it.
     pub grid: Duration,
 }
 
@@ -92,51 +92,70 @@ impl Engine {
         }
     }
 
-    /// Adds the grid integers of a leaf to `sum`; returns its fixed-point mean loss.
-    pub(crate) fn leaf(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
+    /// Writes the grid integers of a leaf to `q`; returns its fixed-point mean loss.
+    ///
+    /// # Panics
+    /// When `q` has another length than the gradient.
+    pub(crate) fn leaf(&mut self, setting: Setting<'_>, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         let begun = Instant::now();
         let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
-        let loss = self.differentiate(setting, &job.state.parameters, batch);
-        let differentiated = Instant::now();
         let plan = self.plan(setting.model);
-        place(self.kernels, &mut self.workers, &plan.layout, (job, &self.gradient), sum);
+        assert_eq!(q.len(), plan.layout.parameters(), "a leaf has an integer for each parameter");
+        let grid = Grid::new(self.kernels, &plan.layout, job);
+        let place = |first, values: &[f32], q: &mut [i32]| grid.place(first, values, q);
+        let loss = self.differentiate((&plan, setting.recompute), &job.state.parameters, batch, (q, &place));
+        let spent = grid.spent() / self.workers.len() as u32;
         self.plan = Some(plan);
-        self.spent.gradient += differentiated - begun;
-        self.spent.grid += differentiated.elapsed();
+        self.spent.grid += spent;
+        self.spent.gradient += begun.elapsed().saturating_sub(spent);
         fixed_loss(loss)
     }
 
     /// The real gradient of the windows' mean loss.
     pub(crate) fn gradient(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> &[f32] {
-        self.differentiate(setting, parameters, batch);
+        let plan = self.plan(setting.model);
+        self.differentiate((&plan, setting.recompute), parameters, batch, (&mut [], &|_, _, _| ()));
+        self.plan = Some(plan);
         &self.gradient
     }
 
-    /// Computes the gradient and returns the mean loss (ARITH-45).
-    fn differentiate(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> f64 {
-        let plan = self.plan(setting.model);
-        check(&plan, batch.windows);
-        self.pack(&plan, parameters, true);
+    /// Computes the gradient and returns the mean loss (ARITH-45). Each piece of the gradient is placed on the grid as
+    /// soon as it is whole, unless `q` is empty.
+    fn differentiate(
+        &mut self,
+        (plan, recompute): (&Plan, bool),
+        parameters: &[f32],
+        batch: Batch<'_>,
+        (q, place): (&mut [i32], &Place<'_>),
+    ) -> f64 {
+        check(plan, batch.windows);
+        self.pack(plan, parameters, true);
         let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
         gradient.resize(plan.layout.parameters(), 0.0);
         if batch.windows.is_empty() {
             gradient.fill(0.0);
+            place(0, &gradient[..q.len()], q);
+            return f64::NAN;
         }
         embedded.resize_with(batch.windows.len(), Embedded::default);
         let predicted = batch.windows.len() * plan.predicted;
         let busy = workers.len().min(batch.windows.len()).max(1);
         let passes = Passes {
             kernels: *kernels,
-            plan: &plan,
+            plan,
             parameters,
             forward,
             backward,
             share: (1.0 / predicted as f64) as f32,
-            recompute: setting.recompute,
+            recompute,
             helpers: workers.len() / busy,
         };
         let mut losses = vec![0.0; batch.windows.len()];
-        let turns = Turns::new(gradient, &plan.parts);
+        // The embedding's gradient is whole only after all turns.
+        let late =
+            if let Network::Decoder(places) = &plan.network { places.embedding.range().len() } else { 0 };
+        let (late_q, q) = q.split_at_mut(late.min(q.len()));
+        let turns = Turns::new(gradient, &plan.parts, batch.windows.len(), (q, place));
         let tasks = losses.iter_mut().zip(embedded.iter_mut()).zip(batch.windows).enumerate();
         each(&mut workers[..busy], tasks, |worker, (index, ((loss, embedded), window))| {
             let turn = turns.of(index);
@@ -148,17 +167,19 @@ impl Engine {
         });
         drop(turns);
         if let Network::Decoder(places) = &plan.network {
-            let rows = split(0..plan.vocabulary, EMBEDDING_ROWS);
-            let outputs =
-                parts(&mut gradient[places.embedding.range()], rows.map(|rows| rows.len() * plan.width));
-            each(workers, outputs.enumerate(), |_, (index, out)| {
+            let lengths = || split(0..plan.vocabulary, EMBEDDING_ROWS).map(|rows| rows.len() * plan.width);
+            let wanted = |length: usize| if late_q.is_empty() { 0 } else { length };
+            let integers = lengths().map(wanted).collect::<Vec<_>>();
+            let outputs = parts(&mut gradient[places.embedding.range()], lengths());
+            let outputs = outputs.zip(parts(late_q, integers.into_iter()));
+            each(workers, outputs.enumerate(), |_, (index, (out, q))| {
                 if !places.tied {
                     out.fill(0.0);
                 }
-                embed(&plan, index * EMBEDDING_ROWS, embedded, out);
+                embed(plan, index * EMBEDDING_ROWS, embedded, out);
+                place(index * EMBEDDING_ROWS * plan.width, out, q);
             });
         }
-        self.plan = Some(plan);
         losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64
     }
 
@@ -236,24 +257,6 @@ impl Engine {
             });
         }
     }
-}
-
-/// Adds the grid integers (GRID-2) of a leaf's gradient to `sum`.
-pub(crate) fn place<W: Send>(
-    kernels: Kernels,
-    workers: &mut [W],
-    layout: &Layout,
-    (job, gradient): (&LeafJob<'_>, &[f32]),
-    sum: &mut [i32],
-) {
-    let blocks = layout.blocks();
-    let sums = parts(sum, blocks.iter().map(|block| block.range.len()));
-    let key = Dither::key(&job.round_seed, job.leaf);
-    each(workers, blocks.iter().zip(sums), |_, (block, sum)| {
-        let inverse_step = power_of_two(-i32::from(job.state.exponents[block.tensor]));
-        let first = block.range.start as u64;
-        add_dithered(kernels, &gradient[block.range.clone()], inverse_step, &key, first, sum);
-    });
 }
 
 /// # Panics

@@ -17,6 +17,7 @@ mod attention;
 mod backend;
 mod decoder;
 mod function;
+mod grid;
 mod initial;
 mod kernel;
 mod leaf;
@@ -157,9 +158,9 @@ impl Arithmetic for Exact {
         self.calibrated(manifest, initial::state(manifest), calibration)
     }
 
-    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
+    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         require_ieee();
-        self.engine.leaf(setting(manifest), job, sum)
+        self.engine.leaf(setting(manifest), job, q)
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {

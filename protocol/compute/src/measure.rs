@@ -4,14 +4,14 @@ use muster_core::error::Misuse;
 use muster_core::grid::Dither;
 use muster_core::ids::{Digest, Leaf};
 
-use crate::kernel::dither::add_dithered;
+use crate::kernel::dither::dithered;
 pub use crate::kernel::matrix::Strided;
 use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::{
     ScoreRows, add_rows, cross_entropy, rms_norm, rms_norm_backward, softmax, softmax_backward, swiglu,
     swiglu_backward,
 };
-use crate::kernel::update::{Step, adamw, add_quantised, sum_of_squares};
+use crate::kernel::update::{Step, adamw, sum_of_squares};
 use crate::path::{Kernels, Path};
 
 /// One matrix product after another, both factors packed anew for each.
@@ -109,12 +109,12 @@ fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<Case> {
 
 fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
     let gate_up = values(2 * rows * hidden);
-    let [mut sigmoid, mut product, kept, d_product] = std::array::from_fn(|_| values(rows * hidden));
+    let [mut sigmoid, mut product, kept, mut d_product] = std::array::from_fn(|_| values(rows * hidden));
     let (again, mut d_gate_up) = (gate_up.clone(), gate_up.clone());
     vec![
         case("swiglu", 16, move || swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product)),
-        case("swiglu_backward", 24, move || {
-            swiglu_backward(kernels, &again, hidden, &kept, &d_product, &mut d_gate_up);
+        case("swiglu_backward", 28, move || {
+            swiglu_backward(kernels, &again, hidden, &kept, &mut d_product, &mut d_gate_up);
         }),
     ]
 }
@@ -122,8 +122,7 @@ fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
 fn of_vector(kernels: Kernels, length: usize) -> Vec<Case> {
     let [gradient, squared, update, mut parameters, mut first] = std::array::from_fn(|_| values(length));
     let mut second: Vec<f32> = values(length).iter().map(|value| value * value).collect();
-    let (mut words, words_again) = (vec![0; length], vec![0x8000_0000; length]);
-    let mut sum = vec![0; length];
+    let (mut words, mut q) = (vec![0; length], vec![0; length]);
     let mut dither = Dither::new(&Digest([1; 32]), Leaf(1));
     let step = Step {
         unit: 0.25,
@@ -138,11 +137,7 @@ fn of_vector(kernels: Kernels, length: usize) -> Vec<Case> {
     };
     vec![
         case("dither", 4, move || dither.fill(&mut words)),
-        case("add_dithered", 12, {
-            let (gradient, mut sum) = (gradient.clone(), sum.clone());
-            move || add_dithered(kernels, &gradient, 1024.0, &Digest([2; 32]), 0, &mut sum)
-        }),
-        case("add_quantised", 16, move || add_quantised(kernels, &gradient, 1024.0, &words_again, &mut sum)),
+        case("dithered", 8, move || dithered(kernels, &gradient, 1024.0, &Digest([2; 32]), 0, &mut q)),
         case("sum_of_squares", 4, move || {
             std::hint::black_box(sum_of_squares(kernels, &squared));
         }),

@@ -2,14 +2,17 @@
 
 use muster_core::manifest::{Albert, Decoder, Family, Model, Training};
 
+use crate::kernel::BUFFER;
+
 /// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on so many threads: the gradient, the
-/// packed matrices of both directions, and the activations of one window for each thread that has one. State and sum
-/// of the leaves are the caller's.
+/// packed matrices of both directions, the activations of one window for each thread that has one, and each thread's
+/// strip of a left factor. State and grid integers are the caller's.
 ///
 /// Saturates: the sizes may be anybody's.
 pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     let windows = Count::from(training.leaf_windows);
-    let busy = windows.min(threads.max(1) as Count);
+    let threads = threads.max(1) as Count;
+    let busy = windows.min(threads);
     let layers = if training.recompute { 1 } else { Count::from(model.layers) };
     let parameters = Count::from(model.parameters());
     let sizes = Sizes::of(model);
@@ -17,7 +20,11 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         Family::Decoder(decoder) => sizes.decoder(decoder, layers),
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
     };
-    let values = parameters + 2 * matrices + busy * (window + sizes.attention()) + windows * each;
+    let values = parameters
+        + 2 * matrices
+        + busy * (window + sizes.attention())
+        + windows * each
+        + threads * BUFFER as Count;
     u64::try_from(4 * values).unwrap_or(u64::MAX)
 }
 
@@ -48,9 +55,9 @@ impl Sizes {
     fn decoder(&self, decoder: &Decoder, kept: Count) -> (Count, Count, Count) {
         let Self { tokens, width, hidden, vocabulary, layers, heads, .. } = *self;
         let joint = width + 2 * (width / heads.max(1) * Count::from(decoder.key_value_heads));
-        let layer = tokens * (4 * width + 2 + joint + 4 * hidden) + self.scores() * heads;
+        let layer = tokens * (2 * width + 2 + joint + 3 * hidden) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
-        let gradients = tokens * (2 * width + joint + 3 * hidden) + tokens * width.max(hidden);
+        let gradients = tokens * (3 * width + joint + 4 * hidden) + tokens * width.max(hidden);
         let matrices = layers * (width * joint + width * width + 3 * width * hidden) + vocabulary * width;
         (kept * layer + stream + gradients, matrices, tokens * width)
     }

@@ -56,7 +56,9 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
                 (0..2).map(|window| tokens(model, round * 4 + leaf * 2 + window)).collect();
             let round_seed = Digest([round as u8; 32]);
             let job = LeafJob { state: &state, round_seed, leaf: Leaf(leaf.into()), windows: &windows };
-            hasher = hasher.value(&engine.leaf(setting, &job, &mut sum));
+            let mut q = vec![0; length];
+            hasher = hasher.value(&engine.leaf(setting, &job, &mut q));
+            sum.iter_mut().zip(q).for_each(|(sum, q): (&mut i32, i32)| *sum += q);
         }
         hasher = hasher.part(&integer_bytes(&sum));
         let values = sum.iter().map(|value| *value as f32 * 0.5).collect();

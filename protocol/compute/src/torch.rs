@@ -22,8 +22,9 @@ use muster_core::state::{Arithmetic, LeafJob, State, Update};
 use tch::{Cuda, Kind};
 
 use crate::backend::{Backend, Device, Precision};
+use crate::grid::Grid;
 use crate::kernel::require_ieee;
-use crate::leaf::{Batch, Setting, check, place};
+use crate::leaf::{Batch, Setting, check};
 use crate::plan::{Network as Places, Plan};
 use crate::{Exact, Path, Spent, self_test, setting};
 use library::{check_version, load_cuda, settle};
@@ -172,12 +173,13 @@ impl Arithmetic for Torch {
         self.exact.initial(manifest, calibration)
     }
 
-    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64 {
+    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         let begun = Instant::now();
         let loss = self.differentiate(setting(manifest), &job.state.parameters, batch(job));
         let differentiated = Instant::now();
         if let Some(plan) = &self.plan {
-            place(self.exact.kernels, &mut self.exact.threads, &plan.layout, (job, &self.gradient), sum);
+            let grid = Grid::new(self.exact.kernels, &plan.layout, job);
+            grid.place_all(&mut self.exact.threads, &self.gradient, q);
         }
         self.spent.gradient += differentiated - begun;
         self.spent.grid += differentiated.elapsed();

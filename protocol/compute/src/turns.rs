@@ -22,16 +22,29 @@ pub(crate) struct Turns<'g> {
     /// Pieces of every part.
     parts: Vec<Range<usize>>,
     pieces: Vec<Piece<'g>>,
+    windows: usize,
+    place: &'g Place<'g>,
     failed: AtomicBool,
 }
 
 struct Piece<'g> {
     /// First row within its part.
     row: usize,
-    /// Next window, and the values.
-    next: Mutex<(usize, &'g mut [f32])>,
+    /// Place of its first value in the gradient.
+    first: usize,
+    next: Mutex<Next<'g>>,
     moved: Condvar,
 }
+
+struct Next<'g> {
+    window: usize,
+    values: &'g mut [f32],
+    /// Where the values go on the grid once they are whole; empty where they are not wanted there.
+    q: &'g mut [i32],
+}
+
+/// Puts values on the grid: the place of the first in the gradient, the values, their integers.
+pub(crate) type Place<'g> = dyn Fn(usize, &[f32], &mut [i32]) + Sync + 'g;
 
 /// The turns of one window.
 pub(crate) struct Turn<'a, 'g> {
@@ -40,18 +53,30 @@ pub(crate) struct Turn<'a, 'g> {
 }
 
 impl<'g> Turns<'g> {
-    /// `parts` cover the gradient in order.
-    pub(crate) fn new(gradient: &'g mut [f32], parts: &[Part]) -> Self {
-        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), failed: AtomicBool::new(false) };
-        for (values, Part { width, .. }) in
+    /// `parts` cover the gradient in order. `q` is the end of its grid integers: each piece there is placed by the last
+    /// of the windows, while it is in a cache.
+    pub(crate) fn new(
+        gradient: &'g mut [f32],
+        parts: &[Part],
+        windows: usize,
+        (mut q, place): (&'g mut [i32], &'g Place<'g>),
+    ) -> Self {
+        let placed = gradient.len() - q.len();
+        let failed = AtomicBool::new(false);
+        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, place, failed };
+        for (values, Part { range, width }) in
             cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts)
         {
-            let first = turns.pieces.len();
+            let piece = turns.pieces.len();
             for (index, values) in values.chunks_mut(ROWS * width).enumerate() {
-                let next = Mutex::new((0, values));
-                turns.pieces.push(Piece { row: index * ROWS, next, moved: Condvar::new() });
+                let (row, first) = (index * ROWS, range.start + index * ROWS * width);
+                let length = if first < placed { 0 } else { values.len() };
+                let (own, later) = std::mem::take(&mut q).split_at_mut(length);
+                q = later;
+                let next = Mutex::new(Next { window: 0, values, q: own });
+                turns.pieces.push(Piece { row, first, next, moved: Condvar::new() });
             }
-            turns.parts.push(first..turns.pieces.len());
+            turns.parts.push(piece..turns.pieces.len());
         }
         turns
     }
@@ -69,14 +94,18 @@ impl Turn<'_, '_> {
     /// # Panics
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
-        for Piece { row, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+        for Piece { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
             let mut turn = next.lock().unwrap_or_else(PoisonError::into_inner);
-            while turn.0 != self.window {
+            while turn.window != self.window {
                 assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
                 turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
             }
-            run(*row, turn.1, self.window > 0);
-            turn.0 += 1;
+            let Next { window, values, q } = &mut *turn;
+            run(*row, values, self.window > 0);
+            *window += 1;
+            if *window == self.turns.windows && !q.is_empty() {
+                (self.turns.place)(*first, values, q);
+            }
             moved.notify_all();
         }
     }
@@ -104,7 +133,13 @@ mod tests {
         for threads in 1..5 {
             let mut values = vec![0.0; 2003];
             let parts = [0..1, 1..2001, 2001..2003].map(|range| Part { range, width: 2 });
-            let turns = Turns::new(&mut values, &parts);
+            let mut q = vec![0; 2002];
+            let place = |first: usize, values: &[f32], q: &mut [i32]| {
+                for (index, (value, q)) in values.iter().zip(q).enumerate() {
+                    *q += (first + index) as i32 + *value as i32;
+                }
+            };
+            let turns = Turns::new(&mut values, &parts, 20, (&mut q, &place));
             assert_eq!(turns.parts, [0..1, 1..5, 5..6]);
             each(&mut vec![(); threads], 0..20, |(), window| {
                 let turn = turns.of(window);
@@ -119,6 +154,7 @@ mod tests {
             drop(turns);
             let expected = (0..20).fold(0.0, |sum, window| sum * 0.5 + window as f32);
             assert!(values.iter().all(|value| *value == expected));
+            assert!(q.iter().zip(1..).all(|(q, place)| *q == place + expected as i32));
         }
     }
 
@@ -126,7 +162,7 @@ mod tests {
     #[should_panic(expected = "")]
     fn a_failure_does_not_leave_others_waiting() {
         let mut values = [0.0];
-        let turns = Turns::new(&mut values, &[Part { range: 0..1, width: 1 }]);
+        let turns = Turns::new(&mut values, &[Part { range: 0..1, width: 1 }], 3, (&mut [], &|_, _, _| ()));
         each(&mut [(); 3], 0..3, |(), window| {
             let turn = turns.of(window);
             assert_ne!(window, 0, "the first window fails");

@@ -215,12 +215,12 @@ fn attention(kernels: Kernels, inputs: &Value) -> Value {
 }
 
 fn swiglu(kernels: Kernels, inputs: &Value) -> Value {
-    let [gate, up, d] = ["gate", "up", "d"].map(|name| reals(inputs, name));
+    let [gate, up, mut d] = ["gate", "up", "d"].map(|name| reals(inputs, name));
     let (hidden, both) = (gate.len(), [gate, up].concat());
     let (mut sigmoid, mut product, mut d_both) =
         (vec![9.0; hidden], vec![9.0; hidden], vec![9.0; 2 * hidden]);
     rows::swiglu(kernels, &both, hidden, &mut sigmoid, &mut product);
-    rows::swiglu_backward(kernels, &both, hidden, &sigmoid, &d, &mut d_both);
+    rows::swiglu_backward(kernels, &both, hidden, &sigmoid, &mut d, &mut d_both);
     let (d_gate, d_up) = d_both.split_at(hidden);
     json!({ "product": shown(&product), "sigmoid": shown(&sigmoid), "d_gate": shown(d_gate), "d_up": shown(d_up) })
 }

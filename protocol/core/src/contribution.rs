@@ -17,10 +17,12 @@ pub struct Commitment(Tree);
 impl Commitment {
     /// Of `d` grid integers.
     pub fn new(layout: &Layout, q: &[i32]) -> Self {
-        let chunks = layout.chunks().iter().enumerate();
-        Self(Tree::new(chunks.map(|(index, range)| {
-            merkle::leaf(index as u64, &chunk_bytes(q.get(range.clone()).unwrap_or(&[])))
-        })))
+        Self::of((0..layout.chunks().len()).map(|index| chunk_hash(layout, q, index)))
+    }
+
+    /// Of the [`chunk_hash`] of every chunk, in order: for who computes them at the same time.
+    pub fn of(hashes: impl IntoIterator<Item = Digest>) -> Self {
+        Self(Tree::new(hashes))
     }
 
     /// The root that is committed.
@@ -40,6 +42,12 @@ impl Commitment {
         }
         Some(BlockData { block, chunks: List::new(chunks).ok()?, proofs: List::new(proofs).ok()? })
     }
+}
+
+/// The hash of one chunk of `d` grid integers, of no integers where there is no such chunk.
+pub fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
+    let values = layout.chunks().get(index).and_then(|range| q.get(range.clone()));
+    merkle::leaf(index as u64, &chunk_bytes(values.unwrap_or(&[])))
 }
 
 /// Checks a block against a committed root and gives its integers.
@@ -64,13 +72,25 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
 /// The one encoding of a chunk: a byte w, then the w low bytes of each integer, little-endian; w is the least width that
 /// holds them all in two's complement, 0 where all are 0.
 pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
-    pulp::Arch::new().dispatch(|| match width_of(values) {
-        0 => vec![0],
-        1 => narrowed::<1>(values),
-        2 => narrowed::<2>(values),
-        3 => narrowed::<3>(values),
-        _ => narrowed::<4>(values),
-    })
+    pulp::Arch::new().dispatch(Narrow(values))
+}
+
+/// A chunk to be encoded; no closure, whose body would not be compiled for the vectors that are dispatched to.
+struct Narrow<'a>(&'a [i32]);
+
+impl pulp::NullaryFnOnce for Narrow<'_> {
+    type Output = Vec<u8>;
+
+    #[inline(always)]
+    fn call(self) -> Vec<u8> {
+        match width_of(self.0) {
+            0 => vec![0],
+            1 => narrowed::<1>(self.0),
+            2 => narrowed::<2>(self.0),
+            3 => narrowed::<3>(self.0),
+            _ => narrowed::<4>(self.0),
+        }
+    }
 }
 
 /// The width, and so many low bytes of each integer.

@@ -72,7 +72,7 @@ pub type Fingerprint = [u64; 2];
 
 /// Coefficients between two reductions modulo p: the limbs of their powers fit a first-level cache, and as many
 /// products of a limb with 32 bits fit 64 bits.
-const STRIDE: usize = 1024;
+const STRIDE: usize = 512;
 /// Bits of a limb.
 const LIMB: u32 = 22;
 
@@ -100,8 +100,8 @@ pub fn add(a: Fingerprint, b: Fingerprint) -> Fingerprint {
     [0, 1].map(|j| reduce(u128::from(a[j]) + u128::from(b[j])))
 }
 
-/// The limbs of a stretch of powers, lowest first.
-type Limbs = [[u32; STRIDE]; 3];
+/// The limbs of a stretch of powers, lowest first; each as wide as its products.
+type Limbs = [[u64; STRIDE]; 3];
 
 /// A fingerprint in the making, over pieces of a vector in any order.
 #[derive(Clone)]
@@ -124,7 +124,7 @@ impl Sketcher {
         for place in 0..STRIDE {
             for (limbs, power) in powers.iter_mut().zip(power) {
                 for (limb, bits) in limbs.iter_mut().zip([0, LIMB, 2 * LIMB]) {
-                    limb[place] = (power >> bits) as u32 & ((1 << LIMB) - 1);
+                    limb[place] = (power >> bits) & ((1 << LIMB) - 1);
                 }
             }
             power = product(power, points);
@@ -140,10 +140,11 @@ impl Sketcher {
     pub fn absorb(&mut self, offset: u64, q: &[i32]) {
         let mut shift = self.points.map(|point| power(point, offset));
         for stretch in q.chunks(STRIDE) {
+            let sums = pulp::Arch::new().dispatch(|| biased(&self.powers, stretch));
             let sum = [0, 1].map(|j| {
                 let bias =
                     if stretch.len() == STRIDE { self.bias[j] } else { bias(&self.powers[j], stretch.len()) };
-                let sum = reduce(pulp::Arch::new().dispatch(|| biased(&self.powers[j], stretch)));
+                let sum = reduce(sums[j]);
                 if sum < bias { sum + (PRIME - bias) } else { sum - bias }
             });
             self.sum = add(self.sum, product(shift, sum));
@@ -188,24 +189,26 @@ fn power(base: u64, mut exponent: u64) -> u64 {
     result
 }
 
-/// Σ (q + 2³¹)·r^c over at most a stretch.
+/// Σ (q + 2³¹)·r^c over at most a stretch, at both points.
 #[inline(always)]
-fn biased(powers: &Limbs, stretch: &[i32]) -> u128 {
-    let mut sums = [0u64; 3];
-    let [low, middle, high] = powers;
-    for (((q, low), middle), high) in stretch.iter().zip(low).zip(middle).zip(high) {
+fn biased([one, other]: &[Limbs; 2], stretch: &[i32]) -> [u128; 2] {
+    let mut sums = [[0u64; 3]; 2];
+    let one = one[0].iter().zip(&one[1]).zip(&one[2]);
+    let other = other[0].iter().zip(&other[1]).zip(&other[2]);
+    for ((q, ((a, b), c)), ((d, e), f)) in stretch.iter().zip(one).zip(other) {
         let q = u64::from((*q ^ i32::MIN) as u32);
-        sums[0] += q * u64::from(*low);
-        sums[1] += q * u64::from(*middle);
-        sums[2] += q * u64::from(*high);
+        // So that the compiler sees a product of 32 bits.
+        let times = |limb: &u64| q * (limb & u64::from(u32::MAX));
+        for (sum, limb) in sums.as_flattened_mut().iter_mut().zip([a, b, c, d, e, f]) {
+            *sum += times(limb);
+        }
     }
-    joined(sums)
+    sums.map(joined)
 }
 
 /// 2³¹·(r^0 + … + r^(length−1)) mod p.
 fn bias(powers: &Limbs, length: usize) -> u64 {
-    let sums =
-        powers.each_ref().map(|limb| limb[..length].iter().map(|limb| u64::from(*limb)).sum::<u64>() << 31);
+    let sums = powers.each_ref().map(|limb| limb[..length].iter().sum::<u64>() << 31);
     reduce(joined(sums))
 }
 

@@ -127,8 +127,8 @@ pub trait Arithmetic: Send {
     /// Drawn parameters, zero moments, and exponents from the calibration leaf.
     fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State;
 
-    /// Adds the grid integers of one leaf to `sum` (`d` long) and returns its fixed-point mean loss.
-    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, sum: &mut [i32]) -> i64;
+    /// Writes the grid integers of one leaf to `q` (`d` long), whatever it held, and returns its fixed-point mean loss.
+    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64;
 
     /// Applies one round's aggregate.
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update);

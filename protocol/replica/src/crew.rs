@@ -102,7 +102,6 @@ impl Worker {
         let indices = assign::windows(&seed, leaf, manifest.training.leaf_windows, manifest.windows());
         let windows: Vec<Vec<u32>> =
             indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
-        self.leaf.clear();
         self.leaf.resize(state.parameters.len(), 0);
         let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
         self.arithmetic.leaf(manifest, &job, &mut self.leaf)

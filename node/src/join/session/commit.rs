@@ -3,9 +3,10 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_compute::Exact;
+use muster_compute::{Exact, Workers};
+use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
-use muster_core::contribution::Commitment;
+use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Round, Slot};
 use muster_core::ledger::Ledger;
@@ -124,7 +125,7 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
-        let Summed { q, loss, leaves } = {
+        let (Summed { q, loss, leaves }, workers) = {
             let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let before = arithmetic.spent();
             let begun = Instant::now();
@@ -132,10 +133,12 @@ impl Committing {
             let gradient = arithmetic.spent().gradient - before.gradient;
             self.shared.stopwatch.add(Phase::Gradient, gradient);
             self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
-            summed
+            (summed, Workers::new(arithmetic.threads()))
         };
         let layout = self.ledger.layout();
-        let tree = self.shared.stopwatch.time(Phase::Hashing, || Commitment::new(layout, &q));
+        let tree = self.shared.stopwatch.time(Phase::Hashing, || {
+            Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(layout, &q, chunk)))
+        });
         let over = || JoinError::Environment("the round is over".into());
         let head = self.ledger.round(work.round).map(|view| view.head()).ok_or_else(over)?;
         let commit = Commit {

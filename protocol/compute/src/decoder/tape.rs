@@ -7,8 +7,7 @@ use crate::plan::Plan;
 /// Activations of one layer.
 #[derive(Default)]
 pub(super) struct Layer {
-    /// Normalised input of attention, with its scales.
-    pub normed: Vec<f32>,
+    /// Of the normalised input of attention.
     pub scales: Vec<f32>,
     /// Queries (rotated, scaled), keys (rotated), values.
     pub joint: Vec<f32>,
@@ -18,12 +17,19 @@ pub(super) struct Layer {
     pub mixed: Vec<f32>,
     /// Residual stream between attention and feed-forward.
     pub middle: Vec<f32>,
-    /// Normalised input of the feed-forward, with its scales.
-    pub feed_normed: Vec<f32>,
+    /// Of the normalised input of the feed-forward.
     pub feed_scales: Vec<f32>,
     pub gate_up: Vec<f32>,
     /// σ(gate).
     pub sigmoid: Vec<f32>,
+}
+
+/// Inputs of a layer's matrices that no layer keeps: the backward pass makes them once more, for two multiplications a
+/// value.
+#[derive(Default)]
+pub(super) struct Passing {
+    /// Of attention or of the feed-forward.
+    pub normed: Vec<f32>,
     pub product: Vec<f32>,
 }
 
@@ -35,6 +41,7 @@ pub(super) struct Gradients {
     pub joint: Vec<f32>,
     pub mixed: Vec<f32>,
     pub gate_up: Vec<f32>,
+    /// Of gate and up's product; then that product.
     pub product: Vec<f32>,
 }
 
@@ -49,6 +56,7 @@ pub(crate) struct Tape {
     pub(super) residual: Vec<Vec<f32>>,
     /// Of every layer, or of one.
     pub(super) layers: Vec<Layer>,
+    pub(super) passing: Passing,
     pub(super) normed: Vec<f32>,
     pub(super) scales: Vec<f32>,
     /// Logits; after the loss, their gradient.
@@ -74,15 +82,16 @@ impl Tape {
         size(&mut self.logits, plan.vocabulary);
         self.layers.resize_with(layers, Layer::default);
         for layer in &mut self.layers {
-            let of_width = [&mut layer.normed, &mut layer.mixed, &mut layer.middle, &mut layer.feed_normed];
-            of_width.into_iter().for_each(|buffer| size(buffer, plan.width));
+            size(&mut layer.mixed, plan.width);
+            size(&mut layer.middle, plan.width);
             size(&mut layer.scales, 1);
             size(&mut layer.feed_scales, 1);
             size(&mut layer.joint, plan.heads.joint_width());
             size(&mut layer.gate_up, 2 * plan.hidden);
             size(&mut layer.sigmoid, plan.hidden);
-            size(&mut layer.product, plan.hidden);
         }
+        size(&mut self.passing.normed, plan.width);
+        size(&mut self.passing.product, plan.hidden);
     }
 
     /// Sizes the buffers of the backward pass.

@@ -5,8 +5,10 @@
 //! and moments have one NaN, grid integers and sums of squares none.
 
 use libm::fmaf;
-use muster_core::grid::power_of_two;
+use muster_core::grid::{Dither, power_of_two};
+use muster_core::ids::{Digest, Leaf};
 
+use super::dither::dithered;
 use super::rows::{self, Rotation, ScoreRows};
 use super::update::{self, Step};
 use crate::function;
@@ -106,6 +108,9 @@ fn root_mean_square_norm() {
         let (x, gain, d, old) = (draw(3 * width, 1), draw(width, 2), draw(3 * width, 3), draw(3 * width, 4));
         let (mut y, mut scales) = (vec![9.0; 3 * width], vec![9.0; 3]);
         rows::rms_norm(kernels, &x, &gain, 1e-5, &mut y, &mut scales);
+        let mut again = vec![9.0; 3 * width];
+        rows::rms_norm_again(kernels, &x, &gain, &scales, &mut again);
+        assert_eq!(bits(&again), bits(&y), "{kernels:?} {width}");
         let (mut d_found, mut residual) = (d.clone(), old.clone());
         rows::rms_norm_backward(kernels, &x, &gain, &scales, &mut d_found, &mut residual);
         for (row, found_scale) in scales.iter().enumerate() {
@@ -201,7 +206,9 @@ fn gated_linear_unit() {
         let (mut sigmoid, mut product, mut d_gate_up) =
             (vec![9.0; 3 * hidden], vec![9.0; 3 * hidden], vec![9.0; 6 * hidden]);
         rows::swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product);
-        rows::swiglu_backward(kernels, &gate_up, hidden, &sigmoid, &d, &mut d_gate_up);
+        let mut again = d.clone();
+        rows::swiglu_backward(kernels, &gate_up, hidden, &sigmoid, &mut again, &mut d_gate_up);
+        assert_eq!(bits(&again), bits(&product), "{kernels:?} {hidden}");
         for place in 0..3 * hidden {
             let at = place / hidden * 2 * hidden + place % hidden;
             let (gate, up, d) = (gate_up[at], gate_up[at + hidden], d[place]);
@@ -254,17 +261,19 @@ fn sums_of_squares() {
 #[test]
 fn grid_integers() {
     everywhere(|kernels, width, draw| {
-        let (gradient, words) = (draw(width, 1), exact_bits(&draw(width, 2)));
-        let old: Vec<i32> = words.iter().map(|word| word.rotate_left(9) as i32).collect();
+        let gradient = draw(width, 1);
+        let (seed, leaf) = (Digest([gradient.len() as u8; 32]), Leaf(5));
+        let mut words = vec![0; width];
+        Dither::new(&seed, leaf).fill(&mut words);
         for exponent in [-149, -30, -8, 0, 40, 120] {
             let step = power_of_two(exponent);
-            let mut found = old.clone();
-            update::add_quantised(kernels, &gradient, step, &words, &mut found);
+            let mut found = vec![9; width];
+            dithered(kernels, &gradient, step, &Dither::key(&seed, leaf), 0, &mut found);
             for i in 0..width {
                 let grid = f64::from(gradient[i]) * step + f64::from(words[i] >> 8) / 16_777_216.0;
                 let limited = grid.floor().clamp(-4_194_304.0, 4_194_304.0) as i32;
                 let integer = if gradient[i].is_finite() { limited } else { 0 };
-                assert_eq!(found[i], old[i].wrapping_add(integer), "{kernels:?} {} {exponent}", gradient[i]);
+                assert_eq!(found[i], integer, "{kernels:?} {} {exponent}", gradient[i]);
             }
         }
     });

@@ -1,7 +1,6 @@
 //! The integer grid with its dither: ChaCha8 in as many blocks as a vector has lanes, straight into the quantisation.
 #![allow(unsafe_code)]
 
-use muster_core::grid::quantise;
 use muster_core::ids::Digest;
 
 use super::tile::{Task, run};
@@ -13,22 +12,22 @@ const LANES_MAX: usize = 16;
 /// Words of a block.
 const WORDS: usize = 16;
 
-/// Adds the grid integers of a part of a leaf's gradient to `sum`.
+/// Writes the grid integers (GRID-2) of a part of a leaf's gradient to `q`.
 ///
 /// The part starts at coefficient `first`; `key` is the leaf's [`muster_core::grid::Dither::key`], and the words are
 /// that stream's.
-pub(crate) fn add_dithered(
+pub(crate) fn dithered(
     kernels: Kernels,
     gradient: &[f32],
     inverse_step: f64,
     key: &Digest,
     first: u64,
-    sum: &mut [i32],
+    q: &mut [i32],
 ) {
     let (words, _) = key.0.as_chunks::<4>();
     let key = std::array::from_fn(|word| u32::from_le_bytes(words[word]));
     // SAFETY: a `Kernels` exists only for a path that this processor has; the task asks for no more.
-    unsafe { run(kernels, Grid { gradient, inverse_step, key, first, sum }) };
+    unsafe { run(kernels, Grid { gradient, inverse_step, key, first, q }) };
 }
 
 struct Grid<'a> {
@@ -36,7 +35,7 @@ struct Grid<'a> {
     inverse_step: f64,
     key: [u32; 8],
     first: u64,
-    sum: &'a mut [i32],
+    q: &'a mut [i32],
 }
 
 impl Task for Grid<'_> {
@@ -44,20 +43,26 @@ impl Task for Grid<'_> {
     /// None beyond the processor's.
     #[inline(always)]
     unsafe fn run<V: Vector, const ROWS: usize, const VECTORS: usize>(self) {
-        let Self { mut gradient, inverse_step, key, mut first, mut sum } = self;
+        let Self { mut gradient, inverse_step, key, mut first, mut q } = self;
         let mut words = [0; LANES_MAX * WORDS];
-        while !gradient.is_empty() && !sum.is_empty() {
+        while !gradient.is_empty() && !q.is_empty() {
             let counter = first / WORDS as u64;
             // SAFETY: the processor has the instructions of `V`.
-            unsafe { blocks::<V>(&key, counter, &mut words) };
-            let words = &words[..V::LANES * WORDS][(first % WORDS as u64) as usize..];
-            let count = words.len().min(gradient.len()).min(sum.len());
-            let (now, later) = gradient.split_at(count);
-            let (sums, sums_later) = std::mem::take(&mut sum).split_at_mut(count);
-            for ((gradient, word), sum) in now.iter().zip(words).zip(sums) {
-                *sum = sum.wrapping_add(quantise(*gradient, inverse_step, *word));
+            unsafe {
+                // What is asked for now is there when the words are.
+                for line in (0..V::LANES * WORDS).step_by(16) {
+                    V::prefetch(gradient.as_ptr().wrapping_add(line));
+                    V::prefetch(q.as_ptr().wrapping_add(line).cast());
+                }
+                blocks::<V>(&key, counter, &mut words);
             }
-            (gradient, sum, first) = (later, sums_later, first + count as u64);
+            let words = &words[..V::LANES * WORDS][(first % WORDS as u64) as usize..];
+            let count = words.len().min(gradient.len()).min(q.len());
+            let (now, later) = gradient.split_at(count);
+            let (integers, integers_later) = std::mem::take(&mut q).split_at_mut(count);
+            // SAFETY: as above.
+            unsafe { V::quantise(now, inverse_step, words, integers) };
+            (gradient, q, first) = (later, integers_later, first + count as u64);
         }
     }
 }
@@ -125,7 +130,7 @@ unsafe fn quarter_round<V: Vector, const A: usize, const B: usize, const C: usiz
 
 #[cfg(test)]
 mod tests {
-    use muster_core::grid::{Dither, power_of_two};
+    use muster_core::grid::{Dither, power_of_two, quantise};
     use muster_core::ids::Leaf;
 
     use super::*;
@@ -144,11 +149,11 @@ mod tests {
                 dither.seek(first);
                 dither.fill(&mut words);
                 let step = power_of_two(4);
-                let grid = |(gradient, word): (&f32, &u32)| quantise(*gradient, step, *word).wrapping_add(3);
+                let grid = |(gradient, word): (&f32, &u32)| quantise(*gradient, step, *word);
                 let expected: Vec<i32> = gradient.iter().zip(&words).map(grid).collect();
                 let mut found = vec![3; count];
                 let kernels = Kernels::new(path).unwrap();
-                add_dithered(kernels, &gradient, step, &Dither::key(&seed, leaf), first, &mut found);
+                dithered(kernels, &gradient, step, &Dither::key(&seed, leaf), first, &mut found);
                 assert_eq!(found, expected, "{path:?} {first} {count}");
             }
         }

@@ -59,6 +59,14 @@ fn dot_of_three<F: Fma>(a: &[f32], b: &[f32], c: &[f32]) -> f32 {
     tree(lanes)
 }
 
+/// `y = x·scale·gain` of a row.
+#[inline(always)]
+fn normed(x: &[f32], gain: &[f32], scale: f32, y: &mut [f32]) {
+    for ((x, y), gain) in x.iter().zip(y).zip(gain) {
+        *y = x * scale * gain;
+    }
+}
+
 /// Where rotary positions apply in a buffer of one window.
 pub(crate) struct Rotation<'a> {
     /// Values from token to token.
@@ -93,9 +101,15 @@ kernels! {
         let width = gain.len();
         for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
             *scale = 1.0 / (dot::<F>(x, x) / width as f32 + epsilon).sqrt();
-            for ((x, y), gain) in x.iter().zip(y).zip(gain) {
-                *y = x * *scale * gain;
-            }
+            normed(x, gain, *scale, y);
+        }
+    }
+
+    /// The output of RMSNorm once more, from its scales.
+    pub(crate) fn rms_norm_again(x: &[f32], gain: &[f32], scales: &[f32], y: &mut [f32]) {
+        let width = gain.len();
+        for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
+            normed(x, gain, *scale, y);
         }
     }
 
@@ -194,24 +208,25 @@ kernels! {
         }
     }
 
-    /// The gradient of gate and up from that of their product (ARITH-39).
+    /// The gradient of gate and up from that of their product (ARITH-39), in whose place the product is then.
     pub(crate) fn swiglu_backward(
         gate_up: &[f32],
         hidden: usize,
         sigmoid: &[f32],
-        d_product: &[f32],
+        d_product: &mut [f32],
         d_gate_up: &mut [f32],
     ) {
         let rows = gate_up.chunks_exact(2 * hidden).zip(d_gate_up.chunks_exact_mut(2 * hidden));
-        let rows = rows.zip(sigmoid.chunks_exact(hidden)).zip(d_product.chunks_exact(hidden));
+        let rows = rows.zip(sigmoid.chunks_exact(hidden)).zip(d_product.chunks_exact_mut(hidden));
         for (((gate_up, d_gate_up), sigmoid), d_product) in rows {
             let (gate, up) = gate_up.split_at(hidden);
             let (d_gate, d_up) = d_gate_up.split_at_mut(hidden);
             for ((gate, up), (((sigmoid, d), d_gate), d_up)) in
                 gate.iter().zip(up).zip(sigmoid.iter().zip(d_product).zip(d_gate).zip(d_up))
             {
-                *d_up = d * (gate * sigmoid);
-                *d_gate = d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
+                *d_up = *d * (gate * sigmoid);
+                *d_gate = *d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
+                *d = gate * sigmoid * up;
             }
         }
     }

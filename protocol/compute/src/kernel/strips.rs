@@ -20,6 +20,8 @@ const SHARING: usize = 512;
 const PITCH: usize = DEPTH + GAP;
 /// Most rows of a tile, in whole vectors, over all paths.
 const HEIGHT_MAX: usize = 16;
+/// Values of a thread's buffer.
+pub(crate) const BUFFER: usize = TILES * (DEPTH * HEIGHT_MAX + GAP);
 
 thread_local! {
     static STRIP: RefCell<Vec<Line>> = const { RefCell::new(Vec::new()) };
@@ -28,7 +30,7 @@ thread_local! {
 /// Lends this thread's buffer, which has room for a strip of any path.
 pub(super) fn with_buffer(run: impl FnOnce(*mut f32)) {
     STRIP.with_borrow_mut(|lines| {
-        lines.reserve(TILES * (DEPTH * HEIGHT_MAX + GAP) / 16);
+        lines.reserve(BUFFER / 16);
         run(lines.as_mut_ptr().cast());
     });
 }

@@ -1,7 +1,7 @@
-//! Kernels over the flat vector: norms, the grid, AdamW.
+//! Kernels over the flat vector: norms, AdamW.
 #![allow(unsafe_code)]
 
-use muster_core::grid;
+use std::hint::black_box;
 
 use super::kernels;
 
@@ -31,6 +31,19 @@ pub(super) fn canonical(value: f32) -> f32 {
     if value.is_nan() { f32::from_bits(0x7fc0_0000) } else { value }
 }
 
+/// Says that a line of memory will be read soon; the pointer may be any.
+#[inline(always)]
+fn prefetch(_at: *const f32) {
+    // SAFETY: a hint, which every x86-64 has.
+    #[cfg(target_arch = "x86_64")]
+    unsafe {
+        std::arch::x86_64::_mm_prefetch::<{ std::arch::x86_64::_MM_HINT_T0 }>(_at.cast());
+    }
+}
+
+/// Values between one that is asked for and the one that is read.
+const AHEAD: usize = 512;
+
 kernels! {
     /// `Σ x²` in f64: eight lanes in order, then pairs (0+4, …), (0+2, …), (0+1). Values that are not finite count 0
     /// (ARITH-22).
@@ -39,6 +52,8 @@ kernels! {
         let mut lanes = [0.0f64; 8];
         let (chunks, rest) = values.as_chunks::<8>();
         for chunk in chunks {
+            // The processor itself looks ahead to the end of a page only.
+            prefetch(chunk.as_ptr().wrapping_add(AHEAD));
             for lane in 0..8 {
                 lanes[lane] += square(chunk[lane]);
             }
@@ -46,15 +61,10 @@ kernels! {
         for (lane, value) in rest.iter().enumerate() {
             lanes[lane] += square(*value);
         }
+        // Stored together, so that the compiler adds to all lanes at once.
+        let lanes = black_box(lanes);
         let four: [f64; 4] = std::array::from_fn(|lane| lanes[lane] + lanes[lane + 4]);
         (four[0] + four[2]) + (four[1] + four[3])
-    }
-
-    /// Adds the grid integers of a gradient to `sum`.
-    pub(crate) fn add_quantised(gradient: &[f32], inverse_step: f64, dither: &[u32], sum: &mut [i32]) {
-        for ((gradient, word), sum) in gradient.iter().zip(dither).zip(sum) {
-            *sum = sum.wrapping_add(grid::quantise(*gradient, inverse_step, *word));
-        }
     }
 
     /// One step of AdamW (ARITH-7). An aggregate that is not finite counts 0.

@@ -1,6 +1,8 @@
 //! Vectors of f32: one file for each instruction set, and a portable twin that any processor runs.
 #![allow(unsafe_code)]
 
+use muster_core::grid::quantise;
+
 #[cfg(target_arch = "x86_64")]
 pub(super) mod avx2;
 #[cfg(target_arch = "x86_64")]
@@ -45,6 +47,14 @@ pub(super) trait Vector: Copy {
     /// Says that a line of memory will be read or written soon; the pointer may be any.
     #[inline(always)]
     unsafe fn prefetch(_at: *const f32) {}
+
+    /// Writes the grid integers of values under dither words (GRID-2), as many as all three have.
+    #[inline(always)]
+    unsafe fn quantise(gradient: &[f32], inverse_step: f64, words: &[u32], q: &mut [i32]) {
+        for ((value, word), q) in gradient.iter().zip(words).zip(q) {
+            *q = quantise(*value, inverse_step, *word);
+        }
+    }
 
     /// Writes the transpose of 8 × 8 values; `from` and `to` step from row to row.
     #[inline(always)]
