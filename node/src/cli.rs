@@ -89,11 +89,24 @@ Trains on Rust sources that cargo has downloaded, unless --text names other text
     DemoRole(crate::demo::Role),
     /// Show who takes part, by whose leave, and what each of them weighs.
     #[command(after_help = "\
+Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.
   muster members myrun/
   muster members ~/.muster")]
     Members {
         /// A run's folder, or a member's directory.
         folder: PathBuf,
+    },
+    /// Close a member's tree: from now on nobody comes by its invitations, nor by those of members below it.
+    #[command(after_help = "\
+`muster members` shows the trees and the ids. Closing bans nobody, which takes evidence: whoever is there stays and counts
+as before. It is for good, sealed in the ledger, and works while the run is hosted. Your own invitations are as valid as
+ever.
+  muster close-tree myrun/ 3f2a9c0d11e48b57")]
+    CloseTree {
+        /// The run's folder, with the organiser's key.
+        folder: PathBuf,
+        /// The member: its id, or as much of it as no other one begins with.
+        member: String,
     },
     /// Print the member id of this machine.
     Id(HomeArguments),

@@ -370,6 +370,10 @@ impl Actor {
                 self.justice.dismiss(&leave.claimed_signer());
                 self.report.moved(leave.claimed_signer(), "left");
             }
+            Body::CloseTree(order) => {
+                let order = order.verify(self.ledger().run());
+                order.into_iter().for_each(|order| self.report.close_tree(order.member));
+            }
             Body::Close(root) => {
                 self.archive()?;
                 self.report.duties(self.docket.counts());

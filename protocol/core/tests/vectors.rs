@@ -203,6 +203,7 @@ reencoder!(
     enrol::Enrol,
     enrol::Return,
     enrol::Leave,
+    enrol::CloseTree,
     enrol::Ticket,
     round::Commit,
     round::CommitReceipt,
