@@ -32,7 +32,8 @@ const SETTINGS: &str = "
     [admission]\nstart_nodes = 2\nstart_verifiers = 0\nmost_members = 3
 ";
 
-fn new_run(place: &Path) -> PathBuf {
+/// A run of four rounds that begins with two nodes.
+pub(super) fn new_run(place: &Path) -> PathBuf {
     new_run_with(place, SETTINGS)
 }
 
