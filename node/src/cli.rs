@@ -47,7 +47,8 @@ enum Command {
     Run(RunCommand),
     /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
     #[command(after_help = "\
-Ctrl-C finishes the round and stops; started again, it goes on where it was, on the same port.
+Ctrl-C finishes the round, unless everybody has left it, and stops; started again, it goes on where it was, on the same
+port.
   muster host myrun/
   muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
     Host(HostArguments),

@@ -79,7 +79,7 @@ pub struct Ready {
     pub addresses: Vec<String>,
 }
 
-/// Hosts a run until it is over, or until an interrupted round has ended. `ready` is told once members can come.
+/// Hosts a run until it is over, or until an interrupted round has ended or everybody has left it. `ready` is told once members can come.
 ///
 /// # Errors
 /// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
