@@ -12,6 +12,7 @@ use muster_compute::{Device, Path as KernelPath, Precision};
 use muster_core::messages::enrol::Role;
 
 use crate::organise::invite::parse_span;
+use crate::steward::CONNECTIONS;
 
 /// Train one neural network with the machines of strangers, and inspect their work.
 #[derive(Parser)]
@@ -235,6 +236,9 @@ struct HostArguments {
     /// What to tell people to dial, instead of the addresses listened on. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
+    /// Connections from one address at once, on each port: members behind one router share it, with three each or so.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
+    per_address: u16,
     /// Keep the aggregates of all rounds, 4 bytes a parameter and round, so that others can replay the run in samples.
     #[arg(long)]
     keep_aggregates: bool,
@@ -430,6 +434,8 @@ mod tests {
         assert_eq!(code(&["invite", "/nonexistent/run", "--role", "node"]), 3);
         assert_eq!(code(&["invite", "/nonexistent/run", "--founder"]), 2);
         assert_eq!(code(&["members", "/nonexistent/run"]), 3);
+        assert_eq!(code(&["close-tree", "/nonexistent/run", "00"]), 3);
+        assert_eq!(code(&["host", "/nonexistent/run", "--per-address", "0"]), 2);
         assert_eq!(code(&["leave", "--data-dir", "/nonexistent/home"]), 3);
     }
 }

@@ -36,6 +36,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use actor::Ending;
+pub use listen::CONNECTIONS;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
@@ -58,6 +59,8 @@ pub struct HostOptions {
     pub listen: Vec<String>,
     /// What invitations tell people to dial; none for the addresses listened on.
     pub advertise: Vec<String>,
+    /// Connections from one address at once, on each port.
+    pub per_address: usize,
     /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
     pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.

@@ -173,12 +173,14 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, keep_aggregates, gossip, compute } = arguments;
+    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, gossip, compute } =
+        arguments;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
         listen,
         advertise,
+        per_address: per_address.into(),
         keep_aggregates,
         gossip,
         threads: usize::from(compute.threads),

@@ -56,6 +56,7 @@ fn beside() -> Settings {
 fn options(folder: &Path) -> HostOptions {
     let listen = vec!["127.0.0.1:0".to_owned()];
     HostOptions {
+        per_address: CONNECTIONS,
         keep_aggregates: true,
         folder: folder.to_owned(),
         listen,
