@@ -474,7 +474,7 @@ def family_codec():
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "04" + commit[-80:])
-    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "0f")
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "10")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "07")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")

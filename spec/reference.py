@@ -193,6 +193,7 @@ def schema():
         "Enrol": dict(invitation=maybe(signed), addresses=addresses, coins=maybe("CoinTerms")),
         "Return": dict(height=u64, addresses=addresses),
         "Leave": dict(height=u64),
+        "CloseTree": dict(member=member),
         "Ticket": dict(run=run, steward=member, addresses=addresses, invitation=maybe(signed)),
         "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, leaves=u32, profile=profile, loss=i64,
                        root=digest),
@@ -257,7 +258,7 @@ def schema():
         "Mode": dict(Invited=None, Listed="Listed", Open=None),
         "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
-                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle"),
+                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
                          Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults"),
         "Seal": dict(Record=signed, Head=signed),
@@ -268,7 +269,7 @@ def schema():
                        Charge="Evidence", Opinion=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
-                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed),
+                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
                          Delivered=signed),
@@ -283,6 +284,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Duty": "duty", "Recheck": "recheck", "Opinion": "opinion",
         "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
+        "CloseTree": "close-tree",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
 

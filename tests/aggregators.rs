@@ -6,6 +6,10 @@ use std::fs;
 use e2e::processes::Run;
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::ledger::Ledger;
+use muster_core::messages::record::Body;
+use muster_core::messages::round::Bitmap;
+use muster_replica::archive::Archive;
 
 fn settings() -> Settings {
     // Contributions are not audited: what is found is found in parts.
@@ -53,6 +57,40 @@ fn banned(run: &Run, attack: &str, verifier: bool) -> serde_json::Value {
         assert!(output.contains("guilty"), "{output}");
     }
     bans[0].clone()
+}
+
+#[test]
+fn parts_that_an_aggregator_turns_away_count_all_the_same() {
+    let run = Run::new(programs!(), &settings());
+    let mut steward = run.host();
+    let nodes = run.invite("node", 4);
+    let names = ["first", "second", "third"];
+    let mut honest: Vec<_> = names.iter().map(|name| run.join(name, &nodes, &[])).collect();
+    let mut cheat = run.attack("cheat", "turn-away", 2, &nodes);
+    for process in honest.iter_mut().chain([&mut cheat, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    let id = run.good(&["id", "--data-dir", &run.at("cheat")]);
+    let turned_away = format!("was not delivered to {}: ", &id[..16]);
+    assert!(honest.iter().all(|node| node.log().contains(&turned_away)), "{}", honest[0].log());
+    // Everybody counts in every part of every round, and nobody is blamed, waited for or replaced.
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        assert!(!matches!(record.body, Body::Reassign(_) | Body::Ban(_)), "{:?}", record.body);
+        let Body::Outcome(outcome) = &record.body else { continue };
+        let view = ledger.round(outcome.round).expect("a round just ended");
+        assert_eq!(view.parts().len(), 4);
+        let all = |inputs: &Bitmap| inputs.slots().count() == 4;
+        assert!(
+            view.inputs().iter().all(all) && outcome.results.iter().all(Option::is_some),
+            "{}",
+            outcome.round
+        );
+    }
+    assert!(ledger.members().iter().all(|member| member.failures == 0));
+    run.check_end(&["first", "second", "third", "cheat"]);
 }
 
 #[test]

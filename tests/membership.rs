@@ -5,6 +5,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 use std::sync::Arc;
+use std::time::Duration;
 
 use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
@@ -69,6 +70,21 @@ fn seats_around_a_leave(run: &Run, id: &str) -> (usize, usize) {
     }
     let left = left.expect("a leave in the ledger").index();
     (seats[left], seats[left + 1])
+}
+
+#[test]
+fn one_ctrl_c_stops_a_steward_in_a_round_that_everybody_has_left() {
+    let run = Run::new(programs!(), &settings(60, 2));
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    // From round 2 on none of their commitments is taken: that round waits for one, for ever.
+    let mut both = ["first", "second"].map(|name| run.attack(name, "overclaim", 2, &nodes));
+    run.wait_round(1);
+    both.iter_mut().for_each(Process::kill);
+    steward.interrupt();
+    assert_eq!(steward.wait_at_most(Duration::from_secs(30)), Some(130), "{}", steward.log());
+    assert!(steward.log().contains("start again to go on"), "{}", steward.log());
+    assert_eq!(run.events("round").len(), 2, "the round was not ended for it");
 }
 
 #[test]

@@ -59,6 +59,7 @@ canonical! {
     enrolment: enrol::Enrol,
     coming_back: enrol::Return,
     leave: enrol::Leave,
+    closing_a_tree: enrol::CloseTree,
     ticket: enrol::Ticket,
     commit: round::Commit,
     commit_receipt: round::CommitReceipt,

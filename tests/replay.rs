@@ -7,9 +7,9 @@ use std::sync::Arc;
 use e2e::manifests::tiny;
 use muster_compute::Exact;
 use muster_core::codec::{List, Text, encode};
-use muster_core::contribution::Commitment;
-use muster_core::ids::{Digest, Round, Slot};
-use muster_core::ledger::Ledger;
+use muster_core::contribution::{Commitment, PartDigest};
+use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
@@ -40,12 +40,13 @@ struct Maker {
 }
 
 impl Maker {
-    fn new(folder: &Path) -> Self {
+    fn new(folder: &Path, replicas: u8) -> Self {
         let home = Home::open(folder).expect("a folder");
         let words: String = (0..900).map(|n| format!("word {} of {n}\n", n * n % 97)).collect();
         let text = |words: &str| [Ok(Source { name: "text".into(), bytes: words.as_bytes().to_vec() })];
         let data = pack(text(&words), text(&words[..500]), &folder.join("data"), &mut |_| ()).expect("room");
-        let manifest = Manifest { data, ..tiny(identity(1).id(), identity(2).id(), ROUNDS, 2) };
+        let mut manifest = Manifest { data, ..tiny(identity(1).id(), identity(2).id(), ROUNDS, 2) };
+        manifest.aggregation.replicas = replicas;
         let manifest = Arc::new(manifest);
         home.write_file("manifest.bin", &manifest.bytes()).expect("room");
         let dataset = Arc::new(Dataset::open(&folder.join("data"), &manifest.data).expect("the text"));
@@ -82,9 +83,12 @@ impl Maker {
     }
 
     fn round(&mut self) {
-        let (run, manifest) = (self.ledger.run(), self.ledger.manifest().clone());
-        let layout = self.ledger.layout().clone();
-        let view = self.ledger.current().expect("a round").clone();
+        self.round_with(None);
+    }
+
+    /// What both members commit to in this round, and its integers and losses.
+    fn commits(&mut self, view: &RoundView) -> (Vec<Commit>, Vec<(Vec<i32>, i64)>) {
+        let (profile, layout) = (self.ledger.manifest().profile, self.ledger.layout().clone());
         let seats = view.seats().iter().enumerate();
         let empty = seats.map(|(slot, seat)| Commit {
             round: view.round(),
@@ -93,7 +97,7 @@ impl Maker {
             slot: Slot(slot as u16),
             seats: 2,
             leaves: seat.quota,
-            profile: manifest.profile,
+            profile,
             loss: 0,
             root: Digest::default(),
         });
@@ -102,6 +106,15 @@ impl Maker {
         for (commit, (q, loss)) in commits.iter_mut().zip(&sums) {
             (commit.loss, commit.root) = (*loss, Commitment::new(&layout, q).root());
         }
+        (commits, sums)
+    }
+
+    /// A round in which all aggregators of a part turn the sign of its first block, if one is named.
+    fn round_with(&mut self, wrong: Option<Part>) {
+        let (run, manifest) = (self.ledger.run(), self.ledger.manifest().clone());
+        let layout = self.ledger.layout().clone();
+        let view = self.ledger.current().expect("a round").clone();
+        let (commits, sums) = self.commits(&view);
         let signed = commits.iter().map(|commit| identity(10 + commit.slot.0 as u8).sign(run, commit));
         let commits = List::new(signed.collect()).expect("two");
         self.seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits }));
@@ -112,20 +125,28 @@ impl Maker {
         let view = self.ledger.current().expect("a round").clone();
         let blocks = layout.blocks().len();
         let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![true; blocks] };
-        let mut results = Vec::new();
-        for (part, plan) in (0..).zip(view.parts()) {
+        let (mut results, mut seconds) = (Vec::new(), Vec::new());
+        for (part, plan) in (0..).map(Part).zip(view.parts()) {
             let commitment = |slot| view.commitment(slot);
             let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
-            let reduced =
+            let mut reduced =
                 reduce(&manifest, &layout, &plan.blocks, &inputs, commitment, input).expect("inputs");
+            if wrong == Some(part) {
+                reduced.values[0].iter_mut().for_each(|value| *value = -*value);
+                let digest = PartDigest::default();
+                reduced.digest =
+                    reduced.values.iter().fold(digest, |digest, values| digest.block(values)).finish();
+            }
             for (block, values) in plan.blocks.iter().zip(&reduced.values) {
                 update.values[layout.block(*block).expect("a block").range.clone()].copy_from_slice(values);
             }
-            let part = muster_core::ids::Part(part);
             let freeze = view.freeze_digest().expect("frozen");
             let digest = reduced.digest;
             let result = PartResult { round: view.round(), part, attempt: 0, freeze, inputs, digest };
-            results.push(Some(identity(10 + plan.aggregator.0 as u8).sign(run, &result)));
+            let signers = view.aggregators_in(part, 0);
+            let mut signed = signers.map(|slot| identity(10 + slot.0 as u8).sign(run, &result));
+            results.push(signed.next());
+            seconds.extend(signed);
         }
         self.home.save_update(view.round(), &update).expect("room");
         self.arithmetic.apply(&manifest, &mut self.state, &update);
@@ -138,7 +159,7 @@ impl Maker {
             state: self.state.roots(),
             seats: List::new(seats).expect("two"),
             credits: List::new(Vec::new()).expect("none"),
-            seconds: List::default(),
+            seconds: List::new(seconds).expect("few"),
         }));
     }
 
@@ -163,7 +184,7 @@ fn to_the_end(mut replay: Replay<'_>) -> Result<Digest, ReplayError> {
 fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     let place = tempfile::tempdir().expect("a folder");
     let folder = place.path().join("run");
-    let mut maker = Maker::new(&folder);
+    let mut maker = Maker::new(&folder, 1);
     (0..ROUNDS).for_each(|_| maker.round());
     maker.write();
     let root = maker.state.root();
@@ -215,4 +236,45 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     maker.home.prune_updates(&|round| round != Round(2)).expect("a folder");
     let wrong = to_the_end(Replay::begin(&archive, &plan).expect("arithmetic")).expect_err("no aggregate");
     assert!(wrong.to_string().contains("--keep-aggregates"), "{wrong}");
+}
+
+#[test]
+fn a_replay_names_a_wrong_part_its_blocks_and_who_signed_it() {
+    for replicas in [1, 2] {
+        let place = tempfile::tempdir().expect("a folder");
+        let folder = place.path().join("run");
+        let mut maker = Maker::new(&folder, replicas);
+        let part = Part(1);
+        maker.round();
+        let plan = maker.ledger.current().expect("a round").parts()[part.index()].clone();
+        maker.round_with(Some(part));
+        let view = maker.ledger.round(Round(1)).expect("kept").clone();
+        let signers: Vec<MemberId> = view.signers(part).collect();
+        assert_eq!(signers.len(), usize::from(replicas));
+        (2..ROUNDS).for_each(|_| maker.round());
+        maker.write();
+        let archive = Archive::open(&folder).expect("an archive");
+        let plan_of_replay = Plan { threads: 1, path: None, sample: None };
+        let replay = || {
+            let replay = Replay::begin(&archive, &plan_of_replay).expect("arithmetic");
+            to_the_end(replay).expect_err("a wrong part").to_string()
+        };
+        let said = replay();
+        assert!(said.contains("round 1, part 1: the sealed result is not what the rule gives"), "{said}");
+        assert!(said.contains(&format!("wrong are the blocks {}. It", plan.blocks[0])), "{said}");
+        let signed: Vec<String> = signers.iter().map(|signer| format!("{signer:#}")).collect();
+        assert!(
+            said.contains(&format!("signed by {}: an aggregation mismatch", signed.join(" and by "))),
+            "{said}"
+        );
+        // Nobody else is named: not the other aggregator, where the part had one.
+        let innocent =
+            [10, 11].map(|number| identity(number).id()).into_iter().filter(|id| !signers.contains(id));
+        innocent.for_each(|id| assert!(!said.contains(&format!("{id}")), "{said}"));
+        // Without the aggregate it still names part and signers.
+        maker.home.prune_updates(&|round| round != Round(1)).expect("a folder");
+        let said = replay();
+        assert!(said.contains("which blocks are wrong only the aggregate would show"), "{said}");
+        assert!(signed.iter().all(|signer| said.contains(signer)), "{said}");
+    }
 }

@@ -32,6 +32,7 @@ mod spread;
 mod stale;
 mod swap;
 mod timed;
+mod turn_away;
 mod weights;
 mod withhold;
 mod zero;
@@ -102,6 +103,8 @@ const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
+const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
+
 /// All ways to cheat, in the order in which help lists them.
 pub const ATTACKS: &[Attack] = &[
     attack!("flip", "flip.rs", Wrong::Sum, |_| Arc::new(flip::Flip)),
@@ -156,6 +159,7 @@ pub const ATTACKS: &[Attack] = &[
         Arc::new(withhold::Withhold { says_so: false })
     }),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
+    attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
 ];
 
 impl Attack {

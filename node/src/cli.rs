@@ -12,6 +12,7 @@ use muster_compute::{Device, Path as KernelPath, Precision};
 use muster_core::messages::enrol::Role;
 
 use crate::organise::invite::parse_span;
+use crate::steward::CONNECTIONS;
 
 /// Train one neural network with the machines of strangers, and inspect their work.
 #[derive(Parser)]
@@ -47,7 +48,8 @@ enum Command {
     Run(RunCommand),
     /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
     #[command(after_help = "\
-Ctrl-C finishes the round and stops; started again, it goes on where it was, on the same port.
+Ctrl-C finishes the round, unless everybody has left it, and stops; started again, it goes on where it was, on the same
+port.
   muster host myrun/
   muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
     Host(HostArguments),
@@ -89,11 +91,24 @@ Trains on Rust sources that cargo has downloaded, unless --text names other text
     DemoRole(crate::demo::Role),
     /// Show who takes part, by whose leave, and what each of them weighs.
     #[command(after_help = "\
+Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.
   muster members myrun/
   muster members ~/.muster")]
     Members {
         /// A run's folder, or a member's directory.
         folder: PathBuf,
+    },
+    /// Close a member's tree: from now on nobody comes by its invitations, nor by those of members below it.
+    #[command(after_help = "\
+`muster members` shows the trees and the ids. Closing bans nobody, which takes evidence: whoever is there stays and counts
+as before. It is for good, sealed in the ledger, and works while the run is hosted. Your own invitations are as valid as
+ever.
+  muster close-tree myrun/ 3f2a9c0d11e48b57")]
+    CloseTree {
+        /// The run's folder, with the organiser's key.
+        folder: PathBuf,
+        /// The member: its id, or as much of it as no other one begins with.
+        member: String,
     },
     /// Print the member id of this machine.
     Id(HomeArguments),
@@ -221,6 +236,9 @@ struct HostArguments {
     /// What to tell people to dial, instead of the addresses listened on. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     advertise: Vec<String>,
+    /// Connections from one address at once, on each port: members behind one router share it, with three each or so.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
+    per_address: u16,
     /// Keep the aggregates of all rounds, 4 bytes a parameter and round, so that others can replay the run in samples.
     #[arg(long)]
     keep_aggregates: bool,
@@ -416,6 +434,8 @@ mod tests {
         assert_eq!(code(&["invite", "/nonexistent/run", "--role", "node"]), 3);
         assert_eq!(code(&["invite", "/nonexistent/run", "--founder"]), 2);
         assert_eq!(code(&["members", "/nonexistent/run"]), 3);
+        assert_eq!(code(&["close-tree", "/nonexistent/run", "00"]), 3);
+        assert_eq!(code(&["host", "/nonexistent/run", "--per-address", "0"]), 2);
         assert_eq!(code(&["leave", "--data-dir", "/nonexistent/home"]), 3);
     }
 }

@@ -1,7 +1,8 @@
 //! What a keeper takes in: blocks proved against frozen commitments, until their parts are whole. Aggregators keep the
-//! parts that they reduce, the steward keeps aggregators' own ones.
+//! parts that they reduce, the steward keeps aggregators' own ones, and on its disk alone what aggregators did not take.
 
-use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::contribution::open_block;
@@ -9,6 +10,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
+use muster_core::limits;
 use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BlockData, PutBlocks};
 use muster_store::error::StoreError;
@@ -17,6 +19,8 @@ use tokio::sync::mpsc;
 
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
 const ROUNDS: usize = 3;
+/// Label of the first piece of what others should have taken, behind those of all parts.
+const RELAYED: u16 = limits::PARTS as u16;
 
 type Blocks = BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>;
 type Held = BTreeMap<(Round, MemberId), Blocks>;
@@ -29,14 +33,29 @@ pub(crate) struct Intake {
     /// Told of a write that failed: a keeper that cannot keep must not go on.
     failed: mpsc::Sender<StoreError>,
     held: Mutex<Held>,
+    relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
     /// The contribution last read from disk, and no more: whoever asks for old rounds must not fill the memory.
     loaded: Mutex<Option<Loaded>>,
+}
+
+/// What is on the disk of a member's blocks that others should have taken.
+struct Relayed {
+    blocks: BTreeSet<Block>,
+    /// Label of the next piece; none when there are no more.
+    next: Option<u16>,
 }
 
 impl Intake {
     /// Empty, with a disk for what is older, and whom to tell when that fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        Self { layout, home, failed, held: Mutex::default(), loaded: Mutex::default() }
+        Self {
+            layout,
+            home,
+            failed,
+            held: Mutex::default(),
+            relayed: Mutex::default(),
+            loaded: Mutex::default(),
+        }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
@@ -59,52 +78,76 @@ impl Intake {
         }
         let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
         each_once(&put.blocks)?;
-        let mut opened = Vec::with_capacity(put.blocks.len());
+        let mut opened = Blocks::new();
         for data in put.blocks.into_inner() {
             if plan.blocks.binary_search(&data.block).is_err() {
                 return Err(Reject::Rule("a delivery holds blocks of one part"));
             }
             let integers = open_block(&self.layout, &commitment.commit.root, &data)?;
-            opened.push((data.block, Arc::new((data, integers))));
+            opened.insert(data.block, Arc::new((data, integers)));
         }
-        let mut held = self.lock();
-        let blocks = held.entry((view.round(), *sender)).or_default();
-        blocks.extend(opened);
-        let whole = plan.blocks.iter().all(|block| blocks.contains_key(block));
+        let keeps = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(me));
+        let whole = if keeps {
+            self.hold(view.round(), *sender, (part, &plan.blocks), opened)
+        } else {
+            let data = opened.into_values().map(|entry| Arc::unwrap_or_clone(entry).0).collect();
+            self.relay(view.round(), *sender, &plan.blocks, data)?
+        };
         if !whole {
             return Ok(None);
-        }
-        let data: Vec<_> = plan.blocks.iter().filter_map(|block| blocks.get(block).cloned()).collect();
-        let horizon = Round(view.round().0.saturating_sub(ROUNDS as u32));
-        held.retain(|(round, _), _| *round >= horizon);
-        if !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(me)) {
-            // ROUND-24: what others should have taken goes to the disk alone; it may be half of what all members send.
-            if let Some(blocks) = held.get_mut(&(view.round(), *sender)) {
-                blocks.retain(|block, _| plan.blocks.binary_search(block).is_err());
-            }
-            drop(held);
-            self.write(view.round(), sender, part, &data)?;
-        } else {
-            drop(held);
-            self.keep(view.round(), *sender, part, data);
         }
         let root = commitment.commit.root;
         Ok(Some(Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root }))
     }
 
-    /// Writes a whole part down at once.
-    fn write(
+    /// Holds blocks of a part in memory; whether the part is whole, and then on its way to the disk as well.
+    fn hold(&self, round: Round, sender: MemberId, (part, plan): (Part, &[Block]), opened: Blocks) -> bool {
+        let mut held = self.lock();
+        let blocks = held.entry((round, sender)).or_default();
+        blocks.extend(opened);
+        let data: Vec<_> = plan.iter().filter_map(|block| blocks.get(block).cloned()).collect();
+        if data.len() < plan.len() {
+            return false;
+        }
+        let horizon = Round(round.0.saturating_sub(ROUNDS as u32));
+        held.retain(|(round, _), _| *round >= horizon);
+        drop(held);
+        self.keep(round, sender, part, data);
+        true
+    }
+
+    /// ROUND-24: what others should have taken goes to the disk as it comes, each block once, and nothing of it stays in
+    /// memory: it may be half of what all members send. Whether the part is whole.
+    fn relay(
         &self,
         round: Round,
-        member: &MemberId,
-        part: Part,
-        data: &[Arc<(BlockData, Vec<i32>)>],
-    ) -> Result<(), Reject> {
-        let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
-        self.home.save_contribution(round, member, part.0, &blocks).map_err(|error| {
+        sender: MemberId,
+        plan: &[Block],
+        mut data: Vec<BlockData>,
+    ) -> Result<bool, Reject> {
+        let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+        relayed.retain(|(of, _), _| *of >= round);
+        let failed = |error| {
             let _ = self.failed.try_send(error);
             Reject::Rule("the keeper's disk does not take it; try again later")
-        })
+        };
+        let own = match relayed.entry((round, sender)) {
+            Entry::Occupied(own) => own.into_mut(),
+            Entry::Vacant(own) => {
+                // Pieces from before a restart have receipts: nothing is written over them.
+                let last = self.home.contribution_labels(round, &sender).map_err(failed)?.pop();
+                let next = last.map_or(Some(RELAYED), |last| last.max(RELAYED - 1).checked_add(1));
+                own.insert(Relayed { blocks: BTreeSet::new(), next })
+            }
+        };
+        data.retain(|data| !own.blocks.contains(&data.block));
+        if !data.is_empty() {
+            let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
+            self.home.save_contribution(round, &sender, label, &data).map_err(failed)?;
+            own.next = label.checked_add(1);
+            own.blocks.extend(data.iter().map(|data| data.block));
+        }
+        Ok(plan.iter().all(|block| own.blocks.contains(block)))
     }
 
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
@@ -173,6 +216,8 @@ fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+
     use muster_core::contribution::Commitment;
 
     use super::*;
@@ -189,9 +234,8 @@ mod tests {
         assert!(each_once(&[block(2), block(0)]).is_err());
     }
 
-    #[test]
-    fn old_rounds_are_read_from_disk_and_do_not_fill_the_memory() {
-        let folder = tempfile::tempdir().unwrap();
+    /// One on a disk of its own.
+    fn intake(folder: &Path) -> (Intake, Arc<Home>, Arc<Layout>) {
         let member = MemberId([3; 32]);
         let makers = Makers { organiser: member, steward: member, nonce: [0; 16] };
         let digest = muster_core::ids::Digest::default();
@@ -205,11 +249,65 @@ mod tests {
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
-        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let home = Arc::new(Home::open(&folder.join("home")).unwrap());
+        (Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0), home, layout)
+    }
+
+    #[test]
+    fn what_others_should_have_taken_is_never_in_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = |number| tree.block(&layout, &q, Block(number)).unwrap();
+        let plan = [1, 2, 4].map(Block);
+        // Any number of members leave their parts incomplete, and say the same again and again.
+        for name in 0..50 {
+            let sender = MemberId([name; 32]);
+            for _ in 0..3 {
+                assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(1), block(2)]), Ok(false));
+            }
+            let kept = home.load_contribution(Round(5), &sender).unwrap();
+            assert_eq!(kept, [block(1), block(2)], "each block once");
+        }
+        assert!(intake.lock().is_empty());
+        // The last block makes a part whole, from whichever piece it comes; then each is there to be had.
+        let sender = MemberId([7; 32]);
+        assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(2), block(4)]), Ok(true));
+        assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(4)]), Ok(true), "asked once more");
+        assert!(plan.iter().all(|b| intake.block(Round(5), &sender, &tree.root(), *b).is_some()));
+        assert!(intake.lock().is_empty());
+        // Of a round that is over nothing is remembered.
+        intake.relay(Round(6), sender, &plan, vec![block(1)]).unwrap();
+        assert_eq!(intake.relayed.lock().unwrap().len(), 1);
+        // Nobody fills the disk with pieces.
+        home.save_contribution(Round(7), &sender, u16::MAX, &[block(1)]).unwrap();
+        assert!(intake.relay(Round(7), sender, &plan, vec![block(2)]).is_err());
+    }
+
+    #[test]
+    fn a_restart_writes_nothing_over_what_has_a_receipt() {
+        let folder = tempfile::tempdir().unwrap();
+        let (before, home, layout) = intake(folder.path());
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = |number| tree.block(&layout, &q, Block(number)).unwrap();
+        let sender = MemberId([4; 32]);
+        home.save_contribution(Round(5), &sender, 3, &[block(0)]).unwrap();
+        assert_eq!(before.relay(Round(5), sender, &[Block(1)], vec![block(1)]), Ok(true));
+        let after = Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0);
+        assert_eq!(after.relay(Round(5), sender, &[Block(2)], vec![block(2)]), Ok(true));
+        assert_eq!(home.load_contribution(Round(5), &sender).unwrap(), [block(0), block(1), block(2)]);
+    }
+
+    #[test]
+    fn old_rounds_are_read_from_disk_and_do_not_fill_the_memory() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let member = MemberId([3; 32]);
         let q = vec![7; layout.parameters()];
         let tree = Commitment::new(&layout, &q);
         let block = tree.block(&layout, &q, Block(2)).unwrap();
-        let intake = Intake::new(layout, home.clone(), mpsc::channel(1).0);
         for round in 0..20 {
             home.save_contribution(Round(round), &member, 0, std::slice::from_ref(&block)).unwrap();
             let found = intake.block(Round(round), &member, &tree.root(), Block(2)).unwrap();

@@ -1,13 +1,15 @@
-//! `muster members`: who takes part by whose leave, and what each of them weighs. And a member's own invitations.
+//! `muster members`: who takes part by whose leave, and what each of them weighs. A member's own invitations, and
+//! `muster close-tree`, which ends them.
 
 use std::fmt::Write;
 use std::path::Path;
 use std::sync::Arc;
 
 use muster_core::ids::MemberId;
-use muster_core::ledger::{Ledger, Member, Standing};
+use muster_core::ledger::{Closed, Ledger, Member, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Role, Ticket};
+use muster_core::messages::enrol::{CloseTree, Role, Ticket};
+use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::archive::read_ledger;
@@ -15,7 +17,7 @@ use muster_replica::{BootstrapError, Contact, FollowError, PeerError, Peers, fet
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::leave::ticket;
-use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, read_manifest};
+use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, organiser, read_manifest};
 use crate::organise::{ORGANISER, read_identity};
 
 /// The records of a run that is over, in its folder.
@@ -56,14 +58,73 @@ pub async fn members(folder: &Path) -> Outcome<String> {
             fetch_ledger(&peers, &steward, &manifest).await.map_err(followed)?
         }
         None if folder.join(LEDGER).exists() => archived(folder)?,
-        None => {
-            let manifest = Arc::new(read_manifest(folder)?);
-            let steward = Contact { member: manifest.steward, addresses: hosted_at(folder)? };
-            let peers = Peers::new(Endpoint::new(manifest.run(), stranger()?));
-            fetch_ledger(&peers, &steward, &manifest).await.map_err(followed)?
-        }
+        None => Hosted::of(folder)?.ledger().await?,
     };
     Ok(tree(&ledger))
+}
+
+/// Has the steward seal that nobody comes any more by a member, named by the beginning of its id, or by those below it.
+/// Gives the tree that is closed, in words.
+///
+/// # Errors
+/// [`Failure`]: the folder has no key of the organiser, nobody hosts the run or it takes nobody any more, no member or
+/// more than one is called so, or the tree is closed already.
+pub async fn close_tree(folder: &Path, name: &str) -> Outcome<String> {
+    let hosted = Hosted::of(folder)?;
+    let organiser = organiser(folder, &hosted.manifest)?;
+    if folder.join(LEDGER).exists() {
+        return Err(Failure {
+            exit: Exit::Negative,
+            message: "the run is over: nobody comes to it any more".into(),
+        });
+    }
+    let member = named(&hosted.ledger().await?, name)?;
+    let order = organiser.sign(hosted.manifest.run(), &CloseTree { member });
+    match hosted.peers.ask(&hosted.steward, &Request::CloseTree(order)).await? {
+        Response::Done => {}
+        _ => return Err(PeerError::Unexpected.into()),
+    }
+    let ledger = hosted.ledger().await?;
+    let mut text =
+        String::from("closed: nobody comes by these invitations any more. Whoever is there stays.\n");
+    ledger.member(&member).into_iter().for_each(|member| branch(&ledger, member, &mut text));
+    Ok(text)
+}
+
+/// The one member whose id begins like this.
+fn named(ledger: &Ledger, name: &str) -> Outcome<MemberId> {
+    let name = name.to_lowercase();
+    let ids = ledger.members().iter().map(|member| member.id);
+    let mut found = ids.filter(|id| format!("{id:#}").starts_with(&name));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => {
+            Err(Failure::usage(format!("no member is called {name:?}; `muster members` lists them")))
+        }
+        (Some(_), Some(_)) => {
+            Err(Failure::usage(format!("more than one member begins with {name:?}; say more of the id")))
+        }
+    }
+}
+
+/// A run that is being hosted from a folder on this machine.
+struct Hosted {
+    manifest: Arc<Manifest>,
+    steward: Contact,
+    peers: Peers,
+}
+
+impl Hosted {
+    fn of(folder: &Path) -> Outcome<Self> {
+        let manifest = Arc::new(read_manifest(folder)?);
+        let steward = Contact { member: manifest.steward, addresses: hosted_at(folder)? };
+        let peers = Peers::new(Endpoint::new(manifest.run(), stranger()?));
+        Ok(Self { manifest, steward, peers })
+    }
+
+    async fn ledger(&self) -> Outcome<Ledger> {
+        fetch_ledger(&self.peers, &self.steward, &self.manifest).await.map_err(followed)
+    }
 }
 
 /// A key for asking only.
@@ -108,12 +169,15 @@ pub fn tree(ledger: &Ledger) -> String {
 }
 
 fn below(ledger: &Ledger, inviter: Option<MemberId>, text: &mut String) {
-    for member in ledger.members().iter().filter(|member| member.inviter == inviter) {
-        let indent = "  ".repeat(usize::from(member.depth));
-        let (id, role) = (member.id, member.role.word());
-        let _ = writeln!(text, "{indent}{id}  {role:<8}  {}", standing(ledger, member));
-        below(ledger, Some(member.id), text);
-    }
+    let members = ledger.members().iter().filter(|member| member.inviter == inviter);
+    members.for_each(|member| branch(ledger, member, text));
+}
+
+fn branch(ledger: &Ledger, member: &Member, text: &mut String) {
+    let indent = "  ".repeat(usize::from(member.depth));
+    let (id, role) = (member.id, member.role.word());
+    let _ = writeln!(text, "{indent}{id}  {role:<8}  {}", standing(ledger, member));
+    below(ledger, Some(member.id), text);
 }
 
 fn standing(ledger: &Ledger, member: &Member) -> String {
@@ -133,8 +197,10 @@ fn standing(ledger: &Ledger, member: &Member) -> String {
     if member.invited > 0 {
         said.push(format!("brought in {}", member.invited));
     }
-    if ledger.is_closed(member) {
-        said.push("may bring in nobody any more".into());
+    match member.closed {
+        Some(Closed::Ordered) => said.push("closed by the organiser".into()),
+        _ if ledger.is_closed(member) => said.push("may bring in nobody any more".into()),
+        _ => {}
     }
     said.join(", ")
 }

@@ -37,6 +37,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use actor::Ending;
+pub use listen::CONNECTIONS;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
@@ -59,6 +60,8 @@ pub struct HostOptions {
     pub listen: Vec<String>,
     /// What invitations tell people to dial; none for the addresses listened on.
     pub advertise: Vec<String>,
+    /// Connections from one address at once, on each port.
+    pub per_address: usize,
     /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
     pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.
@@ -80,7 +83,7 @@ pub struct Ready {
     pub addresses: Vec<String>,
 }
 
-/// Hosts a run until it is over, or until an interrupted round has ended. `ready` is told once members can come.
+/// Hosts a run until it is over, or until an interrupted round has ended or everybody has left it. `ready` is told once members can come.
 ///
 /// # Errors
 /// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.

@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use e2e::processes::wait_for;
 use e2e::settings::Settings;
+use muster_core::channel::FULL;
 use muster_core::codec::encode;
 use muster_core::ids::RunId;
 use muster_core::manifest::DataFile;
@@ -18,7 +19,7 @@ use tokio::task::JoinSet;
 use super::*;
 
 /// A few more than a steward, and a node, have seats for one source.
-const FLOODS: [usize; 2] = [520, 70];
+const FLOODS: [usize; 2] = [140, 70];
 /// What a dialler sends before its channel is there.
 const HANDSHAKE: usize = 40 + 236;
 
@@ -41,6 +42,20 @@ async fn flood(to: String, connections: usize) {
             held.push(stream);
         }
         tokio::time::sleep(Duration::from_secs(1)).await;
+    }
+}
+
+/// Dials from the flooding address until it is told that there is no place left for it.
+async fn told_that_it_is_full(to: &str) {
+    loop {
+        let mut said = Vec::new();
+        if let Ok(mut stream) = dial_from([127, 0, 0, 2], to).await {
+            let read = stream.read_to_end(&mut said);
+            let _ = tokio::time::timeout(Duration::from_millis(100), read).await;
+        }
+        if said == FULL {
+            return;
+        }
     }
 }
 
@@ -109,7 +124,7 @@ fn floods_slow_readers_and_slow_writers_stop_neither_steward_nor_node() {
         let node = key_of(&run.path("first")).id();
         let mut attack = JoinSet::new();
         let ports = [caller.steward.clone(), caller.find_when_there(&node).await];
-        for (whom, connections) in ports.into_iter().zip(FLOODS) {
+        for (whom, connections) in ports.iter().zip(FLOODS) {
             let address = whom.addresses[0].clone();
             attack.spawn(flood(address.clone(), connections));
             let dripping = dripping(address.clone()).await;
@@ -118,7 +133,10 @@ fn floods_slow_readers_and_slow_writers_stop_neither_steward_nor_node() {
                 attack.spawn(slow_writer(dripping.clone(), whom.member, id));
             }
         }
-        tokio::time::sleep(Duration::from_secs(1)).await;
+        // CHAN-12: the seats of that address are taken, and no others.
+        for whom in &ports {
+            told_that_it_is_full(&whom.addresses[0]).await;
+        }
         attack
     });
     // Newcomers still get in, and the run to its end.

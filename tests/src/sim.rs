@@ -29,7 +29,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, RunId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, Role};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
@@ -58,6 +58,7 @@ pub struct Sim {
     run: RunId,
     layout: Layout,
     dataset: Arc<Dataset>,
+    organiser: Identity,
     steward: Identity,
     conductor: Conductor,
     docket: Docket,
@@ -128,27 +129,28 @@ impl Sim {
             report: Report::default(),
             manifest,
             dataset,
+            organiser,
             steward,
             replica,
             plan,
         };
-        sim.open(&organiser);
+        sim.open();
         sim
     }
 
-    fn open(&mut self, organiser: &Identity) {
+    fn open(&mut self) {
         self.conductor.propose(Body::Open(self.replica.state().roots()));
         self.drain();
         for number in 0..self.nodes.len() {
             let id = self.nodes[number].identity.id();
             let founder = number < self.plan.founders;
-            let enrol = self.enrol(organiser, (Role::Node, founder), number as u32);
+            let enrol = self.enrol((Role::Node, founder), number as u32);
             let signed = self.nodes[number].identity.sign(self.run, &enrol);
             self.admit(signed, id);
         }
         for number in 0..self.watchers.len() {
             let id = self.watchers[number].identity.id();
-            let mut enrol = self.enrol(organiser, (Role::Verifier, false), number as u32);
+            let mut enrol = self.enrol((Role::Verifier, false), number as u32);
             enrol.addresses = List::default();
             enrol.coins = Some(self.watchers[number].terms.clone());
             let signed = self.watchers[number].identity.sign(self.run, &enrol);
@@ -156,12 +158,12 @@ impl Sim {
         }
     }
 
-    fn enrol(&self, organiser: &Identity, (role, founder): (Role, bool), number: u32) -> Enrol {
+    fn enrol(&self, (role, founder): (Role, bool), number: u32) -> Enrol {
         let mut nonce = [0; 16];
         nonce[..4].copy_from_slice(&number.to_le_bytes());
         let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder };
         Enrol {
-            invitation: Some(organiser.sign(self.run, &invitation)),
+            invitation: Some(self.organiser.sign(self.run, &invitation)),
             addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
             coins: None,
         }
@@ -172,6 +174,17 @@ impl Sim {
         self.conductor.propose(Body::Admit(signed));
         self.drain();
         self.conductor.live(self.clock.now(), id, true);
+        self.drain();
+    }
+
+    /// Has the organiser close a node's tree of invitations.
+    ///
+    /// # Panics
+    /// When it is closed already.
+    pub fn close_tree(&mut self, number: usize) {
+        let order = self.organiser.sign(self.run, &CloseTree { member: self.id(number) });
+        self.conductor.ledger().check_close_tree(&order).expect("a good order");
+        self.conductor.propose(Body::CloseTree(order));
         self.drain();
     }
 

@@ -79,6 +79,14 @@ fn show(ledger: &Ledger, event: &Event) {
             Body::Idle(idle) => {
                 say(&format!("{} left its duty of round {} undone", idle.verifier, idle.round));
             }
+            Body::CloseTree(order) => {
+                if let Ok(order) = order.verify(ledger.run()) {
+                    say(&format!(
+                        "the organiser closed the tree of {}: nobody comes by it any more",
+                        order.member
+                    ));
+                }
+            }
             Body::Rewind(rewind) => say(&format!(
                 "the state goes back to that before round {}, for evidence {}",
                 rewind.to, rewind.evidence

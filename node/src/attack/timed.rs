@@ -35,6 +35,10 @@ impl Conduct for Timed {
         self.at(round).deliver(round, parts)
     }
 
+    fn takes_in(&self, round: Round, sender: &MemberId) -> bool {
+        self.at(round).takes_in(round, sender)
+    }
+
     fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
         self.at(asked.commit.round).seal(asked, rows)
     }

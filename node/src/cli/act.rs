@@ -23,7 +23,7 @@ use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
 use crate::join::{self, End, JoinError};
-use crate::members::{invitation, members};
+use crate::members::{close_tree, invitation, members};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::export::export;
 use crate::organise::invite::InviteOptions;
@@ -59,6 +59,10 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::DemoRole(role) => demo::play(role),
         Command::Members { folder } => {
             print!("{}", block_on(members(&folder))??);
+            Ok(Exit::Good)
+        }
+        Command::CloseTree { folder, member } => {
+            print!("{}", block_on(close_tree(&folder, &member))??);
             Ok(Exit::Good)
         }
         Command::Id(home) => {
@@ -169,12 +173,14 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, keep_aggregates, gossip, compute } = arguments;
+    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, gossip, compute } =
+        arguments;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
         listen,
         advertise,
+        per_address: per_address.into(),
         keep_aggregates,
         gossip,
         threads: usize::from(compute.threads),

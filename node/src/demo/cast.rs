@@ -16,6 +16,7 @@ use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::{ADDRESSES, read_identity};
+use crate::steward::CONNECTIONS;
 
 /// How long the steward may take to open its door, and everyone to leave once the run is over.
 const PATIENCE: Duration = Duration::from_secs(60);
@@ -72,7 +73,10 @@ impl Cast {
         fs::create_dir_all(&logs)
             .map_err(|error| Failure::environment(format!("{}: cannot be made ({error})", logs.display())))?;
         let folder = place.path("run");
+        let most = CONNECTIONS.to_string();
         let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
+        // All members have one address.
+        let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
         let steward = Child::start("steward", &logs, &words)?;
         let mut cast = Self { players: players(rehearsal, place), steward, members: Vec::new() };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;

@@ -30,6 +30,11 @@ pub trait Conduct: Send + Sync + 'static {
         Some(parts)
     }
 
+    /// Whether it takes in what another member brings it as an aggregator.
+    fn takes_in(&self, _round: Round, _sender: &MemberId) -> bool {
+        true
+    }
+
     /// What it makes of a part that the rule gave it.
     fn reduce(&self, _round: Round, reduced: Reduced) -> Reduced {
         reduced

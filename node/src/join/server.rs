@@ -12,6 +12,7 @@ use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
+use super::conduct::Conduct;
 use super::own::Own;
 use super::pledges::Pledges;
 use crate::intake::Intake;
@@ -23,6 +24,7 @@ const PATIENCE: Duration = Duration::from_secs(10);
 pub(super) struct Shared {
     pub(super) identity: Arc<Identity>,
     pub(super) ledger: watch::Receiver<Arc<Ledger>>,
+    pub(super) conduct: Arc<dyn Conduct>,
     pub(super) intake: Intake,
     pub(super) own: Own,
     pub(super) pledges: Pledges,
@@ -49,6 +51,9 @@ impl Shared {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Refuse> {
         let ledger = self.ledger_at(put.round, put.attempt).await?;
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
+        if !self.conduct.takes_in(put.round, &sender) {
+            return Err(Refuse("not from you".into()));
+        }
         let taken = self.intake.take(view, &self.identity.id(), &sender, put);
         let receipt = taken.map_err(|reject| Refuse(reject.to_string()))?;
         Ok(receipt

@@ -147,13 +147,13 @@ impl Session {
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.keep_proofs(Home::clone(&home));
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
-        let layout = follower.ledger().layout().clone();
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         let (failed, failures) = mpsc::channel(1);
         let shared = Arc::new(Shared {
             identity: identity.clone(),
             ledger,
-            intake: Intake::new(layout, home.clone(), failed.clone()),
+            conduct: conduct.clone(),
+            intake: Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone()),
             own: Own::new(keep),
             results: follower.results().clone(),
             pledges: Pledges::default(),

@@ -53,14 +53,7 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
         return Err(Failure::usage("--founder is for nodes: say --role node"));
     }
     let manifest = read_manifest(&options.folder)?;
-    let organiser = read_identity(&options.folder, ORGANISER)?;
-    if organiser.id() != manifest.organiser {
-        let path = options.folder.join(format!("{ORGANISER}.key"));
-        return Err(Failure::environment(format!(
-            "{}: is not the key of this run's organiser",
-            path.display()
-        )));
-    }
+    let organiser = organiser(&options.folder, &manifest)?;
     let addresses =
         if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
     if options.role.is_none() && manifest.admission.mode == Mode::Invited {
@@ -69,6 +62,22 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
     let run = manifest.run();
     let invitation = options.role.map(|role| options.sign(&organiser, run, role)).transpose()?;
     Ok(Ticket { run, steward: manifest.steward, addresses: bounded(&addresses)?, invitation })
+}
+
+/// The organiser's key in a run's folder.
+///
+/// # Errors
+/// [`Failure`] when it is missing, damaged, or that of another run.
+pub fn organiser(folder: &Path, manifest: &Manifest) -> Outcome<Identity> {
+    let organiser = read_identity(folder, ORGANISER)?;
+    if organiser.id() != manifest.organiser {
+        let path = folder.join(format!("{ORGANISER}.key"));
+        return Err(Failure::environment(format!(
+            "{}: is not the key of this run's organiser",
+            path.display()
+        )));
+    }
+    Ok(organiser)
 }
 
 /// The manifest in a run's folder.

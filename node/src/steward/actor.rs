@@ -11,7 +11,7 @@ use muster_core::audit::Judgement;
 use muster_core::audit::docket::Docket;
 use muster_core::codec::encode;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
-use muster_core::ledger::{Ledger, Member, Stage, Standing};
+use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record, Rewind};
@@ -84,7 +84,7 @@ pub(super) enum Message {
 pub enum Ending {
     /// The run is over.
     Closed,
-    /// Interrupted between two rounds.
+    /// Interrupted: between two rounds, or in one that everybody has left.
     Stopped,
 }
 
@@ -370,6 +370,10 @@ impl Actor {
                 self.justice.dismiss(&leave.claimed_signer());
                 self.report.moved(leave.claimed_signer(), "left");
             }
+            Body::CloseTree(order) => {
+                let order = order.verify(self.ledger().run());
+                order.into_iter().for_each(|order| self.report.close_tree(order.member));
+            }
             Body::Close(root) => {
                 self.archive()?;
                 self.report.duties(self.docket.counts());
@@ -430,7 +434,14 @@ impl Actor {
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.state.stop_after?;
-        (!under_way || self.ledger().next_round() > round).then_some(Ending::Stopped)
+        let over = !under_way || self.ledger().next_round() > round;
+        (over || self.is_deserted()).then_some(Ending::Stopped)
+    }
+
+    /// Whether nobody is there who could end the round: without a single commitment it waits for one, for ever.
+    fn is_deserted(&self) -> bool {
+        let seats = self.ledger().current().map(RoundView::seats).unwrap_or_default();
+        !self.state.applying && !seats.iter().any(|seat| self.conductor.is_live(&seat.member))
     }
 
     /// Fetches a round's results and applies them, in a task.

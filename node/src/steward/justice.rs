@@ -342,3 +342,78 @@ impl Actor {
         if self.verified() { judged && rests } else { rests || self.justice.open.is_empty() }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::codec::List;
+    use muster_core::messages::enrol::{Addresses, Enrol, Invitation};
+    use muster_core::sign::Identity;
+
+    use super::*;
+    use crate::organise::invite::{organiser, read_manifest};
+    use crate::organise::read_identity;
+    use crate::steward::tests::new_run;
+
+    const OTHER: u8 = 11;
+    const CHEAT: u8 = 12;
+
+    fn member(number: u8) -> Identity {
+        Identity::from_secret(&[number; 32])
+    }
+
+    /// A ledger in its first round, and who seals what comes next.
+    fn begun() -> (Ledger, Identity) {
+        let place = tempfile::tempdir().unwrap();
+        let folder = new_run(place.path());
+        let manifest = read_manifest(&folder).unwrap();
+        let organiser = organiser(&folder, &manifest).unwrap();
+        let steward = read_identity(&folder, "identity").unwrap();
+        let mut ledger = Ledger::new(Arc::new(manifest));
+        let state = *ledger.state();
+        seal(&mut ledger, &steward, Body::Open(state));
+        for number in [OTHER, CHEAT] {
+            let (role, nonce) = (Role::Node, [number; 16]);
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
+            let invitation = Some(organiser.sign(ledger.run(), &invitation));
+            let enrol = Enrol { invitation, addresses: Addresses::default(), coins: None };
+            let enrol = member(number).sign(ledger.run(), &enrol);
+            seal(&mut ledger, &steward, Body::Admit(enrol));
+        }
+        let seats = List::new(ledger.derived_seats()).unwrap();
+        seal(&mut ledger, &steward, Body::Begin(seats));
+        (ledger, steward)
+    }
+
+    fn seal(ledger: &mut Ledger, steward: &Identity, body: Body) {
+        let record = steward.sign(ledger.run(), &ledger.record(body));
+        ledger.apply(&record).unwrap();
+    }
+
+    #[test]
+    fn a_second_verdict_on_somebody_banned_does_not_hold_up_the_end() {
+        let (mut ledger, steward) = begun();
+        let [other, cheat] = [OTHER, CHEAT].map(|number| member(number).id());
+        let mut justice = Justice::default();
+        let verdict = |justice: &mut Justice, number: u8, on: MemberId| {
+            justice.opened(Digest([number; 32]), on, MemberId([99; 32]));
+            justice.closed(&Digest([number; 32]), false);
+        };
+        verdict(&mut justice, 1, cheat);
+        assert!(!justice.at_rest(&ledger), "found guilty, and nobody has looked at it yet");
+        let effective = ledger.first_round_without();
+        let (finding, evidence, accuser) = (FindingKind::LeafMismatch, Digest([1; 32]), steward.id());
+        let ban = Ban { culprit: cheat, effective, round: Round(0), finding, evidence, accuser };
+        seal(&mut ledger, &steward, Body::Ban(ban));
+        justice.acquit(&cheat);
+        assert!(justice.at_rest(&ledger));
+        // Another audit of it was under way, and ends as it must.
+        verdict(&mut justice, 2, cheat);
+        assert!(justice.at_rest(&ledger));
+        verdict(&mut justice, 3, other);
+        assert!(!justice.at_rest(&ledger), "who is present and found guilty is waited for");
+        justice.acquit(&other);
+        assert!(justice.at_rest(&ledger));
+    }
+}

@@ -14,8 +14,8 @@ use crate::organise::invite::bounded;
 
 /// Where it listened the last time, one socket address a line.
 const LISTENED: &str = "listen";
-/// A steward speaks with everyone, and many members may share one address.
-const ADMISSION: Admission = Admission { total: 2048, per_source: 512 };
+/// Connections at once on one port: a steward speaks with everyone.
+pub const CONNECTIONS: usize = 2048;
 
 /// Bound sockets and the addresses to dial.
 pub(super) struct Listening {
@@ -34,7 +34,9 @@ impl Listening {
         let before: Vec<SocketAddr> = before.lines().filter_map(|line| line.parse().ok()).collect();
         let mut listeners = Vec::new();
         for (place, wanted) in options.listen.iter().enumerate() {
-            listeners.push(bind(wanted, before.get(place)).await?);
+            // Many members may share one address.
+            let admission = Admission { total: CONNECTIONS, per_source: options.per_address };
+            listeners.push(bind(wanted, before.get(place), admission).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
         let addresses = if options.advertise.is_empty() {
@@ -57,18 +59,18 @@ impl Listening {
     }
 }
 
-async fn bind(wanted: &str, before: Option<&SocketAddr>) -> Outcome<Listener> {
+async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: Admission) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
         return Err(Failure::usage(format!(
             "{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"
         )));
     };
     if let Some(before) = before.filter(|_| port == "0")
-        && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), ADMISSION).await
+        && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), admission).await
     {
         return Ok(listener);
     }
-    Listener::bind(wanted, ADMISSION).await.map_err(|error| explain(wanted, error))
+    Listener::bind(wanted, admission).await.map_err(|error| explain(wanted, error))
 }
 
 fn explain(wanted: &str, error: NetError) -> Failure {

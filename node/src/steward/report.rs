@@ -139,6 +139,13 @@ impl Report {
         self.event(&json!({ "event": "idle", "member": format!("{verifier:#}"), "round": round.0 }));
     }
 
+    /// The organiser has closed a tree of invitations.
+    pub(super) fn close_tree(&mut self, member: MemberId) {
+        self.progress
+            .line(&format!("the organiser closed the tree of {member}: nobody comes by it any more"));
+        self.event(&json!({ "event": "close-tree", "member": format!("{member:#}") }));
+    }
+
     /// What a convict contributed before was recomputed.
     pub(super) fn retro(&mut self, member: MemberId, found: &[(Round, Found)]) {
         let mut rounds = Vec::new();

@@ -5,7 +5,7 @@ use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::ledger::Standing;
 use muster_core::messages::audit::Finding;
-use muster_core::messages::enrol::Enrol;
+use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, Notice, PutBlocks, Request, Response};
@@ -66,6 +66,9 @@ impl Actor {
         if let Request::Enrol(signed) = request {
             return self.enrol(signed);
         }
+        if let Request::CloseTree(signed) = request {
+            return self.close_tree(signed);
+        }
         if self.ledger().member(peer).is_none() {
             return Err(Reject::NotEntitled("say this: it is no member"));
         }
@@ -106,6 +109,12 @@ impl Actor {
             return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
         Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
+    }
+
+    /// The organiser's order, whoever brings it.
+    fn close_tree(&self, signed: Signed<CloseTree>) -> Result<Answer, Reject> {
+        self.ledger().check_close_tree(&signed)?;
+        Ok(Answer::Sealed(Box::new(Body::CloseTree(signed))))
     }
 
     fn commit(&mut self, signed: Signed<Commit>) -> Result<Answer, Reject> {

@@ -55,7 +55,8 @@ impl Handler for Server {
             | Request::Delivered(_)
             | Request::Checked(_)
             | Request::Notice(_)
-            | Request::Accuse(_) => self.ask(peer, request).await?,
+            | Request::Accuse(_)
+            | Request::CloseTree(_) => self.ask(peer, request).await?,
         };
         Ok(encode(&response))
     }

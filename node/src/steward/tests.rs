@@ -32,7 +32,8 @@ const SETTINGS: &str = "
     [admission]\nstart_nodes = 2\nstart_verifiers = 0\nmost_members = 3
 ";
 
-fn new_run(place: &Path) -> PathBuf {
+/// A run of four rounds that begins with two nodes.
+pub(super) fn new_run(place: &Path) -> PathBuf {
     new_run_with(place, SETTINGS)
 }
 
@@ -55,6 +56,7 @@ fn beside() -> Settings {
 fn options(folder: &Path) -> HostOptions {
     let listen = vec!["127.0.0.1:0".to_owned()];
     HostOptions {
+        per_address: CONNECTIONS,
         keep_aggregates: true,
         folder: folder.to_owned(),
         listen,

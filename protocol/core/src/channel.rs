@@ -27,6 +27,9 @@ const PREAMBLE_BYTES: usize = 8;
 /// What a preamble begins with: the protocol and its version.
 const PREAMBLE: [u8; PREAMBLE_BYTES - 1] = *b"muster\x01";
 
+/// What an answerer says instead of message 2 when it has no place left (CHAN-12).
+pub const FULL: [u8; PREAMBLE_BYTES] = *b"muster\x00\x00";
+
 /// The ciphers of a channel. The dialler picks; the answerer takes either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suite {

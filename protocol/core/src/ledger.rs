@@ -14,7 +14,7 @@ mod standing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub use members::{Member, Standing};
+pub use members::{Closed, Member, Standing};
 pub use rounds::{Commitment, RoundView};
 
 use crate::error::Reject;
@@ -222,6 +222,7 @@ impl Ledger {
             Body::Rewind(rewind) => self.rewind(rewind),
             Body::Close(root) => self.close(root),
             Body::Idle(idle) => self.idle(idle),
+            Body::CloseTree(order) => self.close_tree(order),
         }
     }
 

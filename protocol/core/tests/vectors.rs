@@ -206,6 +206,7 @@ reencoder!(
     enrol::Enrol,
     enrol::Return,
     enrol::Leave,
+    enrol::CloseTree,
     enrol::Ticket,
     round::Commit,
     round::CommitReceipt,

@@ -21,6 +21,8 @@ pub struct NetError {
 pub enum Cause {
     /// Nobody listens there.
     Refused,
+    /// It has no place left for connections, in all or from this address.
+    Full,
     /// It took too long; the text says what did.
     Timeout(&'static str),
     /// The other end is not the member, the run or the protocol expected.
@@ -53,6 +55,11 @@ impl fmt::Display for NetError {
         write!(f, "{}: ", self.address)?;
         match &self.cause {
             Cause::Refused => write!(f, "nobody listens there"),
+            Cause::Full => write!(
+                f,
+                "it has no place left, or none for connections from your address; try again later, or ask whoever runs \
+                 it to allow more (muster host --per-address)"
+            ),
             Cause::Timeout(what) => write!(f, "{what} took too long"),
             Cause::Handshake(error) => error.fmt(f),
             Cause::Closed => write!(f, "the connection was closed"),

@@ -1,10 +1,12 @@
 //! Being dialled: a bounded number of connections, in total and from one source.
 
 use std::collections::BTreeMap;
+use std::io::Write;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use muster_core::channel::FULL;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::time;
 use tracing::debug;
@@ -58,13 +60,17 @@ impl Listener {
         self.address
     }
 
-    /// Waits for the next connection that has a seat; those without are closed at once. Cancelling loses nothing.
+    /// Waits for the next connection that has a seat; those without are told so and closed at once. Cancelling loses
+    /// nothing.
     pub async fn accept(&self) -> Incoming {
         loop {
             match self.socket.accept().await {
                 Ok((stream, address)) => match Seat::take(&self.seats, address) {
                     Some(seat) => return Incoming { stream, seat },
-                    None => debug!(%address, "no seat left, connection closed"),
+                    None => {
+                        debug!(%address, "no seat left, connection closed");
+                        turn_away(stream);
+                    }
                 },
                 Err(error) => {
                     debug!(%error, "accepting failed");
@@ -72,6 +78,13 @@ impl Listener {
                 }
             }
         }
+    }
+}
+
+/// CHAN-12: tells the dialler why, as far as a new connection takes it without waiting.
+fn turn_away(stream: TcpStream) {
+    if let Ok(mut stream) = stream.into_std() {
+        let _ = stream.write(&FULL);
     }
 }
 

@@ -39,15 +39,23 @@ impl Home {
     /// # Errors
     /// What the system reports.
     pub fn load_contribution(&self, round: Round, member: &MemberId) -> Result<Vec<BlockData>> {
+        let mut blocks = Vec::new();
+        for label in self.contribution_labels(round, member)? {
+            blocks.extend(self.load_part(round, member, label)?.unwrap_or_default());
+        }
+        Ok(blocks)
+    }
+
+    /// The labels under which blocks of a member's contribution are kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn contribution_labels(&self, round: Round, member: &MemberId) -> Result<Vec<u16>> {
         let names = files::names(&self.contribution(round, member))?;
         let labels = names.iter().filter_map(|name| name.strip_suffix(ENDING)?.parse().ok());
         let mut labels: Vec<u16> = labels.collect();
         labels.sort_unstable();
-        let mut blocks = Vec::new();
-        for label in labels {
-            blocks.extend(self.load_part(round, member, label)?.unwrap_or_default());
-        }
-        Ok(blocks)
+        Ok(labels)
     }
 
     /// The blocks kept under a label; none when there are none, or the file is damaged.

@@ -329,7 +329,11 @@ impl Sim {
     }
 
     fn keeper(&self, id: &MemberId, sender: usize) -> Option<&Identity> {
-        let takes = |node: &&Node| node.alive && !node.is(Behaviour::Refuses(sender));
+        let round = self.ledger().current().map(RoundView::round).unwrap_or_default();
+        let from = self.nodes[sender].identity.id();
+        let takes = |node: &&Node| {
+            node.alive && !node.is(Behaviour::Refuses(sender)) && node.player.conduct.takes_in(round, &from)
+        };
         let node = self.nodes.iter().find(|node| node.identity.id() == *id).filter(takes);
         let node = node.map(|node| &node.identity);
         node.or((*id == self.steward.id()).then_some(&self.steward))

@@ -49,10 +49,19 @@ pub struct Member {
     pub stranger: bool,
     /// Members that it brought in.
     pub invited: u16,
-    /// Whether it was convicted, or brought in a convict: nobody comes by it or those below it any more.
-    pub closed: bool,
+    /// Why nobody comes by it or those below it any more; none while its own tree is not closed.
+    pub closed: Option<Closed>,
     /// Leaves of it that were recomputed and right, by verifier.
     pub credits: BTreeMap<MemberId, u32>,
+}
+
+/// Why a member's tree of invitations is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Closed {
+    /// It was convicted, or brought in a convict.
+    Convicted,
+    /// The organiser said so.
+    Ordered,
 }
 
 /// Whether a member takes part.
@@ -87,9 +96,13 @@ impl Ledger {
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
             (Role::Verifier, Some(terms)) => self.check_coins(terms)?,
         }
-        let open = !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed);
-        self.require(open, "the run takes no more members")?;
+        self.require(self.takes_members(), "the run takes no more members")?;
         Ok(enrol)
+    }
+
+    /// Whether anybody may come in this stage.
+    pub(super) fn takes_members(&self) -> bool {
+        !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed)
     }
 
     /// Coins must be registered before the randomness that they are used with is known.
@@ -133,7 +146,7 @@ impl Ledger {
             depth: entry.depth,
             stranger: entry.stranger,
             invited: 0,
-            closed: false,
+            closed: None,
             credits: BTreeMap::new(),
         });
         Ok(())

@@ -3,13 +3,13 @@
 
 use std::collections::BTreeSet;
 
-use super::{Ledger, Member, Standing};
+use super::{Closed, Ledger, Member, Standing};
 use crate::error::Reject;
 use crate::ids::{MemberId, Round};
 use crate::manifest::{Listed, Mode};
-use crate::messages::enrol::{Enrol, Invitation, Role};
+use crate::messages::enrol::{CloseTree, Enrol, Invitation, Role};
 use crate::messages::record::Credit;
-use crate::sign::Signed;
+use crate::sign::{Signed, Verified};
 use crate::standing::{audit_ppm, vouched, weight};
 
 /// As what, and by whose leave, a newcomer comes.
@@ -157,7 +157,9 @@ impl Ledger {
         let able = good && inviter.role == Role::Node && self.weighs(inviter);
         self.require(able, "only a node past its probation invites, while it takes part")?;
         // STAND-6: an inviter answers for those below it.
-        self.require(!self.is_closed(inviter), "those who answer for this invitation brought in a convict")?;
+        let closed =
+            "those who answer for this invitation brought in a convict, or the organiser closed their tree";
+        self.require(!self.is_closed(inviter), closed)?;
         let admission = &self.manifest.admission;
         let quota = inviter.invited < admission.member_invites;
         self.require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
@@ -169,11 +171,11 @@ impl Ledger {
         Ok(Entry { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
 
-    /// Whether a member may bring in nobody any more: it, or someone above it, was convicted or brought in a convict.
+    /// Whether a member may bring in nobody any more: its own tree is closed, or that of someone above it.
     pub fn is_closed(&self, member: &Member) -> bool {
         let mut above = Some(member);
         while let Some(member) = above {
-            if member.closed {
+            if member.closed.is_some() {
                 return true;
             }
             // Who invites was there before: the chain ends.
@@ -202,8 +204,36 @@ impl Ledger {
         let inviter = self.member(convict).and_then(|member| member.inviter);
         for id in [Some(*convict), inviter].into_iter().flatten() {
             if let Some(member) = self.member_mut(&id) {
-                member.closed = true;
+                member.closed = Some(Closed::Convicted);
             }
         }
+    }
+
+    /// Checks the organiser's order to close a member's tree.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_close_tree(&self, signed: &Signed<CloseTree>) -> Result<Verified<CloseTree>, Reject> {
+        let order = signed.verify(self.run)?;
+        // LEDGER-21: signed by the organiser; the named is a member that is not closed.
+        if order.author() != self.manifest.organiser {
+            return Err(Reject::NotEntitled("close a tree: only the organiser does"));
+        }
+        let member = self.member(&order.member).ok_or(Reject::Rule("only a member's tree is closed"))?;
+        self.require(
+            !self.is_closed(member),
+            "nobody comes by this member any more: its tree is closed already",
+        )?;
+        self.require(self.takes_members(), "nobody comes to this run any more")?;
+        Ok(order)
+    }
+
+    /// STAND-6: closing bans nobody, and takes nothing from who is there.
+    pub(super) fn close_tree(&mut self, signed: &Signed<CloseTree>) -> Result<(), Reject> {
+        let order = self.check_close_tree(signed)?;
+        if let Some(member) = self.member_mut(&order.member) {
+            member.closed = Some(Closed::Ordered);
+        }
+        Ok(())
     }
 }

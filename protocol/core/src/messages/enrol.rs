@@ -98,6 +98,18 @@ impl Message for Leave {
 }
 
 wire! {
+    /// Signed by the organiser: from the record that holds it on, nobody comes by this member or by those below it.
+    pub struct CloseTree {
+        /// Whose tree of invitations.
+        pub member: MemberId,
+    }
+}
+
+impl Message for CloseTree {
+    const TAG: &'static str = "close-tree";
+}
+
+wire! {
     /// What `muster invite` prints: where the run is, and the leave to enter it.
     pub struct Ticket {
         /// The run.

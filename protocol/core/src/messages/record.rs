@@ -4,7 +4,7 @@ use crate::codec::List;
 use crate::hash::{Domain, hash_of};
 use crate::ids::{Digest, Height, MemberId, Part, Round, Slot};
 use crate::messages::audit::{AuditRequest, FindingKind, Jury};
-use crate::messages::enrol::{Enrol, Leave, Return};
+use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Message, Signed};
 use crate::state::StateRoots;
@@ -66,6 +66,8 @@ wire! {
         Close(Digest),
         /// A verifier did not do its duty in time.
         Idle(Idle),
+        /// The organiser closes a member's tree of invitations.
+        CloseTree(Signed<CloseTree>),
     }
 }
 

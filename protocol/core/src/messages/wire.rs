@@ -7,7 +7,7 @@ use crate::merkle::Proof;
 use crate::messages::audit::{
     AuditRequest, Duty, Evidence, Opinion, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict,
 };
-use crate::messages::enrol::{Enrol, Leave, Return};
+use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
 use crate::messages::record::Record;
 use crate::messages::round::{
     Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt,
@@ -50,6 +50,8 @@ wire! {
         Data(DataQuery),
         /// Takes what a contributor says of the results. From the steward.
         Checked(Signed<Checked>),
+        /// Takes the organiser's order, whoever brings it. From the steward.
+        CloseTree(Signed<CloseTree>),
     }
 }
 
