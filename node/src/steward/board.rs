@@ -43,7 +43,8 @@ struct Pages {
 impl Board {
     /// A board without notices over a journal of this height. `name` is drawn anew for each process.
     pub(super) fn new(journal: Arc<Journal>, next: Height, name: u64) -> Self {
-        let pages = Pages { next, recent: VecDeque::new(), first_notice: 0, notices: VecDeque::new(), bytes: 0 };
+        let pages =
+            Pages { next, recent: VecDeque::new(), first_notice: 0, notices: VecDeque::new(), bytes: 0 };
         Self { journal, name, pages: Mutex::new(pages), news: watch::Sender::new(()) }
     }
 

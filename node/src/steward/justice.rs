@@ -404,7 +404,15 @@ mod tests {
         assert!(!justice.at_rest(&ledger), "found guilty, and nobody has looked at it yet");
         let effective = ledger.first_round_without();
         let (finding, evidence, accuser) = (FindingKind::LeafMismatch, Digest([1; 32]), steward.id());
-        let ban = Ban { culprit: cheat, effective, round: Round(0), finding, evidence, accuser };
+        let ban = Ban {
+            culprit: cheat,
+            effective,
+            round: Round(0),
+            finding,
+            evidence,
+            accuser,
+            jury: muster_core::codec::List::default(),
+        };
         seal(&mut ledger, &steward, Body::Ban(ban));
         justice.acquit(&cheat);
         assert!(justice.at_rest(&ledger));
