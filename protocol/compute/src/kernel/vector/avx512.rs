@@ -82,9 +82,10 @@ impl Vector for __m512 {
 
     #[inline(always)]
     unsafe fn quantise(gradient: &[f32], inverse_step: f64, words: &[u32], q: &mut [i32]) {
-        let (gradient, gradient_rest) = gradient.as_chunks::<16>();
-        let (words, words_rest) = words.as_chunks::<16>();
-        let (q, q_rest) = q.as_chunks_mut::<16>();
+        let count = gradient.len().min(words.len()).min(q.len());
+        let (gradient, gradient_rest) = gradient[..count].as_chunks::<16>();
+        let (words, words_rest) = words[..count].as_chunks::<16>();
+        let (q, q_rest) = q[..count].as_chunks_mut::<16>();
         for ((gradient, words), q) in gradient.iter().zip(words).zip(q) {
             unsafe { quantise_16(gradient, inverse_step, words, q) };
         }
