@@ -5,8 +5,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use muster_compute::measure::{Products, Strided};
-use muster_compute::{Backend, Device, Exact, Path as KernelPath, Precision, libtorch};
+use muster_compute::{Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
+use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
@@ -26,12 +27,10 @@ const IN_CACHE: [usize; 3] = [96, 64, 256];
 pub struct BenchOptions {
     /// A run's folder, a member's data directory, or a `run.toml`; the default settings otherwise.
     pub run: Option<PathBuf>,
-    /// Compute threads.
-    pub threads: usize,
-    /// Kernel path, instead of the fastest.
-    pub path: Option<KernelPath>,
-    /// Where libtorch computes leaves, and how it rounds; the run's own arithmetic otherwise.
-    pub libtorch: Option<(Device, Precision)>,
+    /// What computes.
+    pub machine: Machine,
+    /// The profile to measure, instead of the run's own.
+    pub precision: Option<Precision>,
     /// What leaves may take: [`PATIENCE`].
     pub patience: Duration,
 }
@@ -40,7 +39,8 @@ pub struct BenchOptions {
 #[derive(Clone, Debug)]
 pub struct Report {
     path: KernelPath,
-    libtorch: Option<(Device, Precision)>,
+    /// What computed the leaves, where that is not the path.
+    libtorch: Option<String>,
     threads: usize,
     model: Model,
     windows: u32,
@@ -60,11 +60,19 @@ pub struct Report {
 /// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks, and a model that this
 /// machine has no memory for; what libtorch lacks, where it is asked for.
 pub fn bench(options: &BenchOptions) -> Outcome<Report> {
-    let manifest = manifest(options.run.as_deref())?;
-    let memory = memory::contributing(&manifest, options.threads);
-    memory::check(memory).map_err(|misuse| Failure::environment(misuse.to_string()))?;
-    let path = options.path.unwrap_or_else(KernelPath::detect);
-    let mut backend = backend(options)?;
+    let mut manifest = manifest(options.run.as_deref())?;
+    let machine = options.machine;
+    let by_default =
+        Precision::of(manifest.profile).or((machine.library == Some(Library::Tch)).then_some(Precision::F32));
+    if let Some(precision) = options.precision.or(by_default) {
+        manifest.profile = precision.profile();
+    }
+    let broken = |misuse: Misuse| Failure::environment(misuse.to_string());
+    let memory = memory::contributing(&manifest, &machine);
+    memory::check(memory).map_err(broken)?;
+    let path = machine.path.unwrap_or_else(KernelPath::detect);
+    let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
+    backend.self_test().map_err(broken)?;
     let peak = peak(path)?;
     let mut state = backend.initial(&manifest, &[]);
     let windows = windows(&manifest);
@@ -97,8 +105,8 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     backend.apply(&manifest, &mut state, &update);
     Ok(Report {
         path,
-        libtorch: options.libtorch,
-        threads: options.threads,
+        libtorch: (!machine.is_exact(manifest.profile)?).then(|| backend.describe()),
+        threads: machine.threads,
         windows: manifest.training.leaf_windows,
         model: manifest.model,
         peak,
@@ -106,17 +114,6 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
         update: begun.elapsed().as_secs_f64(),
         memory,
     })
-}
-
-/// What computes leaves, after its self-test.
-fn backend(options: &BenchOptions) -> Outcome<Box<dyn Backend>> {
-    let Some((device, precision)) = options.libtorch else {
-        let mut exact = Exact::new(options.threads, options.path)?;
-        exact.self_test()?;
-        return Ok(Box::new(exact));
-    };
-    libtorch(device, precision, options.threads, options.path)
-        .map_err(|misuse| Failure::environment(misuse.to_string()))
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
@@ -237,7 +234,7 @@ impl Report {
         let estimated = if *estimated { " (from one window)" } else { "" };
         let beside = match libtorch {
             None => format!("{:.0} % of that", 100.0 * speed / peak / *threads as f64),
-            Some((device, precision)) => format!("by libtorch in {precision} on {device}"),
+            Some(libtorch) => format!("by {libtorch}"),
         };
         line("leaf", format!("{leaf:.3} s{estimated}: {:.1} GFLOP/s, {beside}", speed / 1e9));
         line("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf));
@@ -249,6 +246,8 @@ impl Report {
 
 #[cfg(test)]
 mod tests {
+    use muster_compute::Device;
+
     use super::*;
     use crate::exit::Exit;
 
@@ -263,9 +262,8 @@ mod tests {
         .unwrap();
         let options = BenchOptions {
             run: Some(settings.clone()),
-            threads: 1,
-            path: None,
-            libtorch: None,
+            machine: Machine::new(1, None),
+            precision: None,
             patience: Duration::from_millis(50),
         };
         let text = bench(&options).unwrap().text();
@@ -277,8 +275,9 @@ mod tests {
         std::fs::write(&settings, wide).unwrap();
         let failure = bench(&options).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("of memory"), "{failure}");
-        let libtorch = Some((Device::Cuda(99), Precision::Bf16));
-        let failure = bench(&BenchOptions { run: None, libtorch, ..options.clone() }).unwrap_err();
+        let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
+        let machine = Machine { library, device, ..options.machine };
+        let failure = bench(&BenchOptions { run: None, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
         let failure = bench(&BenchOptions { run: Some("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");

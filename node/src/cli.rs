@@ -8,9 +8,10 @@ use std::io::IsTerminal;
 use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
-use muster_compute::{Device, Path as KernelPath, Precision};
+use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::messages::enrol::Role;
 
+use crate::backend::Backend;
 use crate::organise::invite::parse_span;
 use crate::steward::CONNECTIONS;
 
@@ -245,7 +246,7 @@ struct HostArguments {
     #[command(flatten)]
     gossip: GossipArguments,
     #[command(flatten)]
-    compute: ComputeArguments,
+    leaves: LeafArguments,
 }
 
 #[derive(Args)]
@@ -264,22 +265,26 @@ struct BenchArguments {
     /// A run's folder, a member's data directory, or settings [default: the default settings].
     run: Option<PathBuf>,
     #[command(flatten)]
-    compute: ComputeArguments,
-    /// What computes the leaves: exact, with defined bits as a run has them, or tch, which is libtorch.
-    #[arg(long, value_name = "NAME", value_enum, default_value_t = BackendArgument::Exact)]
-    backend: BackendArgument,
-    /// Where libtorch computes: cpu, cuda or cuda:N.
-    #[arg(long, value_name = "NAME", default_value_t = Device::Cpu)]
-    device: Device,
-    /// How libtorch rounds the factors of products: f32, tf32 or bf16.
-    #[arg(long, value_name = "NAME", default_value_t = Precision::F32)]
-    precision: Precision,
+    leaves: LeafArguments,
+    /// Measure as if the run had the profile f32, tf32 or bf16 [default: the run's own; f32 with --backend tch where that
+    /// is exact].
+    #[arg(long, value_name = "NAME")]
+    precision: Option<Precision>,
 }
 
-#[derive(Clone, Copy, PartialEq, ValueEnum)]
-enum BackendArgument {
-    Exact,
-    Tch,
+/// How to compute, leaves included.
+#[derive(Args)]
+struct LeafArguments {
+    #[command(flatten)]
+    compute: ComputeArguments,
+    #[command(flatten)]
+    backend: Backend,
+}
+
+impl LeafArguments {
+    fn machine(&self) -> Machine {
+        self.backend.machine(self.compute.threads.into(), self.compute.kernel)
+    }
 }
 
 #[derive(Args)]
@@ -346,7 +351,7 @@ struct JoinArguments {
     #[command(flatten)]
     gossip: GossipArguments,
     #[command(flatten)]
-    compute: ComputeArguments,
+    leaves: LeafArguments,
     /// Most disk to use, in GiB, like 10 or 0.5: before it would take more, the member stops.
     #[arg(long, value_name = "G", value_parser = gibibytes)]
     max_disk: Option<u64>,

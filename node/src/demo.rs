@@ -27,6 +27,7 @@ pub use share::Share;
 
 use self::odds::Odds;
 use crate::attack::{ATTACKS, Attack};
+use crate::backend::Backend;
 use crate::config::Settings;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -90,6 +91,9 @@ pub struct DrillOptions {
     /// Draws what attackers choose at random.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub seed: u64,
+    /// How every member computes leaves.
+    #[command(flatten)]
+    pub backend: Backend,
 }
 
 /// What help says below the options of a drill.
@@ -130,6 +134,7 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
         seed: 0,
         learning: !options.no_learning_check,
         drill: false,
+        backend: Backend::default(),
     };
     if rehearsal.from >= rehearsal.rounds && !rehearsal.attackers.is_empty() {
         return Err(Failure::usage("--attack-from must be below --rounds, or nobody ever cheats"));
@@ -173,6 +178,8 @@ struct Rehearsal {
     learning: bool,
     /// Whether the account is that of a drill.
     drill: bool,
+    /// How every member computes leaves.
+    backend: Backend,
 }
 
 impl Rehearsal {
@@ -207,6 +214,7 @@ impl Rehearsal {
             seed: options.seed,
             learning: false,
             drill: true,
+            backend: options.backend,
         })
     }
 
@@ -272,6 +280,7 @@ mod tests {
             text: Vec::new(),
             out: None,
             seed: 0,
+            backend: Backend::default(),
         }
     }
 

@@ -38,10 +38,8 @@ pub struct Options {
     pub advertise: Option<String>,
     /// Where to gossip; none for a membership without.
     pub gossip: Option<Settings>,
-    /// Compute threads.
-    pub threads: usize,
-    /// Kernel path, instead of the fastest.
-    pub path: Option<muster_compute::Path>,
+    /// What computes.
+    pub machine: muster_compute::Machine,
     /// Largest disk use, in bytes.
     pub max_disk: Option<u64>,
     /// Whether to draw progress; else plain lines are logged.

@@ -2,7 +2,8 @@
 
 pub mod address;
 pub mod attack;
-pub mod bench;
+pub mod backend;
+mod bench;
 pub mod checkpoint;
 pub mod cli;
 pub mod config;

@@ -26,7 +26,7 @@ mod tests;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 
-use muster_compute::Path as KernelPath;
+use muster_compute::Machine;
 use muster_core::ids::RunId;
 use muster_core::round::Conductor;
 use muster_net::endpoint::Endpoint;
@@ -66,10 +66,8 @@ pub struct HostOptions {
     pub keep_aggregates: bool,
     /// Where to gossip; none for a run without.
     pub gossip: Option<Settings>,
-    /// Compute threads.
-    pub threads: usize,
-    /// Kernel path, instead of the fastest.
-    pub path: Option<KernelPath>,
+    /// What computes.
+    pub machine: Machine,
     /// Whether to draw progress; else plain lines are logged.
     pub progress: bool,
 }
@@ -88,8 +86,8 @@ pub struct Ready {
 /// # Errors
 /// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
 pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<Ending> {
-    let (folder, threads, path) = (options.folder.clone(), options.threads, options.path);
-    let recovered = tokio::task::spawn_blocking(move || recover(folder, threads, path)).await;
+    let (folder, machine) = (options.folder.clone(), options.machine);
+    let recovered = tokio::task::spawn_blocking(move || recover(folder, machine)).await;
     let recovered =
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;

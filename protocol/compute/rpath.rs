@@ -3,7 +3,7 @@
 #![allow(clippy::print_stdout)] // this is how build scripts speak to cargo
 
 fn main() {
-    println!("cargo::rerun-if-changed=../protocol/compute/rpath.rs");
+    println!("cargo::rerun-if-env-changed=DEP_MUSTER_COMPUTE_LIBTORCH");
     if let Some(library) = std::env::var_os("DEP_MUSTER_COMPUTE_LIBTORCH") {
         println!("cargo::rustc-link-arg=-Wl,-rpath,{}", library.display());
         println!("cargo::rustc-link-arg=-Wl,-rpath,$ORIGIN/torch/lib");

@@ -4,6 +4,8 @@
 """
 
 import functools
+import importlib.metadata
+import importlib.util
 import json
 import os
 import pathlib
@@ -33,13 +35,25 @@ def python(*modules):
     return program
 
 
+def here(module):
+    """Whether this Python has the version of a module that `PACKAGES` names."""
+    name, _, version = PACKAGES[module].partition("==")
+    try:
+        return bool(version) and importlib.metadata.version(name).split("+")[0] == version or (
+            not version and importlib.util.find_spec(module) is not None)
+    except importlib.metadata.PackageNotFoundError:
+        return False
+
+
 def has(program, module):
     find = f"import importlib.util, sys; sys.exit(importlib.util.find_spec({module!r}) is None)"
     return subprocess.run([program, "-c", find]).returncode == 0
 
 
 def enter(*modules):
-    """Goes on as the same script under the virtual environment's Python."""
+    """Goes on as the same script under the virtual environment's Python, unless the one at work has what is pinned."""
+    if all(map(here, modules)):
+        return
     program = python(*modules)
     if pathlib.Path(sys.prefix).resolve() != VENV.resolve():
         os.execv(program, [program, *sys.argv])

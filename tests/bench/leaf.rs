@@ -5,7 +5,8 @@
 //!
 //! - `draw`: draws parameters and writes them to the folder, with layout, exponents, and what the windows predict;
 //! - `load`: takes parameters and exponents from the folder; leaves the moments, which no leaf reads, empty;
-//! - `leaf N`: N leaves; seconds of each, on the passes and on the grid;
+//! - `leaf N`: N leaves, as a member computes them; seconds of each, on the passes and on the grid, which may overlap;
+//! - `audit N`: N leaves, as a verifier computes them, with their fingerprints; seconds of each;
 //! - `gradient`: writes the real gradient of the leaf, before the grid; its loss;
 //! - `costs N`: least seconds, of N times, of the gradient, of what the protocol adds, and of what limits that;
 //! - `peak`: peak resident bytes, and those at the start of the program.
@@ -18,7 +19,7 @@ use std::process::ExitCode;
 use std::time::Instant;
 
 use e2e::manifests::tiny;
-use muster_compute::{Backend, Device, Exact, Precision, Workers, libtorch};
+use muster_compute::{Backend, Device, Library, Machine, Precision, Workers, row};
 use muster_core::aggregate::Runner;
 use muster_core::assign::masked;
 use muster_core::codec::Real;
@@ -26,9 +27,9 @@ use muster_core::contribution::{Commitment, chunk_bytes, chunk_hash};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model};
-use muster_core::sketch::{fingerprint, points};
-use muster_core::state::{LeafJob, State, Update, real_bytes, reals};
+use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model, Profile};
+use muster_core::sketch::Probe;
+use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
 use muster_node::join::Spares;
 use serde_json::{Value, json};
 
@@ -119,20 +120,25 @@ impl Settings {
         })
     }
 
-    /// What computes leaves.
-    fn backend(&self) -> Result<Box<dyn Backend>, Failure> {
-        let threads = self.number("threads") as usize;
-        if self.number("tch") == 0 {
-            return Ok(Box::new(Exact::new(threads, None)?));
-        }
-        let precision = match self.number("precision") {
+    /// How libtorch rounds, where it computes.
+    fn precision(&self) -> Option<Precision> {
+        (self.number("tch") == 1).then(|| match self.number("precision") {
             0 => Precision::F32,
             1 => Precision::Tf32,
             _ => Precision::Bf16,
-        };
+        })
+    }
+
+    /// What computes leaves.
+    fn backend(&self) -> Result<Box<dyn Backend>, Failure> {
+        let machine = Machine::new(self.number("threads") as usize, None);
+        let Some(precision) = self.precision() else { return Ok(machine.leaves(Profile::Exact)?) };
         let device =
             if self.0["cuda"] < 0.0 { Device::Cpu } else { Device::Cuda(self.number("cuda") as usize) };
-        Ok(libtorch(device, precision, threads, None)?)
+        let machine = Machine { library: Some(Library::Tch), device: Some(device), ..machine };
+        let mut torch = machine.leaves(precision.profile())?;
+        torch.self_test()?;
+        Ok(torch)
     }
 
     fn manifest(&self) -> Result<Manifest, Failure> {
@@ -149,6 +155,9 @@ impl Settings {
             family: self.family()?,
         };
         manifest.model.check()?;
+        if let Some(precision) = self.precision() {
+            manifest.profile = precision.profile();
+        }
         manifest.training.leaf_windows = self.number("windows");
         manifest.training.recompute = self.number("recompute") == 1;
         Ok(manifest)
@@ -196,7 +205,8 @@ impl Bench {
             let answer = match task {
                 "draw" => self.draw()?,
                 "load" => self.load()?,
-                "leaf" => self.leaves(count)?,
+                "leaf" => self.leaves(count, false)?,
+                "audit" => self.leaves(count, true)?,
                 "gradient" => self.gradient()?,
                 "costs" => self.costs(count)?,
                 "peak" => json!({"start": resident, "peak": status("VmHWM:")}),
@@ -265,13 +275,29 @@ impl Bench {
         Ok((&mut *self.backend, &self.manifest, job))
     }
 
-    fn leaves(&mut self, count: usize) -> Result<Value, Failure> {
+    /// What a verifier sketches leaves with.
+    fn probe(&self) -> Probe {
+        Probe::new(&self.manifest, &SEED, &SEED)
+    }
+
+    fn leaves(&mut self, count: usize, audited: bool) -> Result<Value, Failure> {
+        let (threads, spares, probe) = (self.threads, Spares::default(), self.probe());
         let (backend, manifest, job) = self.job()?;
-        let mut sum = vec![0; job.state.parameters.len()];
+        let LeafJob { state, round_seed, leaf, windows } = job;
+        let mut tasks = (0..count).map(|_| LeafTask {
+            state,
+            round_seed,
+            leaf,
+            windows: windows.to_vec(),
+            q: spares.any(0),
+        });
         let (before, begun) = (backend.spent(), Instant::now());
-        for _ in 0..count {
-            backend.leaf(manifest, &job, &mut sum);
-        }
+        backend.leaves(manifest, &mut tasks, &mut |q, _| {
+            if audited {
+                std::hint::black_box(row(threads, &probe, &q, 0));
+            }
+            spares.put(q);
+        });
         let seconds = begun.elapsed().as_secs_f64() / count as f64;
         let [gradient, grid] =
             [backend.spent().gradient - before.gradient, backend.spent().grid - before.grid]
@@ -288,7 +314,7 @@ impl Bench {
     }
 
     fn costs(&mut self, count: usize) -> Result<Value, Failure> {
-        let (threads, workers) = (self.threads, Workers::new(self.threads));
+        let (threads, workers, probe) = (self.threads, Workers::new(self.threads), self.probe());
         let (backend, manifest, job) = self.job()?;
         let layout = Layout::of(&manifest.model);
         let mut q = vec![0; layout.parameters()];
@@ -326,7 +352,7 @@ impl Bench {
             "commitment": least(count, || {
                 Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(&layout, &q, chunk))).root()
             }),
-            "fingerprint": least(count, || fingerprint(points(&SEED), &q)),
+            "fingerprint": least(count, || row(threads, &probe, &q, 0)),
             "apply": least(count, || backend.apply(manifest, &mut state, &update)),
             "all": memory(threads),
             "one": memory(1),

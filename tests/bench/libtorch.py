@@ -8,15 +8,17 @@
     python3 tests/bench/libtorch.py --device cuda --sizes 50,100 --precisions f32,tf32,bf16
 
 A leaf is as many windows of 256 tokens as `--windows` says, vocabulary 4096. Speed: tokens a second of forward and
-backward pass, ours with parameters copied to the device, gradients copied back and put on the grid; PyTorch with its fused
-attention, parameters staying where they are, bf16 by autocast. Each side is a process of its own that waits while the
-other computes; the ratio is the median over the pairs, above 1 we are faster.
+backward pass, ours with parameters copied to the device once for `--leaves` leaves, gradients copied back and put on the
+grid beside the next leaf; PyTorch with its fused attention, parameters staying where they are, bf16 by autocast. Each side
+is a process of its own that waits while the other computes; the ratio is the median over the pairs, above 1 we are faster.
 
 Distance: |ours - right| / |right| in Euclidean norms, of the real gradient before the grid; `right` has defined bits
 (f32, `bench-leaf` without libtorch). Whole gradient, median tensor, worst tensor and its name. Beside it the distance to
 the same precision at another number of threads: what differs between honest machines.
 
-Costs: what the protocol does with a leaf's gradient on the processor, as shares of a leaf.
+Costs: what the protocol does with a leaf's gradient on the processor, as shares of a leaf; how much longer a leaf takes
+when it does so beside the next leaf's gradient; and, computed from that, how many such processor cores hide it behind a
+device whose leaves take so many milliseconds (`--device-leaf`).
 """
 
 import argparse
@@ -72,20 +74,21 @@ class Model:
         return [(name, slice(offset, offset + rows * columns)) for name, (rows, columns), offset in layout]
 
 
-def seconds(child, processor_time):
-    """Seconds of one leaf."""
+def seconds(child, leaves, processor_time):
+    """Seconds of one of some leaves."""
     begun = child.processor_seconds()
-    passed = child.ask("leaf 1")["seconds"]
-    return child.processor_seconds() - begun if processor_time else passed
+    passed = child.ask(f"leaf {leaves}")["seconds"]
+    return (child.processor_seconds() - begun) / leaves if processor_time else passed
 
 
-def speed(model, precision, repeats, processor_time):
-    tokens = model.shape["windows"] * model.shape["sequence"]
+def speed(model, precision, arguments):
+    repeats, tokens = arguments.repeats, model.shape["windows"] * model.shape["sequence"]
     with model.ours(precision) as ours, model.theirs(precision) as theirs:
         for child in (ours, theirs):
             child.ask("load")
             child.ask("leaf 2")
-        pairs = [[tokens / seconds(child, processor_time) for child in (ours, theirs)] for _ in range(repeats)]
+        pairs = [[tokens / seconds(child, arguments.leaves, arguments.processor_time) for child in (ours, theirs)]
+                 for _ in range(repeats)]
     ratios = sorted(ours / theirs for ours, theirs in pairs)
     ours, theirs = map(statistics.median, zip(*pairs))
     ratio = statistics.median(ratios)
@@ -117,15 +120,27 @@ def distance(model, precision, right):
     print(f"  {precision:5}           {whole} to {where}, median tensor {median}, worst {worst} ({name})")
 
 
-def costs(model, precision, repeats):
+def costs(model, precision, arguments):
     with model.ours(precision) as child:
         child.ask("load")
-        spent = child.ask(f"costs {repeats}")
+        spent = child.ask(f"costs {arguments.repeats}")
+        beside = {task: child.ask(f"{task} {2 * arguments.repeats}")["seconds"] for task in ("leaf", "audit")}
     parts = {name: spent[name] for name in ("grid", "commitment", "fingerprint", "apply")}
     told = ", ".join(f"{name} {1e3 * value:.1f} ms ({100 * value / spent['gradient']:.2f} %)" for name, value in parts.items())
     total = sum(parts.values())
     print(f"  {precision:5} costs     beside {1e3 * spent['gradient']:.0f} ms: {told}; together "
           f"{100 * total / spent['gradient']:.2f} %")
+    longer = ", ".join(f"{name} {1e3 * took:.0f} ms, {100 * (took / spent['gradient'] - 1):+.1f} %"
+                       for name, took in beside.items())
+    print(f"  {precision:5}           overlapped, one after the other: {longer} to the gradient alone")
+    # Each of these grows with the parameters and with nothing else, and is spread over threads.
+    core = {"leaf": spent["grid"], "audit": spent["grid"] + spent["fingerprint"]}
+    core = {name: took * model.shape["threads"] / model.parameters for name, took in core.items()}
+    needed = ", ".join(f"{name} {1e9 * took:.2f} ns a parameter, {took * arguments.device_parameters / arguments.device_leaf:.1f}"
+                       for name, took in core.items())
+    print(f"  {precision:5}           computed, not measured: cores that hide it behind leaves of {1e3 * arguments.device_leaf:.0f} ms "
+          f"of {arguments.device_parameters / 1e6:.0f} M parameters: {needed}")
+
 
 
 def parse():
@@ -135,7 +150,10 @@ def parse():
     parser.add_argument("--precisions", type=listed, default=["f32", "bf16"], metavar="f32,tf32,bf16")
     parser.add_argument("--threads", type=int, default=os.cpu_count())
     parser.add_argument("--windows", type=int, default=8, help="of 256 tokens, a leaf")
-    parser.add_argument("--repeats", type=int, default=7, help="pairs of leaves")
+    parser.add_argument("--repeats", type=int, default=7, help="pairs of measurements")
+    parser.add_argument("--leaves", type=int, help="of one measurement [default: 1 on the processor, 8 elsewhere]")
+    parser.add_argument("--device-leaf", type=float, default=50, metavar="MS", help="of the device that costs hide behind")
+    parser.add_argument("--device-parameters", type=float, default=100, metavar="MILLION", help="of a model on it")
     parser.add_argument("--device", default="cpu", help="cpu, cuda or cuda:N")
     parser.add_argument("--parts", type=listed, default=["speed", "distance", "costs"], metavar="speed,distance,costs")
     parser.add_argument("--processor-time", action="store_true", help="of one thread, instead of the time that passed")
@@ -151,6 +169,8 @@ def parse():
         parser.error("--processor-time says nothing about more than one thread or another device: add --threads 1")
     name, _, number = arguments.device.partition(":")
     arguments.cuda = -1 if name == "cpu" else int(number or 0)
+    arguments.leaves = arguments.leaves or (1 if name == "cpu" else 8)
+    arguments.device_leaf, arguments.device_parameters = arguments.device_leaf / 1e3, arguments.device_parameters * 1e6
     return arguments
 
 
@@ -170,11 +190,11 @@ def main():
                 right = model.gradient(model.exact())
             for precision in arguments.precisions:
                 if "speed" in arguments.parts:
-                    speed(model, precision, arguments.repeats, arguments.processor_time)
+                    speed(model, precision, arguments)
                 if "distance" in arguments.parts:
                     distance(model, precision, right)
                 if "costs" in arguments.parts:
-                    costs(model, precision, arguments.repeats)
+                    costs(model, precision, arguments)
                 sys.stdout.flush()
 
 

@@ -21,7 +21,7 @@ mod watcher;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
-use muster_compute::Exact;
+use muster_compute::{Exact, Machine};
 use muster_core::audit::docket::Docket;
 use muster_core::codec::{List, Text};
 use muster_core::hash::{Domain, Hasher};
@@ -107,7 +107,7 @@ impl Sim {
         let mut sim = Self {
             nodes: (0..plan.players.len()).map(|number| Node::new(&plan, number, &shared)).collect(),
             watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &manifest, number)).collect(),
-            worker: Worker::new(manifest.clone(), 1, None).expect("a processor"),
+            worker: Worker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
             layout: Layout::of(&manifest.model),

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_compute::Exact;
+use muster_compute::Machine;
 use muster_core::audit::{Judgement, Witness, claim, judge, recompute_sum};
 use muster_core::codec::decode;
 use muster_core::contribution::Commitment;
@@ -25,7 +25,6 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::reading;
 
-use crate::cli::Machine;
 use crate::failure::{self, Failure};
 use crate::session::rounds_bar;
 
@@ -57,13 +56,13 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         Ok(accused) => accused,
         Err(reject) => return Ok(malformed(&reject)),
     };
-    let mut exact = Exact::new(machine.threads, machine.path).map_err(failure::arithmetic)?;
+    let mut arithmetic = machine.leaves(manifest.profile).map_err(failure::arithmetic)?;
     if accused.is_some() {
         memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
-        exact.self_test().map_err(failure::arithmetic)?;
+        arithmetic.self_test().map_err(failure::arithmetic)?;
     }
     let mut place = Place::new(folder, manifest.clone(), accused, machine);
-    Ok(match judge(&manifest, &evidence, &mut place, &mut exact) {
+    Ok(match judge(&manifest, &evidence, &mut place, &mut *arithmetic) {
         Judgement::Undecided(_) if !place.missing.is_empty() => {
             Judgement::Undecided(place.missing.join("; "))
         }
@@ -152,9 +151,9 @@ impl Place {
         let view = self.round(round)?;
         let commit = view.commitment(view.slot_of(member)?)?.commit.clone();
         let state = self.state(&commit.state)?;
-        let mut exact = Exact::new(self.machine.threads, self.machine.path).ok()?;
+        let mut arithmetic = self.machine.leaves(self.manifest.profile).ok()?;
         let manifest = self.manifest.clone();
-        let sum = recompute_sum(&manifest, &commit, &state, self, &mut exact)?;
+        let sum = recompute_sum(&manifest, &commit, &state, self, &mut *arithmetic)?;
         (sum.root(&manifest) == commit.root).then_some(sum.q)
     }
 
@@ -186,7 +185,7 @@ impl Place {
 
 impl Witness for Place {
     fn state(&mut self, root: &Digest) -> Option<State> {
-        let mut exact = Exact::new(self.machine.threads, self.machine.path).ok()?;
+        let mut exact = self.machine.exact().ok()?;
         let dataset = self.dataset.clone()?;
         let sought = (self.round, root);
         if let Some(state) = find_state(&self.folder, &self.manifest, &dataset, sought, &mut exact) {

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use muster_compute::Path;
+use muster_compute::{Device, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
@@ -43,7 +43,7 @@ enum Command {
         /// The folder that `enroll` made.
         directory: PathBuf,
         #[command(flatten)]
-        machine: Machine,
+        leaves: Leaves,
         #[command(flatten)]
         gossip: Gossip,
     },
@@ -71,7 +71,7 @@ enum Command {
         #[arg(long)]
         run: Option<PathBuf>,
         #[command(flatten)]
-        machine: Machine,
+        leaves: Leaves,
     },
     /// Re-execute a finished run from its folder, to the last bit: 0 all agrees, 1 something differs.
     ///
@@ -144,6 +144,39 @@ fn gossip_address(text: &str) -> Result<String, String> {
     muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
 }
 
+/// What computes leaves.
+#[derive(Args, Clone, Copy)]
+pub struct Backend {
+    /// What computes leaves: exact, or tch, which is libtorch [default: what suits the run's profile].
+    #[arg(long, value_name = "NAME")]
+    pub backend: Option<Library>,
+    /// Where libtorch computes: cpu, cuda or cuda:N [default: the first graphics processor, else cpu].
+    #[arg(long, value_name = "NAME")]
+    pub device: Option<Device>,
+}
+
+impl Backend {
+    /// With these threads and this path.
+    pub fn machine(self, threads: usize, path: Option<Path>) -> muster_compute::Machine {
+        muster_compute::Machine { threads, path, library: self.backend, device: self.device }
+    }
+}
+
+/// How to compute, leaves included.
+#[derive(Args, Clone, Copy)]
+struct Leaves {
+    #[command(flatten)]
+    machine: Machine,
+    #[command(flatten)]
+    backend: Backend,
+}
+
+impl Leaves {
+    fn machine(self) -> muster_compute::Machine {
+        self.backend.machine(self.machine.threads, self.machine.path)
+    }
+}
+
 /// How to compute.
 #[derive(Args, Clone, Copy)]
 pub struct Machine {
@@ -204,10 +237,9 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        Command::Watch { directory, machine, gossip } => block_on(async {
-            let Machine { threads, path } = machine;
-            let gossip = gossip.settings();
-            match watch::watch(watch::Options { directory, threads, path, gossip, conduct }).await? {
+        Command::Watch { directory, leaves, gossip } => block_on(async {
+            let (machine, gossip) = (leaves.machine(), gossip.settings());
+            match watch::watch(watch::Options { directory, machine, gossip, conduct }).await? {
                 watch::Ended::Closed(tally) => {
                     let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
                     say(&format!(
@@ -224,7 +256,9 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
                 observe::Ended::Interrupted => Ok(INTERRUPTED),
             }
         }),
-        Command::Check { evidence, run, machine } => Ok(judged(&check::check(&evidence, run, machine)?)),
+        Command::Check { evidence, run, leaves } => {
+            Ok(judged(&check::check(&evidence, run, leaves.machine())?))
+        }
         Command::Replay { directory, replaying } => {
             let summary = replay::replay(&directory, &replaying)?;
             summary.lines().iter().for_each(|line| say(line));

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_compute::Path;
+use muster_compute::Machine;
 use muster_core::ids::{Digest, Round};
 use muster_core::ledger::{Stage, Standing};
 use muster_core::limits;
@@ -40,10 +40,8 @@ const PAUSE: Duration = Duration::from_secs(1);
 pub struct Options {
     /// The directory that `enroll` made.
     pub directory: PathBuf,
-    /// Compute threads.
-    pub threads: usize,
-    /// Kernel path of the first computation; none for the fastest.
-    pub path: Option<Path>,
+    /// What computes, the first time.
+    pub machine: Machine,
     /// Where to gossip; none to go without.
     pub gossip: Option<Settings>,
     /// From what is found to what is said.
@@ -122,11 +120,11 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let session = Session::open(directory, target).await?;
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);
-    let (manifest, threads, path) = (session.manifest.clone(), options.threads, options.path);
-    let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, threads, path)).await;
+    let (manifest, machine) = (session.manifest.clone(), options.machine);
+    let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, &machine)).await;
     let worker =
         worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
-    let follower = session.follower(journal.clone(), threads, options.gossip.clone()).await?;
+    let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
     let coins = Coins::new(coins, journal.clone());
     let audits = Audits::new(session.manifest.clone(), session.identity.clone(), coins);
     let mut audits = audits.conducted(options.conduct.clone());

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use muster_compute::{Exact, Path, paths};
-use muster_core::audit::{FrozenCommit, Witness, committed_total, judge, recompute, recompute_sum};
+use muster_compute::{Backend, Machine, row};
+use muster_core::audit::{FrozenCommit, Witness, committed_total, judge, leaf_task, recompute_sum};
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
@@ -17,23 +17,23 @@ use crate::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 pub struct Worker {
     manifest: Arc<Manifest>,
     layout: Layout,
-    first: Exact,
-    second: Exact,
+    first: Box<dyn Backend>,
+    second: Box<dyn Backend>,
+    threads: usize,
 }
 
 impl Worker {
-    /// Computes on this many threads along `path`, or along the fastest one; second opinions come from another path
-    /// where this processor has one. Both pass their self-test first.
+    /// As the run's profile and this machine have it; second opinions come from as much other code as there is here
+    /// ([`Machine::second`]). Both pass their self-test first.
     ///
     /// # Errors
-    /// [`Misuse`] when this machine cannot compute in defined bits.
-    pub fn new(manifest: Arc<Manifest>, threads: usize, path: Option<Path>) -> Result<Self, Misuse> {
-        let mut first = Exact::new(threads, path)?;
-        let other = paths().into_iter().find(|path| *path != first.path());
-        let mut second = Exact::new(threads, other)?;
+    /// [`Misuse`] when this machine cannot compute the run's leaves.
+    pub fn new(manifest: Arc<Manifest>, machine: &Machine) -> Result<Self, Misuse> {
+        let [mut first, mut second] = [machine.leaves(manifest.profile)?, machine.second(manifest.profile)?];
         first.self_test()?;
         second.self_test()?;
-        Ok(Self { layout: Layout::of(&manifest.model), manifest, first, second })
+        tracing::info!("leaves are computed by {}, then by {}", first.describe(), second.describe());
+        Ok(Self { layout: Layout::of(&manifest.model), manifest, first, second, threads: machine.threads })
     }
 
     /// Does a piece of work with what the witness has. Takes as long as the leaves take.
@@ -43,10 +43,10 @@ impl Worker {
             WorkKind::Contribution => self.contribution(&work.subject, witness),
             WorkKind::Everything => self.everything(&work.subject, witness),
             WorkKind::SecondOpinion(evidence, _) | WorkKind::Recheck(evidence, true) => {
-                Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.second))
+                Done::Opinion(judge(&self.manifest, evidence, witness, &mut *self.second))
             }
             WorkKind::Recheck(evidence, false) | WorkKind::Opinion(evidence) => {
-                Done::Opinion(judge(&self.manifest, evidence, witness, &mut self.first))
+                Done::Opinion(judge(&self.manifest, evidence, witness, &mut *self.first))
             }
         }
     }
@@ -54,12 +54,16 @@ impl Worker {
     fn leaves(&mut self, subject: &Subject, drawn: &DrawnLeaves, witness: &mut dyn Witness) -> Done {
         let commit = &subject.commit;
         let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
-        let mut results = Vec::with_capacity(drawn.positions.len());
-        for position in &drawn.positions {
-            let leaf = recompute(&self.manifest, commit, *position, &state, witness, &mut self.first);
-            let Some((q, loss)) = leaf else { return missing_text() };
-            results.push(LeafResult { position: *position, row: drawn.probe.row(&q, loss) });
-        }
+        let DrawnLeaves { positions, probe, .. } = drawn;
+        let task = |position: &u32| leaf_task(&self.manifest, commit, *position, &state, witness);
+        let tasks: Option<Vec<_>> = positions.iter().map(task).collect();
+        let Some(tasks) = tasks else { return missing_text() };
+        let mut results = Vec::with_capacity(positions.len());
+        let mut places = positions.iter();
+        self.first.leaves(&self.manifest, &mut tasks.into_iter(), &mut |q, loss| {
+            let row = row(self.threads, probe, &q, loss);
+            results.extend(places.next().map(|position| LeafResult { position: *position, row }));
+        });
         Results::new(results).map_or_else(|misuse| Done::Missing(misuse.to_string()), Done::Leaves)
     }
 
@@ -75,7 +79,7 @@ impl Worker {
     fn everything(&mut self, subject: &Subject, witness: &mut dyn Witness) -> Done {
         let commit = &subject.commit;
         let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
-        let sum = recompute_sum(&self.manifest, commit, &state, witness, &mut self.first);
+        let sum = recompute_sum(&self.manifest, commit, &state, witness, &mut *self.first);
         let Some(sum) = sum else { return missing_text() };
         let frozen = FrozenCommit { freeze: subject.freeze, commit: commit.clone(), author: subject.author };
         let committed = || committed_total(&self.manifest, &frozen, witness);

@@ -6,15 +6,14 @@ use std::net::SocketAddr;
 use std::path::PathBuf;
 
 use indicatif::{ProgressBar, ProgressStyle};
-use muster_compute::Exact;
+use muster_compute::{Exact, Machine};
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::memory;
 
 use super::{
-    BackendArgument, BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments,
-    GossipArguments, HomeArguments, HostArguments, InviteArguments, JoinArguments, NewArguments,
-    PackArguments, RunCommand,
+    BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
+    HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
 use crate::address::outward;
 use crate::bench::{BenchOptions, PATIENCE, bench};
@@ -39,14 +38,8 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Join(arguments) => join_run(arguments),
         Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         Command::Generate(arguments) => generate_text(&arguments),
-        Command::Bench(BenchArguments { run, compute, backend, device, precision }) => {
-            let options = BenchOptions {
-                run,
-                threads: compute.threads.into(),
-                path: compute.kernel,
-                libtorch: (backend == BackendArgument::Tch).then_some((device, precision)),
-                patience: PATIENCE,
-            };
+        Command::Bench(BenchArguments { run, leaves, precision }) => {
+            let options = BenchOptions { run, machine: leaves.machine(), precision, patience: PATIENCE };
             print!("{}", bench(&options)?.text());
             Ok(Exit::Good)
         }
@@ -150,7 +143,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     if let Some(init) = init {
         println!("it begins with the parameters of {}", init.display());
     }
-    let memory = memory::contributing(&created.manifest, 1);
+    let memory = memory::contributing(&created.manifest, &Machine::new(1, None));
     println!("a node takes at least {} of memory on one thread", memory::shown(memory));
     if let Err(misuse) = memory::check(memory) {
         eprintln!("muster: warning: {misuse}");
@@ -173,8 +166,7 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
 }
 
 fn host_run(arguments: HostArguments) -> Outcome<Exit> {
-    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, gossip, compute } =
-        arguments;
+    let HostArguments { folder, listen, advertise, per_address, keep_aggregates, gossip, leaves } = arguments;
     let gossip = swarm(gossip, listen.first());
     let options = HostOptions {
         folder: folder.clone(),
@@ -183,8 +175,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         per_address: per_address.into(),
         keep_aggregates,
         gossip,
-        threads: usize::from(compute.threads),
-        path: compute.kernel,
+        machine: leaves.machine(),
         progress: std::io::stderr().is_terminal(),
     };
     let ending = block_on(host(options, |ready| {
@@ -222,8 +213,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         listen,
         advertise: arguments.advertise,
         gossip,
-        threads: usize::from(arguments.compute.threads),
-        path: arguments.compute.kernel,
+        machine: arguments.leaves.machine(),
         max_disk: arguments.max_disk,
         progress: std::io::stderr().is_terminal(),
     };

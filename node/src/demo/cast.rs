@@ -75,8 +75,10 @@ impl Cast {
         let folder = place.path("run");
         let most = CONNECTIONS.to_string();
         let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
+        let backend = rehearsal.backend.words();
         // All members have one address.
         let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
+        let words: Vec<&OsStr> = words.into_iter().chain(backend.iter().map(AsRef::as_ref)).collect();
         let steward = Child::start("steward", &logs, &words)?;
         let mut cast = Self { players: players(rehearsal, place), steward, members: Vec::new() };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
@@ -162,7 +164,8 @@ impl Player {
         let home = self.home.as_os_str();
         let (from, seed) = (rehearsal.from.to_string(), rehearsal.seed.to_string());
         let coalition = self.home.with_file_name(COALITION);
-        let words: Vec<&OsStr> = match self.part {
+        let backend = rehearsal.backend.words();
+        let mut words: Vec<&OsStr> = match self.part {
             Part::Node => {
                 vec![
                     "join".as_ref(),
@@ -182,6 +185,7 @@ impl Player {
             }
             Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
         };
+        words.extend(backend.iter().map(AsRef::<OsStr>::as_ref));
         Child::start(&self.name, logs, &words)
     }
 }

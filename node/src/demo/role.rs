@@ -14,6 +14,7 @@ use muster_verifier::audits::{Conduct, Honest};
 
 use super::lie::Lie;
 use crate::attack::{Attack, Coalition, Plan};
+use crate::backend::Backend;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
 
@@ -36,6 +37,9 @@ pub enum Role {
         /// Where it meets the others.
         #[arg(long)]
         coalition: Option<PathBuf>,
+        /// How it computes.
+        #[command(flatten)]
+        backend: Backend,
     },
     /// Enrols as a verifier and watches.
     Verifier {
@@ -43,6 +47,9 @@ pub enum Role {
         invitation: String,
         /// Its directory.
         data_dir: PathBuf,
+        /// How it computes.
+        #[command(flatten)]
+        backend: Backend,
     },
     /// Enrols as a verifier that lies, and watches.
     Liar {
@@ -61,7 +68,7 @@ pub enum Role {
 /// [`Failure`] of an attacker that did not even get as far as being banned.
 pub fn play(role: Role) -> Outcome<Exit> {
     match role {
-        Role::Attacker { attack, from, invitation, data_dir, seed, coalition } => {
+        Role::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
             let me = crate::leave::id(&data_dir)?;
             let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
             let plan = Plan { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
@@ -71,8 +78,7 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 listen: Some("127.0.0.1:0".into()),
                 advertise: None,
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
-                threads: 1,
-                path: None,
+                machine: backend.machine(1, None),
                 max_disk: None,
                 progress: false,
             };
@@ -81,11 +87,11 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 error => Err(Failure::environment(error.to_string())),
             })
         }
-        Role::Verifier { invitation, data_dir } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), Arc::new(Honest)))
+        Role::Verifier { invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), (backend, Arc::new(Honest))))
         }
         Role::Liar { lie, invitation, data_dir } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), lie.conduct()))
+            Ok(watch(&invitation, data_dir.as_os_str(), (Backend::default(), lie.conduct())))
         }
     }
 }
@@ -97,10 +103,15 @@ fn ended(end: End) -> Exit {
     }
 }
 
-fn watch(invitation: &str, data_dir: &OsStr, conduct: Arc<dyn Conduct>) -> Exit {
+fn watch(invitation: &str, data_dir: &OsStr, (backend, conduct): (Backend, Arc<dyn Conduct>)) -> Exit {
     let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
     match verifier(&enroll, conduct.clone()) {
-        Exit::Good => verifier(&[OsStr::new("watch"), data_dir], conduct),
+        Exit::Good => {
+            let backend = backend.words();
+            let mut words = vec![OsStr::new("watch"), data_dir];
+            words.extend(backend.iter().map(OsStr::new));
+            verifier(&words, conduct)
+        }
         failed => failed,
     }
 }

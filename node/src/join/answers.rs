@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Mutex, PoisonError};
 
+use muster_compute::row;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, RunId};
 use muster_core::messages::audit::{AuditRequest, ResultsSeal, Rows, TableOpening, TableSeal, table_seal};
@@ -36,9 +37,9 @@ impl Answers {
         Self { run, secret, sealed: Mutex::default() }
     }
 
-    /// The rows of a contribution.
-    pub fn rows(probe: &Probe, leaves: &[LeafSum]) -> Option<Rows> {
-        let rows = leaves.iter().map(|(q, loss)| probe.row(q, *loss));
+    /// The rows of a contribution, made on so many threads.
+    pub fn rows(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
+        let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
         Rows::new(rows.collect()).ok()
     }
 

@@ -7,7 +7,7 @@ use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::Seat;
-use muster_core::state::{Arithmetic, LeafJob, State};
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 use muster_store::dataset::Dataset;
 
 /// The grid integers of a leaf, and its fixed-point loss.
@@ -82,14 +82,25 @@ pub struct Work {
 impl Work {
     /// The sum of the quota's leaves; of fewer once the deadline has passed.
     pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
+        let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
+        Summed::within(self.leaves(arithmetic, &in_time), &self.spares)
+    }
+
+    /// The quota's leaves, up to the first that is not to be begun.
+    pub fn leaves(
+        &self,
+        arithmetic: &mut dyn Arithmetic,
+        begin: &(dyn Fn(u32) -> bool + Sync),
+    ) -> Vec<LeafSum> {
+        let positions = (0..self.quota).take_while(|position| begin(*position));
+        let mut tasks = positions.map(|position| {
+            let leaf = assign::leaf(self.slot, self.seats, position);
+            let (state, windows, q) = (&*self.state, self.windows(leaf), self.spares.take());
+            LeafTask { state, round_seed: self.seed, leaf, windows, q }
+        });
         let mut leaves = Vec::new();
-        for position in 0..self.quota {
-            if position > 0 && Instant::now() >= self.deadline {
-                break;
-            }
-            leaves.push(self.leaf(arithmetic, position));
-        }
-        Summed::within(leaves, &self.spares)
+        arithmetic.leaves(&self.manifest, &mut tasks, &mut |q, loss| leaves.push((q, loss)));
+        leaves
     }
 
     /// One leaf of the slot: its grid integers and loss.

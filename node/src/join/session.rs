@@ -8,7 +8,7 @@ mod prepare;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_compute::Exact;
+use muster_compute::Backend;
 use muster_core::codec::List;
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
@@ -94,7 +94,7 @@ struct Session {
     duties: Duties,
     checks: Checks,
     answers: Arc<Answers>,
-    arithmetic: Arc<Mutex<Exact>>,
+    arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
     addresses: Addresses,

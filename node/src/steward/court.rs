@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_compute::Exact;
+use muster_compute::Backend;
 use muster_core::audit::{Claim, Judgement, judge};
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
@@ -145,7 +145,7 @@ pub(super) struct Court {
     pub(super) peers: Peers,
     pub(super) dataset: Arc<Dataset>,
     pub(super) replica: Arc<Mutex<Replica>>,
-    pub(super) arithmetic: Arc<Mutex<Exact>>,
+    pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
 }
 
 impl Court {
@@ -270,7 +270,7 @@ impl Court {
         let mut witness =
             Exhibited::new(self.states(evidence), self.dataset.clone(), &self.manifest, brought);
         let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-        judge(&self.manifest, evidence, &mut witness, &mut *arithmetic)
+        judge(&self.manifest, evidence, &mut witness, &mut **arithmetic)
     }
 
     /// The state that evidence is about, if it is still kept.

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use muster_compute::{Exact, Path as KernelPath};
+use muster_compute::{Backend, Machine};
 use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
@@ -36,16 +36,16 @@ pub(super) struct Recovered {
     pub(super) bans: Vec<Ban>,
     pub(super) replica: Replica,
     /// To re-execute evidence while the replica goes on.
-    pub(super) arithmetic: Exact,
+    pub(super) arithmetic: Box<dyn Backend>,
 }
 
 /// Opens a folder. Blocks for as long as the states take that are computed again.
 ///
 /// # Errors
 /// [`Failure`] naming the file: no run, held by another process, damaged.
-pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>) -> Outcome<Recovered> {
+pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let manifest = Arc::new(read_manifest(&folder)?);
-    memory::check(memory::following(&manifest, threads))
+    memory::check(memory::following(&manifest, machine.threads))
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let home = Home::open(&folder)?;
     let identity = Arc::new(home.identity()?);
@@ -57,12 +57,12 @@ pub(super) fn recover(folder: PathBuf, threads: usize, path: Option<KernelPath>)
         )));
     }
     let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
-    let mut arithmetic = Exact::new(threads, path).map_err(broken)?;
+    let mut arithmetic = machine.leaves(manifest.profile).map_err(broken)?;
     arithmetic.self_test().map_err(broken)?;
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
-    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, line, threads, path };
+    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, line, machine };
     let replica = start.replica(&ledger)?;
     Ok(Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic })
 }
@@ -108,8 +108,7 @@ struct Start<'a> {
     dataset: &'a Arc<Dataset>,
     /// Rounds whose updates lead to the newest state.
     line: Vec<Round>,
-    threads: usize,
-    path: Option<KernelPath>,
+    machine: Machine,
 }
 
 impl Start<'_> {
@@ -134,12 +133,13 @@ impl Start<'_> {
 
     fn rebuild(&self, ledger: &Ledger, start: Option<Round>) -> Outcome<Replica> {
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
+        let Machine { threads, path, .. } = self.machine;
         let mut replica = match start {
             Some(round) => {
                 let state = self.home.load_state(round)?;
-                Replica::resume(manifest, dataset, (self.threads, self.path), state, round)
+                Replica::resume(manifest, dataset, (threads, path), state, round)
             }
-            None => Replica::genesis(manifest, dataset, self.threads, self.path),
+            None => Replica::genesis(manifest, dataset, threads, path),
         }
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
         let first = start.unwrap_or_default();

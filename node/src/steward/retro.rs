@@ -110,7 +110,7 @@ impl Court {
             let nothing = Brought::default();
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
             let mut arithmetic = court.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-            let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut *arithmetic)?;
+            let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut **arithmetic)?;
             let right = sum.deviation(&court.manifest, &commit, || committed)? <= WRONG;
             Some((sum.q, right))
         });

@@ -62,8 +62,7 @@ fn options(folder: &Path) -> HostOptions {
         listen,
         advertise: vec![],
         gossip: Some(beside()),
-        threads: 1,
-        path: None,
+        machine: Machine::new(1, None),
         progress: false,
     }
 }
@@ -240,7 +239,7 @@ async fn a_killed_steward_comes_back_where_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_busy_port_and_a_folder_that_is_no_run_are_named() {
+async fn a_busy_port_a_wrong_backend_and_a_folder_that_is_no_run_are_named() {
     let place = tempfile::tempdir().unwrap();
     let folder = new_run(place.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
@@ -251,6 +250,9 @@ async fn a_busy_port_and_a_folder_that_is_no_run_are_named() {
     let failure = host(options(place.path()), |_: &Ready| ()).await.unwrap_err();
     assert!(failure.message.contains("manifest.bin: cannot be read"), "{failure}");
     assert!(!place.path().join("lock").exists(), "nothing is made in a foreign folder");
+    let machine = Machine { library: Some(muster_compute::Library::Tch), ..Machine::new(1, None) };
+    let failure = host(HostOptions { machine, ..options(&folder) }, |_: &Ready| ()).await.unwrap_err();
+    assert!(failure.message.contains("leave out --backend tch"), "{failure}");
     fs::write(folder.join("manifest.bin"), b"half").unwrap();
     let failure = host(options(&folder), |_: &Ready| ()).await.unwrap_err();
     assert!(failure.message.contains("manifest.bin: is damaged"), "{failure}");
@@ -263,8 +265,7 @@ fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
         listen: Some("127.0.0.1:0".into()),
         advertise: None,
         gossip: Some(beside()),
-        threads: 1,
-        path: None,
+        machine: Machine::new(1, None),
         max_disk: None,
         progress: false,
     }

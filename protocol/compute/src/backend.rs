@@ -4,9 +4,11 @@ use std::fmt;
 use std::str::FromStr;
 
 use muster_core::error::Misuse;
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::{Arithmetic, LeafJob};
 
+#[cfg(not(feature = "tch"))]
+use crate::machine::BUILD;
 use crate::{Exact, Path, Spent};
 
 /// An implementation of leaves: [`crate::Exact`], or libtorch.
@@ -14,8 +16,20 @@ pub trait Backend: Arithmetic {
     /// The real gradient of a leaf's mean loss, before the grid: `d` values in the canonical layout.
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32];
 
-    /// Time spent on leaves so far.
+    /// Time spent on leaves so far, by each of the two at its own time: they may overlap.
     fn spent(&self) -> Spent;
+
+    /// Computes small models whose gradients are known.
+    ///
+    /// # Errors
+    /// [`Misuse`] when one is not as it should be: this machine or build must not take part in a run.
+    fn self_test(&mut self) -> Result<(), Misuse>;
+
+    /// Threads in use on the processor.
+    fn threads(&self) -> usize;
+
+    /// What computes, in words: two that say the same give the same bits.
+    fn describe(&self) -> String;
 }
 
 impl Backend for Exact {
@@ -25,6 +39,18 @@ impl Backend for Exact {
 
     fn spent(&self) -> Spent {
         Self::spent(self)
+    }
+
+    fn self_test(&mut self) -> Result<(), Misuse> {
+        Self::self_test(self)
+    }
+
+    fn threads(&self) -> usize {
+        Self::threads(self)
+    }
+
+    fn describe(&self) -> String {
+        format!("kernels {}", self.path().name())
     }
 }
 
@@ -36,6 +62,27 @@ pub enum Device {
     Cpu,
     /// A graphics processor, by number.
     Cuda(usize),
+}
+
+impl Precision {
+    /// That of a profile with tolerance.
+    pub fn of(profile: Profile) -> Option<Self> {
+        match profile {
+            Profile::Exact => None,
+            Profile::F32 => Some(Self::F32),
+            Profile::Tf32 => Some(Self::Tf32),
+            Profile::Bf16 => Some(Self::Bf16),
+        }
+    }
+
+    /// The profile that asks for it.
+    pub fn profile(self) -> Profile {
+        match self {
+            Self::F32 => Profile::F32,
+            Self::Tf32 => Profile::Tf32,
+            Self::Bf16 => Profile::Bf16,
+        }
+    }
 }
 
 /// How libtorch rounds the factors of products. Parameters, residual stream, norms, softmax of the loss, and every sum
@@ -98,40 +145,46 @@ impl fmt::Display for Precision {
     }
 }
 
-/// `Torch`, after its self-test.
+/// `Torch`.
 ///
 /// # Errors
 /// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
-/// device; where the device computes wrongly.
+/// device.
 #[cfg(feature = "tch")]
-pub fn libtorch(
+pub(crate) fn libtorch(
     device: Device,
     precision: Precision,
     threads: usize,
     path: Option<Path>,
 ) -> Result<Box<dyn Backend>, Misuse> {
-    let mut torch = crate::Torch::new(device, precision, threads, path)?;
-    torch.self_test()?;
-    Ok(Box::new(torch))
+    Ok(Box::new(crate::Torch::new(device, precision, threads, path)?))
 }
 
-/// `Torch`, after its self-test.
+/// `Torch`.
 ///
 /// # Errors
 /// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
-/// device; where the device computes wrongly.
+/// device.
 #[cfg(not(feature = "tch"))]
-pub fn libtorch(
+pub(crate) fn libtorch(
     _device: Device,
     _precision: Precision,
     _threads: usize,
     _path: Option<Path>,
 ) -> Result<Box<dyn Backend>, Misuse> {
-    Err(Misuse(
-        "this program was built without libtorch: run protocol/compute/libtorch.sh, then cargo build --release \
-         --features tch"
-            .to_owned(),
-    ))
+    Err(Misuse(format!("this program was built without libtorch: {BUILD}")))
+}
+
+/// Whether libtorch sees a graphics processor.
+#[cfg(feature = "tch")]
+pub(crate) fn has_cuda() -> bool {
+    crate::torch::has_cuda()
+}
+
+/// Whether libtorch sees a graphics processor.
+#[cfg(not(feature = "tch"))]
+pub(crate) fn has_cuda() -> bool {
+    false
 }
 
 #[cfg(test)]

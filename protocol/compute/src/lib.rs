@@ -10,7 +10,7 @@
 //! one window: of every layer, or, where a run wants it, the residual stream and one layer.
 //!
 //! With feature `tch`, `Torch` computes the leaves of the same models in libtorch, on graphics processors too, close to
-//! those of [`Exact`] but not equal; [`libtorch`] makes one where this is built with it.
+//! those of [`Exact`] but not equal. [`Machine`] makes what a run's profile asks for.
 
 mod albert;
 mod attention;
@@ -21,6 +21,7 @@ mod grid;
 mod initial;
 mod kernel;
 mod leaf;
+mod machine;
 #[doc(hidden)]
 pub mod measure;
 mod memory;
@@ -30,6 +31,7 @@ mod passes;
 mod path;
 mod plan;
 mod self_test;
+mod sketch;
 #[cfg(feature = "tch")]
 mod torch;
 mod turns;
@@ -43,10 +45,12 @@ use muster_core::ids::Leaf;
 use muster_core::manifest::{Family, Manifest, Model};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
-pub use backend::{Backend, Device, Precision, libtorch};
+pub use backend::{Backend, Device, Precision};
 pub use leaf::Spent;
-pub use memory::buffers;
+pub use machine::{Library, Machine};
+pub use memory::{buffers, torch_buffers};
 pub use path::{Path, paths};
+pub use sketch::row;
 #[cfg(feature = "tch")]
 pub use torch::Torch;
 pub use workers::Workers;
@@ -55,6 +59,9 @@ use kernel::require_ieee;
 use leaf::{Batch, Setting};
 use optimiser::Rules;
 use path::Kernels;
+
+/// Whether this was built with feature `tch`.
+pub const BUILT_WITH_LIBTORCH: bool = cfg!(feature = "tch");
 
 /// The arithmetic of profile `exact`. One value serves one caller at a time and keeps its buffers.
 ///

@@ -2,6 +2,7 @@
 
 use muster_core::manifest::{Albert, Decoder, Family, Model, Training};
 
+use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
 
 /// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on so many threads: the gradient, the
@@ -26,6 +27,34 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         + windows * each
         + threads * BUFFER as Count;
     u64::try_from(4 * values).unwrap_or(u64::MAX)
+}
+
+/// Bytes of the library itself, once it computes.
+const LIBTORCH: u64 = 200 << 20;
+
+/// Bytes of the machine's memory that leaves by libtorch take, the library included: two gradients, one of which goes on
+/// the grid, and the parameters; on the processor also their gradients by tensor, and what autograd keeps of all windows
+/// at once. A graphics processor has its own memory for these.
+///
+/// Saturates: the sizes may be anybody's.
+pub fn torch_buffers(model: &Model, training: &Training, (device, precision): (Device, Precision)) -> u64 {
+    let parameters = Count::from(model.parameters());
+    let sizes = Sizes::of(model);
+    let kept = match device {
+        Device::Cuda(_) => 0,
+        Device::Cpu => {
+            let layers = if training.recompute { 1 } else { sizes.layers };
+            // Logits, of one window at a time where little is to be kept.
+            let heads = if training.recompute { 1 } else { Count::from(training.leaf_windows) };
+            let streams = if training.recompute { 4 * (sizes.layers + 1) * sizes.width } else { 0 };
+            let (layer, matrices, head) = sizes.autograd(precision);
+            4 * parameters
+                + matrices
+                + Count::from(training.leaf_windows) * sizes.tokens * (layers * layer + streams)
+                + heads * head
+        }
+    };
+    u64::try_from(12 * parameters + kept).unwrap_or(u64::MAX).saturating_add(LIBTORCH)
 }
 
 /// Wide enough for products of all sizes that a manifest may name.
@@ -72,6 +101,33 @@ impl Sizes {
         let gradients = tokens * (5 * width + hidden + narrow) + tokens * width.max(hidden) + parameters;
         let matrices = 4 * width * width + 2 * width * hidden + 2 * narrow * width + vocabulary * narrow;
         (kept * layer + stream + head + gradients, matrices, 0)
+    }
+
+    /// Bytes that autograd keeps of one token and layer, of matrices, and of one window after the last layer.
+    ///
+    /// Each is a sum over what a backward pass reads again: the inputs of norms, products and activations. Factors that
+    /// are rounded to bf16 are kept rounded, and so are the matrices.
+    fn autograd(&self, precision: Precision) -> (Count, Count, Count) {
+        let Self { tokens, width, hidden, vocabulary, heads, .. } = *self;
+        let factor: Count = if precision == Precision::Bf16 { 2 } else { 4 };
+        let (layer, rows) = match &self.model.family {
+            Family::Decoder(decoder) => {
+                let key_value = width / heads.max(1) * Count::from(decoder.key_value_heads);
+                // Two streams and two normed ones in f32; inputs of the products, queries, keys, values, SwiGLU.
+                let shared = if key_value == width { 0 } else { 2 * width };
+                let factors = 4 * width + 3 * key_value + 2 * width + shared + 4 * hidden;
+                (16 * width + factor * factors, tokens)
+            }
+            Family::Albert(albert) => {
+                let predicted = Count::from(albert.masked(self.model.sequence));
+                (16 * width + factor * (6 * width + 2 * hidden), predicted)
+            }
+        };
+        let matrices =
+            if precision == Precision::Bf16 { 2 * Count::from(self.model.parameters()) } else { 0 };
+        // Logits, their logarithms, and the gradient of both.
+        let logits: Count = if precision == Precision::Bf16 { 16 } else { 12 };
+        (layer, matrices, rows * vocabulary * logits)
     }
 
     /// Values of the scores of one head.

@@ -1,7 +1,8 @@
 //! The backend on libtorch: the models of [`crate::Exact`], differentiated by autograd, with tolerance instead of bits.
 //!
-//! Only the real gradient of a leaf comes from libtorch. Initial parameters and exponents, grid, dither and update are
-//! [`Exact`]'s, so that their bits stay defined whatever computes the gradient.
+//! Only the real gradient of a leaf comes from libtorch. Initial parameters and exponents, grid, dither, update and losses
+//! without gradient are [`Exact`]'s, so that their bits stay defined whatever computes the gradient (TOL-11). Of several leaves,
+//! one goes on the grid while the next one is differentiated on a thread of its own.
 //!
 //! On one device, at one number of threads, a leaf repeats its bits: deterministic kernels are required of libtorch, and
 //! it fails where it has none. Other devices and numbers of threads are close, not equal.
@@ -11,15 +12,17 @@ mod decoder;
 mod library;
 mod network;
 
-use std::time::Instant;
+use std::panic::resume_unwind;
+use std::sync::mpsc::{Receiver, Sender, channel};
+use std::thread::scope;
+use std::time::{Duration, Instant};
 
-use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
 use muster_core::grid::fixed_loss;
-use muster_core::ids::Leaf;
-use muster_core::manifest::{Manifest, Model};
-use muster_core::state::{Arithmetic, LeafJob, State, Update};
-use tch::{Cuda, Kind};
+use muster_core::layout::Layout;
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
+use tch::{Cuda, Kind, Tensor, no_grad};
 
 use crate::backend::{Backend, Device, Precision};
 use crate::grid::Grid;
@@ -27,8 +30,8 @@ use crate::kernel::require_ieee;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{Network as Places, Plan};
 use crate::{Exact, Path, Spent, self_test, setting};
-use library::{check_version, load_cuda, settle};
-use network::{Extent, Network, Weights, backward, backward_recomputing, forward};
+use library::{check_version, load_cuda, settle, values};
+use network::{Extent, Network, Weights, backward, backward_recomputing};
 
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.
 ///
@@ -36,12 +39,19 @@ use network::{Extent, Network, Weights, backward, backward_recomputing, forward}
 /// Every computation panics when the device fails (out of memory, no deterministic kernel), with libtorch's own words, and
 /// when the processor's floating-point mode is not the IEEE default.
 pub struct Torch {
-    device: tch::Device,
-    precision: Precision,
+    differentiator: Differentiator,
     exact: Exact,
-    plan: Option<Plan>,
-    gradient: Vec<f32>,
+    /// Flat gradients on the processor, to be written again: one goes on the grid while another is computed.
+    gradients: Vec<Tensor>,
     spent: Spent,
+}
+
+/// A leaf, its gradient, its mean loss, and how long they took.
+type Differentiated<'a> = (LeafTask<'a>, Tensor, f64, Duration);
+
+/// Whether libtorch sees a graphics processor.
+pub(crate) fn has_cuda() -> bool {
+    load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0
 }
 
 impl Torch {
@@ -59,7 +69,7 @@ impl Torch {
     ) -> Result<Self, Misuse> {
         let cuda = load_cuda();
         check_version()?;
-        let device = match device {
+        let place = match device {
             Device::Cpu => tch::Device::Cpu,
             Device::Cuda(number) => {
                 cuda?;
@@ -74,16 +84,9 @@ impl Torch {
             }
         };
         let exact = Exact::new(threads, path)?;
-        Ok(Self { device, precision, exact, plan: None, gradient: Vec::new(), spent: Spent::default() })
-    }
-
-    /// Computes leaves of small models and compares them with those that have defined bits.
-    ///
-    /// # Errors
-    /// [`Misuse`] when one is further away than rounding explains: this device or library must not take part in a run.
-    pub fn self_test(&mut self) -> Result<(), Misuse> {
-        self.exact.self_test()?;
-        self_test::compare(self)
+        let differentiator =
+            Differentiator { named: device, device: place, precision, threads: exact.threads(), plan: None };
+        Ok(Self { differentiator, exact, gradients: Vec::new(), spent: Spent::default() })
     }
 
     /// How far a gradient is from the one with defined bits, relative to its length; how far rounding takes it at most.
@@ -96,11 +99,11 @@ impl Torch {
         self.differentiate(setting, parameters, batch);
         let right = self.exact.engine.gradient(setting, parameters, batch);
         let [mut error, mut length] = [0.0; 2];
-        for (found, right) in self.gradient.iter().zip(right) {
+        for (found, right) in self.gradients.first().map_or(&[][..], values).iter().zip(right) {
             error += (f64::from(*found) - f64::from(*right)).powi(2);
             length += f64::from(*right).powi(2);
         }
-        let limit = match self.precision {
+        let limit = match self.differentiator.precision {
             Precision::F32 => 1e-5,
             Precision::Tf32 => 1e-2,
             Precision::Bf16 => 1e-1,
@@ -108,63 +111,122 @@ impl Torch {
         ((error / length).sqrt(), limit)
     }
 
-    /// Computes the gradient and returns the mean loss.
+    /// Computes a gradient into the first vector and returns the mean loss.
     fn differentiate(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> f64 {
-        self.gradient.resize(parameters.len(), 0.0);
-        if batch.windows.is_empty() {
-            self.gradient.fill(0.0);
-            return f64::NAN;
-        }
-        let mut gradient = std::mem::take(&mut self.gradient);
-        let back = if setting.recompute { backward_recomputing } else { backward };
-        let loss = self.run(setting.model, parameters, (batch, 0), |plan, weights, network, extent| {
-            let loss = back(network, extent);
-            weights.gradient(plan, &mut gradient);
-            loss
-        });
-        self.gradient = gradient;
+        let mut gradient = self.gradients.pop().unwrap_or_else(|| self.differentiator.vector(0));
+        let flat = self.differentiator.upload(parameters);
+        let loss = self.differentiator.differentiate(setting, &flat, batch, &mut gradient);
+        self.gradients.insert(0, gradient);
         loss
     }
+}
 
-    /// Lets `compute` have the network over some windows, the first of which has this number in its batch.
-    fn run(
+/// What computes gradients in libtorch.
+struct Differentiator {
+    named: Device,
+    device: tch::Device,
+    precision: Precision,
+    threads: usize,
+    plan: Option<Plan>,
+}
+
+impl Differentiator {
+    /// Parameters where they are computed with.
+    fn upload(&self, parameters: &[f32]) -> Tensor {
+        Tensor::from_slice(parameters).to_device(self.device)
+    }
+
+    /// A flat vector on the processor that gradients are written to; where they come from a graphics processor, in
+    /// memory that it writes by itself.
+    fn vector(&self, length: usize) -> Tensor {
+        let vector = Tensor::zeros([length as i64], (Kind::Float, tch::Device::Cpu));
+        if length > 0 && self.device.is_cuda() { vector.pin_memory(self.device) } else { vector }
+    }
+
+    /// Writes the gradient of the mean loss and returns that loss; NaN and zeros without windows.
+    fn differentiate(
         &mut self,
-        model: &Model,
-        parameters: &[f32],
-        (batch, first): (Batch<'_>, u32),
-        compute: impl FnOnce(&Plan, &Weights, &dyn Network, Extent) -> f64,
+        setting: Setting<'_>,
+        flat: &Tensor,
+        batch: Batch<'_>,
+        gradient: &mut Tensor,
     ) -> f64 {
         require_ieee();
-        let _turn = settle(self.exact.threads(), self.precision == Precision::Tf32);
+        if gradient.numel() != flat.numel() {
+            *gradient = self.vector(flat.numel());
+        }
+        if batch.windows.is_empty() {
+            let _ = gradient.zero_();
+            return f64::NAN;
+        }
+        let _turn = settle(self.threads, self.precision == Precision::Tf32);
         let products = if self.precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
-        let plan = self.plan.take().filter(|plan| plan.model == *model).unwrap_or_else(|| Plan::new(model));
+        let plan = self.plan.take().filter(|plan| plan.model == *setting.model);
+        let plan = plan.unwrap_or_else(|| Plan::new(setting.model));
         check(&plan, batch.windows);
-        let weights = Weights::new(&plan, parameters, self.device, products);
+        let weights = Weights::new(&plan, flat, products);
         let windows = batch.windows.len();
         let extent = Extent { layers: plan.layers, windows, predicted: windows * plan.predicted };
-        let loss = match &plan.network {
-            Places::Decoder(places) => {
-                compute(&plan, &weights, &decoder::Decoder::new(&plan, places, &weights, batch), extent)
-            }
-            Places::Albert(_) => {
-                compute(&plan, &weights, &albert::Albert::new(&plan, &weights, (batch, first)), extent)
-            }
+        let back = if setting.recompute { backward_recomputing } else { backward };
+        let network: Box<dyn Network + '_> = match &plan.network {
+            Places::Decoder(places) => Box::new(decoder::Decoder::new(&plan, places, &weights, batch)),
+            Places::Albert(_) => Box::new(albert::Albert::new(&plan, &weights, batch)),
         };
+        let loss = back(&*network, extent);
+        drop(network);
+        no_grad(|| weights.gradient(&plan, gradient));
         self.plan = Some(plan);
         // The library shares this thread: what follows signs bits.
         require_ieee();
         loss
+    }
+
+    /// Differentiates leaves as long as there are some and somebody takes them. The parameters of neighbouring leaves
+    /// of one state are copied to the device once.
+    fn feed<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        (spare, done): (&Receiver<Tensor>, Sender<Differentiated<'a>>),
+    ) {
+        let mut uploaded: Option<(&'a State, Tensor)> = None;
+        for task in tasks {
+            let Ok(mut gradient) = spare.recv() else { return };
+            let begun = Instant::now();
+            // Both are borrowed until the last leaf is taken: the same place is the same state.
+            let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
+            let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
+            let loss = self.differentiate(setting(manifest), &flat, batch(&task.job()), &mut gradient);
+            uploaded = Some((task.state, flat));
+            if done.send((task, gradient, loss, begun.elapsed())).is_err() {
+                return;
+            }
+        }
     }
 }
 
 impl Backend for Torch {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
         self.differentiate(setting(manifest), &job.state.parameters, batch(job));
-        &self.gradient
+        self.gradients.first().map_or(&[], values)
     }
 
     fn spent(&self) -> Spent {
         self.spent
+    }
+
+    fn self_test(&mut self) -> Result<(), Misuse> {
+        self.exact.self_test()?;
+        self_test::compare(self)
+    }
+
+    fn threads(&self) -> usize {
+        self.differentiator.threads
+    }
+
+    fn describe(&self) -> String {
+        let Differentiator { named, precision, threads, .. } = &self.differentiator;
+        format!("libtorch in {precision} on {named}, threads {threads}")
     }
 }
 
@@ -176,14 +238,50 @@ impl Arithmetic for Torch {
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
         let begun = Instant::now();
         let loss = self.differentiate(setting(manifest), &job.state.parameters, batch(job));
+        self.spent.gradient += begun.elapsed();
         let differentiated = Instant::now();
-        if let Some(plan) = &self.plan {
-            let grid = Grid::new(self.exact.kernels, &plan.layout, job);
-            grid.place_all(&mut self.exact.threads, &self.gradient, q);
-        }
-        self.spent.gradient += differentiated - begun;
+        let gradient = self.gradients.first().map_or(&[][..], values);
+        let layout = Layout::of(&manifest.model);
+        let grid = Grid::new(self.exact.kernels, &layout, job);
+        grid.place_all(&mut self.exact.threads, gradient, q);
         self.spent.grid += differentiated.elapsed();
         fixed_loss(loss)
+    }
+
+    fn leaves<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        take: &mut dyn FnMut(Vec<i32>, i64),
+    ) {
+        let layout = Layout::of(&manifest.model);
+        let Self { differentiator, exact, gradients, spent } = self;
+        gradients.resize_with(2, || differentiator.vector(0));
+        scope(|scope| {
+            let ((give, spare), (done, differentiated)) = (channel(), channel());
+            for gradient in gradients.drain(..) {
+                let _ = give.send(gradient);
+            }
+            let feeding = scope.spawn(move || {
+                differentiator.feed(manifest, tasks, (&spare, done));
+                spare
+            });
+            for (mut task, gradient, loss, passed) in differentiated {
+                let begun = Instant::now();
+                let mut q = std::mem::take(&mut task.q);
+                q.resize(layout.parameters(), 0);
+                let grid = Grid::new(exact.kernels, &layout, &task.job());
+                grid.place_all(&mut exact.threads, values(&gradient), &mut q);
+                let _ = give.send(gradient);
+                spent.gradient += passed;
+                spent.grid += begun.elapsed();
+                take(q, fixed_loss(loss));
+            }
+            match feeding.join() {
+                Ok(spare) => gradients.extend(spare.try_iter()),
+                Err(panic) => resume_unwind(panic),
+            }
+        });
     }
 
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
@@ -191,19 +289,7 @@ impl Arithmetic for Torch {
     }
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
-        let seed = calibration_seed(manifest.run());
-        let most = (manifest.training.leaf_windows as usize).max(1);
-        let mut sum = 0.0;
-        for (first, windows) in (0..).step_by(most).zip(windows.chunks(most)) {
-            let batch = Batch { windows, seed, leaf: Leaf(1) };
-            let mean =
-                self.run(&manifest.model, &state.parameters, (batch, first), |_, _, network, extent| {
-                    forward(network, extent)
-                });
-            sum += mean * windows.len() as f64;
-        }
-        let mean = sum / windows.len() as f64;
-        if mean.is_finite() { mean } else { f64::NAN }
+        self.exact.evaluate(manifest, state, windows)
     }
 }
 

@@ -23,7 +23,7 @@ use crate::messages::wire::BlockData;
 use crate::sign::Signed;
 use crate::sketch::Probe;
 use crate::sketch::probe::{Allowance, WRONG};
-use crate::state::{Arithmetic, LeafJob, State};
+use crate::state::{Arithmetic, LeafTask, State};
 
 /// What re-executing evidence gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -107,14 +107,24 @@ pub fn recompute(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Option<(Vec<i32>, i64)> {
-    let seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
-    let leaf = assign::leaf(commit.slot, commit.seats, position);
-    let indices = assign::windows(&seed, leaf, manifest.training.leaf_windows, manifest.windows());
-    let windows = witness.windows(&indices)?;
+    let task = leaf_task(manifest, commit, position, state, witness)?;
     let mut q = vec![0; state.parameters.len()];
-    let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
-    let loss = arithmetic.leaf(manifest, &job, &mut q);
+    let loss = arithmetic.leaf(manifest, &task.job(), &mut q);
     Some((q, loss))
+}
+
+/// One leaf of a contribution, to be recomputed among others. `None` when its windows are not at hand.
+pub fn leaf_task<'a>(
+    manifest: &Manifest,
+    commit: &Commit,
+    position: u32,
+    state: &'a State,
+    witness: &mut dyn Witness,
+) -> Option<LeafTask<'a>> {
+    let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
+    let leaf = assign::leaf(commit.slot, commit.seats, position);
+    let indices = assign::windows(&round_seed, leaf, manifest.training.leaf_windows, manifest.windows());
+    Some(LeafTask { state, round_seed, leaf, windows: witness.windows(&indices)?, q: Vec::new() })
 }
 
 /// What leaves are sketched with in the audit that a request opens (TOL-2): its beacon is the verifier's coin or, where
@@ -405,12 +415,13 @@ pub fn recompute_sum(
     arithmetic: &mut dyn Arithmetic,
 ) -> Option<Sum> {
     let mut sum = Sum { q: vec![0i32; state.parameters.len()], loss: 0, allowance: Allowance::new(manifest) };
-    for position in 0..commit.leaves {
-        let (q, loss) = recompute(manifest, commit, position, state, witness, arithmetic)?;
+    let tasks = (0..commit.leaves).map(|position| leaf_task(manifest, commit, position, state, witness));
+    let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
+    arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
         sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
         sum.loss = sum.loss.wrapping_add(loss);
         sum.allowance.add(&q);
-    }
+    });
     Some(sum)
 }
 

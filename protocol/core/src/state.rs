@@ -114,6 +114,28 @@ pub struct LeafJob<'a> {
     pub windows: &'a [Vec<u32>],
 }
 
+/// A [`LeafJob`] among many, with what its grid integers are written to.
+pub struct LeafTask<'a> {
+    /// See [`LeafJob`].
+    pub state: &'a State,
+    /// See [`LeafJob`].
+    pub round_seed: Digest,
+    /// See [`LeafJob`].
+    pub leaf: Leaf,
+    /// See [`LeafJob`].
+    pub windows: Vec<Vec<u32>>,
+    /// What the grid integers are written to, whatever it holds.
+    pub q: Vec<i32>,
+}
+
+impl LeafTask<'_> {
+    /// What is to be computed.
+    pub fn job(&self) -> LeafJob<'_> {
+        let Self { state, round_seed, leaf, windows, .. } = self;
+        LeafJob { state, round_seed: *round_seed, leaf: *leaf, windows }
+    }
+}
+
 /// The aggregate of one round, in grid units per leaf.
 pub struct Update {
     /// `d` values; meaningless in blocks that were left out.
@@ -129,6 +151,22 @@ pub trait Arithmetic: Send {
 
     /// Writes the grid integers of one leaf to `q` (`d` long), whatever it held, and returns its fixed-point mean loss.
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64;
+
+    /// Computes leaves in order. `take` has each one's integers and loss, on the calling thread; the next leaves may be under
+    /// way by then, and `tasks` be asked for them on another thread.
+    fn leaves<'a>(
+        &mut self,
+        manifest: &Manifest,
+        tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
+        take: &mut dyn FnMut(Vec<i32>, i64),
+    ) {
+        for mut task in tasks {
+            let mut q = std::mem::take(&mut task.q);
+            q.resize(task.state.parameters.len(), 0);
+            let loss = self.leaf(manifest, &task.job(), &mut q);
+            take(q, loss);
+        }
+    }
 
     /// Applies one round's aggregate.
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update);

@@ -585,7 +585,7 @@ fn tolerance(op: &str, inputs: &Value) -> Value {
             let bound = |range: &Value, end: usize| range[end].as_u64().expect("a number") as usize;
             let groups: Vec<_> =
                 list(inputs, "groups").iter().map(|range| bound(range, 0)..bound(range, 1)).collect();
-            let [first, second] = [&own, &said].map(|q| projections(&seed, &groups, q));
+            let [first, second] = [&own, &said].map(|q| projections(&seed, &groups, (0, q)));
             let pairs = groups.iter().zip(first.chunks(64).zip(second.chunks(64)));
             let deviations =
                 pairs.map(|(group, (own, said))| shown(projected(group.len(), own, said).to_bits()));

@@ -5,7 +5,7 @@
 
 use std::fs;
 
-use muster_compute::buffers;
+use muster_compute::{Machine, buffers};
 use muster_core::error::Misuse;
 use muster_core::manifest::{DataFile, Manifest};
 
@@ -28,14 +28,15 @@ pub fn following(manifest: &Manifest, threads: usize) -> u64 {
     ))
 }
 
-/// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and an
-/// arithmetic of its own.
-pub fn contributing(manifest: &Manifest, threads: usize) -> u64 {
+/// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and what
+/// computes leaves.
+pub fn contributing(manifest: &Manifest, machine: &Machine) -> u64 {
     let Manifest { training, retention, .. } = manifest;
+    let threads = machine.threads;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
     following(manifest, threads)
         .saturating_add(vectors(manifest, 2 + u64::from(kept)))
-        .saturating_add(buffers(&manifest.model, training, threads))
+        .saturating_add(machine.buffers(manifest))
 }
 
 /// Bytes of so many vectors of the model's shape.

@@ -401,7 +401,7 @@ impl Sim {
                 let key = (request.round, request.target);
                 let Some(q) = self.contributions.get(&key) else { return };
                 let probe = probe(&self.manifest, &signed, &request);
-                let rows = Answers::rows(&probe, &held.leaves).expect("bounded by the quota");
+                let rows = Answers::rows(&probe, &held.leaves, 1).expect("bounded by the quota");
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
                 let Some(rows) = conduct.seal(&asked, rows) else { return };
                 Notice::Table(answers.seal(&node.identity, &signed, &request, held.commit.root, rows))

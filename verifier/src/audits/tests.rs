@@ -1,4 +1,4 @@
-use muster_compute::{Exact, Path};
+use muster_compute::{Exact, Machine, Path};
 use muster_core::assign;
 use muster_core::audit::docket::Docket;
 use muster_core::audit::{Witness, judge};
@@ -280,7 +280,7 @@ impl World {
             docket: Docket::default(),
             nodes: nodes.into(),
             memory: Memory { state, contributions: BTreeMap::new() },
-            worker: Worker::new(manifest.clone(), 1, None).unwrap(),
+            worker: Worker::new(manifest.clone(), &Machine::new(1, None)).unwrap(),
             board: Vec::new(),
             accusations: Vec::new(),
             worked: Vec::new(),

@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use muster_compute::Exact;
+use muster_compute::Backend;
 use muster_core::ids::Digest;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::AuditRequest;
@@ -47,12 +47,13 @@ impl Session {
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
         let (answers, shared, conduct) = (self.answers.clone(), self.shared.clone(), self.conduct.clone());
         let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
+        let threads = self.options.machine.threads;
         tokio::spawn(async move {
             let table = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
                 let rows = {
                     let kept = held.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.as_ref().and_then(|leaves| Answers::rows(&probe, leaves))
+                    kept.as_ref().and_then(|leaves| Answers::rows(&probe, leaves, threads))
                 };
                 let rows = rows.or_else(|| {
                     let leaves = recompute(&held, manifest, dataset, seed, &arithmetic)?;
@@ -64,7 +65,7 @@ impl Session {
                         );
                         return None;
                     }
-                    Answers::rows(&probe, &leaves)
+                    Answers::rows(&probe, &leaves, threads)
                 })?;
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
@@ -89,7 +90,7 @@ fn recompute(
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
     seed: Digest,
-    arithmetic: &Mutex<Exact>,
+    arithmetic: &Mutex<Box<dyn Backend>>,
 ) -> Option<Vec<LeafSum>> {
     let commit = &held.commit;
     let work = Work {
@@ -109,5 +110,5 @@ fn recompute(
         spares: Spares::default(),
     };
     let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-    Some((0..commit.leaves).map(|position| work.leaf(&mut *arithmetic, position)).collect())
+    Some(work.leaves(&mut **arithmetic, &|_| true))
 }

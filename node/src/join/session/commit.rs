@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
-use muster_compute::{Exact, Workers};
+use muster_compute::{Backend, Workers};
 use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::{Commitment, chunk_hash};
@@ -105,7 +105,7 @@ impl Session {
 /// What a commitment needs besides the work.
 struct Committing {
     conduct: Arc<dyn Conduct>,
-    arithmetic: Arc<Mutex<Exact>>,
+    arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     shared: Arc<Shared>,
     home: Arc<Home>,
     journal: Arc<Journal>,
@@ -129,7 +129,7 @@ impl Committing {
             let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let before = arithmetic.spent();
             let begun = Instant::now();
-            let summed = self.conduct.contribute(&work, &mut *arithmetic);
+            let summed = self.conduct.contribute(&work, &mut **arithmetic);
             let gradient = arithmetic.spent().gradient - before.gradient;
             self.shared.stopwatch.add(Phase::Gradient, gradient);
             self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_compute::Exact;
+use muster_compute::{Backend, Machine};
 use muster_core::codec::{List, Text};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Addresses;
@@ -34,7 +34,7 @@ pub(super) async fn reach(
     journal: &Journal,
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
     let found = find(options, identity, peers, steward, journal).await?;
-    memory::check(memory::contributing(&found.1, options.threads))
+    memory::check(memory::contributing(&found.1, &options.machine))
         .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok(found)
 }
@@ -78,17 +78,18 @@ pub(super) fn join_swarm(
     }
 }
 
-/// The arithmetic, proved by its known answers, and the initial state.
+/// What computes leaves, proved by its known answers, and the initial state.
 pub(super) async fn prepare(
     options: &Options,
     manifest: &Arc<Manifest>,
     dataset: &Arc<Dataset>,
-) -> Result<(Exact, Replica), JoinError> {
-    let (manifest, dataset, threads, path) =
-        (manifest.clone(), dataset.clone(), options.threads, options.path);
+) -> Result<(Box<dyn Backend>, Replica), JoinError> {
+    let (manifest, dataset, machine) = (manifest.clone(), dataset.clone(), options.machine);
     let made = tokio::task::spawn_blocking(move || {
-        let mut arithmetic = Exact::new(threads, path)?;
+        let mut arithmetic = machine.leaves(manifest.profile)?;
         arithmetic.self_test()?;
+        tracing::info!("leaves are computed by {}", arithmetic.describe());
+        let Machine { threads, path, .. } = machine;
         Ok((arithmetic, Replica::genesis(manifest, dataset, threads, path)?))
     });
     let made =

@@ -42,11 +42,10 @@ pub(super) struct Albert<'a> {
 }
 
 impl<'a> Albert<'a> {
-    /// The windows of a batch; the first one has this number where they are masked.
-    pub(super) fn new(plan: &'a Plan, weights: &'a Weights, (batch, first): (Batch<'_>, u32)) -> Self {
+    pub(super) fn new(plan: &'a Plan, weights: &'a Weights, batch: Batch<'_>) -> Self {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
         let [mut inputs, mut places, mut targets] = [const { Vec::<i64>::new() }; 3];
-        for (number, window) in (first..).zip(batch.windows) {
+        for (number, window) in (0..).zip(batch.windows) {
             let masked = masked((&plan.model, albert), &batch.seed, batch.leaf, number, window);
             inputs.extend(masked.inputs.iter().map(|token| plan.token(*token) as i64));
             places.extend(masked.places.iter().map(|place| i64::from(*place)));

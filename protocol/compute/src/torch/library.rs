@@ -6,6 +6,7 @@ use std::ffi::{CStr, c_char};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::error::Misuse;
+use tch::{Kind, Tensor};
 
 /// What this crate was written and measured with.
 const VERSION: &str = "2.11.0";
@@ -54,6 +55,21 @@ pub(super) fn load_cuda() -> Result<(), Misuse> {
         "libtorch has no CUDA here ({reason}): let LD_LIBRARY_PATH begin with the folder torch/lib of a whole PyTorch \
          {VERSION}, or compute with --device cpu"
     )))
+}
+
+/// The values of a flat vector on the processor.
+///
+/// # Panics
+/// When it is another kind of tensor.
+pub(super) fn values(vector: &Tensor) -> &[f32] {
+    let flat = vector.dim() == 1 && vector.is_contiguous();
+    assert!(flat && vector.kind() == Kind::Float && vector.device() == tch::Device::Cpu, "a flat vector");
+    if vector.numel() == 0 {
+        return &[];
+    }
+    // SAFETY: so many f32 lie there, one after the other, as long as the tensor lives; what writes to a tensor borrows
+    // it exclusively, and no other tensor of ours shares this one's memory while it is only borrowed.
+    unsafe { std::slice::from_raw_parts(vector.data_ptr().cast(), vector.numel()) }
 }
 
 /// Libtorch's settings are the process's: whoever holds this is the only one who computes with it.

@@ -16,9 +16,8 @@ pub(super) struct Weights {
 }
 
 impl Weights {
-    /// Copies the flat vector to a device; every part has a gradient of its own.
-    pub(super) fn new(plan: &Plan, parameters: &[f32], device: tch::Device, products: Kind) -> Self {
-        let flat = Tensor::from_slice(parameters).to_device(device);
+    /// Views of the flat vector; every part has a gradient of its own.
+    pub(super) fn new(plan: &Plan, flat: &Tensor, products: Kind) -> Self {
         let part = |Part { range, width }: &Part| {
             let [rows, columns] = [range.len() / width, *width].map(|n| n as i64);
             let part = flat.narrow(0, range.start as i64, rows * columns);
@@ -67,10 +66,10 @@ impl Weights {
         logits.cross_entropy_loss(targets, None::<&Tensor>, Reduction::None, -100, 0.0).sum(Kind::Double)
     }
 
-    /// Copies the gradients to their places in the flat vector.
-    pub(super) fn gradient(&self, plan: &Plan, flat: &mut [f32]) {
+    /// Copies the gradients to their places in a flat vector.
+    pub(super) fn gradient(&self, plan: &Plan, flat: &mut Tensor) {
         for (Part { range, .. }, part) in plan.parts.iter().zip(&self.parts) {
-            part.grad().copy_data(&mut flat[range.clone()], range.len());
+            flat.narrow(0, range.start as i64, range.len() as i64).copy_(&part.grad().view(-1));
         }
     }
 }
@@ -108,14 +107,6 @@ impl Extent {
     pub(super) fn mean(self, losses: &Tensor) -> Tensor {
         losses / self.predicted as f64
     }
-}
-
-/// The mean loss, without gradient.
-pub(super) fn forward(network: &dyn Network, extent: Extent) -> f64 {
-    no_grad(|| {
-        let stream = (0..extent.layers).fold(network.embed(), |stream, layer| network.layer(layer, &stream));
-        extent.mean(&network.losses(0..extent.windows, &stream)).double_value(&[])
-    })
 }
 
 /// The mean loss; adds its gradient to the parameters'.

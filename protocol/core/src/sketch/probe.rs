@@ -10,7 +10,7 @@
 
 use std::ops::Range;
 
-use super::{Row, Sketch, add, fingerprint, points, projection};
+use super::{Row, Sketch, Sketcher, add, points, projection};
 use crate::grid::LOSS_ONE;
 use crate::hash::{Domain, Hasher};
 use crate::ids::Digest;
@@ -70,11 +70,21 @@ impl Probe {
 
     /// The sketch of a vector of the model's length.
     pub fn sketch(&self, q: &[i32]) -> Sketch {
+        self.piece(0, q)
+    }
+
+    /// The sketch of a piece of such a vector that begins at `offset`: [`Probe::sum`] of those of all pieces is that of the
+    /// vector.
+    pub fn piece(&self, offset: usize, q: &[i32]) -> Sketch {
         match &self.way {
-            Way::Points(points) => Sketch::Fingerprint(fingerprint(*points, q)),
+            Way::Points(points) => {
+                let mut sketcher = Sketcher::new(*points);
+                sketcher.absorb(offset as u64, q);
+                Sketch::Fingerprint(sketcher.finish())
+            }
             Way::Signs(seed) => {
                 let groups: Vec<_> = self.groups.iter().map(|group| group.range.clone()).collect();
-                Sketch::projected(projection::projections(seed, &groups, q))
+                Sketch::projected(projection::projections(seed, &groups, (offset, q)))
             }
         }
     }

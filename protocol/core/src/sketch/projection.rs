@@ -17,17 +17,16 @@ use crate::limits::PROJECTIONS;
 /// Coefficients whose words are made at a time.
 const STRETCH: usize = 512;
 
-/// The projections of each group, one after the other.
-///
-/// # Panics
-/// When a group does not lie within `q`.
-pub fn projections(seed: &Digest, groups: &[Range<usize>], q: &[i32]) -> Vec<i64> {
+/// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at `offset`.
+/// Those of all pieces add up to those of the vector.
+pub fn projections(seed: &Digest, groups: &[Range<usize>], (offset, q): (usize, &[i32])) -> Vec<i64> {
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let mut all = Vec::with_capacity(groups.len() * PROJECTIONS);
     for group in groups {
-        stream.set_word_pos(2 * group.start as u128);
+        let (start, end) = (group.start.max(offset), group.end.min(offset + q.len()));
+        stream.set_word_pos(2 * start as u128);
         let (mut words, mut sums) = ([0; STRETCH], [0; PROJECTIONS]);
-        for stretch in q[group.clone()].chunks(STRETCH) {
+        for stretch in q.get(start - offset..end.saturating_sub(offset)).unwrap_or_default().chunks(STRETCH) {
             let words = &mut words[..stretch.len()];
             words.iter_mut().for_each(|word| *word = stream.next_u64());
             pulp::Arch::new().dispatch(|| add(words, stretch, &mut sums));
@@ -65,11 +64,17 @@ mod tests {
         #[test]
         fn equal_the_definition(
             seed in any::<[u8; 32]>(), q in prop::collection::vec(any::<i32>(), 2..1500), cut in 0usize..1500,
+            piece in 0usize..1500,
         ) {
             let (seed, cut) = (Digest(seed), cut % q.len());
-            let said = projections(&seed, &[0..cut, cut..q.len()], &q);
+            let said = projections(&seed, &[0..cut, cut..q.len()], (0, &q));
             prop_assert_eq!(&said[..PROJECTIONS], naive(&seed, 0..cut, &q));
             prop_assert_eq!(&said[PROJECTIONS..], naive(&seed, cut..q.len(), &q));
+            let at = piece % q.len();
+            let groups = [0..cut, cut..q.len()];
+            let pieces = [(0, &q[..at]), (at, &q[at..])].map(|piece| projections(&seed, &groups, piece));
+            let sum: Vec<i64> = pieces[0].iter().zip(&pieces[1]).map(|(a, b)| a.wrapping_add(*b)).collect();
+            prop_assert_eq!(sum, said);
         }
     }
 
@@ -78,7 +83,7 @@ mod tests {
         let q: Vec<i32> = (0..20_000).map(|c| (c * 7919) % 2001 - 1000).collect();
         let norm: f64 = q.iter().map(|q| f64::from(*q).powi(2)).sum();
         for byte in 0..20 {
-            let said = projections(&Digest([byte; 32]), &[0..q.len()], &q);
+            let said = projections(&Digest([byte; 32]), &[0..q.len()], (0, &q));
             let told = said.iter().map(|p| (*p as f64).powi(2)).sum::<f64>() / PROJECTIONS as f64;
             assert!((0.4..1.8).contains(&(told / norm)), "{told} of {norm}");
         }

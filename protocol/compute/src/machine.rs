@@ -1,0 +1,252 @@
+//! How a machine computes: what its owner says of it, beside what a run asks for.
+//!
+//! Whoever computes leaves comes through here. What follows a leaf's gradient has defined bits in every profile, and is
+//! computed by [`Exact`] whatever computes the leaves.
+
+use std::fmt;
+use std::str::FromStr;
+
+use muster_core::error::Misuse;
+use muster_core::manifest::{Manifest, Profile};
+
+use crate::backend::{Backend, Device, Precision, has_cuda, libtorch};
+use crate::memory::{buffers, torch_buffers};
+use crate::path::{Path, paths};
+use crate::{BUILT_WITH_LIBTORCH, Exact};
+
+/// What computes leaves.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Library {
+    /// [`Exact`]: defined bits, or f32 within tolerance.
+    Exact,
+    /// Libtorch, in a program that is built with it.
+    Tch,
+}
+
+/// What the owner of a machine says of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Machine {
+    /// Compute threads; none counts as one.
+    pub threads: usize,
+    /// Kernel path of everything with defined bits; the fastest if absent.
+    pub path: Option<Path>,
+    /// What computes leaves; what suits the run's profile if absent.
+    pub library: Option<Library>,
+    /// Where libtorch computes; the first graphics processor that it sees, else the processor, if absent.
+    pub device: Option<Device>,
+}
+
+/// What computes the leaves of a run on a machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Choice {
+    /// [`Exact`].
+    Exact,
+    /// Libtorch, on a device if one is named.
+    Tch(Option<Device>, Precision),
+}
+
+impl Machine {
+    /// A machine of which nothing else is said.
+    pub fn new(threads: usize, path: Option<Path>) -> Self {
+        Self { threads, path, library: None, device: None }
+    }
+
+    /// What computes the leaves of a profile here.
+    ///
+    /// # Errors
+    /// [`Misuse`] with the reason and the remedy where the profile and what the owner says contradict each other, or
+    /// where this program was built without what the profile takes.
+    fn choose(&self, profile: Profile) -> Result<Choice, Misuse> {
+        let graphics = self.device.is_some_and(|device| device != Device::Cpu);
+        let torch = |precision| Ok(Choice::Tch(self.device, precision));
+        let refuse = |why: &str| Err(Misuse(format!("this run has the profile {}, {why}", profile.name())));
+        match (Precision::of(profile), self.library) {
+            (None, Some(Library::Tch)) => {
+                refuse("whose bits are defined, and libtorch computes others: leave out --backend tch")
+            }
+            (None, _) if graphics => {
+                refuse("whose bits only the processor computes so far: leave out --device")
+            }
+            (None, _) => Ok(Choice::Exact),
+            (Some(Precision::F32), Some(Library::Exact)) if graphics => Err(Misuse(
+                "the backend exact computes on the processor: leave out --device, or add --backend tch"
+                    .into(),
+            )),
+            (Some(Precision::F32), Some(Library::Exact)) => Ok(Choice::Exact),
+            (Some(_), Some(Library::Exact)) => {
+                refuse("whose products the backend exact does not round: leave out --backend exact")
+            }
+            (Some(precision), Some(Library::Tch)) => torch(precision),
+            (Some(precision), None) if BUILT_WITH_LIBTORCH || graphics => torch(precision),
+            (Some(Precision::F32), None) => Ok(Choice::Exact),
+            (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),
+        }
+    }
+
+    /// Whether [`Exact`] computes the leaves of a profile here.
+    ///
+    /// # Errors
+    /// As [`Machine::leaves`].
+    pub fn is_exact(&self, profile: Profile) -> Result<bool, Misuse> {
+        Ok(self.choose(profile)? == Choice::Exact)
+    }
+
+    /// What computes the leaves of a profile. It has not tested itself yet.
+    ///
+    /// # Errors
+    /// [`Misuse`] with the reason and the remedy where the profile and what the owner says contradict each other, where
+    /// this program was built without what the profile takes, libtorch is another version or has no such device, or the
+    /// processor lacks the path.
+    pub fn leaves(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
+        match self.choose(profile)? {
+            Choice::Exact => Ok(Box::new(self.exact()?)),
+            Choice::Tch(device, precision) => {
+                libtorch(device.unwrap_or_else(first_device), precision, self.threads, self.path)
+            }
+        }
+    }
+
+    /// What computes the leaves of a profile by as much other code as there is here: before anybody is accused, it must
+    /// agree.
+    ///
+    /// In `exact` that is another kernel path. Within tolerance it is the other library where the profile allows both,
+    /// else libtorch on the processor instead of the graphics processor, or on another number of threads.
+    ///
+    /// # Errors
+    /// As [`Machine::leaves`].
+    pub fn second(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
+        let on_processor = |precision, threads| libtorch(Device::Cpu, precision, threads, self.path);
+        match (self.choose(profile)?, Precision::of(profile)) {
+            (Choice::Tch(_, Precision::F32), _) => Ok(Box::new(self.exact()?)),
+            (Choice::Tch(device, precision), _) if device.unwrap_or_else(first_device) != Device::Cpu => {
+                on_processor(precision, self.threads)
+            }
+            (Choice::Tch(_, precision), _) => on_processor(precision, if self.threads > 1 { 1 } else { 2 }),
+            (Choice::Exact, Some(precision)) if BUILT_WITH_LIBTORCH => on_processor(precision, self.threads),
+            (Choice::Exact, _) => {
+                let first = self.path.unwrap_or_else(Path::detect);
+                let path = paths().into_iter().find(|path| *path != first);
+                Ok(Box::new(Exact::new(self.threads, path)?))
+            }
+        }
+    }
+
+    /// What computes everything but leaves, in defined bits.
+    ///
+    /// # Errors
+    /// [`Misuse`] when the processor lacks the path.
+    pub fn exact(&self) -> Result<Exact, Misuse> {
+        Exact::new(self.threads, self.path)
+    }
+
+    /// Bytes that computing a run's leaves takes here, as [`buffers`] counts them; where the machine cannot compute
+    /// them, those of [`Exact`].
+    pub fn buffers(&self, manifest: &Manifest) -> u64 {
+        let (model, training) = (&manifest.model, &manifest.training);
+        match self.choose(manifest.profile) {
+            Ok(Choice::Tch(device, precision)) => {
+                torch_buffers(model, training, (device.unwrap_or_else(first_device), precision))
+            }
+            _ => buffers(model, training, self.threads),
+        }
+    }
+}
+
+/// How to get a program that has libtorch.
+pub(crate) const BUILD: &str = "run protocol/compute/libtorch.sh, then cargo build --release --features tch";
+
+/// Where libtorch computes if nobody says where.
+fn first_device() -> Device {
+    if has_cuda() { Device::Cuda(0) } else { Device::Cpu }
+}
+
+impl FromStr for Library {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        match name {
+            "exact" => Ok(Self::Exact),
+            "tch" => Ok(Self::Tch),
+            _ => Err(Misuse(format!("no backend is called {name:?}: use exact or tch"))),
+        }
+    }
+}
+
+impl fmt::Display for Library {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Exact => "exact",
+            Self::Tch => "tch",
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PROFILES: [Profile; 4] = [Profile::Exact, Profile::F32, Profile::Tf32, Profile::Bf16];
+
+    fn machine(library: Option<Library>, device: Option<Device>) -> Machine {
+        Machine { library, device, ..Machine::new(1, None) }
+    }
+
+    /// What is chosen for each profile; none where it is refused.
+    fn chosen(library: Option<Library>, device: Option<Device>) -> [Option<bool>; 4] {
+        PROFILES.map(|profile| {
+            let choice = machine(library, device).choose(profile);
+            choice
+                .map(|choice| choice != Choice::Exact)
+                .map_err(|why| assert!(why.0.contains(": ") || why.0.contains("leave out")))
+                .ok()
+        })
+    }
+
+    #[test]
+    fn each_profile_has_its_backends() {
+        let (exact, tch) = (Some(false), Some(true));
+        assert_eq!(chosen(Some(Library::Exact), None), [exact, exact, None, None]);
+        assert_eq!(chosen(Some(Library::Tch), None), [None, tch, tch, tch]);
+        assert_eq!(chosen(Some(Library::Tch), Some(Device::Cuda(1))), [None, tch, tch, tch]);
+        assert_eq!(chosen(Some(Library::Exact), Some(Device::Cuda(1))), [None; 4]);
+        assert_eq!(chosen(None, Some(Device::Cuda(0))), [None, tch, tch, tch]);
+        let by_default =
+            if BUILT_WITH_LIBTORCH { [exact, tch, tch, tch] } else { [exact, exact, None, None] };
+        assert_eq!(chosen(None, None), by_default);
+        assert_eq!(chosen(None, Some(Device::Cpu)), by_default);
+    }
+
+    #[test]
+    fn a_refusal_says_why_and_what_to_do() {
+        let why = |library, profile| machine(library, None).choose(profile).unwrap_err().0;
+        let refused = why(Some(Library::Tch), Profile::Exact);
+        assert!(refused.contains("exact, whose bits") && refused.contains("--backend tch"), "{refused}");
+        let refused = why(Some(Library::Exact), Profile::Bf16);
+        assert!(refused.contains("bf16") && refused.contains("--backend exact"), "{refused}");
+        if !BUILT_WITH_LIBTORCH {
+            let refused = why(None, Profile::Tf32);
+            assert!(refused.contains("tf32") && refused.contains("--features tch"), "{refused}");
+            let Err(refused) = machine(Some(Library::Tch), None).leaves(Profile::F32) else {
+                panic!("it is not there")
+            };
+            assert!(refused.0.contains("--features tch"), "{refused}");
+        }
+    }
+
+    #[test]
+    fn a_second_opinion_comes_from_other_code() {
+        for threads in [1, 2] {
+            let machine = Machine::new(threads, None);
+            let second = machine.second(Profile::Exact).unwrap();
+            assert!(
+                paths().len() == 1 || second.describe() != machine.leaves(Profile::Exact).unwrap().describe()
+            );
+            if BUILT_WITH_LIBTORCH {
+                for profile in PROFILES {
+                    let first = machine.leaves(profile).unwrap().describe();
+                    assert_ne!(machine.second(profile).unwrap().describe(), first, "{profile:?}");
+                }
+            }
+        }
+    }
+}
