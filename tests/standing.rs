@@ -163,12 +163,14 @@ impl Chain {
         let seated = echoes.iter().filter(|who| view.slot_of(&id(**who)).is_some());
         let mut echoes: Vec<Signed<Echo>> = seated.map(|who| person(*who).sign(self.run(), &echo)).collect();
         echoes.sort_by_key(|echo| view.slot_of(&echo.claimed_signer()));
+        let last = self.ledger.state().step + 1 == self.ledger.manifest().training.rounds;
+        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
         let outcome = Outcome {
             round: view.round(),
             results: List::new(vec![None; view.parts().len()]).expect("few"),
             echoes: List::new(echoes).expect("few"),
             state: roots(self.ledger.state().step + 1),
-            seats: List::new(self.ledger.derived_seats()).expect("few"),
+            seats: List::new(seats).expect("few"),
             credits: List::new(credits).expect("few"),
             seconds: List::default(),
         };
