@@ -159,7 +159,7 @@ fn assemble(
         peers: Peers::new(endpoint),
         dataset: dataset.clone(),
         replica: replica.clone(),
-        arithmetic: Arc::new(Mutex::new(arithmetic)),
+        arithmetic,
     });
     let (sender, queue) = mpsc::channel(QUEUE);
     let server = Server {

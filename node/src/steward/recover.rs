@@ -1,7 +1,7 @@
 //! Opening a run's folder: whatever happened before, the steward goes on from what it has sealed.
 
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex};
 
 use muster_compute::{Backend, Machine};
 use muster_core::ids::Round;
@@ -36,7 +36,7 @@ pub(super) struct Recovered {
     pub(super) bans: Vec<Ban>,
     pub(super) replica: Replica,
     /// To re-execute evidence while the replica goes on.
-    pub(super) arithmetic: Box<dyn Backend>,
+    pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
 }
 
 /// Opens a folder. Blocks for as long as the states take that are computed again.
@@ -64,7 +64,17 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
     let start = Start { home: &home, manifest: &manifest, dataset: &dataset, line, machine };
     let replica = start.replica(&ledger)?;
-    Ok(Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic })
+    Ok(Recovered {
+        home,
+        identity,
+        manifest,
+        dataset,
+        journal,
+        ledger,
+        bans,
+        replica,
+        arithmetic: Arc::new(Mutex::new(arithmetic)),
+    })
 }
 
 /// The ledger, the rounds whose updates lead to its newest state (all but those that were taken back), and the bans

@@ -251,7 +251,7 @@ impl Ledger {
         Ok(())
     }
 
-    // LEDGER-21: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
+    // LEDGER-22: where there is a tolerance, what re-execution decides takes drawn jurors; elsewhere there is no jury.
     fn check_jury(&self, ban: &Ban) -> Result<(), Reject> {
         if self.manifest.profile == Profile::Exact || !ban.finding.needs_jury() {
             return self.require(ban.jury.is_empty(), "what is decided for good needs no jury");

@@ -139,7 +139,7 @@ fn jurors_leave_unsaid_what_they_cannot_decide() {
 }
 
 #[test]
-fn ledger_21_a_ban_takes_five_of_seven_jurors() {
+fn ledger_22_a_ban_takes_five_of_seven_jurors() {
     let (mut world, accuser, evidence, said) = tried();
     let (run, name) = (world.run, evidence.digest());
     let ban = |jury: Vec<Signed<Opinion>>| {
