@@ -171,6 +171,9 @@ struct NewArguments {
     /// A corpus made by `muster data pack`.
     #[arg(long, value_name = "DIR")]
     data: PathBuf,
+    /// What `muster-verifier calibrate` wrote: profile and tolerances, instead of the settings' [arithmetic].
+    #[arg(long, value_name = "FILE")]
+    calibration: Option<PathBuf>,
     /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
     /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
     #[arg(long, value_name = "DIR")]

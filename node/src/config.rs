@@ -5,6 +5,7 @@ use std::path::Path;
 use muster_core::codec::{List, Real, Text};
 use muster_core::error::Misuse;
 use muster_core::ids::{MemberId, unhex};
+use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::{self, Data, Manifest, VERSION};
 use serde::Deserialize;
@@ -138,6 +139,13 @@ section! {
         /// Largest honest difference of a leaf's loss.
         loss_tolerance: f32 = 0.0,
     }
+}
+
+/// What `muster-verifier calibrate` writes.
+#[derive(Deserialize)]
+#[serde(deny_unknown_fields)]
+struct Calibration {
+    arithmetic: Arithmetic,
 }
 
 section! {
@@ -348,19 +356,56 @@ section! {
     }
 }
 
+/// Reads a file's text; `path` is only for the errors.
+fn parse<T: for<'a> Deserialize<'a>>(path: &Path, text: &str) -> Outcome<T> {
+    toml::from_str(text).map_err(|error| {
+        let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
+        let number = before.matches('\n').count();
+        let line = text.lines().nth(number).unwrap_or_default();
+        let field = line.split_once('=').map_or(line, |(field, _)| field).trim();
+        Failure::usage(format!("{} line {}, {field}: {}", path.display(), number + 1, error.message()))
+    })
+}
+
 impl Settings {
     /// Reads a file's text; `path` is only for the errors.
     ///
     /// # Errors
     /// [`Failure`] naming file, line, field and rule.
     pub fn parse(path: &Path, text: &str) -> Outcome<Self> {
-        toml::from_str(text).map_err(|error| {
-            let before = error.span().and_then(|span| text.get(..span.start)).unwrap_or_default();
-            let number = before.matches('\n').count();
-            let line = text.lines().nth(number).unwrap_or_default();
-            let field = line.split_once('=').map_or(line, |(field, _)| field).trim();
-            Failure::usage(format!("{} line {}, {field}: {}", path.display(), number + 1, error.message()))
-        })
+        parse(path, text)
+    }
+
+    /// Takes the arithmetic that a calibration found; gives the settings' text with it in the place of what that said.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
+    pub fn calibrate(&mut self, text: &str, (path, calibration): (&Path, &str)) -> Outcome<String> {
+        let Calibration { arithmetic } = parse(path, calibration)?;
+        let in_file = |why: String| Failure::usage(format!("{}: {why}", path.display()));
+        let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;
+        model.check().map_err(|misuse| in_file(misuse.to_string()))?;
+        let (found, groups) = (arithmetic.tolerance.len(), Layout::of(&model).groups().len());
+        if found != groups {
+            return Err(in_file(format!(
+                "arithmetic.tolerance has {found} values, and this model {groups} tensor groups: calibrate this one"
+            )));
+        }
+        self.arithmetic = arithmetic;
+        let mut within = false;
+        let others = text.lines().filter(|line| {
+            let line = line.trim_start();
+            within = if line.starts_with('[') { line.starts_with("[arithmetic]") } else { within };
+            !within
+        });
+        let others: Vec<&str> = others.collect();
+        let text = format!("{}\n\n{calibration}", others.join("\n"));
+        match Self::parse(path, &text) {
+            Ok(settings) if settings.arithmetic == self.arithmetic => Ok(text),
+            _ => Err(in_file(
+                "does not fit the settings: write their arithmetic as a section [arithmetic]".into(),
+            )),
+        }
     }
 
     /// The manifest of a run with these settings.

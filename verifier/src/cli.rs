@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use muster_compute::{Device, Library, Path};
+use muster_compute::{Device, Library, Path, Precision};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
@@ -15,7 +15,7 @@ use tracing_subscriber::EnvFilter;
 
 use crate::audits::{Conduct, Honest};
 use crate::failure::{Failure, INTERRUPTED};
-use crate::{check, enroll, observe, replay, watch};
+use crate::{calibrate, check, enroll, observe, replay, watch};
 
 const AFTER: &str =
     "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";
@@ -73,6 +73,18 @@ enum Command {
         #[command(flatten)]
         leaves: Leaves,
     },
+    /// Measure how far honest machines are apart on a run's leaves, and write the tolerances that follow.
+    ///
+    /// Make a draft with `muster run new`, of the settings that the run will have in profile exact; calibrate that; then
+    /// make the run with `muster run new --calibration FILE`. Trains a while in one process, and compares the leaves of
+    /// everything at hand early, midway and late. Tolerances hold for the model, the leaf and the kinds of machines that
+    /// were measured.
+    Calibrate {
+        /// The draft's folder, or that of any run.
+        directory: PathBuf,
+        #[command(flatten)]
+        calibrating: Calibrating,
+    },
     /// Re-execute a finished run from its folder, to the last bit: 0 all agrees, 1 something differs.
     ///
     /// May be stopped or killed at any time; the same command goes on.
@@ -82,6 +94,29 @@ enum Command {
         #[command(flatten)]
         replaying: Replaying,
     },
+}
+
+/// How to calibrate.
+#[derive(Args)]
+pub struct Calibrating {
+    /// The profile of the run to be: f32, tf32 or bf16.
+    #[arg(long, value_name = "NAME")]
+    pub profile: Precision,
+    /// Compute threads; libtorch is measured with 1, 2, 4, … and so many [default: all cores].
+    #[arg(long, value_parser = threads)]
+    pub threads: Option<usize>,
+    /// Where libtorch computes: cpu, cuda or cuda:N; may be said several times [default: everywhere].
+    #[arg(long = "device", value_name = "NAME")]
+    pub devices: Vec<Device>,
+    /// Rounds of training before the last leaves [default: the run's, at most 300].
+    #[arg(long, value_name = "N")]
+    pub rounds: Option<u32>,
+    /// Leaves to compare early, midway, and late; once more so many are then tried as audits would.
+    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=256))]
+    pub leaves: u32,
+    /// What to write.
+    #[arg(long, value_name = "FILE", default_value = "calibration.toml")]
+    pub out: PathBuf,
 }
 
 /// How to replay.
@@ -258,6 +293,10 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
         }),
         Command::Check { evidence, run, leaves } => {
             Ok(judged(&check::check(&evidence, run, leaves.machine())?))
+        }
+        Command::Calibrate { directory, calibrating } => {
+            calibrate::command(&directory, &calibrating)?.iter().for_each(|line| say(line));
+            Ok(0)
         }
         Command::Replay { directory, replaying } => {
             let summary = replay::replay(&directory, &replaying)?;

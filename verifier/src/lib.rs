@@ -5,6 +5,7 @@
 //! `watch` gives them a network, a disk and a thread that computes. [`run`] is the whole program.
 
 pub mod audits;
+pub mod calibrate;
 mod check;
 mod cli;
 mod coins;

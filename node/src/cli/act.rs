@@ -126,9 +126,14 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
 }
 
 fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
-    let NewArguments { config, data, init, out } = arguments;
-    let options =
-        CreateOptions { config: config.clone(), data: data.clone(), init: init.clone(), out: out.clone() };
+    let NewArguments { config, data, calibration, init, out } = arguments;
+    let options = CreateOptions {
+        config: config.clone(),
+        data: data.clone(),
+        calibration: calibration.clone(),
+        init: init.clone(),
+        out: out.clone(),
+    };
     let created = create(&options)?;
     if created.wrote_config {
         println!("{} did not exist: wrote it with every setting explained", config.display());

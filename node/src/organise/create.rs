@@ -21,6 +21,8 @@ pub struct CreateOptions {
     pub config: PathBuf,
     /// The corpus.
     pub data: PathBuf,
+    /// What `muster-verifier calibrate` wrote; without it, arithmetic is what the settings say.
+    pub calibration: Option<PathBuf>,
     /// A checkpoint to begin with; without it, parameters are drawn.
     pub init: Option<PathBuf>,
     /// The new folder.
@@ -59,6 +61,11 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
         let values = given.parameters(&model)?;
         data.start = Start::Given(committed_parameters(&values));
         parameters = Some(values);
+    }
+    if let Some(path) = &options.calibration {
+        let calibration = fs::read_to_string(path)
+            .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
+        text = settings.calibrate(&text, (path, &calibration))?;
     }
     // Wrong settings are named before anything is made.
     let makers = |home: Option<&Home>| -> Outcome<Makers> {
@@ -143,6 +150,7 @@ pub(super) fn random() -> Outcome<[u8; 16]> {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::decode;
+    use muster_core::manifest::Profile;
     use muster_replica::memory;
 
     use super::*;
@@ -164,6 +172,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
+            calibration: None,
             init: None,
             out: at("myrun"),
         };
@@ -192,6 +201,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
+            calibration: None,
             init: None,
             out: at("myrun"),
         };
@@ -203,6 +213,64 @@ mod tests {
     }
 
     #[test]
+    fn a_calibration_is_taken_and_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        fs::write(at("run.toml"), TEMPLATE).unwrap();
+        fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2]\nloss_tolerance = 1e-3\n").unwrap();
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            calibration: Some(at("found.toml")),
+            init: None,
+            out: at("myrun"),
+        };
+        let created = create(&options).unwrap();
+        assert_eq!(created.manifest.profile, Profile::Bf16);
+        let bounds: Vec<f32> = created.manifest.tolerance.groups.iter().map(|bound| bound.value()).collect();
+        assert_eq!(bounds, [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2]);
+        // The folder's settings make the same run, and so does the section pasted into a file.
+        let again = CreateOptions {
+            calibration: None,
+            config: at("myrun/run.toml"),
+            out: at("again"),
+            ..options.clone()
+        };
+        let again = create(&again).unwrap();
+        assert_eq!(
+            (again.manifest.tolerance, again.manifest.model),
+            (created.manifest.tolerance, created.manifest.model)
+        );
+        assert!(fs::read_to_string(at("myrun/run.toml")).unwrap().contains("# measured"));
+        assert_eq!(fs::read_to_string(at("run.toml")).unwrap(), TEMPLATE);
+    }
+
+    #[test]
+    fn a_calibration_of_another_model_is_refused() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            calibration: Some(at("found.toml")),
+            init: None,
+            out: at("myrun"),
+        };
+        let refused = |text: &str, why: &str| {
+            fs::write(at("found.toml"), text).unwrap();
+            let failure = create(&options).unwrap_err();
+            assert!(failure.message.contains("found.toml") && failure.message.contains(why), "{failure}");
+            assert!(!at("myrun").exists());
+        };
+        let section = "[arithmetic]\nprofile = \"f32\"\nloss_tolerance = 1e-6\n";
+        refused(&format!("{section}tolerance = [1e-6]\n"), "calibrate this one");
+        refused(&format!("{section}[model]\nwidth = 8\n"), "model");
+        refused("profile = 3", "profile");
+        fs::remove_file(at("found.toml")).unwrap();
+        assert!(create(&options).unwrap_err().message.contains("cannot be read"));
+    }
+
+    #[test]
     fn wrong_settings_make_nothing() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
@@ -210,6 +278,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
+            calibration: None,
             init: None,
             out: at("myrun"),
         };

@@ -44,7 +44,14 @@ fn new_run_with(place: &Path, settings: &str) -> PathBuf {
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
     let options = PackOptions { text, held_out: vec![], tokeniser: None, out: corpus.clone() };
     pack(&options, &mut |_, _| ()).unwrap();
-    create(&CreateOptions { config: at("run.toml"), data: corpus, init: None, out: at("run") }).unwrap();
+    create(&CreateOptions {
+        config: at("run.toml"),
+        data: corpus,
+        calibration: None,
+        init: None,
+        out: at("run"),
+    })
+    .unwrap();
     at("run")
 }
 

@@ -47,7 +47,7 @@ pub fn manifest(model: Model) -> Manifest {
         name: Text::new("test").unwrap(),
         organiser: nobody,
         steward: nobody,
-        nonce: [1; 16],
+        nonce: [2; 16],
         model,
         profile: Profile::Exact,
         tolerance: Tolerance::none(),

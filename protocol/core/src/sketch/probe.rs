@@ -22,8 +22,8 @@ use crate::manifest::{Manifest, Profile, Tolerance};
 pub const SUSPECT: f64 = 1.0;
 /// Deviation, in units of the tolerance, above which a leaf or a total is wrong.
 pub const WRONG: f64 = 4.0;
-/// Squared distance that is nobody's fault.
-const SLACK: f64 = 16.0;
+/// Squared distance of a group that is nobody's fault.
+pub const SLACK: f64 = 16.0;
 
 /// What sketches are made with in one audit, and how they are compared.
 #[derive(Clone, Debug)]

@@ -1,0 +1,115 @@
+//! A draft is calibrated, and the run that follows has the tolerances found.
+
+use e2e::processes::Run;
+use e2e::programs;
+use e2e::settings::Settings;
+
+fn draft() -> Run {
+    Run::packed(
+        programs!(),
+        &Settings::default().to_string().replace("leaf_windows = 1", "leaf_windows = 2"),
+        None,
+    )
+}
+
+#[cfg(not(feature = "tch"))]
+#[test]
+fn without_libtorch_one_sentence_says_what_to_build() {
+    let run = draft();
+    let (code, output) = run.verifier(&["calibrate", &run.at("run"), "--profile", "bf16"]);
+    assert_eq!(code, 3, "{output}");
+    assert!(output.contains("--features tch") && output.trim().lines().count() == 1, "{output}");
+}
+
+/// Calibrates on the processor alone, wherever the test runs, and gives what was written.
+#[cfg(feature = "tch")]
+fn calibrate(run: &Run, profile: &str) -> String {
+    let file = run.at(&format!("{profile}.toml"));
+    let (code, output) = run.verifier(&[
+        "calibrate",
+        &run.at("run"),
+        "--profile",
+        profile,
+        "--device",
+        "cpu",
+        "--threads",
+        "2",
+        "--rounds",
+        "8",
+        "--leaves",
+        "6",
+        "--out",
+        &file,
+    ]);
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(", 0 wrong;") && output.contains("18 leaves"), "{output}");
+    std::fs::read_to_string(file).expect("the file")
+}
+
+/// The tolerances of each group, and of the loss.
+#[cfg(feature = "tch")]
+fn bounds(run: &Run, name: &str) -> (Vec<f32>, f32) {
+    let bytes = std::fs::read(run.path(name).join("manifest.bin")).expect("a manifest");
+    let manifest: muster_core::manifest::Manifest = muster_core::codec::decode(&bytes).expect("a manifest");
+    let groups = manifest.tolerance.groups.iter().map(|bound| bound.value()).collect();
+    (groups, manifest.tolerance.loss.value())
+}
+
+#[cfg(feature = "tch")]
+#[test]
+fn a_run_takes_what_was_measured() {
+    let run = draft();
+    let config = run.at("run.toml");
+    let found = ["f32", "bf16"].map(|profile| {
+        let text = calibrate(&run, profile);
+        for words in [
+            "cpu, 2 threads, windows apart",
+            "With confidence 95 %",
+            "Totals",
+            "before each of the rounds 0, 4, 8",
+        ] {
+            assert!(text.contains(words), "{words}: {text}");
+        }
+        let file = run.at(&format!("{profile}.toml"));
+        run.good(&[
+            "run",
+            "new",
+            "--config",
+            &config,
+            "--data",
+            &run.at("corpus"),
+            "--calibration",
+            &file,
+            "--out",
+            &run.at(profile),
+        ]);
+        // The section pasted into the settings makes the same.
+        let pasted = run.path("pasted.toml");
+        std::fs::write(&pasted, std::fs::read_to_string(&config).expect("settings") + &text).expect("a file");
+        let out = format!("{profile}-pasted");
+        run.good(&[
+            "run",
+            "new",
+            "--config",
+            &pasted.to_string_lossy(),
+            "--data",
+            &run.at("corpus"),
+            "--out",
+            &run.at(&out),
+        ]);
+        assert_eq!(bounds(&run, profile), bounds(&run, &out));
+        bounds(&run, profile)
+    });
+    let [(f32_groups, f32_loss), (bf16_groups, bf16_loss)] = found;
+    assert!(f32_groups.iter().all(|bound| (1e-8..1e-3).contains(bound)), "{f32_groups:?}");
+    assert!(bf16_groups.iter().all(|bound| (1e-3..=0.125).contains(bound)), "{bf16_groups:?}");
+    assert!(f32_loss < bf16_loss);
+}
+
+#[cfg(feature = "tch")]
+#[test]
+fn a_calibration_repeats_itself() {
+    let run = draft();
+    let first = calibrate(&run, "bf16");
+    assert_eq!(calibrate(&run, "bf16"), first);
+}

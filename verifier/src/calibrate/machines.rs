@@ -1,0 +1,141 @@
+//! Everything at hand that computes a profile's leaves.
+
+use muster_compute::{Backend, Device, Exact, Library};
+use muster_core::error::Misuse;
+use muster_core::grid::{Dither, power_of_two, quantise};
+use muster_core::layout::Layout;
+use muster_core::manifest::{Family, Manifest, Profile};
+use muster_core::state::LeafJob;
+
+/// Something that computes leaves.
+pub struct Machine {
+    /// What it is.
+    pub name: String,
+    /// Whether a member may compute leaves of the profile with it.
+    pub member: bool,
+    backend: Box<dyn Backend>,
+    /// Whether it takes a leaf's windows one by one: other shapes, and so other kernels and another order of sums.
+    apart: bool,
+}
+
+impl Machine {
+    /// Kernels with defined bits, whose products are those of profile f32.
+    ///
+    /// # Errors
+    /// [`Misuse`] when this processor computes other bits.
+    pub fn exact(profile: Profile, threads: usize) -> Result<Self, Misuse> {
+        let mut exact = Exact::new(threads, None)?;
+        exact.self_test()?;
+        let member = matches!(profile, Profile::Exact | Profile::F32);
+        Ok(Self { name: "exact".into(), member, backend: Box::new(exact), apart: false })
+    }
+
+    /// Libtorch.
+    ///
+    /// # Errors
+    /// [`Misuse`] with the remedy where it is not there, or computes wrongly.
+    pub fn torch(profile: Profile, device: Device, threads: usize) -> Result<Self, Misuse> {
+        let profile = if profile == Profile::Exact { Profile::F32 } else { profile };
+        let library = Some(Library::Tch);
+        let machine = muster_compute::Machine {
+            library,
+            device: Some(device),
+            ..muster_compute::Machine::new(threads, None)
+        };
+        let mut backend = machine.leaves(profile)?;
+        backend.self_test()?;
+        let name = match device {
+            Device::Cpu => format!("cpu, {threads} threads").replace("1 threads", "1 thread"),
+            Device::Cuda(_) => device.to_string(),
+        };
+        Ok(Self { name, member: true, backend, apart: false })
+    }
+
+    /// The same with a leaf's windows one by one.
+    #[must_use]
+    pub fn apart(self) -> Self {
+        Self { name: format!("{}, windows apart", self.name), apart: true, ..self }
+    }
+
+    /// A leaf on the grid and its loss; no loss where windows are taken one by one.
+    pub fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> (Vec<i32>, Option<i64>) {
+        if self.apart {
+            return (placed(manifest, job, &self.gradient(manifest, job)), None);
+        }
+        let mut q = vec![0; job.state.parameters.len()];
+        let loss = self.backend.leaf(manifest, job, &mut q);
+        (q, Some(loss))
+    }
+
+    /// The real gradient of a leaf.
+    pub fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> Vec<f32> {
+        if !self.apart {
+            return self.backend.gradient(manifest, job).to_vec();
+        }
+        let mut sum = vec![0f64; job.state.parameters.len()];
+        for window in job.windows.chunks(1) {
+            let job = LeafJob { windows: window, ..*job };
+            let gradient = self.backend.gradient(manifest, &job);
+            sum.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += f64::from(*value));
+        }
+        sum.iter().map(|sum| (sum / job.windows.len() as f64) as f32).collect()
+    }
+}
+
+/// A gradient on the grid, by GRID-4.
+pub fn placed(manifest: &Manifest, job: &LeafJob<'_>, gradient: &[f32]) -> Vec<i32> {
+    let mut words = vec![0; gradient.len()];
+    Dither::new(&job.round_seed, job.leaf).fill(&mut words);
+    let layout = Layout::of(&manifest.model);
+    let tensors = layout.tensors().iter().zip(&job.state.exponents);
+    let placed = tensors.flat_map(|(tensor, exponent)| {
+        let inverse_step = power_of_two(-i32::from(*exponent));
+        let pairs = gradient[tensor.range()].iter().zip(&words[tensor.range()]);
+        pairs.map(move |(value, word)| quantise(*value, inverse_step, *word))
+    });
+    placed.collect()
+}
+
+/// What computes leaves of a profile here, the defined bits first; and why something is not among it.
+///
+/// On the processor libtorch takes 1, 2, 4, … and all threads, and the leaf's windows all at once and one by one (an
+/// ALBERT's only at once: what it masks depends on a window's number in its leaf).
+///
+/// # Errors
+/// [`Misuse`] with the remedy where there is no libtorch, or it computes wrongly, or lacks a device that is asked for.
+pub fn at_hand(
+    profile: Profile,
+    threads: usize,
+    devices: &[Device],
+    manifest: &Manifest,
+) -> Result<(Vec<Machine>, Vec<String>), Misuse> {
+    let (mut machines, mut absent) = (vec![Machine::exact(profile, threads)?], Vec::new());
+    let decoder = matches!(manifest.model.family, Family::Decoder(_));
+    let several = decoder && manifest.training.leaf_windows > 1;
+    if devices.is_empty() || devices.contains(&Device::Cpu) {
+        let counts = (0..).map(|power| 1 << power).take_while(|count| *count < threads);
+        for count in counts.chain([threads]) {
+            machines.push(Machine::torch(profile, Device::Cpu, count)?);
+        }
+        if several {
+            machines.push(Machine::torch(profile, Device::Cpu, threads)?.apart());
+        }
+    }
+    let asked = devices.iter().copied().filter(|device| *device != Device::Cpu);
+    for device in asked {
+        machines.push(Machine::torch(profile, device, threads)?);
+    }
+    let unasked = (0..).map(Device::Cuda).take_while(|_| devices.is_empty());
+    for device in unasked {
+        match Machine::torch(profile, device, threads) {
+            Ok(machine) => machines.push(machine),
+            Err(misuse) => {
+                if device == Device::Cuda(0) {
+                    absent.push(format!("no graphics processor: {misuse}"));
+                }
+                break;
+            }
+        }
+    }
+    Ok((machines, absent))
+}

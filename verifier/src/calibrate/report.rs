@@ -1,0 +1,141 @@
+//! What a calibration found, for people and for run.toml.
+
+use std::fmt::Write;
+
+use muster_core::manifest::Manifest;
+use muster_core::sketch::probe::{SUSPECT, WRONG};
+
+use super::machines::Machine;
+use super::measure::{Measured, Pair, Plan, Spread};
+use super::statistics::{exceeds_at_most, largest, median};
+use super::trial::{Total, Trial};
+
+/// Everything that there is to tell.
+pub struct Report<'a> {
+    /// The run's manifest, with profile and tolerance.
+    pub manifest: &'a Manifest,
+    /// What computed.
+    pub machines: &'a [Machine],
+    /// When and how much.
+    pub plan: &'a Plan,
+    /// What they are apart.
+    pub measured: &'a Measured,
+    /// New leaves.
+    pub trial: &'a Trial,
+}
+
+impl Report<'_> {
+    /// The section of run.toml, below a comment with everything that it follows from.
+    pub fn file(&self) -> String {
+        let mut text = String::new();
+        self.comment().lines().for_each(|line| {
+            let _ = writeln!(text, "# {line}");
+        });
+        let text = text.replace("# \n", "#\n");
+        let tolerance = &self.manifest.tolerance;
+        let bounds: Vec<String> =
+            tolerance.groups.iter().map(|bound| format!("{:e}", bound.value())).collect();
+        format!(
+            "{text}\n[arithmetic]\nprofile = \"{}\"\ntolerance = [{}]\nloss_tolerance = {:e}\n",
+            self.manifest.profile.name(),
+            bounds.join(", "),
+            tolerance.loss.value()
+        )
+    }
+
+    /// What is most worth knowing.
+    pub fn lines(&self) -> Vec<String> {
+        vec![self.sample(), self.fresh(), self.totals()]
+    }
+
+    fn comment(&self) -> String {
+        let Self { manifest, measured, .. } = self;
+        let (model, training) = (&manifest.model, &manifest.training);
+        let mut text = format!(
+            "What honest machines are apart, measured by muster-verifier {} (calibrate) on {} {}.\n\
+             For models of {} parameters, leaves of {} windows of {} tokens, grid_bits {}: other ones need their own.\n\n",
+            env!("CARGO_PKG_VERSION"),
+            std::env::consts::ARCH,
+            std::env::consts::OS,
+            model.parameters(),
+            training.leaf_windows,
+            model.sequence,
+            training.grid_bits
+        );
+        let _ = writeln!(
+            text,
+            "Machines (libtorch but for `exact`), and the largest deviation of any group from the first one:"
+        );
+        for (number, machine) in self.machines.iter().enumerate() {
+            let _ = writeln!(text, "  {}{}", machine.name, self.beside_first(number));
+        }
+        let rounds: Vec<String> = self.plan.checkpoints.iter().map(u32::to_string).collect();
+        let _ =
+            writeln!(text, "Leaves: {} before each of the rounds {}.", self.plan.leaves, rounds.join(", "));
+        let _ = writeln!(text, "\nOf each group, each leaf with its widest pair of machines:");
+        let _ = writeln!(text, "  group  coefficients   median  99.9 %   largest  of the grid  tolerance");
+        for (group, range) in measured.groups.iter().enumerate() {
+            let _ = writeln!(text, "  {group:5}  {:12}  {}", range.len(), figures(&measured.spread(group)));
+        }
+        let _ = writeln!(text, "  loss   {:12}  {}\n", "", figures(&measured.loss()));
+        let _ = writeln!(text, "{}\n{}\n{}", self.sample(), self.fresh(), self.totals());
+        text
+    }
+
+    /// How far a machine is from the first one.
+    fn beside_first(&self, number: usize) -> String {
+        let pair = self.measured.pairs.iter().find(|pair| pair.machines == [0, number]);
+        let Some(Pair { deviations, .. }) = pair else { return String::new() };
+        let leaves: Vec<f64> = deviations.iter().map(|groups| largest(groups)).collect();
+        let member = if number == 0 || self.machines[number].member { "" } else { ", not for members" };
+        format!(": median {:.1e}, largest {:.1e}{member}", median(&leaves), largest(&leaves))
+    }
+
+    fn sample(&self) -> String {
+        let leaves = self.measured.leaves();
+        let exceeded = leaves - (0.999 * leaves as f64).ceil() as usize;
+        format!(
+            "Sample: {leaves} leaves. With confidence 95 %, at most {:.1} % of honest leaves exceed a group's tolerance \
+             (suspect above {SUSPECT}, wrong above {WRONG} of them).",
+            100.0 * exceeds_at_most(leaves, exceeded)
+        )
+    }
+
+    fn fresh(&self) -> String {
+        let leaves = &self.trial.leaves;
+        let [suspect, wrong] =
+            [SUSPECT, WRONG].map(|limit| leaves.iter().filter(|leaf| **leaf > limit).count());
+        format!(
+            "Tried: {} new leaves through projections; largest deviation {:.2} tolerances, mean {:.2}; {suspect} \
+             suspect, {wrong} wrong; at most {:.1} % are, with confidence 95 %.",
+            leaves.len(),
+            largest(leaves),
+            leaves.iter().sum::<f64>() / leaves.len() as f64,
+            100.0 * exceeds_at_most(leaves.len(), wrong)
+        )
+    }
+
+    fn totals(&self) -> String {
+        let widest = self.trial.totals.iter().max_by(|a, b| a.largest.total_cmp(&b.largest));
+        let Some(Total { machines: [own, said], last, largest }) = widest else {
+            return "Totals: there is one machine only that members may have.".to_owned();
+        };
+        let m = self.trial.leaves.len();
+        if *last == 0.0 {
+            return format!("Totals of {m} leaves: all within what the grid cannot tell from 0.");
+        }
+        format!(
+            "Totals of up to {m} leaves: the widest pair is {} beside {}, {last:.2} at the end, {largest:.2} on the way. \
+             If all of that leans the same way, it is {:.2} tolerances a leaf, and totals of {:.0} leaves would be wrong.",
+            self.machines[*own].name,
+            self.machines[*said].name,
+            last / (m as f64).sqrt(),
+            (WRONG / last).powi(2) * m as f64
+        )
+    }
+}
+
+fn figures(spread: &Spread) -> String {
+    let Spread { median, quantile, largest, floor } = spread;
+    format!("{median:.1e}  {quantile:.1e}  {largest:.1e}      {floor:.1e}    {:.1e}", spread.bound())
+}

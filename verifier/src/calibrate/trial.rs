@@ -1,0 +1,91 @@
+//! New leaves judged by tolerances as an audit judges them: through projections, and in totals.
+
+use std::ops::Range;
+
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::Digest;
+use muster_core::manifest::Manifest;
+use muster_core::sketch::probe::{Allowance, Probe};
+
+use super::course::Course;
+use super::machines::Machine;
+
+/// What came of it.
+#[derive(Clone, Debug)]
+pub struct Trial {
+    /// Largest deviation of each leaf among all pairs of machines, in units of the tolerance.
+    pub leaves: Vec<f64>,
+    /// Of each pair of machines that members may have: the deviation of the totals of all leaves, and the largest one
+    /// on the way there.
+    pub totals: Vec<Total>,
+}
+
+/// The totals of two machines.
+#[derive(Clone, Debug)]
+pub struct Total {
+    /// Numbers of the one that audits and the other.
+    pub machines: [usize; 2],
+    /// Of all leaves.
+    pub last: f64,
+    /// Of the first few or all.
+    pub largest: f64,
+}
+
+/// What a machine said so far.
+struct Said {
+    sum: Vec<i32>,
+    loss: i64,
+    allowance: Allowance,
+}
+
+/// Tries leaves of the course's round under a manifest with tolerances; says when a leaf is done.
+pub fn attempt(
+    course: &Course,
+    machines: &mut [Machine],
+    tolerant: &Manifest,
+    leaves: Range<u64>,
+    done: &dyn Fn(),
+) -> Trial {
+    let d = course.state().parameters.len();
+    let members: Vec<usize> = (0..machines.len()).filter(|number| machines[*number].member).collect();
+    let pairs = members.iter().flat_map(|own| members.iter().map(move |said| [*own, *said]));
+    let pairs = pairs.filter(|[own, said]| own != said);
+    let totals = pairs.map(|machines| Total { machines, last: 0.0, largest: 0.0 });
+    let mut trial = Trial { leaves: Vec::new(), totals: totals.collect() };
+    let said = |_| Said { sum: vec![0; d], loss: 0, allowance: Allowance::new(tolerant) };
+    let mut so_far: Vec<Said> = (0..machines.len()).map(said).collect();
+    for leaf in leaves {
+        let passage = course.passage(leaf);
+        let job = course.job(&passage);
+        let probe = Probe::new(tolerant, &Digest::default(), &beacon(leaf));
+        let mut rows = Vec::new();
+        let mut known_loss = 0;
+        for (machine, Said { sum, loss, allowance }) in machines.iter_mut().zip(&mut so_far) {
+            let (q, found) = machine.leaf(course.manifest(), &job);
+            // Where windows are taken one by one there is no loss to compare.
+            let found = found.unwrap_or(known_loss);
+            known_loss = found;
+            sum.iter_mut().zip(&q).for_each(|(sum, q)| *sum += q);
+            *loss += found;
+            allowance.add(&q);
+            rows.push(probe.row(&q, found));
+        }
+        let deviations = rows
+            .iter()
+            .enumerate()
+            .flat_map(|(number, said)| rows[..number].iter().map(|own| probe.deviation(own, said)));
+        trial.leaves.push(deviations.fold(0.0, f64::max));
+        for Total { machines: [own, said], last, largest } in &mut trial.totals {
+            let [own, said] = [&so_far[*own], &so_far[*said]];
+            *last = own.allowance.deviation((&own.sum, own.loss), (&said.sum, said.loss));
+            *largest = largest.max(*last);
+        }
+        done();
+    }
+    trial
+}
+
+/// What nobody could know, of a leaf.
+pub fn beacon(leaf: u64) -> Digest {
+    Hasher::new(Domain::PROJECT).value(&leaf).finish()
+}
