@@ -84,7 +84,12 @@ fn honest_members_learn_and_are_acquitted() {
         let plan = Plan { rule, verifiers: 2, ..Plan::new(7, 40, vec![Player::honest(); 5]) };
         let report = Sim::new(plan).finish();
         assert_eq!((report.convictions.len(), report.dismissed, report.silences), (0, 0, 0));
-        assert_eq!((report.idles, report.wrong_parts, report.inspections.len()), (0, 0, 0));
+        assert_eq!((report.idles, report.wrong_parts), (0, 0));
+        // Honest contributions may lie far from their aggregate by chance, and their part is looked at twice.
+        assert!(
+            report.inspections.iter().all(|(_, right)| *right) && report.inspections.len() <= 1,
+            "{report:?}"
+        );
         assert!(report.verdicts > 80 && report.rechecks > 0, "{report:?}");
         assert!(report.losses[0] > 5.0 && report.last_loss() < 3.0, "{:?}", report.losses);
     }

@@ -417,7 +417,10 @@ impl Audits {
     pub fn worked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
         match &work.kind {
             WorkKind::Recheck(..) => return self.rechecked(work, done),
-            WorkKind::Opinion(evidence) => return Ok(self.opined(evidence, done)),
+            WorkKind::Opinion(evidence) => {
+                self.opined(evidence, done);
+                return Ok(());
+            }
             _ => {}
         }
         let key = work.subject.key();

@@ -13,6 +13,8 @@ use super::course::Course;
 use super::machines::Machine;
 use super::statistics::{COVERED, largest, median, quantile, rounded_up};
 
+/// What 64 projections make of a squared distance at most, but once in a thousand times: χ² with 64 degrees of freedom.
+const PROJECTED: f64 = 1.64;
 /// The largest tolerance that a manifest may have (TOL-5).
 const MOST: f64 = 0.125;
 /// Difference of two losses, in units of their fixed point, that no tolerance lies below: a rounding in f32 of a loss
@@ -75,7 +77,7 @@ pub struct Spread {
 impl Spread {
     /// The tolerance.
     pub fn bound(&self) -> f32 {
-        rounded_up(self.quantile.max(self.floor))
+        rounded_up(self.quantile.max(self.floor) * PROJECTED)
     }
 }
 
