@@ -32,7 +32,15 @@ pub const TABLES: [(&str, Maker); 5] = [
 /// # Errors
 /// [`io::Error`] when the file cannot be read or written, or has no such place.
 pub fn write(name: &str, text: &str) -> io::Result<()> {
-    let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("spec").join("harm.md");
+    write_into("harm.md", name, text)
+}
+
+/// Puts a text into a chapter of the spec, between the comments that name its place.
+///
+/// # Errors
+/// [`io::Error`] when the file cannot be read or written, or has no such place.
+pub fn write_into(chapter: &str, name: &str, text: &str) -> io::Result<()> {
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("spec").join(chapter);
     let chapter = fs::read_to_string(&path)?;
     let (begin, end) = (format!("<!-- {name} -->\n"), format!("<!-- end of {name} -->"));
     let cut = chapter.split_once(&begin).and_then(|(before, rest)| {
@@ -44,7 +52,7 @@ pub fn write(name: &str, text: &str) -> io::Result<()> {
 }
 
 /// A table in Markdown.
-fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
+pub fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |cells: &[String]| format!("| {} |\n", cells.join(" | "));
     let head: Vec<String> = head.iter().map(|cell| (*cell).to_owned()).collect();
     let rule = format!("|{}\n", "---|".repeat(head.len()));

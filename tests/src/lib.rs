@@ -1,6 +1,7 @@
 //! What the end-to-end tests share: the simulators, and real processes that are killed when dropped.
 
 pub mod detection;
+pub mod evidence;
 pub mod harm;
 pub mod manifests;
 pub mod oracle;
