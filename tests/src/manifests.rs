@@ -18,14 +18,7 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         model: model(),
         profile: Profile::Exact,
         tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest([1; 32]),
-            bytes: 4096,
-            held_out_root: Digest([2; 32]),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::Bytes,
-            start: Start::Drawn,
-        },
+        data: data(),
         training: Training {
             rounds,
             leaves: u32::from(nodes) * 2,
@@ -69,6 +62,17 @@ pub fn tiny(organiser: MemberId, steward: MemberId, rounds: u32, nodes: u16) -> 
         delay: 0,
         exchange: 0,
         groups: 0,
+    }
+}
+
+fn data() -> Data {
+    Data {
+        root: Digest([1; 32]),
+        bytes: 4096,
+        held_out_root: Digest([2; 32]),
+        held_out_bytes: 0,
+        tokeniser: Tokeniser::Bytes,
+        start: Start::Drawn,
     }
 }
 

@@ -217,7 +217,7 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         fs::write(at("run.toml"), TEMPLATE).unwrap();
-        fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2]\nloss_tolerance = 1e-3\n").unwrap();
+        fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2, 9e-2]\nloss_tolerance = 1e-3\n").unwrap();
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
@@ -228,7 +228,7 @@ mod tests {
         let created = create(&options).unwrap();
         assert_eq!(created.manifest.profile, Profile::Bf16);
         let bounds: Vec<f32> = created.manifest.tolerance.groups.iter().map(|bound| bound.value()).collect();
-        assert_eq!(bounds, [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2]);
+        assert_eq!(bounds, [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2, 9e-2]);
         // The folder's settings make the same run, and so does the section pasted into a file.
         let again = CreateOptions {
             calibration: None,

@@ -7,7 +7,7 @@
 #[path = "exact/setting.rs"]
 mod setting;
 
-use muster_compute::{Backend, Device, Exact, Precision, Torch, torch_buffers};
+use muster_compute::{Device, Exact, Precision, Torch, torch_buffers};
 use muster_core::ids::{Digest, Leaf};
 use muster_core::manifest::Model;
 use muster_core::state::{Arithmetic, LeafTask};

@@ -183,6 +183,7 @@ reencoder!(
     manifest::Family,
     manifest::Decoder,
     manifest::Albert,
+    manifest::Tolerance,
     manifest::Data,
     manifest::Tokeniser,
     manifest::TokeniserFile,
