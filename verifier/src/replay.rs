@@ -6,7 +6,6 @@ mod work;
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 
-use muster_core::error::Misuse;
 use muster_core::ids::hex;
 use muster_core::manifest::Profile;
 use muster_core::messages::record::Body;
@@ -37,7 +36,7 @@ pub struct Summary {
 /// [`Failure`]; negative at the first thing that differs.
 pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> {
     let archive = Archive::open(folder)?;
-    defined(archive.manifest.profile).map_err(failure::arithmetic)?;
+    defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
     memory::check(memory::following(&archive.manifest, threads)).map_err(failure::arithmetic)?;
@@ -76,11 +75,11 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
 }
 
 /// TOL-11.
-fn defined(profile: Profile) -> Result<(), Misuse> {
+fn defined(profile: Profile) -> Result<(), Failure> {
     if profile == Profile::Exact {
         return Ok(());
     }
-    Err(Misuse(format!(
+    Err(Failure::Usage(format!(
         "this run's profile is {}: its leaves have no defined bits, so that nobody can replay it; `muster-verifier check` \
          re-executes the evidence of its bans, within the tolerance",
         profile.name()
