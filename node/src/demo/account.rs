@@ -2,7 +2,7 @@
 
 use std::fmt::Write;
 
-use super::facts::{Facts, MemberFact};
+use super::facts::{Facts, MemberFact, UNREPLAYED};
 use super::live::DutyFact;
 use crate::exit::{Exit, Failure, Outcome};
 
@@ -30,6 +30,9 @@ fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
             "{rounds} rounds in {:.0} s, replayed to the last bit in {replay:.0} s",
             facts.run_seconds
         )?,
+        Some(what) if what == UNREPLAYED => {
+            writeln!(text, "{rounds} rounds in {:.0} s, {what}", facts.run_seconds)?
+        }
         Some(what) => {
             writeln!(text, "{rounds} rounds in {:.0} s; the replay stopped: {what}", facts.run_seconds)?
         }

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::account::{honest_wronged, verdict};
-use super::facts::{AttackFact, Facts, MemberFact};
+use super::facts::{AttackFact, Facts, MemberFact, UNREPLAYED};
 use super::odds::percent;
 use crate::exit::Outcome;
 
@@ -128,7 +128,8 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
             _ => {}
         }
     }
-    if let Some(what) = facts.replay_stopped.as_ref().filter(|_| !escaped) {
+    let stopped = facts.replay_stopped.as_ref().filter(|what| *what != UNREPLAYED);
+    if let Some(what) = stopped.filter(|_| !escaped) {
         wrong.push(format!("the replay does not agree with the run: {what}"));
     }
     verdict(&wrong)

@@ -145,6 +145,9 @@ struct Ending {
     final_state_root: String,
 }
 
+/// What stands for a replay where there is a tolerance (TOL-11).
+pub(super) const UNREPLAYED: &str = "not replayed, because leaves of its profile have no defined bits";
+
 impl Facts {
     /// Puts together what the archive, its replay and the members say.
     ///

@@ -7,11 +7,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use std::{env, fs};
 
+use muster_core::manifest::Profile;
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, ReplayError, Replayed};
 
 use super::cast::Cast;
-use super::facts::{Facts, Observed};
+use super::facts::{Facts, Observed, UNREPLAYED};
 use super::live::Live;
 use super::sample::sample;
 use super::{Rehearsal, account, caught, corpus};
@@ -138,6 +139,9 @@ fn replay(
 ) -> Outcome<Result<Replayed, String>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);
     let manifest = &archive.manifest;
+    if manifest.profile != Profile::Exact {
+        return Ok(Err(UNREPLAYED.to_owned()));
+    }
     let replica = Replica::genesis(manifest.clone(), archive.dataset.clone(), threads, None)?;
     let rounds = u64::from(manifest.training.rounds);
     let replayed = archive.replay(replica, &mut |round| {
