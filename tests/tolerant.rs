@@ -51,7 +51,7 @@ fn a_jury_bans_who_is_wrong_and_nobody_else() {
         serde_json::from_str(&fs::read_to_string(run.path("drill/report.json")).expect("a report"))
             .expect("JSON");
     assert_eq!(report["bans"].as_array().map(Vec::len), Some(3), "{output}");
-    let (code, output) = run.verifier(&["replay", &out]);
+    let (code, output) = run.verifier(&["replay", &run.at("drill/run")]);
     assert_eq!(code, 2, "{output}");
     assert!(output.contains("profile is f32"), "{output}");
 }
