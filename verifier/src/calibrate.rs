@@ -1,6 +1,6 @@
 //! `calibrate`: how far honest machines are apart on the leaves of a run, and the tolerances that follow.
 //!
-//! [`course`] trains in one process; [`measure`] lets all [`machines`] compute the same leaves early, midway and late,
+//! [`course`] trains in one process; [`mod@measure`] lets all [`machines`] compute the same leaves early, midway and late,
 //! and takes the tolerances from their deviations; [`trial`] then judges new leaves by these as an audit does, and the
 //! totals of all of them. The report is a section of run.toml under a comment that says what was measured.
 
@@ -37,7 +37,7 @@ const ROUNDS: u32 = 300;
 /// Calibrates for the run in a folder, writes the file, and gives what there is to say.
 ///
 /// # Errors
-/// [`Failure`] naming the file or the machine, with the remedy where libtorch is not there; negative where honest
+/// `Failure` naming the file or the machine, with the remedy where libtorch is not there; negative where honest
 /// machines are further apart than a run may allow.
 pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, Failure> {
     let (manifest, dataset) = run(folder)?;
