@@ -8,8 +8,8 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile, Tolerance,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 use muster_core::messages::enrol::{Enrol, Invitation, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
@@ -102,7 +102,14 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
             mixing: false,
             replicas: 1,
         },
-        audit: Audit { node_ppm: 500_000, leaves: 1, coin_lead: 1, final_rounds: 1, recheck_ppm: 100_000, block_ppm: 50_000 },
+        audit: Audit {
+            node_ppm: 500_000,
+            leaves: 1,
+            coin_lead: 1,
+            final_rounds: 1,
+            recheck_ppm: 100_000,
+            block_ppm: 50_000,
+        },
         admission: Admission::closed(nodes, 0, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
         retention: Retention { contributions: 2, states: 2 },

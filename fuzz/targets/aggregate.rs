@@ -82,8 +82,11 @@ fuzz_target!(|case: Case| {
         let coordinates = inputs.map(|input| f64::from(input.q[place]) / f64::from(input.m));
         let (low, high) =
             coordinates.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
-        let (low, high) =
-            if case.settings.rule == Rule::FixedRadiusClip { (low.min(0.0), high.max(0.0)) } else { (low, high) };
+        let (low, high) = if case.settings.rule == Rule::FixedRadiusClip {
+            (low.min(0.0), high.max(0.0))
+        } else {
+            (low, high)
+        };
         let slack = 1e-6 * low.abs().max(high.abs());
         assert!(
             (low - slack..=high + slack).contains(&f64::from(*value)),

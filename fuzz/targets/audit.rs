@@ -24,7 +24,7 @@ use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::{BlockData, Notice};
 use muster_core::sign::{Identity, Message, Signed};
-use muster_core::sketch::{fingerprint, points};
+use muster_core::sketch::{Sketch, fingerprint, points};
 use muster_core::state::State;
 use muster_fuzz::{PEOPLE, coins, commit, enrol, manifest, named, person, reduced, roots, steward};
 
@@ -136,8 +136,9 @@ fn scene() -> Scene {
     }
     finish(&mut scene);
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
-    let rows =
-        leaves[HONEST].iter().map(|(q, loss)| Row { sketch: fingerprint(points(&freeze), q), loss: *loss });
+    let rows = leaves[HONEST]
+        .iter()
+        .map(|(q, loss)| Row { sketch: Sketch::Fingerprint(fingerprint(points(&freeze), q)), loss: *loss });
     scene.rows = bounded(rows.collect());
     scene
 }
@@ -178,7 +179,15 @@ fn finish(scene: &mut Scene) {
         named(&seat.member).expect("a person").sign(run, &Echo { round, freeze })
     };
     let echoes = bounded(view.seats().iter().map(echo).collect());
-    let outcome = Outcome { round, results, echoes, state: roots(1), seats: bounded(vec![]), credits: bounded(vec![]), seconds: bounded(vec![]) };
+    let outcome = Outcome {
+        round,
+        results,
+        echoes,
+        state: roots(1),
+        seats: bounded(vec![]),
+        credits: bounded(vec![]),
+        seconds: bounded(vec![]),
+    };
     seal(ledger, Body::Outcome(outcome));
 }
 
@@ -259,14 +268,15 @@ fn pick<T: Clone>(items: &[T], place: u8) -> Option<T> {
 }
 
 fn rows(said: &[(u64, i64)]) -> Rows {
-    let row = |(sketch, loss): &(u64, i64)| Row { sketch: [*sketch, *sketch], loss: *loss };
+    let row =
+        |(sketch, loss): &(u64, i64)| Row { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss };
     bounded(said.iter().take(8).map(row).collect())
 }
 
 fn results(said: &[(u8, u64, i64)]) -> List<LeafResult, { muster_core::limits::AUDIT_LEAVES }> {
     let result = |(position, sketch, loss): &(u8, u64, i64)| LeafResult {
         position: u32::from(*position),
-        row: Row { sketch: [*sketch, *sketch], loss: *loss },
+        row: Row { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss },
     };
     bounded(said.iter().take(8).map(result).collect())
 }
@@ -363,7 +373,7 @@ impl Trial {
                     coin: coins().open(CoinKind::Leaf, Round(0), leaf_coin(slot))?,
                     salt: [2; 32],
                     results: results(said),
-                    total: [0; 2],
+                    total: Sketch::Fingerprint([0; 2]),
                     finding,
                 };
                 let signed = self.sign(step, &verdict)?;

@@ -7,7 +7,7 @@ use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::ids::{Height, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{Jury, AuditRequest, FindingKind};
+use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
 use muster_core::messages::round::{Bitmap, Echo, PartResult};
@@ -108,7 +108,8 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         let (part, inputs) = (Part(part as u16), *view.inputs().get(part)?);
         let (slot, attempt) = view.aggregator(part)?;
         let digest = reduced(view.round(), part, &inputs);
-        let result = PartResult { round: view.round(), part, attempt, freeze: view.freeze_digest()?, inputs, digest };
+        let result =
+            PartResult { round: view.round(), part, attempt, freeze: view.freeze_digest()?, inputs, digest };
         (chosen(bits, part.index()) && !inputs.is_empty())
             .then(|| Some(named(&view.member_at(slot)?)?.sign(run, &result)))?
     };
@@ -166,7 +167,8 @@ fn body(ledger: &Ledger, act: &Act) -> Option<Body> {
             round: Round(u32::from(round % 4)),
             finding: FindingKind::LeafMismatch,
             evidence: Default::default(),
-            accuser: id(*accuser), jury: Jury::default(),
+            accuser: id(*accuser),
+            jury: Jury::default(),
         }),
         Act::Return { who, back } => {
             let said = Return { height: before(*back), addresses: Default::default() };

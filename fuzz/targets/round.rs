@@ -6,7 +6,7 @@ use libfuzzer_sys::fuzz_target;
 use muster_core::codec::{List, encode};
 use muster_core::ids::{MemberId, Part};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{Jury, FindingKind};
+use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Return, Role};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
@@ -230,7 +230,8 @@ impl World {
                 round: self.ledger().next_round(),
                 finding: FindingKind::SumMismatch,
                 evidence: Default::default(),
-                accuser: person(accuser.into()).id(), jury: Jury::default(),
+                accuser: person(accuser.into()).id(),
+                jury: Jury::default(),
             })),
             Event::StrayCommit(signed) => self.arrive(&Mail::Commit(*signed)),
             Event::StrayDelivered(signed) => self.arrive(&Mail::Delivered(*signed)),
