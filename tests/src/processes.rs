@@ -256,10 +256,15 @@ impl Run {
 
     /// Enrols a verifier and starts its watch.
     pub fn watch(&self, name: &str, invitation: &str) -> Process {
+        self.watch_with(name, invitation, &[])
+    }
+
+    /// The same with more arguments.
+    pub fn watch_with(&self, name: &str, invitation: &str, more: &[&str]) -> Process {
         let directory = self.at(name);
         let (code, output) = self.verifier(&["enroll", invitation, "--data-dir", &directory]);
         assert_eq!(code, 0, "{output}");
-        self.spawn(name, self.programs.verifier, &["watch", &directory])
+        self.spawn(name, self.programs.verifier, &[&["watch", &directory], more].concat())
     }
 
     /// Starts a verifier of the rehearsal that lies.

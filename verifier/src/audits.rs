@@ -238,6 +238,7 @@ impl Audits {
             ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
         };
         self.accusations.retain(|_, accusation| !banned(&accusation.culprit));
+        self.charges.draw(ledger, &self.identity.id());
         self.forget(ledger);
         Ok(())
     }

@@ -19,6 +19,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::Precision;
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
+use muster_core::limits;
 use muster_core::manifest::{Manifest, Profile};
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
@@ -27,7 +28,7 @@ use muster_store::reading;
 use crate::cli::Calibrating;
 use crate::failure::{self, Failure};
 use course::Course;
-use measure::{Plan, measure, tolerant};
+use measure::{Plan, measure, tolerant, widened};
 use report::Report;
 use trial::attempt;
 
@@ -59,12 +60,22 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let done = || bar.inc(1);
     let measured = measure(&mut course, &mut machines, &plan, &done);
     let tolerance = measured.tolerance().map_err(|Misuse(why)| Failure::Negative(why))?;
-    let with = tolerant(&manifest, profile, tolerance);
-    let fresh = u64::from(plan.leaves)..2 * u64::from(plan.leaves);
-    let trial = attempt(&course, &mut machines, &with, fresh, &done);
+    let mut with = tolerant(&manifest, profile, tolerance);
+    let fresh = || u64::from(plan.leaves)..2 * u64::from(plan.leaves);
+    let mut trial = attempt(&course, &mut machines, &with, fresh(), &done);
+    // The grid's share of what a total may be apart does not grow: the factor that was needed may not be enough.
+    let most = manifest.training.leaves.min(limits::QUOTA);
+    let mut wider = 1.0;
+    while trial.widening(most) > 1.0 {
+        wider *= trial.widening(most);
+        let tolerance = measured.tolerance().and_then(|measured| widened(&measured, wider));
+        with = tolerant(&manifest, profile, tolerance.map_err(|Misuse(why)| Failure::Negative(why))?);
+        bar.inc_length(u64::from(plan.leaves));
+        trial = attempt(&course, &mut machines, &with, fresh(), &done);
+    }
     bar.finish_and_clear();
-    let report =
-        Report { manifest: &with, machines: &machines, plan: &plan, measured: &measured, trial: &trial };
+    let (measured, trial) = (&measured, &trial);
+    let report = Report { manifest: &with, machines: &machines, plan: &plan, measured, trial, wider };
     let out = &calibrating.out;
     fs::write(out, report.file())
         .map_err(|error| Failure::Environment(format!("{}: cannot be written ({error})", out.display())))?;

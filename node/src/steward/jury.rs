@@ -1,11 +1,11 @@
 //! Juries, where there is a tolerance: what re-execution decides, drawn verifiers re-execute before anybody is banned.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::coins::majority;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::ledger::Standing;
+use muster_core::ledger::{Ledger, Standing};
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Evidence, FindingKind, Jury, Opinion};
 use muster_core::messages::record::{Ban, Body};
@@ -26,31 +26,51 @@ pub(super) struct Found {
     pub(super) detail: String,
 }
 
-/// A case before its jurors.
+/// A case before its jurors. Who they are is the ledger's to say at each look: they are inspectors of the round, and
+/// those may go idle, leave or be banned while the others think.
 pub(super) struct Trial {
     found: Found,
-    jurors: Vec<MemberId>,
     said: BTreeMap<MemberId, (bool, Signed<Opinion>)>,
 }
 
 impl Trial {
-    fn count(&self, guilty: bool) -> usize {
-        self.said.values().filter(|(opinion, _)| *opinion == guilty).count()
+    fn new(found: Found) -> Self {
+        Self { found, said: BTreeMap::new() }
     }
+
+    fn count(&self, jurors: &[MemberId], guilty: bool) -> usize {
+        jurors.iter().filter(|juror| self.said.get(juror).is_some_and(|(said, _)| *said == guilty)).count()
+    }
+
+    /// What these jurors have decided, if it is decided.
+    fn decision(&self, jurors: &[MemberId]) -> Option<Decision> {
+        let needed = majority(jurors.len());
+        if self.count(jurors, true) >= needed {
+            let words = jurors.iter().filter_map(|juror| self.said.get(juror)).filter(|(guilty, _)| *guilty);
+            return Some(Decision::Guilty(words.map(|(_, signed)| signed.clone()).collect()));
+        }
+        let against = self.count(jurors, false);
+        (against > jurors.len() - needed)
+            .then(|| Decision::Dismissed(format!("{against} of {} jurors do not find it", jurors.len())))
+    }
+}
+
+/// How a case ends.
+#[derive(Debug, PartialEq, Eq)]
+enum Decision {
+    Guilty(Vec<Signed<Opinion>>),
+    Dismissed(String),
 }
 
 impl Actor {
     /// DUTY-11: bans at once what messages and equalities decide, and asks the jurors about the rest.
     pub(super) fn convict_or_charge(&mut self, found: Found, evidence: &Evidence) {
         let ledger = self.ledger();
-        let view = ledger.round(found.round);
-        let tolerant = ledger.manifest().profile != Profile::Exact && found.finding.needs_jury();
-        let jurors = view.map_or_else(Vec::new, |view| view.jury(&found.culprit, &found.accuser));
-        if !tolerant || jurors.is_empty() {
+        if ledger.manifest().profile == Profile::Exact || !found.finding.needs_jury() {
             return self.convict(&found, Jury::default());
         }
-        tracing::info!("{} is charged before {} jurors: {}", found.culprit, jurors.len(), found.detail);
-        self.justice.trials.insert(found.evidence, Trial { found, jurors, said: BTreeMap::new() });
+        tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);
+        self.justice.trials.insert(found.evidence, Trial::new(found));
         self.board.post(Notice::Charge(evidence.clone()));
     }
 
@@ -69,43 +89,124 @@ impl Actor {
         }));
     }
 
-    /// A juror has recomputed.
+    /// A juror has recomputed; what follows is settled in the next turn.
     pub(super) fn opinion(&mut self, signed: &Signed<Opinion>) -> Result<(), Reject> {
-        let opinion = signed.verify(self.ledger().run())?;
+        let ledger = self.conductor.ledger();
+        let opinion = signed.verify(ledger.run())?;
         let trial =
             self.justice.trials.get_mut(&opinion.evidence).ok_or(Reject::Stale("no such case is open"))?;
-        if !trial.jurors.contains(&opinion.author()) {
+        if !jurors(ledger, &trial.found).contains(&opinion.author()) {
             return Err(Reject::NotEntitled("judge this: it is not drawn"));
         }
         if trial.said.contains_key(&opinion.author()) {
             return Err(Reject::Rule("a juror has one word"));
         }
         trial.said.insert(opinion.author(), (opinion.guilty, signed.clone()));
-        let needed = majority(trial.jurors.len());
-        let (guilty, innocent) = (trial.count(true), trial.count(false));
-        if guilty < needed && innocent <= trial.jurors.len() - needed {
-            return Ok(());
-        }
-        let Some(trial) = self.justice.trials.remove(&opinion.evidence) else { return Ok(()) };
-        if guilty < needed {
-            let why = format!("{innocent} of {} jurors do not find it", trial.jurors.len());
-            self.justice.acquit(&trial.found.culprit);
-            self.report.dismissed(trial.found.accuser, trial.found.culprit, &why);
-            return Ok(());
-        }
-        let words =
-            trial.said.into_values().filter(|(guilty, _)| *guilty).map(|(_, signed)| signed).collect();
-        self.convict(&trial.found, Jury::new(words).unwrap_or_default());
         Ok(())
     }
 
+    /// Counts the words of those that are jurors now: when some are gone, the others may have decided. Nobody left
+    /// leaves the steward's own finding. A case stays open until its ban is sealed, so that a ban refused because the
+    /// jury changed just before is proposed once more.
+    pub(super) fn settle_trials(&mut self) {
+        self.drop_forgotten_trials();
+        let ledger = self.conductor.ledger();
+        let decide = |trial: &Trial| trial.decision(&jurors(ledger, &trial.found));
+        let decided = self.justice.trials.iter().filter_map(|(name, trial)| Some((*name, decide(trial)?)));
+        let decided: Vec<(Digest, Decision)> = decided.collect();
+        let mut convicted = BTreeSet::new();
+        for (name, decision) in decided {
+            let Some(found) = self.justice.trials.get(&name).map(|trial| trial.found.clone()) else {
+                continue;
+            };
+            match decision {
+                // Several cases against one member may be ripe: it is banned once.
+                Decision::Guilty(words) if convicted.insert(found.culprit) => {
+                    self.convict(&found, Jury::new(words).unwrap_or_default());
+                }
+                Decision::Guilty(_) => {}
+                Decision::Dismissed(why) => {
+                    self.justice.trials.remove(&name);
+                    self.justice.acquit(&found.culprit);
+                    self.report.dismissed(found.accuser, found.culprit, &why);
+                }
+            }
+        }
+    }
+
     /// A round that is forgotten, or somebody banned meanwhile, is no case any more.
-    pub(super) fn drop_forgotten_trials(&mut self) {
+    fn drop_forgotten_trials(&mut self) {
         let ledger = self.conductor.ledger();
         let open = |trial: &Trial| {
             let standing = ledger.member(&trial.found.culprit).map(|member| member.standing);
             ledger.round(trial.found.round).is_some() && standing.is_some_and(|s| s != Standing::Banned)
         };
         self.justice.trials.retain(|_, trial| open(trial));
+    }
+}
+
+/// Who has a word in a case, as of now.
+fn jurors(ledger: &Ledger, found: &Found) -> Vec<MemberId> {
+    let view = ledger.round(found.round);
+    view.map_or_else(Vec::new, |view| view.jury(&found.culprit, &found.accuser))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::RunId;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    const RUN: RunId = RunId(Digest([7; 32]));
+
+    fn case() -> Trial {
+        let (culprit, accuser) = (MemberId([1; 32]), MemberId([2; 32]));
+        let evidence = Digest([3; 32]);
+        let finding = FindingKind::LeafMismatch;
+        Trial::new(Found { culprit, round: Round(0), finding, evidence, accuser, detail: String::new() })
+    }
+
+    fn say(trial: &mut Trial, secret: u8, guilty: bool) -> MemberId {
+        let identity = Identity::from_secret(&[secret; 32]);
+        let signed = identity.sign(RUN, &Opinion { evidence: trial.found.evidence, guilty });
+        trial.said.insert(identity.id(), (guilty, signed));
+        identity.id()
+    }
+
+    fn words(decision: Option<Decision>) -> Option<usize> {
+        match decision? {
+            Decision::Guilty(words) => Some(words.len()),
+            Decision::Dismissed(_) => None,
+        }
+    }
+
+    #[test]
+    fn who_goes_while_others_think_is_not_waited_for() {
+        let mut trial = case();
+        let silent = [11, 12].map(|secret| Identity::from_secret(&[secret; 32]).id());
+        let mut jury = vec![say(&mut trial, 13, true), say(&mut trial, 14, true), silent[0], silent[1]];
+        assert_eq!(trial.decision(&jury), None, "two of four, three are needed");
+        jury.pop();
+        assert_eq!(trial.decision(&jury), None, "two of three, three are needed");
+        jury.pop();
+        assert_eq!(words(trial.decision(&jury)), Some(2), "both that are left");
+        // Whose words are no juror's any more does not count, for or against.
+        jury.remove(0);
+        assert_eq!(words(trial.decision(&jury)), Some(1));
+        assert_eq!(words(trial.decision(&[])), Some(0), "nobody is left to ask");
+        assert_eq!(trial.decision(&silent), None);
+    }
+
+    #[test]
+    fn enough_jurors_that_find_nothing_end_a_case() {
+        let mut trial = case();
+        let silent = [11, 12].map(|secret| Identity::from_secret(&[secret; 32]).id());
+        let jury = [say(&mut trial, 13, true), say(&mut trial, 14, false), silent[0], silent[1]];
+        assert_eq!(trial.decision(&jury), None, "three of four can still find it");
+        say(&mut trial, 15, false);
+        assert_eq!(trial.decision(&jury), None, "a stranger's word");
+        say(&mut trial, 11, false);
+        assert!(matches!(trial.decision(&jury), Some(Decision::Dismissed(_))));
     }
 }

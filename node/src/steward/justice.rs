@@ -150,7 +150,7 @@ impl Actor {
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
     pub(super) fn pursue(&mut self, now: u64) {
         self.examine_next();
-        self.drop_forgotten_trials();
+        self.settle_trials();
         self.exhibit_convicts(now);
         self.exhibit_parts();
         self.pursue_past();

@@ -4,8 +4,8 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim};
-use muster_core::ids::{Digest, Round};
-use muster_core::ledger::Ledger;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{Evidence, Opinion};
 use muster_core::messages::wire::Notice;
 use tracing::info;
@@ -17,7 +17,10 @@ use super::{Audits, Done, Subject, Work, WorkKind};
 pub(super) struct Charges(BTreeMap<Digest, Charge>);
 
 struct Charge {
+    culprit: MemberId,
     subject: Arc<Subject>,
+    /// Whether this verifier may be a juror: with those drawn before it gone, it is later on.
+    drawn: bool,
     /// None once it was judged.
     evidence: Option<Box<Evidence>>,
 }
@@ -25,17 +28,28 @@ struct Charge {
 impl Charges {
     /// Rounds whose states are still needed.
     pub(super) fn rounds(&self) -> impl Iterator<Item = Round> {
-        let open = self.0.values().filter(|charge| charge.evidence.is_some());
+        let open = self.0.values().filter(|charge| charge.drawn && charge.evidence.is_some());
         open.map(|charge| charge.subject.commit.round)
     }
 
     /// The next case to be judged.
     pub(super) fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
-        let mut charges = self.0.values().filter(|charge| have(&charge.subject.commit.state));
+        let mut charges = self.0.values().filter(|charge| charge.drawn && have(&charge.subject.commit.state));
         charges.find_map(|charge| {
             let kind = WorkKind::Opinion(charge.evidence.clone()?);
             Some(Work { subject: charge.subject.clone(), kind })
         })
+    }
+
+    /// Looks who is drawn, now that inspectors may have gone.
+    pub(super) fn draw(&mut self, ledger: &Ledger, me: &MemberId) {
+        for charge in self.0.values_mut().filter(|charge| !charge.drawn) {
+            let round = charge.subject.commit.round;
+            charge.drawn = ledger.round(round).is_some_and(|view| is_drawn(view, &charge.culprit, me));
+            if charge.drawn {
+                info!("round {round}: drawn as a juror in the case of {}", charge.culprit);
+            }
+        }
     }
 
     pub(super) fn forget(&mut self, oldest: Round) {
@@ -43,9 +57,17 @@ impl Charges {
     }
 }
 
+/// Whether somebody is a juror, whoever of the others accuses: the steward alone knows who does, so that one juror more
+/// than needed may do the work.
+fn is_drawn(view: &RoundView, culprit: &MemberId, me: &MemberId) -> bool {
+    let first = view.jury(culprit, culprit);
+    // Without an accuser among the first, the next one is drawn as well.
+    let next = first.first().map(|accuser| view.jury(culprit, accuser));
+    first.contains(me) || next.is_some_and(|jurors| jurors.contains(me))
+}
+
 impl Audits {
-    /// Takes a case that this verifier may have to judge: who brought it is known to the steward alone, so that one
-    /// juror more than needed may do the work. A case that comes again, on a new board, is answered again.
+    /// Takes a case that this verifier may have to judge. One that comes again, on a new board, is answered again.
     pub(super) fn charged(&mut self, ledger: &Ledger, notice: &Notice) {
         let Notice::Charge(evidence) = notice else { return };
         let (name, me) = (evidence.digest(), self.identity.id());
@@ -59,13 +81,13 @@ impl Audits {
         }
         let Ok(claim) = claim(&self.manifest, evidence) else { return };
         let Some(view) = ledger.round(claim.round) else { return };
-        let drawn = view.jury(&claim.culprit, &claim.culprit).contains(&me);
+        let inspects = view.inspectors().contains(&me) && claim.culprit != me;
         let subject = view.slot_of(&claim.subject).and_then(|slot| Subject::of(ledger, view, slot));
-        let Some(subject) = subject.filter(|_| drawn && !self.accusations.contains_key(&name)) else {
+        let Some(subject) = subject.filter(|_| inspects && !self.accusations.contains_key(&name)) else {
             return;
         };
-        info!("round {}: drawn as a juror in the case of {}", claim.round, claim.culprit);
-        let charge = Charge { subject: Arc::new(subject), evidence: Some(Box::new(evidence.clone())) };
+        let evidence = Some(Box::new(evidence.clone()));
+        let charge = Charge { culprit: claim.culprit, subject: Arc::new(subject), drawn: false, evidence };
         self.charges.0.insert(name, charge);
     }
 

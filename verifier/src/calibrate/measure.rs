@@ -154,21 +154,33 @@ impl Measured {
     /// # Errors
     /// [`Misuse`] when machines are further apart than a manifest may allow.
     pub fn tolerance(&self) -> Result<Tolerance, Misuse> {
-        let bound = |(what, spread): (String, Spread)| {
-            let bound = spread.bound();
-            if !bound.is_finite() || f64::from(bound) > MOST {
-                return Err(Misuse(format!(
-                    "{what} is {bound:e} apart on honest machines, and a tolerance is at most {MOST}: take another profile or \
-                     model"
-                )));
-            }
-            Real::new(bound)
-        };
+        let bound = |(what, spread): (String, Spread)| bounded(&what, spread.bound());
         let groups =
             (0..self.groups.len()).map(|group| bound((format!("group {group}"), self.spread(group))));
         let groups = List::new(groups.collect::<Result<Vec<_>, _>>()?)?;
         Ok(Tolerance { groups, loss: bound(("the loss".to_owned(), self.loss()))? })
     }
+}
+
+/// So much larger ones.
+///
+/// # Errors
+/// [`Misuse`] when a manifest may not have them.
+pub fn widened(tolerance: &Tolerance, factor: f64) -> Result<Tolerance, Misuse> {
+    let wider = |what: &str, bound: &Real| bounded(what, rounded_up(f64::from(bound.value()) * factor));
+    let groups = tolerance.groups.iter().enumerate();
+    let groups = groups.map(|(group, bound)| wider(&format!("group {group}"), bound));
+    let groups = List::new(groups.collect::<Result<Vec<_>, _>>()?)?;
+    Ok(Tolerance { groups, loss: wider("the loss", &tolerance.loss)? })
+}
+
+fn bounded(what: &str, bound: f32) -> Result<Real, Misuse> {
+    if !bound.is_finite() || f64::from(bound) > MOST {
+        return Err(Misuse(format!(
+            "{what} is {bound:e} apart on honest machines, and a tolerance is at most {MOST}: take another profile or model"
+        )));
+    }
+    Real::new(bound)
 }
 
 fn spread(sample: &[f64], floor: f64) -> Spread {

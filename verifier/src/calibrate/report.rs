@@ -22,6 +22,8 @@ pub struct Report<'a> {
     pub measured: &'a Measured,
     /// New leaves.
     pub trial: &'a Trial,
+    /// By how much tolerances had to be larger than measured, for totals.
+    pub wider: f64,
 }
 
 impl Report<'_> {
@@ -124,8 +126,16 @@ impl Report<'_> {
         if *last == 0.0 {
             return format!("Totals of {m} leaves: all within what the grid cannot tell from 0.");
         }
+        let wider = if self.wider > 1.0 {
+            format!(
+                "Tolerances are {:.2} times what leaves need, for totals of machines that lean. ",
+                self.wider
+            )
+        } else {
+            String::new()
+        };
         format!(
-            "Totals of up to {m} leaves: the widest pair is {} beside {}, {last:.2} at the end, {largest:.2} on the way. \
+            "{wider}Totals of up to {m} leaves: the widest pair is {} beside {}, {last:.2} at the end, {largest:.2} on the way. \
              If all of that leans the same way, it is {:.2} tolerances a leaf, and totals of {:.0} leaves would be wrong.",
             self.machines[*own].name,
             self.machines[*said].name,

@@ -5,7 +5,7 @@ use std::ops::Range;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
 use muster_core::manifest::Manifest;
-use muster_core::sketch::probe::{Allowance, Probe};
+use muster_core::sketch::probe::{Allowance, Probe, SUSPECT, WRONG};
 
 use super::course::Course;
 use super::machines::Machine;
@@ -29,6 +29,16 @@ pub struct Total {
     pub last: f64,
     /// Of the first few or all.
     pub largest: f64,
+}
+
+impl Trial {
+    /// By how much tolerances must be larger, 1 at least, for machines that lean (TOL-5): no total is further than one
+    /// unit, and if all of the last one leans the same way, none of `most` leaves is wrong.
+    pub fn widening(&self, most: u32) -> f64 {
+        let grows = (f64::from(most) / self.leaves.len().max(1) as f64).sqrt();
+        let needed = |total: &Total| (total.largest / SUSPECT).max(total.last * grows / WRONG);
+        self.totals.iter().map(needed).fold(1.0, f64::max)
+    }
 }
 
 /// What a machine said so far.
@@ -88,4 +98,24 @@ pub fn attempt(
 /// What nobody could know, of a leaf.
 pub fn beacon(leaf: u64) -> Digest {
     Hasher::new(Domain::PROJECT).value(&leaf).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn trial(last: f64, largest: f64) -> Trial {
+        let total = |last, largest| Total { machines: [0, 1], last, largest };
+        Trial { leaves: vec![0.1; 16], totals: vec![total(0.1, 0.2), total(last, largest)] }
+    }
+
+    #[test]
+    fn tolerances_grow_with_the_leaves_that_may_lean() {
+        assert_eq!(trial(0.5, 0.9).widening(16), 1.0);
+        assert_eq!(trial(0.5, 0.9).widening(256), 1.0, "256 leaves lean by 4 times what 16 do: 2 units");
+        assert_eq!(trial(0.5, 3.0).widening(16), 3.0, "a total on the way");
+        assert_eq!(trial(2.0, 2.0).widening(16 * 16), 2.0);
+        assert_eq!(trial(2.0, 2.0).widening(16 * 100), 5.0, "20 units where 4 are wrong");
+        assert_eq!(Trial { leaves: Vec::new(), totals: Vec::new() }.widening(256), 1.0);
+    }
 }

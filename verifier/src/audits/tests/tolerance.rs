@@ -1,7 +1,7 @@
 //! Audits where honest leaves differ: who is near, who leans, who is wrong, and what judges make of verifiers.
 
 use muster_core::messages::audit::{Evidence, Jury, Opinion};
-use muster_core::messages::record::Ban;
+use muster_core::messages::record::{Ban, Idle};
 use muster_core::sign::Signed;
 
 use super::*;
@@ -118,6 +118,40 @@ fn jurors_recompute_and_say_what_they_find() {
     assert!(jurors.iter().all(|juror| authors.contains(juror)) && authors.len() == 4, "{authors:?}");
     assert!(said.iter().all(|signed| signed.verify(world.run).unwrap().guilty));
     assert!(said.iter().all(|signed| signed.verify(world.run).unwrap().evidence == evidence.digest()));
+}
+
+/// Ten verifiers, of which seven are jurors; two of them go before the case is decided.
+#[test]
+fn who_is_drawn_when_a_juror_goes_recomputes_as_well() {
+    let conducts = [Conduct::Honest, Conduct::FlipsLeaves];
+    let mut manifest = tolerant(2e-4, 6);
+    manifest.admission.most_members = 12;
+    let mut world = World::shared(conducts, manifest, 10);
+    let mut all: Vec<Audits> = (21..31).map(|number| world.audits_of(number)).collect();
+    world.run_all(&mut all);
+    let (accuser, evidence) = (world.inspector(1), world.accusations[0].clone());
+    let jurors = |world: &World| world.ledger.round(Round(0)).unwrap().jury(&member(12), &accuser);
+    let said = opinions(&mut world, &mut all, &evidence);
+    let authors: Vec<MemberId> = said.iter().map(Signed::claimed_signer).collect();
+    let first = jurors(&world);
+    assert_eq!(first.len(), 7);
+    assert!(first.iter().all(|juror| authors.contains(juror)), "whoever the accuser is");
+    assert!(authors.len() <= 8, "nobody else recomputes");
+    for verifier in first[..2].iter().copied() {
+        world.seal_to(&mut all, Body::Idle(Idle { verifier, round: Round(0) }));
+    }
+    let next = jurors(&world);
+    assert_eq!(next.iter().filter(|juror| !first.contains(juror)).count(), 2);
+    world.run_all(&mut all);
+    let authors: Vec<MemberId> = world
+        .board
+        .iter()
+        .filter_map(|notice| match notice {
+            Notice::Opinion(signed) => Some(signed.claimed_signer()),
+            _ => None,
+        })
+        .collect();
+    assert!(next.iter().all(|juror| authors.contains(juror)));
 }
 
 /// Without the state, or as evidence of a run with another tolerance.
