@@ -1,5 +1,4 @@
 //! One run of the profile f32, computed by kernels with defined bits and by libtorch with different threads.
-#![cfg(feature = "tch")]
 
 use std::collections::BTreeSet;
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use e2e::processes::Run;
+use e2e::processes::{Process, Run};
 use e2e::programs;
 use serde_json::Value;
 
@@ -35,6 +35,35 @@ audit = 2.0
 contributions = 64
 states = 64
 "#;
+
+/// What it delivers is doubled, the rest nobody gets: its table cannot be compared with its sum, and it is nobody's fault
+/// but its own.
+#[test]
+fn who_conceals_its_integers_has_no_seat_and_nobody_else_suffers() {
+    let settings = SETTINGS
+        .replace("leaves = 10", "rounds = 60\nleaves = 8")
+        .replace("audit = 2.0", "audit = 1.0\nfinal_audit = 8.0");
+    let settings = settings + "[admission]\nstart_nodes = 4\nstart_verifiers = 2\n";
+    let run = Run::packed(programs!(), &settings, None);
+    let mut steward = run.host();
+    let (nodes, verifiers) = (run.invite("node", 4), run.invite("verifier", 2));
+    let mut honest = ["first", "second", "third"].map(|name| run.join(name, &nodes, &[]));
+    let mut cheat = run.attack("cheat", "conceal", 3, &nodes);
+    let mut watches = ["one", "other"].map(|name| run.watch(name, &verifiers));
+    for process in honest.iter_mut().chain(&mut watches) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    assert_eq!(steward.wait(), 0, "{}", steward.log());
+    cheat.wait();
+    assert!(run.events("ban").is_empty() && run.events("idle").is_empty(), "{}", steward.log());
+    assert!(steward.log().contains("did not answer an audit"), "{}", steward.log());
+    let told = |watch: &Process| watch.log().contains("are not to be had, the steward is told");
+    assert!(watches.iter().any(told), "{}", watches[0].log());
+    let root = run.root();
+    for name in ["first", "second", "third"] {
+        assert_eq!(run.result(name)["final_state_root"], root.as_str(), "{name}");
+    }
+}
 
 /// One wrong leaf, int8 weights, a table that is fitted to its sum, and a contribution that is never explained: tried before
 /// the two verifiers that did not accuse.

@@ -7,6 +7,7 @@ mod alie;
 mod betrayal;
 mod burst;
 mod coalition;
+mod conceal;
 mod data;
 mod equivocate;
 mod fit;
@@ -158,6 +159,7 @@ pub const ATTACKS: &[Attack] = &[
     attack!("stall", "withhold.rs"("and says nothing"), Wrong::Nothing(WAITS), |_| {
         Arc::new(withhold::Withhold { says_so: false })
     }),
+    attack!("conceal", "conceal.rs", Wrong::Sum, |_| Arc::new(conceal::Conceal)),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
 ];

@@ -99,7 +99,8 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
             Notice::Duty(_) => Notice::Duty(signed(me, run, random)),
             Notice::Recheck(_) => Notice::Recheck(signed(me, run, random)),
             Notice::Opinion(_) => Notice::Opinion(signed(me, run, random)),
-            Notice::Charge(_) => notice.clone(),
+            Notice::Withheld(_) => Notice::Withheld(signed(me, run, random)),
+            Notice::Charge(_) | Notice::Obtained(_) => notice.clone(),
         }),
         Request::Manifest
         | Request::Follow(_)

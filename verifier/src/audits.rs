@@ -98,6 +98,8 @@ pub enum Done {
     Leaves(Results),
     /// The committed integers, proved against the commitment.
     Contribution(Vec<i32>),
+    /// The committed integers are not to be had, and nothing can stand for them.
+    Withheld,
     /// The sum of all recomputed leaves, and whether what was committed agrees with it.
     Summed(Vec<i32>, bool),
     /// What re-executing evidence gave.
@@ -384,16 +386,23 @@ impl Audits {
         said.for_each(|saying| saying.told = true);
     }
 
-    /// The next thing to compute, the oldest contribution first, and verdicts of others when there is none. `have` says
-    /// whether a state is at hand.
+    /// The next thing to compute: steps that somebody waits for, the oldest contribution first; then cases as a juror; then
+    /// whole contributions, which nobody waits for and which a member can make many and long; then verdicts of others.
+    /// `have` says whether a state is at hand.
     pub fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
-        let others = || self.charges.next_work(have).or_else(|| self.others.next_work(have));
-        self.next_own_work(have).or_else(others)
+        let charges = || self.charges.next_work(have);
+        let whole = || self.next_own_work(have, true);
+        self.next_own_work(have, false)
+            .or_else(charges)
+            .or_else(whole)
+            .or_else(|| self.others.next_work(have))
     }
 
-    fn next_own_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
+    /// A step of an audit of its own, or the whole of a contribution.
+    fn next_own_work(&self, have: &dyn Fn(&Digest) -> bool, whole: bool) -> Option<Work> {
         self.cases.values().filter(|case| have(&case.subject.commit.state)).find_map(|case| {
             let kind = match &case.phase {
+                _ if whole => case.distrusted.then_some(WorkKind::Everything)?,
                 Phase::Drawn(drawn) => {
                     let probe = case.request.as_ref()?.probe.clone();
                     WorkKind::Leaves(DrawnLeaves {
@@ -402,9 +411,8 @@ impl Audits {
                         probe,
                     })
                 }
-                Phase::Opened(_) => WorkKind::Contribution,
+                Phase::Opened(_) if !case.withheld => WorkKind::Contribution,
                 Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
-                _ if case.distrusted => WorkKind::Everything,
                 _ => return None,
             };
             Some(Work { subject: case.subject.clone(), kind })
@@ -432,8 +440,9 @@ impl Audits {
                 self.seal_results(key);
             }
             (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
-                self.conclude(key, q)?
+                self.conclude(key, Some(q))?
             }
+            (WorkKind::Contribution, Done::Withheld) => self.conclude(key, None)?,
             (WorkKind::Everything, Done::Summed(_, true)) => {
                 case.distrusted = false;
                 info!("round {}: all leaves of {} were recomputed and are right", key.0, case.subject.author);
@@ -618,6 +627,7 @@ fn fresh(subject: Subject, distrusted: bool) -> Case {
         early: None,
         recomputed: None,
         distrusted,
+        withheld: false,
     }
 }
 

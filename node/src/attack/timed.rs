@@ -39,6 +39,10 @@ impl Conduct for Timed {
         self.at(round).takes_in(round, sender)
     }
 
+    fn serves(&self, round: Round) -> bool {
+        self.at(round).serves(round)
+    }
+
     fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
         self.at(asked.commit.round).seal(asked, rows)
     }

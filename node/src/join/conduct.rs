@@ -30,6 +30,11 @@ pub trait Conduct: Send + Sync + 'static {
         Some(parts)
     }
 
+    /// Whether it lets others have its own contribution of this round.
+    fn serves(&self, _round: Round) -> bool {
+        true
+    }
+
     /// Whether it takes in what another member brings it as an aggregator.
     fn takes_in(&self, _round: Round, _sender: &MemberId) -> bool {
         true

@@ -82,7 +82,8 @@ impl Shared {
         let mut bytes = 0;
         let mut blocks: Vec<BlockData> = Vec::new();
         for block in &query.blocks {
-            let own = (query.member == self.identity.id()).then(|| self.own.round(query.round)).flatten();
+            let own = query.member == self.identity.id() && self.conduct.serves(query.round);
+            let own = own.then(|| self.own.round(query.round)).flatten();
             let data = match own {
                 Some(contribution) => contribution.block(ledger.layout(), *block),
                 None => self

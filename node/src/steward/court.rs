@@ -13,6 +13,7 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Commit, PartResult};
+use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;
 use muster_core::state::State;
 use muster_replica::{Brought, Contact, Exhibited, InputBlocks, PartInputs, Peers, Replica, contact};
@@ -171,12 +172,19 @@ impl Court {
                 kept.insert(data.block);
             }
         }
-        for (blocks, holders) in &wanted.parts {
+        for (part, (blocks, holders)) in wanted.parts.iter().enumerate() {
             if blocks.iter().all(|block| kept.contains(block)) {
                 continue;
             }
             let found = self.peers.contribution(holders, &self.layout, commitment, blocks).await;
-            for (data, values) in found.map_err(|error| error.to_string())? {
+            let found = found.map_err(|error| error.to_string())?;
+            if self.manifest.profile != Profile::Exact {
+                // TOL-12: verifiers and jurors have it of the steward from now on.
+                let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
+                let kept = self.home.save_contribution(wanted.round, &wanted.member, part as u16, &data);
+                kept.map_err(|error| error.to_string())?;
+            }
+            for (data, values) in found {
                 let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
                 if let Some(place) = place.filter(|place| place.len() == values.len()) {
                     place.copy_from_slice(&values);

@@ -95,7 +95,10 @@ impl Actor {
         let opinion = signed.verify(ledger.run())?;
         let trial =
             self.justice.trials.get_mut(&opinion.evidence).ok_or(Reject::Stale("no such case is open"))?;
-        if !jurors(ledger, &trial.found).contains(&opinion.author()) {
+        let Found { round, culprit, accuser, .. } = trial.found;
+        // Who may be drawn when a juror goes has its word kept; it counts once it is one.
+        let inspects = ledger.round(round).is_some_and(|view| view.inspectors().contains(&opinion.author()));
+        if !inspects || [culprit, accuser].contains(&opinion.author()) {
             return Err(Reject::NotEntitled("judge this: it is not drawn"));
         }
         if trial.said.contains_key(&opinion.author()) {
@@ -127,7 +130,7 @@ impl Actor {
                 Decision::Guilty(_) => {}
                 Decision::Dismissed(why) => {
                     self.justice.trials.remove(&name);
-                    self.justice.acquit(&found.culprit);
+                    self.close_case(&found.culprit);
                     self.report.dismissed(found.accuser, found.culprit, &why);
                 }
             }
@@ -141,7 +144,16 @@ impl Actor {
             let standing = ledger.member(&trial.found.culprit).map(|member| member.standing);
             ledger.round(trial.found.round).is_some() && standing.is_some_and(|s| s != Standing::Banned)
         };
-        self.justice.trials.retain(|_, trial| open(trial));
+        let dropped = self.justice.trials.extract_if(.., |_, trial| !open(trial));
+        let dropped: Vec<MemberId> = dropped.map(|(_, trial)| trial.found.culprit).collect();
+        dropped.iter().for_each(|culprit| self.close_case(culprit));
+    }
+
+    /// A case against a member is over without a ban: unless there is another one, nothing is held against it.
+    fn close_case(&mut self, culprit: &MemberId) {
+        if !self.justice.trials.values().any(|trial| trial.found.culprit == *culprit) {
+            self.justice.acquit(culprit);
+        }
     }
 }
 

@@ -2,21 +2,26 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
-use muster_core::audit::{Judgement, claim};
+use muster_core::audit::{Claim, Judgement, check_steps, claim};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Reduction, Verdict};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::wire::Notice;
 
 use super::actor::{Actor, Message};
 use super::court::{Accusation, Wanted, Wants};
 use super::jury::{Found, Trial};
 use super::retro::Retro;
 
-/// Accusations that wait at most.
-const WAITING: usize = 64;
+/// Accusations that wait at most, and those of one accuser: nobody keeps the others from being heard.
+const WAITING: usize = 256;
+const WAITING_OF_ONE: usize = 4;
+/// Milliseconds until what could not be decided is examined again, if somebody still accuses.
+const AGAIN: u64 = 30_000;
 /// Decided accusations remembered, so that they are not examined again.
 const REMEMBERED: usize = 4096;
 /// Tries to fetch a convict's contribution.
@@ -29,7 +34,8 @@ const PAUSE: u64 = 2_000;
 pub(super) struct Justice {
     waiting: VecDeque<Accusation>,
     examining: bool,
-    known: BTreeSet<Digest>,
+    /// Accusations that were examined, and when they may be once more: those that could not be decided.
+    known: BTreeMap<Digest, Option<u64>>,
     /// Open audits: who is asked by whom.
     open: BTreeMap<Digest, (MemberId, MemberId)>,
     /// Members that a verdict finds guilty and nobody has accused or acquitted yet.
@@ -71,6 +77,32 @@ impl Justice {
         if let Some((target, _)) = self.open.remove(request).filter(|_| !pass) {
             self.charged.insert(target);
         }
+    }
+
+    /// An accusation is to be examined, once.
+    ///
+    /// # Errors
+    /// [`Reject`] when too many wait already.
+    fn queue(&mut self, now: u64, accusation: Accusation) -> Result<(), Reject> {
+        let digest = accusation.digest;
+        if self.known.get(&digest).is_some_and(|again| again.is_none_or(|at| now < at)) {
+            return Ok(());
+        }
+        let own = self.waiting.iter().filter(|waiting| waiting.accuser == accusation.accuser).count();
+        if own >= WAITING_OF_ONE || self.waiting.len() >= WAITING {
+            return Err(Reject::Rule("too many accusations wait; try again later"));
+        }
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(digest, None);
+        self.waiting.push_back(accusation);
+        Ok(())
+    }
+
+    /// What is missing today may be there tomorrow, and the same words accuse whoever says them.
+    fn undecided(&mut self, now: u64, digest: Digest) {
+        self.known.insert(digest, Some(now + AGAIN));
     }
 
     /// A verifier is gone or idle: nobody waits for its audits any more.
@@ -119,39 +151,38 @@ impl Actor {
     /// # Errors
     /// [`Reject`] for one that its author may not bring, that is about nothing, or one too many.
     pub(super) fn accuse(&mut self, accuser: MemberId, evidence: Evidence) -> Result<(), Reject> {
-        let ledger = self.conductor.ledger();
-        let role = ledger.member(&accuser).map(|member| member.role);
-        let from_messages = matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_));
-        let entitled = role == Some(Role::Verifier) || accuser == self.identity.id() || from_messages;
-        if !entitled {
+        let (now, ledger) = (self.now(), self.conductor.ledger());
+        if !self.may_accuse(&accuser, &evidence) {
             return Err(Reject::NotEntitled("accuse: only verifiers do"));
         }
         if matches!(evidence, Evidence::Misconduct(_)) {
             return Err(Reject::NotEntitled("accuse the steward before the steward: show it to the others"));
         }
         let claim = claim(ledger.manifest(), &evidence)?;
+        check_evidence(ledger, &evidence, &claim)?;
         let standing = ledger.member(&claim.culprit).map(|member| member.standing);
         let digest = evidence.digest();
-        let over = standing.is_none_or(|standing| standing == Standing::Banned);
-        if over || self.justice.known.contains(&digest) {
+        if standing.is_none_or(|standing| standing == Standing::Banned) {
             return Ok(());
         }
-        if self.justice.waiting.len() >= WAITING {
-            return Err(Reject::Rule("too many accusations wait; try again later"));
-        }
-        if self.justice.known.len() >= REMEMBERED {
-            self.justice.known.clear();
-        }
-        self.justice.known.insert(digest);
-        self.justice.waiting.push_back(Accusation { evidence, digest, accuser, claim });
-        Ok(())
+        self.justice.queue(now, Accusation { evidence, digest, accuser, claim })
+    }
+
+    /// Verifiers that are not expelled, and this steward; whoever has messages that contradict each other.
+    fn may_accuse(&self, accuser: &MemberId, evidence: &Evidence) -> bool {
+        let member = self.ledger().member(accuser).filter(|member| member.role == Role::Verifier);
+        let stands =
+            member.is_some_and(|member| matches!(member.standing, Standing::Active | Standing::Away));
+        let from_messages = matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_));
+        stands || *accuser == self.identity.id() || from_messages
     }
 
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
     pub(super) fn pursue(&mut self, now: u64) {
         self.examine_next();
         self.settle_trials();
-        self.exhibit_convicts(now);
+        self.exhibit_wanted(now);
+        self.show_obtained();
         self.exhibit_parts();
         self.pursue_past();
         self.close_when_settled();
@@ -181,6 +212,9 @@ impl Actor {
     pub(super) fn decided(&mut self, accusation: &Accusation, judgement: Judgement, q: Option<Vec<i32>>) {
         let (accuser, culprit, subject) =
             (accusation.accuser, accusation.claim.culprit, accusation.claim.subject);
+        if matches!(judgement, Judgement::Undecided(_)) {
+            self.justice.undecided(self.now(), accusation.digest);
+        }
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
             let why = match judgement {
                 Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why) => why,
@@ -245,8 +279,9 @@ impl Actor {
         let _ = self.accuse(self.identity.id(), Evidence::Verdict(verdict));
     }
 
-    /// Fetches every counted contribution of a convict in the rounds that are remembered: replay needs them.
-    fn exhibit_convicts(&mut self, now: u64) {
+    /// Fetches every counted contribution of a convict in the rounds that are remembered, because replay needs them, and
+    /// those that a verifier could not have (TOL-12).
+    fn exhibit_wanted(&mut self, now: u64) {
         let ledger = self.conductor.ledger();
         let banned =
             |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Banned);
@@ -254,7 +289,8 @@ impl Actor {
             let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
             counted.map(|(_, commitment)| (view.round(), commitment.author))
         });
-        let owed: Vec<(Round, MemberId)> = counted.filter(|(_, author)| banned(author)).collect();
+        let counted = counted.filter(|(_, author)| banned(author));
+        let owed: BTreeSet<(Round, MemberId)> = counted.chain(self.docket.wanted()).collect();
         for (round, member) in owed {
             let tries = match self.justice.exhibits.get(&(round, member)) {
                 None => 0,
@@ -268,6 +304,19 @@ impl Actor {
                 let kept = court.exhibit(&wanted).await;
                 let _ = sender.send(Message::Exhibited(round, member, kept)).await;
             });
+        }
+    }
+
+    /// Tells the verifiers that waited for a contribution that it is to be had here.
+    fn show_obtained(&mut self) {
+        for (round, member) in self.docket.wanted() {
+            if self.justice.exhibits.get(&(round, member)) != Some(&Exhibit::Kept) {
+                continue;
+            }
+            for (request, back) in self.docket.obtained(self.conductor.ledger(), round, &member) {
+                self.board.post(Notice::Obtained(request));
+                back.into_iter().for_each(|body| self.conductor.propose(body));
+            }
         }
     }
 
@@ -307,10 +356,10 @@ impl Actor {
         *exhibit = match kept {
             Ok(()) => Exhibit::Kept,
             Err(why) if tries >= TRIES => {
-                let text = format!(
-                    "the contribution of {member} to round {round} is lost, the archive will not replay: {why}"
-                );
-                self.report.line(&text);
+                let exact = self.conductor.ledger().manifest().profile == Profile::Exact;
+                let so = if exact { ", the archive will not replay" } else { "" };
+                self.report
+                    .line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
                 Exhibit::GivenUp
             }
             Err(_) => Exhibit::Failed(tries, again),
@@ -343,12 +392,31 @@ impl Actor {
     }
 }
 
+/// Refuses what need not be examined, before anything is fetched or recomputed because of it: leaves of a round that is not
+/// over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
+fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
+    check_steps(ledger.manifest(), evidence)?;
+    let Some(view) = ledger.round(claim.round).filter(|_| evidence.is_of_leaves()) else { return Ok(()) };
+    if view.results().is_none() {
+        return Err(Reject::Stale("leaves are judged once their round is over"));
+    }
+    let Some(transcript) = evidence.transcript() else { return Ok(()) };
+    let (slot, verifier) = (view.slot_of(&claim.subject), transcript.verdict.claimed_signer());
+    if !slot.is_some_and(|slot| ledger.was_inspector(view, slot, &verifier)) {
+        return Err(Reject::NotEntitled("judge this contribution: it was not drawn"));
+    }
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
     use muster_core::codec::List;
+    use muster_core::ids::{RunId, Slot};
+    use muster_core::messages::audit::Equivocation;
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation};
+    use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
 
     use super::*;
@@ -389,6 +457,49 @@ mod tests {
     fn seal(ledger: &mut Ledger, steward: &Identity, body: Body) {
         let record = steward.sign(ledger.run(), &ledger.record(body));
         ledger.apply(&record).unwrap();
+    }
+
+    fn accusation(accuser: u8, evidence: u8) -> Accusation {
+        let (culprit, other) = (member(CHEAT), member(OTHER));
+        let commit = |root| {
+            let commit = Commit {
+                round: Round(0),
+                head: Digest::default(),
+                state: Digest::default(),
+                slot: Slot(0),
+                seats: 2,
+                leaves: 1,
+                profile: Profile::Exact,
+                loss: 0,
+                root: Digest([root; 32]),
+            };
+            other.sign(RunId(Digest::default()), &commit)
+        };
+        let evidence = Evidence::Equivocation(Equivocation { first: commit(0), second: commit(evidence) });
+        let claim = Claim { culprit: culprit.id(), subject: culprit.id(), round: Round(0) };
+        Accusation { digest: evidence.digest(), evidence, accuser: member(accuser).id(), claim }
+    }
+
+    #[test]
+    fn what_could_not_be_decided_is_examined_again_for_whoever_says_it() {
+        let mut justice = Justice::default();
+        justice.queue(0, accusation(1, 1)).unwrap();
+        let first = justice.waiting.pop_front().unwrap();
+        justice.queue(5, accusation(2, 1)).unwrap();
+        assert!(justice.waiting.is_empty(), "it is examined already");
+        justice.undecided(10, first.digest);
+        justice.queue(11, accusation(2, 1)).unwrap();
+        assert!(justice.waiting.is_empty(), "not at once");
+        justice.queue(10 + AGAIN, accusation(2, 1)).unwrap();
+        assert_eq!(justice.waiting.len(), 1);
+    }
+
+    #[test]
+    fn one_accuser_does_not_keep_the_others_from_being_heard() {
+        let mut justice = Justice::default();
+        let taken = (0..100).filter(|number| justice.queue(0, accusation(1, *number)).is_ok()).count();
+        assert_eq!(taken, WAITING_OF_ONE);
+        assert!(justice.queue(0, accusation(2, 200)).is_ok());
     }
 
     #[test]

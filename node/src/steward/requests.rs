@@ -243,13 +243,16 @@ impl Actor {
                 self.opinion(signed)?;
                 self.board.post(notice);
             }
-            Notice::Charge(_) => return Err(Reject::NotEntitled("charge: only the steward does")),
+            Notice::Charge(_) | Notice::Obtained(_) => {
+                return Err(Reject::NotEntitled("say this: only the steward does"));
+            }
             Notice::Request(_)
             | Notice::Table(_)
             | Notice::Results(_)
             | Notice::Opening(_)
             | Notice::Verdict(_)
             | Notice::Duty(_)
+            | Notice::Withheld(_)
             | Notice::Recheck(_) => {
                 let sealed = self.docket.post(now, self.conductor.ledger(), &notice)?;
                 self.watch_audit(&notice);

@@ -181,6 +181,15 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
     Ok(Claim { culprit, subject, round: frozen.commit.round })
 }
 
+/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other evidence
+/// has none.
+///
+/// # Errors
+/// [`Reject`] naming the step that does not fit.
+pub fn check_steps(manifest: &Manifest, evidence: &Evidence) -> Result<(), Reject> {
+    evidence.transcript().map_or(Ok(()), |transcript| check_transcript(manifest, transcript).map(drop))
+}
+
 /// Decides evidence by re-executing it.
 pub fn judge(
     manifest: &Manifest,

@@ -233,6 +233,7 @@ reencoder!(
     audit::Duty,
     audit::Recheck,
     audit::Opinion,
+    audit::Withheld,
     audit::Sketch,
     audit::TableSeal,
     audit::ResultsSeal,

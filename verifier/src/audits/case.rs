@@ -76,6 +76,8 @@ pub(super) struct Case {
     pub(super) recomputed: Option<(Digest, Results)>,
     /// Whether all leaves are to be recomputed, because the member was silent.
     pub(super) distrusted: bool,
+    /// Whether the committed integers are not to be had, which the steward was told.
+    pub(super) withheld: bool,
 }
 
 /// A request.
@@ -94,7 +96,7 @@ pub(super) enum Phase {
     Drawn(Drawn),
     /// The results are sealed; the member has yet to open its table.
     Sealed(Sealed),
-    /// The table is open; the committed total is to be fetched.
+    /// The table is open; the committed total is to be fetched, once it is to be had.
     Opened(Opened),
     /// Something is wrong; a second opinion is to be had before it is said aloud.
     Doubted(Doubt),
@@ -194,6 +196,7 @@ impl Case {
             self.owed = Some(Notice::Request(request.signed.clone()));
             self.phase = Phase::Asked;
             self.early = None;
+            self.withheld = false;
         }
     }
 }

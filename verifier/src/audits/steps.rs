@@ -9,7 +9,7 @@ use muster_core::ids::Digest;
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     Evidence, Finding, FindingKind, ResultsSeal, TableOpening, TableSeal, Total, Transcript, Verdict,
-    results_seal,
+    Withheld, results_seal,
 };
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
@@ -39,6 +39,12 @@ impl Audits {
                 }
             }
             Notice::Verdict(signed) => self.verdict(signed, notice),
+            Notice::Withheld(signed) => {
+                if let Ok(withheld) = signed.verify(self.run) {
+                    self.seen(&withheld.request, notice);
+                }
+            }
+            Notice::Obtained(request) => self.obtained(request),
             Notice::Duty(_) | Notice::Recheck(_) | Notice::Opinion(_) => self.was_said(notice),
             Notice::Charge(_)
             | Notice::Echo(_)
@@ -133,12 +139,31 @@ impl Audits {
         }
     }
 
-    /// Compares leaves and total with the opened table.
-    pub(super) fn conclude(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
-        let Some(case) = self.cases.get(&key) else { return Ok(()) };
+    /// The integers that it waited for are to be had of the steward.
+    fn obtained(&mut self, request: &Digest) {
+        let Some(case) = self.names.get(request).and_then(|key| self.cases.get_mut(key)) else { return };
+        // Its author was silent by now, and all its leaves were recomputed in vain: once more.
+        case.distrusted |= case.withheld && matches!(case.phase, Phase::Over { passed: false });
+        case.withheld = false;
+    }
+
+    /// Compares leaves and total with the opened table. Without the integers a wrong leaf convicts all the same; if there is
+    /// none, the steward is told what is lacking (TOL-12).
+    pub(super) fn conclude(&mut self, key: Key, q: Option<Vec<i32>>) -> Result<(), Stop> {
+        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
-        let total = asked.probe.sketch(&q);
+        let said = || asked.probe.sum(&opened.rows).0;
+        let total = q.as_ref().map_or_else(said, |q| asked.probe.sketch(q));
         let (found, deviations) = case.finding(&asked.probe, opened, &total);
+        if q.is_none() && found == Finding::Pass {
+            info!(
+                "round {}: the integers of {} are not to be had, the steward is told",
+                key.0, case.subject.author
+            );
+            let withheld = self.identity.sign(self.run, &Withheld { request: asked.name });
+            (case.withheld, case.owed) = (true, Some(Notice::Withheld(withheld)));
+            return Ok(());
+        }
         let finding = self.conduct.says(found);
         let Some(verdict) = self.signed_verdict(key, finding, total)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
@@ -171,7 +196,7 @@ impl Audits {
             opening: opened.opening.clone(),
             verdict,
         }));
-        case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: Some(Arc::new(q)) });
+        case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
         Ok(())
     }
 

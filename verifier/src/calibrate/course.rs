@@ -52,7 +52,8 @@ impl Course {
     /// Trains until before this round; says when a leaf is done.
     pub fn train(&mut self, to: u32, done: &dyn Fn()) {
         while self.round.0 < to {
-            let mut sum = vec![0; self.state.parameters.len()];
+            let d = self.state.parameters.len();
+            let (mut sum, mut q) = (vec![0i32; d], vec![0; d]);
             for leaf in 0..self.leaves() {
                 let passage = self.passage(leaf.into());
                 let job = LeafJob {
@@ -61,7 +62,8 @@ impl Course {
                     leaf: passage.leaf,
                     windows: &passage.windows,
                 };
-                self.exact.leaf(&self.manifest, &job, &mut sum);
+                self.exact.leaf(&self.manifest, &job, &mut q);
+                sum.iter_mut().zip(&q).for_each(|(sum, q)| *sum += q);
                 done();
             }
             let leaves = f64::from(self.leaves());

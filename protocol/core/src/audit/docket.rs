@@ -8,9 +8,10 @@ use crate::coins::{CoinKind, draw};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::ledger::{Ledger, RoundView, Standing};
+use crate::manifest::Profile;
 use crate::messages::audit::{
     AuditRequest, Duty, Finding, FindingKind, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript,
-    Verdict, results_seal, table_seal,
+    Verdict, Withheld, results_seal, table_seal,
 };
 use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
@@ -18,6 +19,8 @@ use crate::sign::{Signed, Verified};
 
 /// Open audits kept at most; the oldest settled ones go first.
 const CASES: usize = 65_536;
+/// Times that a verifier may say of one audit that it lacks the integers.
+const WITHHELD: u8 = 3;
 
 /// The audits that the steward has seen, in order of their steps.
 #[derive(Default)]
@@ -43,6 +46,8 @@ struct Case {
     verdict: Option<(Signed<Verdict>, Finding)>,
     /// When the audited member's turn began, if it is its turn.
     turn: Option<u64>,
+    /// Whether its verifier waits for the member's integers, and how often it has said so.
+    withheld: (bool, u8),
 }
 
 impl Case {
@@ -53,7 +58,7 @@ impl Case {
     /// The step that the verifier has to do next, if it has the word: 2 its results, 3 its verdict.
     fn step(&self) -> Option<u8> {
         match (&self.table, &self.results, &self.opening) {
-            _ if self.settled() => None,
+            _ if self.settled() || self.withheld.0 => None,
             (Some(_), None, _) => Some(2),
             (_, _, Some(_)) => Some(3),
             _ => None,
@@ -75,6 +80,7 @@ impl Docket {
             Notice::Verdict(signed) => self.verdict(ledger, signed),
             Notice::Duty(signed) => self.duty(ledger, signed),
             Notice::Recheck(signed) => self.recheck(ledger, signed),
+            Notice::Withheld(signed) => self.withheld(now, ledger, signed),
             _ => Err(Reject::Rule("the docket takes audits")),
         }
     }
@@ -156,6 +162,32 @@ impl Docket {
         self.settled.contains(&(round, *member))
     }
 
+    /// Contributions whose integers a verifier waits for (TOL-12).
+    pub fn wanted(&self) -> BTreeSet<(Round, MemberId)> {
+        let wanted = self.cases.values().filter(|case| case.withheld.0);
+        wanted.map(|case| (case.request.round, case.request.target)).collect()
+    }
+
+    /// The integers of a contribution are to be had of the steward: gives the requests of those that waited for them,
+    /// and what is to be sealed because of it.
+    pub fn obtained(
+        &mut self,
+        ledger: &Ledger,
+        round: Round,
+        member: &MemberId,
+    ) -> Vec<(Digest, Option<Body>)> {
+        let standing = ledger.member(member).map(|member| member.standing);
+        let waits =
+            |case: &Case| case.withheld.0 && case.request.round == round && case.request.target == *member;
+        let waiting = self.cases.iter_mut().filter(|(_, case)| waits(case));
+        let back = |name| (standing == Some(Standing::Silent(name))).then_some(Body::Answered(name));
+        let over = |(name, case): (&Digest, &mut Case)| {
+            (case.withheld.0, case.turn) = (false, None);
+            (*name, back(*name))
+        };
+        waiting.map(over).collect()
+    }
+
     /// What the verdicts since the last call give their members credit for.
     pub fn credits(&mut self) -> Vec<Credit> {
         std::mem::take(&mut self.credits)
@@ -171,7 +203,7 @@ impl Docket {
     fn forget(&mut self, ledger: &Ledger) {
         self.cases.retain(|_, case| {
             let request = &case.request;
-            let Some(view) = ledger.round(request.round) else { return true };
+            let Some(view) = ledger.round(request.round) else { return false };
             let slot = view.slot_of(&request.target);
             let goes_on = |slot| ledger.may_inspect(view, slot, &request.author(), request.coin.is_none());
             case.settled() || slot.is_some_and(goes_on)
@@ -245,6 +277,7 @@ impl Docket {
             opening: None,
             verdict: None,
             turn: Some(now),
+            withheld: (false, 0),
         };
         self.cases.insert(name, case);
         Ok(None)
@@ -306,6 +339,25 @@ impl Docket {
         Ok((owed == Some(Standing::Silent(name))).then_some(Body::Answered(name)))
     }
 
+    /// From here on it is the member's turn to let somebody have its integers.
+    fn withheld(
+        &mut self,
+        now: u64,
+        ledger: &Ledger,
+        signed: &Signed<Withheld>,
+    ) -> Result<Option<Body>, Reject> {
+        let withheld = signed.verify(ledger.run())?;
+        let case = self.case(&withheld.request)?;
+        require(withheld.author() == case.request.author(), "the verifier that asked says what it lacks")?;
+        require(case.opening.is_some(), "integers are asked for once the table is open")?;
+        require(ledger.manifest().profile != Profile::Exact, "in exact all leaves stand for the integers")?;
+        let (waits, times) = case.withheld;
+        require(!waits && times < WITHHELD, "a verifier says a few times at most what it lacks")?;
+        case.withheld = (true, times + 1);
+        case.turn = Some(now);
+        Ok(None)
+    }
+
     fn verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>) -> Result<Option<Body>, Reject> {
         let verdict = signed.verify(ledger.run())?;
         let case = self.case(&verdict.request)?;
@@ -322,6 +374,7 @@ impl Docket {
         };
         require(about_the_member, "a verdict is about the audited member")?;
         case.verdict = Some((signed.clone(), verdict.finding));
+        (case.withheld.0, case.turn) = (false, None);
         let (round, target) = (case.request.round, case.request.target);
         if verdict.finding == Finding::Pass {
             let credit = Credit {

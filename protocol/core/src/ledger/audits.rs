@@ -62,6 +62,12 @@ impl Ledger {
         }
     }
 
+    /// Whether a verifier's word on the contribution of a slot is its duty's: it was drawn, or all are in the final audit.
+    pub fn was_inspector(&self, view: &RoundView, slot: Slot, verifier: &MemberId) -> bool {
+        let verifies = self.member(verifier).is_some_and(|member| member.role == Role::Verifier);
+        verifies && (view.was_drawn(slot, verifier) || self.in_final_audit(view.round()))
+    }
+
     /// Whether this is a verifier that takes part.
     pub fn is_active_verifier(&self, member: &MemberId) -> bool {
         let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;

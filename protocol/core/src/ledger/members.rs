@@ -258,6 +258,7 @@ impl Ledger {
         }
         let view =
             self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
+        self.require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
         let drawn = view.jury(&ban.culprit, &ban.accuser);
         let mut said = BTreeSet::new();
         for signed in &ban.jury {

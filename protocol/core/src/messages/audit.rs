@@ -157,6 +157,18 @@ impl Message for Recheck {
 }
 
 wire! {
+    /// A verifier cannot have the integers of the contribution that it audits (TOL-12).
+    pub struct Withheld {
+        /// Digest of the signed request.
+        pub request: Digest,
+    }
+}
+
+impl Message for Withheld {
+    const TAG: &'static str = "withheld";
+}
+
+wire! {
     /// A juror's word on evidence, by its own recomputation.
     pub struct Opinion {
         /// Name of the evidence.
@@ -388,6 +400,19 @@ impl Evidence {
     /// Its name.
     pub fn digest(&self) -> Digest {
         hash_of(Domain::EVIDENCE, self)
+    }
+
+    /// Whether leaves are recomputed to judge it.
+    pub fn is_of_leaves(&self) -> bool {
+        matches!(self, Self::Audit(_) | Self::Total(_) | Self::Verdict(_))
+    }
+
+    /// The audit that it is about.
+    pub fn transcript(&self) -> Option<&Transcript> {
+        match self {
+            Self::Audit(transcript) | Self::Verdict(FalseVerdict { transcript, .. }) => Some(transcript),
+            _ => None,
+        }
     }
 
     /// The freeze of the round that it is about; none for what messages alone decide.

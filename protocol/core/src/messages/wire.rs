@@ -5,7 +5,7 @@ use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
-    AuditRequest, Duty, Evidence, Opinion, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict,
+    AuditRequest, Duty, Evidence, Opinion, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
 };
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
 use crate::messages::record::Record;
@@ -138,6 +138,10 @@ wire! {
         Charge(Evidence),
         /// A juror has recomputed.
         Opinion(Signed<Opinion>),
+        /// Cannot have the integers of the contribution that it audits.
+        Withheld(Signed<Withheld>),
+        /// The steward has the integers that this request's verifier could not have.
+        Obtained(Digest),
     }
 }
 

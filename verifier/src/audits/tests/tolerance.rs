@@ -120,6 +120,117 @@ fn jurors_recompute_and_say_what_they_find() {
     assert!(said.iter().all(|signed| signed.verify(world.run).unwrap().evidence == evidence.digest()));
 }
 
+/// TOL-12: who has one part delivered to nobody cannot be compared with its root, but its leaves can.
+#[test]
+fn a_wrong_leaf_convicts_without_the_integers() {
+    let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], tolerant(2e-4, 6));
+    world.memory.contributions.clear();
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
+}
+
+#[test]
+fn who_withholds_its_integers_is_silent_and_no_verifier_idle() {
+    let mut world = World::shared([Conduct::Honest, Conduct::Honest], tolerant(2e-4, 6), 2);
+    let kept = std::mem::take(&mut world.memory.contributions);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    assert_eq!(world.board.iter().filter(|notice| matches!(notice, Notice::Withheld(_))).count(), 2);
+    let (docket, ledger) = (&mut world.docket, &world.ledger);
+    assert!(docket.idles(0, ledger).is_empty() && docket.idles(10_000, ledger).is_empty());
+    let silences = docket.silences(1000, ledger);
+    assert_eq!(silences.len(), 2);
+    silences.into_iter().for_each(|body| world.seal_to(&mut all, body));
+    world.run_all(&mut all);
+    assert!(world.accusations.is_empty());
+    // The steward has had them at last: both are back, and what they committed to is judged.
+    world.memory.contributions = kept;
+    for number in [11, 12] {
+        for (request, back) in world.docket.obtained(&world.ledger, Round(0), &member(number)) {
+            world.seal_to(&mut all, back.unwrap());
+            let events = [Event::Notice(Box::new(Notice::Obtained(request)))];
+            all.iter_mut().for_each(|audits| audits.take(&world.ledger, &events).unwrap());
+        }
+        assert_eq!(world.ledger.member(&member(number)).unwrap().standing, Standing::Active);
+    }
+    assert!(world.docket.wanted().is_empty());
+    world.run_all(&mut all);
+    assert!(world.accusations.is_empty());
+    assert_eq!(all.iter().map(|audits| audits.tally().passed).sum::<u64>(), 2);
+}
+
+#[test]
+fn what_is_obtained_in_time_is_judged_as_ever() {
+    let mut world = World::new([Conduct::Honest, Conduct::HidesAFalseSum], tolerant(2e-4, 6));
+    let kept = std::mem::take(&mut world.memory.contributions);
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    let wanted: Vec<_> = world.docket.wanted().into_iter().collect();
+    world.memory.contributions = kept;
+    for (round, member) in wanted {
+        for (request, back) in world.docket.obtained(&world.ledger, round, &member) {
+            assert!(back.is_none());
+            let event = Event::Notice(Box::new(Notice::Obtained(request)));
+            audits.take(&world.ledger, &[event]).unwrap();
+        }
+    }
+    world.run(&mut audits);
+    assert_eq!(audits.tally().passed, 1);
+}
+
+/// What is waited for comes before what a member can make long.
+#[test]
+fn an_answer_that_is_due_is_not_behind_a_whole_contribution() {
+    let mut world = World::new([Conduct::Sleeps, Conduct::Honest], tolerant(2e-4, 6));
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    let mut work = None;
+    while work.is_none() {
+        let message = audits.next_message(&|_| true).unwrap();
+        audits.told(&message);
+        let (Message::Notice(_, notice) | Message::Say(notice)) = message else { panic!("nobody accuses") };
+        let events = world.post(*notice);
+        audits.take(&world.ledger, &events).unwrap();
+        work = audits.next_work(&|_| true);
+    }
+    audits.cases.get_mut(&(Round(0), Slot(0))).unwrap().distrusted = true;
+    let work = audits.next_work(&|_| true).unwrap();
+    assert!(matches!(work.kind, WorkKind::Leaves(_)), "{work:?}");
+}
+
+/// LEDGER-22: before the Outcome nobody can be drawn, which is not the same as nobody being left.
+#[test]
+fn nobody_is_banned_for_a_leaf_of_a_round_that_is_open() {
+    let (world, accuser, evidence, _) = tried();
+    let open = |ledger: &&Ledger| {
+        ledger.round(Round(0)).is_some_and(|view| view.freeze().is_some() && view.results().is_none())
+    };
+    let mut ledger = world.past.iter().find(open).unwrap().clone();
+    let ban = Ban {
+        culprit: member(12),
+        effective: ledger.first_round_without(),
+        round: Round(0),
+        finding: FindingKind::LeafMismatch,
+        evidence: evidence.digest(),
+        accuser,
+        jury: Jury::default(),
+    };
+    let record = world.steward.sign(world.run, &ledger.record(Body::Ban(ban)));
+    assert!(ledger.apply(&record).is_err());
+}
+
+#[test]
+fn audits_of_a_forgotten_round_take_no_room() {
+    let mut world = World::new([Conduct::Honest, Conduct::Sleeps], tolerant(2e-4, 6));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    let none = Ledger::new(world.manifest.clone());
+    world.docket.idles(0, &none);
+    assert!(world.docket.silences(u64::MAX, &none).is_empty());
+    assert_eq!(world.docket.open(), 0);
+}
+
 /// Ten verifiers, of which seven are jurors; two of them go before the case is decided.
 #[test]
 fn who_is_drawn_when_a_juror_goes_recomputes_as_well() {
