@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
 
 use muster_compute::Backend;
 use muster_core::audit::{Claim, Judgement, judge};
@@ -25,7 +26,9 @@ use muster_store::reading::part_exhibit;
 /// Tries to fetch a contribution before evidence is judged without it.
 const TRIES: u32 = 3;
 /// Between two tries.
-const PAUSE: std::time::Duration = std::time::Duration::from_millis(700);
+const PAUSE: Duration = Duration::from_millis(700);
+/// For all of them: evidence of somebody who stalls must not keep the next from being examined.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Evidence on its way to a judgement.
 pub(super) struct Accusation {
@@ -225,17 +228,8 @@ impl Court {
         evidence: Evidence,
         wants: Wants,
     ) -> (Judgement, Option<Vec<i32>>) {
-        let mut brought = Brought::default();
-        for _ in 0..TRIES {
-            match self.bring(&wants).await {
-                Ok(found) => {
-                    brought = found;
-                    break;
-                }
-                Err(why) => tracing::debug!("evidence {} wants more: {why}", evidence.digest()),
-            }
-            tokio::time::sleep(PAUSE).await;
-        }
+        let brought = tokio::time::timeout(PATIENCE, self.bring_at_last(&wants, evidence.digest())).await;
+        let mut brought = brought.unwrap_or_default();
         let judged = tokio::task::spawn_blocking(move || {
             let judgement = self.judge(&evidence, brought.clone());
             (judgement, brought.contributions.pop_first().map(|(_, q)| q))
@@ -243,6 +237,18 @@ impl Court {
         judged
             .await
             .unwrap_or_else(|error| (Judgement::Undecided(format!("the examination failed: {error}")), None))
+    }
+
+    /// What is wanted, or nothing after a few tries.
+    async fn bring_at_last(&self, wants: &Wants, name: Digest) -> Brought {
+        for _ in 0..TRIES {
+            match self.bring(wants).await {
+                Ok(found) => return found,
+                Err(why) => tracing::debug!("evidence {name} wants more: {why}"),
+            }
+            tokio::time::sleep(PAUSE).await;
+        }
+        Brought::default()
     }
 
     async fn bring(&self, wants: &Wants) -> Result<Brought, String> {
