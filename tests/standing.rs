@@ -10,13 +10,13 @@ use e2e::programs;
 use e2e::settings::Settings;
 use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, Text, decode, encode};
-use muster_core::coins::CoinTree;
+use muster_core::coins::{CoinKind, CoinTree};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Closed, Ledger, Member, Stage, Standing};
 use muster_core::manifest::{Admission, Listed, Mode};
-use muster_core::messages::audit::{FindingKind, Jury};
-use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, Leave, Role, Ticket};
+use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
+use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, Leave, Return, Role, Ticket};
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Echo};
 use muster_core::sign::{Identity, Signed};
@@ -83,11 +83,13 @@ impl Chain {
         self.ledger.apply(&signed).map(drop)
     }
 
+    fn coins(verifier: u8) -> CoinTree {
+        CoinTree::new([verifier; 32], Round(0), 64, 8).expect("few coins")
+    }
+
     fn enrol(&self, who: u8, invitation: Option<Signed<Invitation>>) -> Signed<Enrol> {
         let address = Text::new(format!("sim:{who}")).expect("short");
-        let coins = VERIFIERS
-            .contains(&who)
-            .then(|| CoinTree::new([who; 32], Round(0), 64, 8).expect("few coins").terms());
+        let coins = VERIFIERS.contains(&who).then(|| Self::coins(who).terms());
         let addresses = List::new(vec![address]).expect("one");
         person(who).sign(self.run(), &Enrol { invitation, addresses, coins })
     }
@@ -216,6 +218,30 @@ impl Chain {
     fn close_tree(&mut self, whose: u8, by: u8) -> Result<(), Reject> {
         let order = person(by).sign(self.run(), &CloseTree { member: id(whose) });
         self.seal(Body::CloseTree(order))
+    }
+
+    /// Seals that a member did not answer its inspector about the newest finished round, and gives the request.
+    fn silence(&mut self, who: u8) -> Digest {
+        let view = self.ledger.round(Round(self.ledger.next_round().0 - 1)).expect("kept");
+        let inspector = view.slot_of(&id(who)).and_then(|slot| view.inspector(slot));
+        let inspector = VERIFIERS.into_iter().find(|verifier| inspector == Some(id(*verifier)));
+        let inspector = inspector.expect("an inspector");
+        let request = AuditRequest {
+            round: view.round(),
+            freeze: view.freeze_digest().expect("frozen"),
+            target: id(who),
+            coin: Self::coins(inspector).open(CoinKind::Node, view.round(), 0),
+        };
+        let request = person(inspector).sign(self.run(), &request);
+        self.seal(Body::Silence(request.clone())).expect("a silence");
+        assert_eq!(self.member(who).standing, Standing::Silent(request.digest()));
+        request.digest()
+    }
+
+    fn come_back(&mut self, who: u8) -> Result<(), Reject> {
+        let addresses = self.member(who).addresses.clone();
+        let back = Return { height: self.ledger.height(), addresses };
+        self.seal(Body::Return(person(who).sign(self.run(), &back)))
     }
 
     fn ban(&mut self, who: u8) {
@@ -589,6 +615,72 @@ fn a_run_of_newcomers_alone_goes_on_without_parts() {
     let last = sim.ledger().current().expect("a round");
     assert_eq!((last.parts().len(), last.seats().len()), (0, 1));
     assert!(last.echoed(), "by leaves where nothing weighs");
+}
+
+/// Every contribution is asked about.
+fn asked() -> Chain {
+    let mut chain = Chain::new(Admission { newcomer_ppm: 1_000_000, ..Admission::closed(2, 0, 64) });
+    chain.begin();
+    chain.round(Vec::new());
+    chain
+}
+
+#[test]
+fn ledger_20_who_was_silent_until_its_round_is_forgotten_has_failed_and_may_return() {
+    let mut chain = asked();
+    let kept = chain.ledger.manifest().retention.contributions;
+    for (failures, rounds_out) in [(1, 0), (2, 1), (3, 3)] {
+        let round = Round(chain.ledger.next_round().0 - 1);
+        let request = chain.silence(10);
+        chain.round(Vec::new());
+        while chain.ledger.next_round().0 < round.0 + kept {
+            chain.round(Vec::new());
+        }
+        refused(chain.come_back(10), "only a member that is away");
+        assert!(chain.ledger.round(round).is_some());
+        chain.round(Vec::new());
+        assert!(chain.ledger.round(round).is_none(), "the round is forgotten");
+        assert_eq!((chain.member(10).standing, chain.member(10).failures), (Standing::Away, failures));
+        refused(chain.seal(Body::Answered(request)), "an answer follows a silence");
+        for _ in 0..rounds_out {
+            refused(chain.come_back(10), "sits out");
+            chain.round(Vec::new());
+        }
+        chain.come_back(10).expect("it has sat out");
+        (0..2).for_each(|_| chain.round(Vec::new()));
+        assert!(chain.ledger.current().expect("a round").slot_of(&id(10)).is_some(), "it has a seat again");
+    }
+}
+
+#[test]
+fn ledger_20_a_silence_that_was_answered_or_ended_otherwise_is_no_failure() {
+    let mut chain = asked();
+    let request = chain.silence(10);
+    chain.silence(11);
+    chain.seal(Body::Answered(request)).expect("an answer");
+    chain.ban(11);
+    for _ in 0..10 {
+        chain.round(Vec::new());
+    }
+    assert_eq!((chain.member(10).standing, chain.member(10).failures), (Standing::Active, 0));
+    assert_eq!((chain.member(11).standing, chain.member(11).failures), (Standing::Banned, 0));
+}
+
+#[test]
+fn ledger_13_a_run_of_silent_members_goes_on_once_one_returns() {
+    let mut chain = asked();
+    for who in [10, 11] {
+        chain.silence(who);
+        refused(chain.come_back(who), "only a member that is away");
+    }
+    chain.round(Vec::new());
+    assert_eq!(chain.ledger.stage(), Stage::Gathering, "nobody has a seat, and no round is ever forgotten");
+    chain.come_back(10).expect("somebody must begin");
+    assert_eq!((chain.member(10).standing, chain.member(10).failures), (Standing::Active, 1));
+    chain.start();
+    (0..9).for_each(|_| chain.round(Vec::new()));
+    assert_eq!((chain.member(10).standing, chain.member(10).failures), (Standing::Active, 1), "counted once");
+    assert_eq!((chain.member(11).standing, chain.member(11).failures), (Standing::Away, 1));
 }
 
 /// Rounds in which a member committed: the number of its leaves, m_eff, and whether it counted in the aggregate.

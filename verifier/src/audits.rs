@@ -535,6 +535,7 @@ impl Audits {
         } else {
             self.silent.insert((round, slot));
         }
+        self.abandoned(member);
     }
 
     fn open(
@@ -589,7 +590,7 @@ impl Audits {
         case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
     }
 
-    /// Who has left owes no answer, so that its silence is never sealed: what it has not answered is recomputed.
+    /// Of who has left or is silent already no further silence is sealed: what it has not answered is recomputed.
     fn abandoned(&mut self, member: &MemberId) {
         for case in self.cases.values_mut().filter(|case| case.subject.author == *member) {
             case.distrusted |= matches!(case.phase, Phase::Asked | Phase::Drawn(_) | Phase::Sealed(_));

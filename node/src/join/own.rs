@@ -36,6 +36,17 @@ impl Contribution {
         leaves.into_iter().flatten().for_each(|(leaf, _)| spares.put(leaf));
     }
 
+    /// What is left of it where `said` was committed to before a crash. The leaves of another device, or of other threads
+    /// (TOL-7), do not add up to that; of other integers nothing is of use.
+    pub fn under(mut self, said: Commit) -> Option<Self> {
+        if said != self.commit {
+            self.leaves = Mutex::new(None);
+        }
+        let same = said.root == self.commit.root;
+        self.commit = said;
+        same.then_some(self)
+    }
+
     /// A block with its proofs.
     pub fn block(&self, layout: &Layout, block: Block) -> Option<BlockData> {
         self.tree.block(layout, &self.q, block)

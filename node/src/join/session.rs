@@ -384,7 +384,8 @@ impl Session {
         let Some(member) = ledger.member(&self.me()) else { return };
         let moved = member.addresses != self.addresses && member.standing == Standing::Active;
         let barred = member.standing == Standing::Away && ledger.is_barred(member.barred);
-        if !(member.standing == Standing::Away || moved)
+        let silent = matches!(member.standing, Standing::Silent(_)) && ledger.stage() == Stage::Gathering;
+        if !(member.standing == Standing::Away || silent || moved)
             || barred
             || !self.follower.in_step()
             || member.since >= ledger.height()

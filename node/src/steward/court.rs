@@ -141,6 +141,12 @@ impl Wanted {
         }
         Some(Self { round, member, root, parts })
     }
+
+    /// One that nobody has.
+    #[cfg(test)]
+    pub(super) fn lost(round: Round, member: MemberId, root: Digest) -> Self {
+        Self { round, member, root, parts: vec![(vec![Block(0)], Vec::new())] }
+    }
 }
 
 /// What examining needs; shared with the tasks that do it.

@@ -101,14 +101,14 @@ impl Actor {
         }
     }
 
-    /// Says who has let the round wait and lost its seat by a record.
+    /// Says who has failed (LEDGER-20) by a record.
     pub(super) fn tell_failures(&mut self, height: Height) {
         let members = self.conductor.ledger().members().iter();
         let lost = members.filter(|member| {
             member.since == height && member.failures > 0 && member.standing == Standing::Away
         });
         let lost: Vec<_> = lost.map(|member| member.id).collect();
-        lost.into_iter().for_each(|member| self.report.moved(member, "let the round wait and is away"));
+        lost.into_iter().for_each(|member| self.report.moved(member, "kept others waiting and is away"));
     }
 
     /// Says once who kept a round waiting.

@@ -41,7 +41,7 @@ impl Retro {
 pub(super) enum Found {
     /// The contribution is what the state and the text give.
     Right,
-    /// It is not; how far it moved the aggregate, where that was measured.
+    /// It is not, or cannot be shown to be; how far it moved the aggregate, where that was measured.
     False(Option<f64>),
     /// It could not be recomputed, and why.
     Unknown(String),
@@ -91,14 +91,15 @@ impl Court {
         let committed = self.home.load_exhibit(round, &job.convict).ok();
         let right = self.clone().recomputed(&job.commit, &state, committed).await.map(|(_, right)| right);
         match right {
-            None => (round, Found::Unknown("the text or the contribution is not at hand".into())),
+            None => (round, Found::Unknown("the text is not at hand".into())),
             Some(true) => (round, Found::Right),
             Some(false) if !job.measure => (round, Found::False(None)),
             Some(false) => (round, Found::False(self.harm(job, state).await)),
         }
     }
 
-    /// A contribution by recomputation, and whether it is what was committed.
+    /// A contribution by recomputation, and whether it is what was committed. What takes the committed integers is not
+    /// without them: ROLLBACK-1 has a convict show that it was right.
     async fn recomputed(
         self: Arc<Self>,
         commit: &Commit,
@@ -111,7 +112,8 @@ impl Court {
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
             let mut arithmetic = court.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut **arithmetic)?;
-            let right = sum.deviation(&court.manifest, &commit, || committed)? <= WRONG;
+            let deviation = sum.deviation(&court.manifest, &commit, || committed);
+            let right = deviation.is_some_and(|deviation| deviation <= WRONG);
             Some((sum.q, right))
         });
         task.await.ok().flatten()
@@ -119,15 +121,7 @@ impl Court {
 
     /// ROLLBACK-2: how far the aggregate that was applied is from the one without the convicts.
     async fn harm(self: Arc<Self>, job: Job, state: Arc<State>) -> Option<f64> {
-        let mut inputs = BTreeMap::new();
-        for (slot, commit, wanted) in &job.others {
-            let q = match self.fetch(wanted).await {
-                Ok(q) => q,
-                // Anybody can recompute it; it takes longer.
-                Err(_) => self.clone().recomputed(commit, &state, None).await.filter(|(_, right)| *right)?.0,
-            };
-            inputs.insert(*slot, q);
-        }
+        let inputs = self.clone().inputs(&job.others, &state).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let applied = court.home.load_update(job.view.round()).ok()?;
@@ -138,6 +132,24 @@ impl Court {
             Some(movement(pairs.flatten()))
         });
         task.await.ok().flatten()
+    }
+
+    /// What others contributed. ROLLBACK-2: recomputed leaves stand for what cannot be had, whether or not they give its
+    /// root: else who withholds a part would keep everybody's poison in the state.
+    async fn inputs(
+        self: Arc<Self>,
+        others: &[(Slot, Commit, Wanted)],
+        state: &Arc<State>,
+    ) -> Option<BTreeMap<Slot, Vec<i32>>> {
+        let mut inputs = BTreeMap::new();
+        for (slot, commit, wanted) in others {
+            let q = match self.fetch(wanted).await {
+                Ok(q) => q,
+                Err(_) => self.clone().recomputed(commit, state, None).await?.0,
+            };
+            inputs.insert(*slot, q);
+        }
+        Some(inputs)
     }
 
     /// The aggregate of a round from these contributions alone; zero where none is left.
@@ -273,7 +285,95 @@ impl Actor {
 
 #[cfg(test)]
 mod tests {
+    use std::path::Path;
+    use std::sync::Mutex;
+
+    use muster_compute::Exact;
+    use muster_core::contribution::Commitment;
+    use muster_core::layout::Layout;
+    use muster_core::manifest::{Manifest, Profile};
+    use muster_core::sign::Identity;
+    use muster_net::endpoint::Endpoint;
+    use muster_replica::{Peers, Replica};
+    use muster_store::dataset::{self, Dataset, Text};
+    use muster_store::home::Home;
+
     use super::*;
+    use crate::config::{Makers, Settings};
+
+    const TOLERANT: &str = "
+        [model]
+        width = 8
+        layers = 1
+        heads = 2
+        key_value_heads = 2
+        hidden = 12
+        sequence = 16
+        [arithmetic]
+        profile = \"f32\"
+        tolerance = [1e-3]
+        loss_tolerance = 1e-3
+    ";
+
+    fn court(folder: &Path) -> Arc<Court> {
+        let text = |name: &str| {
+            let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
+            vec![Ok(Text { name: name.into(), bytes })]
+        };
+        let place = folder.join("corpus");
+        let data = dataset::pack(text("train"), text("held out"), &place, &mut |_| ()).unwrap();
+        let nobody = MemberId([0; 32]);
+        let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
+        let settings = Settings::parse(Path::new("run.toml"), TOLERANT).unwrap();
+        let manifest = Arc::new(settings.manifest(&makers, data.clone()).unwrap());
+        let dataset = Arc::new(Dataset::open(&place, &data).unwrap());
+        let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
+        let identity = Arc::new(Identity::from_secret(&[2; 32]));
+        Arc::new(Court {
+            layout: Arc::new(Layout::of(&manifest.model)),
+            home: Home::open(&folder.join("home")).unwrap(),
+            keep_aggregates: false,
+            peers: Peers::new(Endpoint::new(manifest.run(), identity)),
+            dataset,
+            replica: Arc::new(Mutex::new(replica)),
+            arithmetic: Arc::new(Mutex::new(Box::new(Exact::new(1, None).unwrap()))),
+            manifest,
+        })
+    }
+
+    fn commit(manifest: &Manifest, state: Digest, root: Digest, loss: i64) -> Commit {
+        let (round, slot, profile) = (Round(0), Slot(1), Profile::F32);
+        assert_eq!(manifest.profile, profile);
+        Commit { round, head: Digest::default(), state, slot, seats: 2, leaves: 2, profile, loss, root }
+    }
+
+    #[tokio::test]
+    async fn rollback_2_a_withheld_part_hides_no_harm() {
+        let folder = tempfile::tempdir().unwrap();
+        let court = court(folder.path());
+        let (root, state) = court.replica.lock().unwrap().snapshot();
+        let honest = commit(&court.manifest, root, Digest::default(), 0);
+        let (own, _) = court.clone().recomputed(&honest, &state, None).await.unwrap();
+        // Another machine's sum, one off in one place, and its loss.
+        let mut theirs = own.clone();
+        theirs[0] += 1;
+        let nothing = Brought::default();
+        let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
+        let mut exact = Exact::new(1, None).unwrap();
+        let sum = recompute_sum(&court.manifest, &honest, &state, &mut text, &mut exact).unwrap();
+        let theirs_root = Commitment::new(&court.layout, &theirs).root();
+        let commit = commit(&court.manifest, root, theirs_root, sum.loss);
+        // A convict shows that it was right, or it was not.
+        let found = |committed| court.clone().recomputed(&commit, &state, committed);
+        assert!(found(Some(theirs.clone())).await.unwrap().1);
+        assert!(!found(None).await.unwrap().1);
+        assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
+        // Nobody has what this one contributed.
+        let wanted = Wanted::lost(Round(0), MemberId([9; 32]), theirs_root);
+        assert!(court.fetch(&wanted).await.is_err());
+        let inputs = court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state).await;
+        assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
+    }
 
     #[test]
     fn movement_is_relative() {

@@ -62,8 +62,8 @@ pub struct Ledger {
     /// Strangers admitted since the last outcome.
     strangers: u16,
     rounds: VecDeque<RoundView>,
-    /// Whose request each silent member owes an answer to.
-    creditors: BTreeMap<MemberId, MemberId>,
+    /// What silent members owe an answer to.
+    debts: BTreeMap<MemberId, members::Debt>,
     past: rewind::Past,
 }
 
@@ -92,7 +92,7 @@ impl Ledger {
             invitations: BTreeMap::new(),
             strangers: 0,
             rounds: VecDeque::new(),
-            creditors: BTreeMap::new(),
+            debts: BTreeMap::new(),
             past: rewind::Past::default(),
             manifest,
         }
@@ -260,6 +260,7 @@ impl Ledger {
         while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
             self.rounds.pop_front();
         }
+        self.write_off(Round(oldest));
     }
 
     fn close(&mut self, root: &Digest) -> Result<(), Reject> {

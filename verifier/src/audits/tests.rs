@@ -379,13 +379,13 @@ impl World {
         let view = ledger.current().unwrap();
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
         let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
-        let last = self.manifest.training.rounds == 1;
+        let last = view.round().0 + 1 == self.manifest.training.rounds;
         let seats = if last { Vec::new() } else { ledger.derived_seats() };
         Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
-            state: muster_core::state::StateRoots { step: 1, ..*view.state() },
+            state: muster_core::state::StateRoots { step: view.state().step + 1, ..*view.state() },
             seats: muster_core::codec::List::new(seats).unwrap(),
             credits: muster_core::codec::List::default(),
             seconds: muster_core::codec::List::default(),
@@ -591,6 +591,26 @@ fn silence_has_every_leaf_recomputed() {
     assert_eq!(world.worked, ["everything of slot 0", "second opinion of slot 0", "everything of slot 1"]);
     assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
     assert_eq!(audits.tally(), Tally { passed: 0, guilty: 1, undecided: 0 });
+}
+
+#[test]
+fn audit_8_silence_to_one_request_has_all_that_was_asked_recomputed() {
+    let mut world = World::new([Conduct::HidesAFalseSum, Conduct::Sleeps], manifest(ALWAYS, 0));
+    world.train(&mut Exact::new(1, None).unwrap());
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    let mut silences = world.docket.silences(1000, &world.ledger);
+    assert_eq!(silences.len(), 4, "two rounds of two members");
+    let event = world.seal(silences.remove(0));
+    let Event::Sealed(record) = &event else { panic!() };
+    let Body::Silence(request) = &record.body else { panic!() };
+    let target = request.verify(world.run).unwrap().target;
+    audits.take(&world.ledger, &[event]).unwrap();
+    world.run(&mut audits);
+    let slot = world.nodes.iter().position(|node| node.identity.id() == target).unwrap();
+    let everything = format!("everything of slot {slot}");
+    assert_eq!(world.worked.iter().filter(|work| **work == everything).count(), 2, "{:?}", world.worked);
+    assert!(world.docket.silences(9000, &world.ledger).is_empty(), "no second silence is sealed");
 }
 
 #[test]

@@ -6,9 +6,10 @@ use std::time::Instant;
 use muster_compute::Backend;
 use muster_core::ids::Digest;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::AuditRequest;
+use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
+use muster_core::sketch::Probe;
 use muster_replica::{Contact, Peers};
 use muster_store::dataset::Dataset;
 
@@ -51,22 +52,8 @@ impl Session {
         tokio::spawn(async move {
             let table = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
-                let rows = {
-                    let kept = held.leaves.lock().unwrap_or_else(PoisonError::into_inner);
-                    kept.as_ref().and_then(|leaves| Answers::rows(&probe, leaves, threads))
-                };
-                let rows = rows.or_else(|| {
-                    let leaves = recompute(&held, manifest, dataset, seed, &arithmetic)?;
-                    if !adds_up(&held.q, &leaves) {
-                        tracing::warn!(
-                            "round {}: recomputed on this machine, its leaves do not add up to what was committed: no \
-                             table is sealed, so that verifiers recompute all of them",
-                            request.round
-                        );
-                        return None;
-                    }
-                    Answers::rows(&probe, &leaves, threads)
-                })?;
+                let again = || recompute(&held, manifest, dataset, seed, &arithmetic);
+                let rows = rows(&held, &probe, threads, again)?;
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
                 Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
@@ -78,10 +65,35 @@ impl Session {
     }
 }
 
-/// Whether leaves are those of a sum. Another machine's, or other threads', are not where there is a tolerance.
-fn adds_up(q: &[i32], leaves: &[LeafSum]) -> bool {
+/// The rows of a contribution's table, of its leaves as they are kept, else as they are computed again.
+pub(super) fn rows(
+    held: &Contribution,
+    probe: &Probe,
+    threads: usize,
+    again: impl FnOnce() -> Option<Vec<LeafSum>>,
+) -> Option<Rows> {
+    if let Some(leaves) = &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
+        return Answers::rows(probe, leaves, threads);
+    }
+    let leaves = again()?;
+    // TOL-7: a member that can no longer reproduce its own leaves to the bit MUST NOT seal a table.
+    if !adds_up(held, &leaves) {
+        tracing::warn!(
+            "round {}: recomputed on this machine, its leaves do not add up to what was committed: no table is sealed, so \
+             that verifiers recompute all of them",
+            held.commit.round
+        );
+        return None;
+    }
+    Answers::rows(probe, &leaves, threads)
+}
+
+/// Whether leaves are those of a commitment. Another machine's, or other threads', are not where there is a tolerance.
+fn adds_up(held: &Contribution, leaves: &[LeafSum]) -> bool {
+    let q = &held.q;
     let sum = |place: usize| leaves.iter().fold(0i32, |sum, (leaf, _)| sum.wrapping_add(leaf[place]));
-    leaves.iter().all(|(leaf, _)| leaf.len() == q.len())
+    leaves.iter().fold(0i64, |sum, (_, loss)| sum.wrapping_add(*loss)) == held.commit.loss
+        && leaves.iter().all(|(leaf, _)| leaf.len() == q.len())
         && q.iter().enumerate().all(|(place, q)| sum(place) == *q)
 }
 

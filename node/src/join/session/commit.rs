@@ -8,7 +8,7 @@ use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Round, Slot};
+use muster_core::ids::{Block, Round, RunId, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Request;
@@ -102,6 +102,24 @@ impl Session {
     }
 }
 
+fn bad(reject: Reject) -> JoinError {
+    JoinError::Environment(reject.to_string())
+}
+
+/// Writes down what is said first, and gives all that is said, and what is kept of the contribution. COMMIT-2: what was said
+/// before a crash is said again, and stands in place of what was computed since.
+fn pledge(
+    journal: &Journal,
+    run: RunId,
+    mut signed: Vec<Signed<Commit>>,
+    computed: Contribution,
+) -> Result<(Vec<Signed<Commit>>, Option<Contribution>), JoinError> {
+    let Some(first) = signed.first_mut() else { return Ok((signed, Some(computed))) };
+    *first = decode(&journal.put_vote("commit", computed.commit.round, &encode(first))?).map_err(bad)?;
+    let said = first.verify(run).map_err(bad)?.into_inner();
+    Ok((signed, computed.under(said)))
+}
+
 /// What a commitment needs besides the work.
 struct Committing {
     conduct: Arc<dyn Conduct>,
@@ -117,7 +135,6 @@ impl Committing {
     /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
     fn commit(&self, mut work: Work) -> Result<Vec<Signed<Commit>>, JoinError> {
         let run = self.ledger.run();
-        let bad = |reject: Reject| JoinError::Environment(reject.to_string());
         let voted = self.journal.vote("commit", work.round)?;
         let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(bad)?;
         if let Some(signed) = &voted {
@@ -156,13 +173,17 @@ impl Committing {
         let said = self.conduct.commit(commit.clone());
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
-        let mut signed = self.shared.stopwatch.time(Phase::Signing, sign);
-        if let Some(first) = signed.first_mut() {
-            *first = decode(&self.journal.put_vote("commit", work.round, &encode(first))?).map_err(bad)?;
-        }
+        let signed = self.shared.stopwatch.time(Phase::Signing, sign);
         let leaves = Mutex::new(Some(leaves));
-        let contribution = Contribution { commit, q, tree, state: Some(work.state), leaves };
-        self.keep(work.round, self.shared.own.put(contribution));
+        let computed = Contribution { commit, q, tree, state: Some(work.state), leaves };
+        let (signed, kept) = pledge(&self.journal, run, signed, computed)?;
+        match kept {
+            Some(contribution) => self.keep(work.round, self.shared.own.put(contribution)),
+            None => tracing::warn!(
+                "round {}: recomputed on this machine, the contribution is not the one that was committed to",
+                work.round
+            ),
+        }
         Ok(signed)
     }
 
@@ -180,5 +201,68 @@ impl Committing {
                 drop(failed.try_send(error));
             }
         });
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Digest;
+    use muster_core::layout::Layout;
+    use muster_core::manifest::Profile;
+    use muster_core::sign::Identity;
+    use muster_core::sketch::Probe;
+
+    use super::*;
+    use crate::config::Settings;
+    use crate::join::session::audit::rows;
+
+    /// What one computed: a leaf of this value in each place and of this loss.
+    fn computed(value: i32, loss: i64) -> Contribution {
+        let layout = Layout::of(&Settings::default().model.checked().unwrap());
+        let q = vec![value; layout.parameters()];
+        let (tree, digest) = (Commitment::new(&layout, &q), Digest::default());
+        let commit = Commit {
+            round: Round(3),
+            head: digest,
+            state: digest,
+            slot: Slot(0),
+            seats: 1,
+            leaves: 1,
+            profile: Profile::F32,
+            loss,
+            root: tree.root(),
+        };
+        let leaves = Mutex::new(Some(vec![(q.clone(), loss)]));
+        Contribution { commit, q, tree, state: None, leaves }
+    }
+
+    #[test]
+    fn tol_7_what_does_not_add_up_to_what_was_said_before_a_crash_is_in_no_table() {
+        let folder = tempfile::tempdir().unwrap();
+        let journal = Journal::open(&Home::open(folder.path()).unwrap()).unwrap();
+        let (me, run) = (Identity::from_secret(&[3; 32]), RunId(Digest([1; 32])));
+        let pledged = |computed: Contribution| {
+            let signed = vec![me.sign(run, &computed.commit)];
+            let (signed, kept) = pledge(&journal, run, signed, computed).unwrap();
+            (signed[0].verify(run).unwrap().into_inner(), kept)
+        };
+        let probe = Probe::exact(&Digest::default());
+        let sealed = |held: &Contribution, again: Contribution| {
+            rows(held, &probe, 1, || again.leaves.into_inner().unwrap()).is_some()
+        };
+        let (said, kept) = pledged(computed(5, 70));
+        assert!(sealed(&kept.unwrap(), computed(6, 71)), "the leaves are at hand");
+        // The same again: its leaves are at hand.
+        assert!(sealed(&pledged(computed(5, 70)).1.unwrap(), computed(6, 71)));
+        // The same sum with another loss: the vote stands, and no table is made of the other figures.
+        let (again, kept) = pledged(computed(5, 71));
+        let kept = kept.unwrap();
+        assert_eq!((&again, &kept.commit), (&said, &said));
+        assert!(!sealed(&kept, computed(5, 71)), "the losses do not add up");
+        assert!(!sealed(&kept, computed(6, 70)), "the leaves do not add up");
+        assert!(sealed(&kept, computed(5, 70)), "should it compute them after all, it may say so");
+        // Another sum is no use for anything.
+        let (again, kept) = pledged(computed(6, 70));
+        assert!(again == said && kept.is_none());
     }
 }

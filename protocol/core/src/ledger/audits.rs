@@ -139,13 +139,8 @@ impl Ledger {
     /// silent to it is away.
     pub(super) fn retire(&mut self, verifier: &MemberId) {
         self.rounds.iter_mut().for_each(|view| view.retire(verifier));
-        let freed: Vec<MemberId> =
-            self.creditors.iter().filter(|(_, creditor)| *creditor == verifier).map(|(id, _)| *id).collect();
-        for member in freed {
-            self.creditors.remove(&member);
-            if matches!(self.member(&member).map(|m| m.standing), Some(Standing::Silent(_))) {
-                self.stand(&member, Standing::Away);
-            }
+        for member in self.settle(|debt| debt.creditor == *verifier) {
+            self.stand(&member, Standing::Away);
         }
     }
 }

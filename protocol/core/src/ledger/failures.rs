@@ -6,16 +6,27 @@ use crate::limits;
 use crate::messages::round::Bitmap;
 
 impl Ledger {
-    /// LEDGER-20: a seat that has failed is away, and may have one again after 2^(n − 1) rounds, n its failures.
+    /// LEDGER-20: a seat that has failed.
     ///
     /// Who is not active has lost its seat already: a round holds one failure against a member.
     pub(super) fn fail(&mut self, id: &MemberId, round: Round) {
-        let height = self.height;
-        let Some(member) = self.member_mut(id).filter(|member| member.standing == Standing::Active) else {
-            return;
-        };
-        member.standing = Standing::Away;
-        member.since = height;
+        if self.member(id).is_some_and(|member| member.standing == Standing::Active) {
+            self.count_failure(id, round);
+        }
+    }
+
+    /// LEDGER-20: who is silent about a round that is forgotten has failed. Nobody could take its answer any more, and one
+    /// that computes other bits than before (TOL-7) never had one.
+    pub(super) fn write_off(&mut self, oldest: Round) {
+        for member in self.settle(|debt| debt.round < oldest) {
+            self.count_failure(&member, self.next_round);
+        }
+    }
+
+    /// LEDGER-20: who has failed is away, and may have a seat again after 2^(n − 1) rounds, n its failures.
+    pub(super) fn count_failure(&mut self, id: &MemberId, round: Round) {
+        self.stand(id, Standing::Away);
+        let Some(member) = self.member_mut(id) else { return };
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;
         let pause = 1u32 << (u32::from(member.failures) - 1).min(31);

@@ -79,6 +79,15 @@ pub enum Standing {
     Banned,
 }
 
+/// What a silent member owes an answer to.
+#[derive(Clone)]
+pub(super) struct Debt {
+    /// Who asked.
+    pub(super) creditor: MemberId,
+    /// About which round.
+    pub(super) round: Round,
+}
+
 impl Ledger {
     /// Checks an enrolment against everything but the clock, which only the steward has.
     ///
@@ -222,8 +231,20 @@ impl Ledger {
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
         self.require(present, "only a present member can be silent")?;
         self.stand(&target, Standing::Silent(digest));
-        self.creditors.insert(target, request.author());
+        self.debts.insert(target, Debt { creditor: request.author(), round: request.round });
         Ok(())
+    }
+
+    /// Drops the debts that are such, and gives those of their members that are silent still.
+    pub(super) fn settle(&mut self, such: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
+        let settled: Vec<MemberId> =
+            self.debts.iter().filter(|(_, debt)| such(debt)).map(|(id, _)| *id).collect();
+        self.debts.retain(|_, debt| !such(debt));
+        settled.into_iter().filter(|id| self.is_silent(id)).collect()
+    }
+
+    fn is_silent(&self, id: &MemberId) -> bool {
+        matches!(self.member(id).map(|member| member.standing), Some(Standing::Silent(_)))
     }
 
     pub(super) fn answered(&mut self, request: &Digest) -> Result<(), Reject> {
@@ -232,7 +253,7 @@ impl Ledger {
         // Silence is no way round LEDGER-20.
         let barred = self.member(&owing).is_some_and(|member| self.is_barred(member.barred));
         self.stand(&owing, if barred { Standing::Away } else { Standing::Active });
-        self.creditors.remove(&owing);
+        self.debts.remove(&owing);
         Ok(())
     }
 
@@ -286,7 +307,9 @@ impl Ledger {
     pub fn check_return(&self, signed: &Signed<Return>) -> Result<Verified<Return>, Reject> {
         let back = signed.verify(self.run)?;
         let member = self.member(&back.author()).ok_or(Reject::NotEntitled("return: it is no member"))?;
-        let present = matches!(member.standing, Standing::Away | Standing::Active);
+        // LEDGER-13: in gathering no round is forgotten any more, and somebody must begin.
+        let silent = self.stage == Stage::Gathering && self.is_silent(&member.id);
+        let present = silent || matches!(member.standing, Standing::Away | Standing::Active);
         self.require(present, "only a member that is away returns, or one that moved")?;
         self.require(
             back.height > member.since && back.height <= self.height,
@@ -300,6 +323,9 @@ impl Ledger {
     pub(super) fn welcome_back(&mut self, signed: &Signed<Return>) -> Result<(), Reject> {
         let back = self.check_return(signed)?;
         let id = back.author();
+        if self.debts.remove(&id).is_some() {
+            self.count_failure(&id, self.next_round);
+        }
         self.stand(&id, Standing::Active);
         if let Some(member) = self.member_mut(&id) {
             member.addresses = back.into_inner().addresses;
