@@ -40,10 +40,13 @@ states = 64
 /// but its own.
 #[test]
 fn who_conceals_its_integers_has_no_seat_and_nobody_else_suffers() {
+    // A model of many blocks, so that each member has a part.
     let settings = SETTINGS
-        .replace("leaves = 10", "rounds = 60\nleaves = 8")
-        .replace("audit = 2.0", "audit = 1.0\nfinal_audit = 8.0");
-    let settings = settings + "[admission]\nstart_nodes = 4\nstart_verifiers = 2\n";
+        .replace("width = 16", "width = 128")
+        .replace("hidden = 24", "hidden = 512")
+        .replace("leaves = 10", "rounds = 30\nleaves = 8")
+        .replace("audit = 2.0", "audit = 3.0\nfinal_audit = 6.0")
+        + "[admission]\nstart_nodes = 4\nstart_verifiers = 2\n";
     let run = Run::packed(programs!(), &settings, None);
     let mut steward = run.host();
     let (nodes, verifiers) = (run.invite("node", 4), run.invite("verifier", 2));

@@ -451,9 +451,12 @@ impl Audits {
                 self.doubt_total(key, q)?
             }
             (WorkKind::SecondOpinion(..), Done::Opinion(judgement)) => self.decide(key, judgement)?,
-            (_, Done::Missing(what)) => {
+            (kind, Done::Missing(what)) => {
                 warn!("round {}: the audit of {} stays undecided: {what}", key.0, case.subject.author);
-                case.phase = Phase::Over { passed: false };
+                // Its author may answer yet, and then it is this verifier's turn.
+                if !matches!(kind, WorkKind::Everything) {
+                    case.phase = Phase::Over { passed: false };
+                }
                 case.distrusted = false;
                 self.tally.undecided += 1;
             }

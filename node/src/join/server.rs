@@ -79,11 +79,13 @@ impl Shared {
         let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
         let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
         let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
+        if query.member == self.identity.id() && !self.conduct.serves(query.round) {
+            return Err(absent("this contribution"));
+        }
         let mut bytes = 0;
         let mut blocks: Vec<BlockData> = Vec::new();
         for block in &query.blocks {
-            let own = query.member == self.identity.id() && self.conduct.serves(query.round);
-            let own = own.then(|| self.own.round(query.round)).flatten();
+            let own = (query.member == self.identity.id()).then(|| self.own.round(query.round)).flatten();
             let data = match own {
                 Some(contribution) => contribution.block(ledger.layout(), *block),
                 None => self

@@ -179,6 +179,21 @@ fn what_is_obtained_in_time_is_judged_as_ever() {
     assert_eq!(audits.tally().passed, 1);
 }
 
+/// Silent about one round, a member has all that it was asked recomputed; what it answers all the same is judged.
+#[test]
+fn a_late_answer_is_judged_though_nothing_could_be_recomputed() {
+    let mut world = World::shared([Conduct::Sleeps, Conduct::Adds(1)], tolerant(2e-4, 6), 2);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.memory.contributions.clear();
+    world.run_all(&mut all);
+    let silences = world.docket.silences(1000, &world.ledger);
+    silences.into_iter().for_each(|body| world.seal_to(&mut all, body));
+    world.run_all(&mut all);
+    let asked = all.iter().flat_map(|audits| audits.cases.values()).filter(|case| case.request.is_some());
+    let over = asked.filter(|case| matches!(case.phase, Phase::Over { .. })).count();
+    assert_eq!(over, 0, "each of them may be answered yet");
+}
+
 /// What is waited for comes before what a member can make long.
 #[test]
 fn an_answer_that_is_due_is_not_behind_a_whole_contribution() {
