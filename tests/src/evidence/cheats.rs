@@ -125,8 +125,8 @@ struct Desk {
 /// Trains, and lets honest machines and cheats compute the leaves of each checkpoint.
 ///
 /// # Errors
-/// [`Misuse`] without libtorch, or where honest machines are too far apart for a profile.
-pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Evidence>, Misuse> {
+/// [`Misuse`] without libtorch; of a profile, where honest machines are too far apart for it.
+pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Gathered>, Misuse> {
     let rounds = plan.checkpoints.last().copied().unwrap_or_default();
     let (manifest, dataset) = run(&plan.size, plan.grid_bits, rounds);
     let desks = plan.profiles.iter().map(|profile| Desk::new(*profile, plan, &manifest));
@@ -143,8 +143,11 @@ pub fn gather(plan: &Plan, done: &dyn Fn(&str)) -> Result<Vec<Evidence>, Misuse>
             done(&format!("grid_bits {}, round {checkpoint}, {}", plan.grid_bits, desk.profile.name()));
         }
     }
-    desks.into_iter().map(|desk| desk.finish(&manifest, &losses)).collect()
+    Ok(desks.into_iter().map(|desk| (desk.profile, desk.finish(&manifest, &losses))).collect())
 }
+
+/// What a profile's tolerances catch; or why it has none.
+pub type Gathered = (Profile, Result<Evidence, Misuse>);
 
 /// Tolerances that do nothing: rows do not depend on them.
 fn any(manifest: &Manifest, profile: Profile) -> Manifest {
