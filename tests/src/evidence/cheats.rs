@@ -95,8 +95,6 @@ type Pair = (Digest, Row, Row);
 
 /// Everything about one profile.
 pub struct Evidence {
-    /// Which.
-    pub profile: Profile,
     /// Of honest machines.
     pub measured: Measured,
     /// What was found.
@@ -212,7 +210,6 @@ impl Desk {
         };
         let judged = |pairs: &Vec<Pair>| pairs.iter().map(judge).collect::<Vec<f64>>();
         Ok(Evidence {
-            profile: self.profile,
             honest: judged(&self.honest),
             cheats: self
                 .cheats
