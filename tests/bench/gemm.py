@@ -90,7 +90,8 @@ def parse():
     parser.add_argument("--threads", type=numbers, default=[1, 2])
     parser.add_argument("--paths", type=lambda text: text.split(","), default=["avx512", "avx2"])
     parser.add_argument("--rounds", type=int, default=7)
-    parser.add_argument("--milliseconds", type=float, default=40.0, help="of each turn")
+    parser.add_argument("--milliseconds", type=float, help="of each turn; 40, on several threads 300, because the libraries' "
+                        "threads spin for a while when their turn is over")
     parser.add_argument("--program", help="bench-gemm, where it is built already")
     parser.add_argument("--processor-time", action="store_true", help="one thread on a busy machine")
     arguments = parser.parse_args()
@@ -99,10 +100,11 @@ def parse():
     return arguments
 
 
-def measure(libraries, shape, form, arguments):
+def measure(libraries, threads, shape, form, arguments):
     """GFLOP/s of each library: its best turn, or its median of processor time."""
     work = 2.0 * shape[0] * shape[1] * shape[2]
-    repeats = max(1, round(arguments.milliseconds / 1e3 / (work / 80e9)))
+    milliseconds = arguments.milliseconds or (40 if threads == 1 else 300)
+    repeats = max(1, round(milliseconds / 1e3 / (work / 80e9)))
     turns = {name: [] for name in libraries}
     for _ in range(arguments.rounds):
         for name, library in libraries.items():
@@ -127,7 +129,7 @@ def main():
         ratios = {path: [] for path in paths}
         for size in arguments.sizes:
             for form in arguments.forms:
-                speeds = measure(libraries, (size,) * 3, form, arguments)
+                speeds = measure(libraries, threads, (size,) * 3, form, arguments)
                 best = max(speeds[name] for name in peers)
                 print(f"{size:>9} {form} " + " ".join(f"{speed:9.1f}" for speed in speeds.values()), end="         ")
                 for path in paths:
