@@ -17,7 +17,7 @@ use super::court::{Accusation, Wanted, Wants};
 use super::jury::{Found, Trial};
 use super::retro::Retro;
 
-/// Accusations that wait at most, and those of one accuser: nobody keeps the others from being heard.
+/// Accusations that wait at most, and those of one accuser but the steward: nobody keeps the others from being heard.
 const WAITING: usize = 256;
 const WAITING_OF_ONE: usize = 4;
 /// Milliseconds until what could not be decided is examined again, if somebody still accuses.
@@ -79,17 +79,17 @@ impl Justice {
         }
     }
 
-    /// An accusation is to be examined, once.
+    /// An accusation is to be examined, once; so many of its accuser wait at most.
     ///
     /// # Errors
     /// [`Reject`] when too many wait already.
-    fn queue(&mut self, now: u64, accusation: Accusation) -> Result<(), Reject> {
+    fn queue(&mut self, now: u64, accusation: Accusation, most: usize) -> Result<(), Reject> {
         let digest = accusation.digest;
         if self.known.get(&digest).is_some_and(|again| again.is_none_or(|at| now < at)) {
             return Ok(());
         }
         let own = self.waiting.iter().filter(|waiting| waiting.accuser == accusation.accuser).count();
-        if own >= WAITING_OF_ONE || self.waiting.len() >= WAITING {
+        if own >= most || self.waiting.len() >= WAITING {
             return Err(Reject::Rule("too many accusations wait; try again later"));
         }
         if self.known.len() >= REMEMBERED {
@@ -165,7 +165,8 @@ impl Actor {
         if standing.is_none_or(|standing| standing == Standing::Banned) {
             return Ok(());
         }
-        self.justice.queue(now, Accusation { evidence, digest, accuser, claim })
+        let most = if accuser == self.identity.id() { WAITING } else { WAITING_OF_ONE };
+        self.justice.queue(now, Accusation { evidence, digest, accuser, claim }, most)
     }
 
     /// Verifiers that are not expelled, and this steward; whoever has messages that contradict each other.
@@ -483,23 +484,25 @@ mod tests {
     #[test]
     fn what_could_not_be_decided_is_examined_again_for_whoever_says_it() {
         let mut justice = Justice::default();
-        justice.queue(0, accusation(1, 1)).unwrap();
+        justice.queue(0, accusation(1, 1), WAITING_OF_ONE).unwrap();
         let first = justice.waiting.pop_front().unwrap();
-        justice.queue(5, accusation(2, 1)).unwrap();
+        justice.queue(5, accusation(2, 1), WAITING_OF_ONE).unwrap();
         assert!(justice.waiting.is_empty(), "it is examined already");
         justice.undecided(10, first.digest);
-        justice.queue(11, accusation(2, 1)).unwrap();
+        justice.queue(11, accusation(2, 1), WAITING_OF_ONE).unwrap();
         assert!(justice.waiting.is_empty(), "not at once");
-        justice.queue(10 + AGAIN, accusation(2, 1)).unwrap();
+        justice.queue(10 + AGAIN, accusation(2, 1), WAITING_OF_ONE).unwrap();
         assert_eq!(justice.waiting.len(), 1);
     }
 
     #[test]
     fn one_accuser_does_not_keep_the_others_from_being_heard() {
         let mut justice = Justice::default();
-        let taken = (0..100).filter(|number| justice.queue(0, accusation(1, *number)).is_ok()).count();
+        let taken = (0..100)
+            .filter(|number| justice.queue(0, accusation(1, *number), WAITING_OF_ONE).is_ok())
+            .count();
         assert_eq!(taken, WAITING_OF_ONE);
-        assert!(justice.queue(0, accusation(2, 200)).is_ok());
+        assert!(justice.queue(0, accusation(2, 200), WAITING_OF_ONE).is_ok());
     }
 
     #[test]
