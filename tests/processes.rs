@@ -82,7 +82,8 @@ fn different_kernels_reach_the_same_root() {
 
 #[test]
 fn a_wrong_hand_gets_a_sentence_and_nothing_is_damaged() {
-    let run = Run::new(programs!(), &settings(4, 1, 0));
+    // Long enough that it goes on while the last ones are refused.
+    let run = Run::new(programs!(), &settings(100, 1, 0));
     let path = |name: &str| run.path(name).to_string_lossy().into_owned();
     let refuse = |arguments: &[&str], code: i32, words: &str| {
         let (got, output) = run.muster(arguments);
