@@ -281,8 +281,9 @@ fn a_rewind_keeps_its_limits() {
 #[test]
 fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     let settings = Settings {
-        // Long enough for the verifier to come in time, however slowly it starts.
+        // Long enough for the verifier to come in time, however slowly it starts, and what counted before is kept.
         rounds: 60,
+        contributions: 60,
         nodes: 3,
         audit: (1.0, 2),
         coin_lead: 6,
