@@ -290,7 +290,8 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
         rollback: 0.01,
         ..Settings::default()
     };
-    let run = Run::new(programs!(), &settings);
+    let settings = settings.to_string().replace("states = 16", "states = 60");
+    let run = Run::packed(programs!(), &settings, None);
     let mut steward = run.host_with(&["--keep-aggregates"]);
     let nodes = run.invite("node", 3);
     let mut first = run.join("first", &nodes, &[]);
