@@ -67,7 +67,8 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let most = manifest.training.leaves.min(limits::QUOTA);
     let mut wider = 1.0;
     while trial.widening(most) > 1.0 {
-        wider *= trial.widening(most);
+        // No step is so small that rounding takes it back.
+        wider *= trial.widening(most).max(1.05);
         let tolerance = measured.tolerance().and_then(|measured| widened(&measured, wider));
         with = tolerant(&manifest, profile, tolerance.map_err(|Misuse(why)| Failure::Negative(why))?);
         bar.inc_length(u64::from(plan.leaves));

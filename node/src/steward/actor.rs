@@ -356,7 +356,7 @@ impl Actor {
                 target.into_iter().for_each(|target| self.report.moved(target, "did not answer an audit"));
             }
             Body::Ban(ban) => {
-                self.justice.acquit(&ban.culprit);
+                self.justice.banned(&ban.culprit);
                 self.justice.dismiss(&ban.culprit);
                 self.report.ban(ban);
                 self.examine_past(ban);

@@ -203,6 +203,15 @@ impl Court {
         Ok(q)
     }
 
+    /// Fetches a contribution of which the blocks stay here until their round is forgotten (TOL-12), and no longer: whoever
+    /// says that it lacks one must not fill the disk.
+    ///
+    /// # Errors
+    /// Why it could not be had, in words.
+    pub(super) async fn obtain(&self, wanted: &Wanted) -> Result<(), String> {
+        self.fetch(wanted).await.map(drop)
+    }
+
     /// Fetches a contribution and keeps it for replay.
     ///
     /// # Errors

@@ -115,6 +115,12 @@ impl Justice {
         self.charged.remove(member);
     }
 
+    /// What was fetched of a member before its ban is no exhibit yet.
+    pub(super) fn banned(&mut self, member: &MemberId) {
+        self.acquit(member);
+        self.exhibits.retain(|(_, author), _| author != member);
+    }
+
     /// The state went back for this evidence; what was measured before is of another past.
     pub(super) fn went_back(&mut self, evidence: &Digest) {
         for retro in self.retros.values_mut() {
@@ -301,8 +307,9 @@ impl Actor {
             let Some(wanted) = Wanted::of(self.ledger(), round, member) else { continue };
             self.justice.exhibits.insert((round, member), Exhibit::Fetching(tries + 1));
             let (court, sender) = (self.court.clone(), self.sender.clone());
+            let convicted = banned(&member);
             tokio::spawn(async move {
-                let kept = court.exhibit(&wanted).await;
+                let kept = if convicted { court.exhibit(&wanted).await } else { court.obtain(&wanted).await };
                 let _ = sender.send(Message::Exhibited(round, member, kept)).await;
             });
         }
@@ -415,7 +422,7 @@ mod tests {
 
     use muster_core::codec::List;
     use muster_core::ids::{RunId, Slot};
-    use muster_core::messages::audit::Equivocation;
+    use muster_core::messages::audit::{Equivocation, Total};
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
@@ -479,6 +486,28 @@ mod tests {
         let evidence = Evidence::Equivocation(Equivocation { first: commit(0), second: commit(evidence) });
         let claim = Claim { culprit: culprit.id(), subject: culprit.id(), round: Round(0) };
         Accusation { digest: evidence.digest(), evidence, accuser: member(accuser).id(), claim }
+    }
+
+    #[test]
+    fn no_leaf_is_judged_while_its_round_is_open() {
+        let (ledger, steward) = begun();
+        let freeze = steward.sign(ledger.run(), &ledger.record(Body::Close(Digest::default())));
+        let culprit = member(CHEAT).id();
+        let claim = Claim { culprit, subject: culprit, round: Round(0) };
+        let total = Evidence::Total(Total { freeze, culprit });
+        assert!(matches!(check_evidence(&ledger, &total, &claim), Err(Reject::Stale(_))));
+        // What messages decide does not wait.
+        assert!(check_evidence(&ledger, &accusation(OTHER, 1).evidence, &claim).is_ok());
+    }
+
+    #[test]
+    fn what_was_fetched_before_a_ban_is_fetched_once_more_as_an_exhibit() {
+        let mut justice = Justice::default();
+        let [cheat, other] = [CHEAT, OTHER].map(|number| member(number).id());
+        justice.exhibits.insert((Round(0), cheat), Exhibit::Kept);
+        justice.exhibits.insert((Round(0), other), Exhibit::Kept);
+        justice.banned(&cheat);
+        assert!(justice.exhibits.keys().eq([&(Round(0), other)]));
     }
 
     #[test]

@@ -46,8 +46,10 @@ struct Case {
     verdict: Option<(Signed<Verdict>, Finding)>,
     /// When the audited member's turn began, if it is its turn.
     turn: Option<u64>,
-    /// Whether its verifier waits for the member's integers, and how often it has said so.
-    withheld: (bool, u8),
+    /// Whether its verifier waits for the member's integers.
+    lacking: bool,
+    /// How often it has said so.
+    complaints: u8,
 }
 
 impl Case {
@@ -58,7 +60,7 @@ impl Case {
     /// The step that the verifier has to do next, if it has the word: 2 its results, 3 its verdict.
     fn step(&self) -> Option<u8> {
         match (&self.table, &self.results, &self.opening) {
-            _ if self.settled() || self.withheld.0 => None,
+            _ if self.settled() || self.lacking => None,
             (Some(_), None, _) => Some(2),
             (_, _, Some(_)) => Some(3),
             _ => None,
@@ -164,7 +166,7 @@ impl Docket {
 
     /// Contributions whose integers a verifier waits for (TOL-12).
     pub fn wanted(&self) -> BTreeSet<(Round, MemberId)> {
-        let wanted = self.cases.values().filter(|case| case.withheld.0);
+        let wanted = self.cases.values().filter(|case| case.lacking);
         wanted.map(|case| (case.request.round, case.request.target)).collect()
     }
 
@@ -178,11 +180,11 @@ impl Docket {
     ) -> Vec<(Digest, Option<Body>)> {
         let standing = ledger.member(member).map(|member| member.standing);
         let waits =
-            |case: &Case| case.withheld.0 && case.request.round == round && case.request.target == *member;
+            |case: &Case| case.lacking && case.request.round == round && case.request.target == *member;
         let waiting = self.cases.iter_mut().filter(|(_, case)| waits(case));
         let back = |name| (standing == Some(Standing::Silent(name))).then_some(Body::Answered(name));
         let over = |(name, case): (&Digest, &mut Case)| {
-            (case.withheld.0, case.turn) = (false, None);
+            (case.lacking, case.turn) = (false, None);
             (*name, back(*name))
         };
         waiting.map(over).collect()
@@ -277,7 +279,8 @@ impl Docket {
             opening: None,
             verdict: None,
             turn: Some(now),
-            withheld: (false, 0),
+            lacking: false,
+            complaints: 0,
         };
         self.cases.insert(name, case);
         Ok(None)
@@ -351,10 +354,10 @@ impl Docket {
         require(withheld.author() == case.request.author(), "the verifier that asked says what it lacks")?;
         require(case.opening.is_some(), "integers are asked for once the table is open")?;
         require(ledger.manifest().profile != Profile::Exact, "in exact all leaves stand for the integers")?;
-        let (waits, times) = case.withheld;
-        require(!waits && times < WITHHELD, "a verifier says a few times at most what it lacks")?;
-        case.withheld = (true, times + 1);
-        case.turn = Some(now);
+        let again = !case.lacking && case.complaints < WITHHELD;
+        require(again, "a verifier says a few times at most what it lacks")?;
+        (case.lacking, case.turn) = (true, Some(now));
+        case.complaints += 1;
         Ok(None)
     }
 
@@ -374,7 +377,7 @@ impl Docket {
         };
         require(about_the_member, "a verdict is about the audited member")?;
         case.verdict = Some((signed.clone(), verdict.finding));
-        (case.withheld.0, case.turn) = (false, None);
+        (case.lacking, case.turn) = (false, None);
         let (round, target) = (case.request.round, case.request.target);
         if verdict.finding == Finding::Pass {
             let credit = Credit {
