@@ -10,7 +10,7 @@ import arithmetic as by
 import reference as ref
 import training
 from cases import SMALL, Sampler, case, fill, operation, un, wide, word
-from network import attend, attend_backward, gather
+from network import attend, attend_backward, embedded, gather, summed
 
 
 def values(text):
@@ -40,6 +40,17 @@ def fma(a, b, c):
 @operation
 def dot(a, b):
     return {"value": shown([by.dot(values(a), values(b))])}
+
+
+@operation
+def total(row):
+    return {"value": shown([by.lane_sum(values(row))])}
+
+
+@operation
+def largest(row):
+    """Of zeros +0: which one it is changes nothing."""
+    return {"value": shown([by.largest(values(row)) + 0.0])}
 
 
 @operation
@@ -102,12 +113,41 @@ def softmax(scores, seen, d, output, d_output):
 
 @operation
 def layer_norm(x, gain, bias, epsilon, d):
-    """One row, forward and backward; the gain's gradient begins at +0."""
+    """One row, forward and backward; the gradients of gain and bias begin at +0."""
     x, gain = values(x), values(gain)
     y, mean, scale = by.layer_norm(x, gain, values(bias), values(epsilon)[0])
     found, unit = by.layer_norm_backward(x, gain, mean, scale, values(d))
     shares = [by.fma(v, u, 0.0) for v, u in zip(values(d), unit)]
-    return {"y": shown(y), "mean": shown([mean]), "scale": shown([scale]), "d": shown(found), "gain": shown(shares)}
+    return {"y": shown(y), "mean": shown([mean]), "scale": shown([scale]), "d": shown(found), "gain": shown(shares),
+            "bias": shown(summed([values(d)]))}
+
+
+@operation
+def row_sums(rows, width):
+    """Columns of rows, added in order."""
+    return {"sums": shown(summed(rows_of(rows, width)))}
+
+
+@operation
+def embedding(start, width, tokens, rows):
+    """The gradient of an embedding that begins as `start`."""
+    return {"gradient": flat(embedded(rows_of(start, width), tokens, rows_of(rows, width)))}
+
+
+@operation
+def biased(rows, bias):
+    """What the chains of a residual sum start from."""
+    width = len(values(bias))
+    return {"rows": flat([by.f32(value + b) for value, b in zip(row, values(bias))] for row in rows_of(rows, width))}
+
+
+@operation
+def bias_sums(rows, stride, first, start):
+    """A bias's gradient goes on from `start` with some columns of each row, in order."""
+    sums = values(start)
+    for row in rows_of(rows, stride):
+        sums = [by.f32(old + value) for old, value in zip(sums, row[first:first + len(sums)])]
+    return {"sums": shown(sums)}
 
 
 @operation
@@ -167,6 +207,25 @@ def lamb(aggregate, parameters, first, second, step, first_scale, decay, rate):
     along = [training.direction(p, *new, s, values(first_scale)[0], values(decay)[0]) for p, new in zip(values(parameters), both)]
     after = [by.fma(-values(rate)[0], d, p) for d, p in zip(along, values(parameters))]
     return {"parameters": shown(after), "first": shown(m for m, _ in both), "second": shown(v for _, v in both), "direction": shown(along)}
+
+
+@operation
+def clip(model, exponents, squares, most):
+    """Sums of squares of blocks, null where one is absent, in grid units."""
+    blocks = training.block_tensors(ref.decode("Model", un(model)))
+    norm = training.global_norm(blocks, exponents, [None if bits is None else by.double(wide(bits)) for bits in squares])
+    return {"norm": word(by.bits64(norm)), "factor": word(by.bits64(training.clip_factor(values(most)[0], norm)))}
+
+
+@operation
+def trusts(model, squares):
+    """Of each tensor, from the sums of squares of parameters and of directions of each block; zeros where it is absent."""
+    model = ref.decode("Model", un(model))
+    sums = [[0.0, 0.0] for _ in ref.tensors(model)]
+    for (_, _, tensor), both in zip(training.block_tensors(model), squares):
+        sums[tensor] = [old + by.double(wide(bits)) for old, bits in zip(sums[tensor], both)]
+    found = [training.trust(rows, *both) for (_, rows, _), both in zip(ref.tensors(model), sums)]
+    return {"trusts": [word(by.bits64(trust)) for trust in found]}
 
 
 @operation
@@ -315,6 +374,11 @@ def numbers():
                    "product", depth=depth, left=make(1, rows * depth), right=make(2, columns * depth), start=given)
     for count in (1, 15, 16, 17, 40, 131):
         yield case(f"sum of {count} products", "ARITH-3", "other lanes, another tree", "dot", a=draw(count, count), b=draw(count + 1, count))
+    for count in (1, 15, 16, 17, 40, 131):
+        yield case(f"sum of {count}", "ARITH-3", "other lanes, another tree, or a fused addition", "total", row=draw(count + 2, count))
+    for count, wild in ((1, False), (16, False), (45, False), (60, True)):
+        yield case(f"largest of {count}" + " wild" * wild, "ARITH-21", "NaN that wins", "largest", row=draw(count + 3, count, wild))
+    yield case("largest of NaN", "ARITH-21", "NaN that is left", "largest", row=" ".join(["7fc00000"] * 18))
     for count in (1, 8, 9, 45):
         yield case(f"{count} squares", "ARITH-22", "sixteen lanes, or f32", "squares", values=draw(count, count, True))
 
@@ -355,6 +419,17 @@ def operators():
         yield case(f"layer norm of {width}" + " wild" * wild, "ARITH-61", "a variance from the mean of squares", "layer_norm",
                    x=draw(width, width, wild), gain=draw(width + 1, width), bias=draw(width + 2, width), epsilon="3727c5ac",
                    d=draw(width + 3, width))
+    for width, rows, wild in ((1, 3, False), (37, 5, False), (19, 4, True)):
+        yield case(f"gain sums of {rows} × {width}" + " wild" * wild, "ARITH-43", "rows added in pairs, or lanes", "row_sums", width=width,
+                   rows=draw(width + 4, rows * width, wild))
+        yield case(f"biased rows, {rows} × {width}" + " wild" * wild, "ARITH-65", "a bias added after the chain", "biased",
+                   rows=draw(width + 5, rows * width, wild), bias=draw(width + 6, width))
+        yield case(f"bias sums of {rows} × {width}" + " wild" * wild, "ARITH-66", "rows summed before they are added to the start", "bias_sums",
+                   rows=draw(width + 7, rows * (width + 3), wild), stride=width + 3, first=2, start=draw(width + 8, width))
+    for width, tokens in ((1, [0, 0, 0]), (9, [2, 0, 2, 1, 2, 0]), (24, [5, 5])):
+        rows = max(tokens) + 1
+        yield case(f"embedding of {rows} × {width}", "ARITH-44", "rows of equal tokens added up first", "embedding", width=width, tokens=tokens,
+                   start=draw(width + 9, rows * width), rows=draw(width + 10, len(tokens) * width))
     yield case("GELU", "ARITH-63", "the other form of GELU, or a library's tanh", "gelu", x=tame(1, 60, 4), d=tame(2, 60))
     yield case("GELU wild", "ARITH-63", "", "gelu", x=draw(3, 60, True), d=draw(4, 60))
     for tokens, heads, group, width, causal, wild in ((5, 2, 1, 4, True, False), (53, 4, 2, 3, True, False), (50, 2, 2, 2, True, True),
@@ -383,6 +458,18 @@ def update_cases():
                    parameters=many[1], first=many[2], second=many[3], step=step)
         yield case("LAMB" + " wild" * wild, "ARITH-67", "decay before the quotient, or twice; NaN that is not 7fc00000", "lamb", aggregate=many[0],
                    parameters=many[1], first=many[2], second=many[3], step=step, first_scale=small(2.5), decay=small(0.01), rate=small(0.125))
+    source = random.Random(5)
+    block_count = lambda model: len(ref.layout(ref.decode("Model", un(hexed("Model", model))))[0])
+    some = lambda: word(by.bits64(source.uniform(0, 1e6)))
+    for most in ("3f800000", "00000000", "60ad78ec"):
+        squares = [None if source.randrange(4) == 0 else some() for _ in range(block_count(MILLION))]
+        yield case(f"clip at {most}", "ARITH-47", "blocks added in another order, or absent ones counted", "clip", model=hexed("Model", MILLION),
+                   exponents=[source.randrange(-30, 0) for _ in ref.tensors(MILLION)], squares=squares, most=most)
+    for name, model in (("a million", MILLION), ("masked", MASKED)):
+        squares = [[some(), some()] for _ in range(block_count(model))]
+        squares[0], squares[2] = [word(0), some()], [some(), word(0)]
+        yield case(f"trust, {name}", "ARITH-67", "one row that is scaled, or a root of the quotient", "trusts", model=hexed("Model", model),
+                   squares=squares)
     for schedule in ("Constant", "Linear", "Cosine"):
         yield case(f"rates, {schedule}", "ARITH-46", "first and last rounds", "learning_rates",
                    optimiser=hexed("Optimiser", {**OPTIMISER, "schedule": schedule}), rounds=9, steps=list(range(11)))

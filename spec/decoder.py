@@ -3,7 +3,7 @@
 import reference as ref
 from arithmetic import (cross_entropy, f32, product, rms_norm, rms_norm_backward, root, rotary_angles, rotate, swiglu,
                         swiglu_backward)
-from network import attend, attend_backward, by_tensor, columns, gather, real, summed
+from network import attend, attend_backward, by_tensor, columns, embedded, gather, real, summed
 
 
 class Decoder:
@@ -142,8 +142,8 @@ class Decoder:
         embedding = found.setdefault("model.embed_tokens.weight",
                                      [[0.0] * self.model["width"] for _ in range(self.model["vocabulary"])])
         for tape in tapes:
-            for token, row in zip(tape["inputs"], tape["d_embedded"]):
-                embedding[token] = [f32(old + value) for old, value in zip(embedding[token], row)]
+            embedding = embedded(embedding, tape["inputs"], tape["d_embedded"])
+        found["model.embed_tokens.weight"] = embedding
         for layer in range(self.model["layers"]):
             names, of = self.names(layer), lambda key, layer=layer: lambda tape: tape["layers"][layer][key]
             for name, d, x in ((names["joint"], "d_joint", "normed"), ([names["o"]], "d_middle", "mixed"),

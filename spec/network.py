@@ -35,6 +35,14 @@ def summed(rows):
     return total
 
 
+def embedded(rows, tokens, gradients):
+    """ARITH-44: each token's gradient added to the row of its input, in order."""
+    rows = [list(row) for row in rows]
+    for token, gradient in zip(tokens, gradients):
+        rows[token] = [f32(old + value) for old, value in zip(rows[token], gradient)]
+    return rows
+
+
 # ---------------------------------------------------------------- attention of one head
 
 def block_end(token, tokens, causal):

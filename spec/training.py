@@ -122,6 +122,12 @@ def adamw(value, parameter, first, second, s):
     return fma(-s["rate"], direction, f32(parameter * s["keep"])), m, v
 
 
+def global_norm(blocks, exponents, squares):
+    """ARITH-47: of the present blocks; `squares` has None for the others."""
+    units = [double(1023 + 2 * exponents[tensor] << 52) for _, _, tensor in blocks]
+    return root(ref.ordered_sum(square * unit for square, unit in zip(squares, units) if square is not None))
+
+
 def clip_factor(most, norm):
     """ARITH-47"""
     return most / norm if most > 0.0 and norm > most else 1.0
@@ -132,9 +138,7 @@ def apply(manifest, state, values, present):
     model, optimiser, training = manifest["model"], manifest["optimiser"], manifest["training"]
     blocks = block_tensors(model)
     squares = [sum_of_squares(values[start:end]) if there else None for (start, end, _), there in zip(blocks, present)]
-    units = [double(1023 + 2 * state["exponents"][tensor] << 52) for _, _, tensor in blocks]
-    norm = root(ref.ordered_sum(square * unit for square, unit in zip(squares, units) if square is not None))
-    clip = clip_factor(real(optimiser["clip_norm"]), norm)
+    clip = clip_factor(real(optimiser["clip_norm"]), global_norm(blocks, state["exponents"], squares))
     powers = [power * real(optimiser[beta]) for power, beta in zip(state["beta_powers"], ("beta1", "beta2"))]
     rate = learning_rate(optimiser, training["rounds"], state["step"])
     decays = [real(optimiser["weight_decay"]) if rows > 1 else 0.0 for _, rows, _ in ref.tensors(model)]

@@ -23,9 +23,9 @@ fn finding(wrong: Wrong) -> Option<FindingKind> {
     match wrong {
         Wrong::Sum => Some(FindingKind::SumMismatch),
         Wrong::Rows | Wrong::HalfOfRows | Wrong::Row => Some(FindingKind::LeafMismatch),
-        Wrong::Silence => Some(FindingKind::TotalMismatch),
+        Wrong::Silence | Wrong::Hidden => Some(FindingKind::TotalMismatch),
         Wrong::Words => Some(FindingKind::Equivocation),
-        Wrong::FarOff | Wrong::Block => Some(FindingKind::AggregationMismatch),
+        Wrong::Part | Wrong::Block => Some(FindingKind::AggregationMismatch),
         Wrong::Nothing(_) => None,
     }
 }
@@ -119,4 +119,19 @@ fn verifiers_in_league_with_the_cheats_delay_their_ban_until_a_recheck_finds_the
     let report = run(8, 3);
     assert_eq!(report.convictions, [], "nobody is left to see it: spec/model.md N6");
     assert_eq!(report.verifiers_banned, (0, 0));
+}
+
+#[test]
+fn a_coalition_of_nearly_half_and_a_verifier_in_league_are_all_found() {
+    let names = ["flip", "alie", "ipm-0.6", "lazy", "sign", "stale", "one-leaf", "random", "omit"];
+    let attacks = names.map(attack);
+    let watched = watched(5, 12, cast(20, &attacks, FROM, 5));
+    let change: fn(&mut Manifest) = |manifest| {
+        (manifest.audit.block_ppm, manifest.audit.recheck_ppm) = (1_000_000, 1_000_000);
+    };
+    let report = Sim::new(Plan { verifiers: 4, friends: 1, change, ..watched }).finish();
+    assert_eq!((report.false_bans(), report.dismissed), (0, 0), "{report:?}");
+    assert_eq!(report.verifiers_banned, (1, 0), "{report:?}");
+    let out: std::collections::BTreeSet<usize> = report.convictions.iter().map(|ban| ban.node).collect();
+    assert_eq!(out.len(), attacks.len(), "{report:?}");
 }

@@ -42,7 +42,15 @@ fn calibrate(run: &Run, profile: &str) -> String {
         &file,
     ]);
     assert_eq!(code, 0, "{output}");
-    assert!(output.contains(", 0 wrong;") && output.contains("18 leaves"), "{output}");
+    for words in [
+        "calibrates over 8 of the run's 12 rounds",
+        "which takes about",
+        ", 0 wrong;",
+        "18 leaves",
+        "18 new leaves",
+    ] {
+        assert!(output.contains(words), "{words}: {output}");
+    }
     std::fs::read_to_string(file).expect("the file")
 }
 
@@ -53,6 +61,19 @@ fn bounds(run: &Run, name: &str) -> (Vec<f32>, f32) {
     let manifest: muster_core::manifest::Manifest = muster_core::codec::decode(&bytes).expect("a manifest");
     let groups = manifest.tolerance.groups.iter().map(|bound| bound.value()).collect();
     (groups, manifest.tolerance.loss.value())
+}
+
+/// More than twice the rounds that were measured.
+#[cfg(feature = "tch")]
+fn a_longer_run_needs_to_be_insisted_on(run: &Run, profile: &str) {
+    let settings = std::fs::read_to_string(run.path("run.toml")).expect("settings");
+    std::fs::write(run.path("longer.toml"), settings.replace("rounds = 12", "rounds = 17")).expect("a file");
+    let (from, corpus, to) = (run.at("longer.toml"), run.at("corpus"), run.at(&format!("{profile}-longer")));
+    let file = run.at(&format!("{profile}.toml"));
+    let words = ["run", "new", "--config", &from, "--data", &corpus, "--calibration", &file, "--out", &to];
+    let (code, output) = run.muster(&words);
+    assert!(code == 2 && output.contains("--beyond-calibration"), "{code} {output}");
+    run.good(&[&words[..], &["--beyond-calibration"]].concat());
 }
 
 #[cfg(feature = "tch")]
@@ -67,6 +88,7 @@ fn a_run_takes_what_was_measured() {
             "With confidence 95 %",
             "Totals",
             "before each of the rounds 0, 4, 8",
+            "calibrated_rounds = 8",
         ] {
             assert!(text.contains(words), "{words}: {text}");
         }
@@ -83,6 +105,7 @@ fn a_run_takes_what_was_measured() {
             "--out",
             &run.at(profile),
         ]);
+        a_longer_run_needs_to_be_insisted_on(&run, profile);
         // The section pasted into the settings makes the same.
         let pasted = run.path("pasted.toml");
         std::fs::write(&pasted, std::fs::read_to_string(&config).expect("settings") + &text).expect("a file");

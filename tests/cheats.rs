@@ -6,6 +6,12 @@ use std::path::PathBuf;
 use e2e::processes::{Run, copy_folder};
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::codec::encode;
+use muster_core::ids::Round;
+use muster_core::ledger::Ledger;
+use muster_core::messages::audit::{Evidence, Total};
+use muster_core::messages::record::Body;
+use muster_replica::archive::Archive;
 
 fn settings() -> Settings {
     Settings { rounds: 40, nodes: 3, audit: (1.0, 2), coin_lead: 6, contributions: 32, ..Settings::default() }
@@ -43,7 +49,36 @@ fn cheats_that_counted_are_banned_and_the_archive_replays_to_the_bit() {
         assert_eq!(code, 0, "{output}");
         assert!(output.contains("guilty"), "{output}");
     }
+    words_of_check(&run);
     damage(&run);
+}
+
+/// What is not guilty, not to be decided, or no evidence has its own words and exit code.
+fn words_of_check(run: &Run) {
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let id = |name: &str| run.good(&["id", "--data-dir", &run.at(name)]).trim().to_owned();
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let freeze = archive.records.iter().find(|signed| {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        matches!(&record.body, Body::Freeze(freeze) if freeze.round == Round(1))
+    });
+    let honest =
+        ledger.members().iter().map(|member| member.id).find(|member| format!("{member:#}") == id("first"));
+    let total = Total { freeze: freeze.expect("a round").clone(), culprit: honest.expect("a member") };
+    let copy = run.path("words");
+    copy_folder(&run.path("run"), &copy);
+    let file = copy.join("evidence/claim.bin");
+    let check = |bytes: &[u8], code: i32, word: &str| {
+        fs::write(&file, bytes).expect("a file");
+        let (said, output) = run.verifier(&["check", &file.to_string_lossy()]);
+        assert!(said == code && output.contains(word) && !output.contains("panicked"), "{said}: {output}");
+    };
+    let bytes = encode(&Evidence::Total(total));
+    check(&bytes, 1, "not guilty: ");
+    check(&bytes[..bytes.len() - 1], 5, "malformed, no evidence of anything: ");
+    check(b"he did it", 5, "malformed, no evidence of anything: ");
+    fs::remove_file(copy.join("data/train.bin")).expect("the text");
+    check(&bytes, 3, "the text is not here");
 }
 
 #[test]

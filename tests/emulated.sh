@@ -35,7 +35,7 @@ run() {
     shift
     for binary in $binaries; do
         # Learning and numerical gradients say nothing about a processor and take long.
-        case $(basename "$binary") in exact-*) only=agreement ;; *) only= ;; esac
+        case $(basename "$binary") in exact-*) only='agreement families' ;; *) only= ;; esac
         echo "$label: $(basename "$binary") $only"
         if ! "$@" "$binary" --quiet $only 2>"$messages"; then
             cat "$messages" >&2

@@ -737,6 +737,40 @@ fn a_stranger_in_an_open_run_counts_once_two_verifiers_have_recomputed_enough() 
 }
 
 #[test]
+fn listed_members_need_no_invitation_and_nobody_else_gets_in_without() {
+    let settings = Settings { rounds: 12, nodes: 2, verifiers: 1, audit: (1.0, 2), ..Settings::default() };
+    let run = Run::packed(programs!(), &settings.to_string(), None);
+    let id = |name: &str| run.good(&["id", "--data-dir", &run.at(name)]).trim().to_owned();
+    let (founder, node, verifier) = (id("first"), id("second"), id("watch"));
+    let admission = format!(
+        "[admission]\nmode = \"listed\"\nfounders = [\"{founder}\"]\nnodes = [\"{node}\"]\nverifiers = [\"{verifier}\"]"
+    );
+    let settings = settings.to_string().replace("[admission]", &admission);
+    std::fs::write(run.path("run.toml"), settings).expect("a file");
+    std::fs::remove_dir_all(run.path("run")).expect("a run that nobody is in");
+    let (config, corpus, out) = (run.at("run.toml"), run.at("corpus"), run.at("run"));
+    run.good(&["run", "new", "--config", &config, "--data", &corpus, "--out", &out]);
+    let mut steward = run.host();
+    let line = run.good(&["invite", &run.at("run")]);
+    let mut stranger = run.join("stranger", line.trim(), &[]);
+    assert_eq!(stranger.wait(), 1, "{}", stranger.log());
+    assert!(
+        stranger.log().contains("the manifest does not list it, and it has no invitation"),
+        "{}",
+        stranger.log()
+    );
+    let mut watch = run.watch("watch", line.trim());
+    let mut nodes = ["first", "second"].map(|name| run.join(name, line.trim(), &[]));
+    for process in nodes.iter_mut().chain([&mut watch, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    let shown = run.good(&["members", &run.at("run")]);
+    assert_eq!(shown.matches("node      active, counts").count(), 2, "{shown}");
+    assert_eq!(shown.matches("verifier  active").count(), 1, "{shown}");
+    run.check_end(&["first", "second"]);
+}
+
+#[test]
 fn an_organiser_closes_a_tree_by_hand_and_the_run_goes_on() {
     let settings = Settings { rounds: 150, nodes: 2, ..Settings::default() };
     let settings = settings.to_string().replace("[admission]", "[admission]\nmember_invites = 4");

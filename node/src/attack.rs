@@ -14,6 +14,7 @@ mod fit;
 mod flip;
 mod forge;
 mod half;
+mod idle;
 mod inflate;
 mod ipm;
 mod labels;
@@ -21,6 +22,7 @@ mod lazy;
 mod loss;
 mod mimic;
 mod nudge;
+mod omit;
 mod one_leaf;
 mod overclaim;
 mod partial;
@@ -34,6 +36,7 @@ mod stale;
 mod swap;
 mod timed;
 mod turn_away;
+mod twice;
 mod weights;
 mod withhold;
 mod zero;
@@ -104,6 +107,7 @@ const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
+const ANOTHER_REDUCES: &str = "another one reduces the part, once T_result is over, ever more rarely";
 const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
 
 /// All ways to cheat, in the order in which help lists them.
@@ -151,15 +155,18 @@ pub const ATTACKS: &[Attack] = &[
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
     attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
     attack!("overclaim", "overclaim.rs", Wrong::Nothing(NOT_TAKEN), |_| Arc::new(overclaim::Overclaim)),
-    attack!("inflate", "inflate.rs", Wrong::FarOff, |_| Arc::new(inflate::Inflate)),
+    attack!("inflate", "inflate.rs", Wrong::Part, |_| Arc::new(inflate::Inflate)),
+    attack!("twice", "twice.rs", Wrong::Words, |_| Arc::new(twice::Twice)),
     attack!("nudge", "nudge.rs", Wrong::Block, |_| Arc::new(nudge::Nudge)),
+    attack!("omit", "omit.rs", Wrong::Block, |_| Arc::new(omit::Omit)),
+    attack!("idle", "idle.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(idle::Idle)),
     attack!("withhold", "withhold.rs"("and says so"), Wrong::Nothing(NOT_DELIVERED), |_| {
         Arc::new(withhold::Withhold { says_so: true })
     }),
     attack!("stall", "withhold.rs"("and says nothing"), Wrong::Nothing(WAITS), |_| {
         Arc::new(withhold::Withhold { says_so: false })
     }),
-    attack!("conceal", "conceal.rs", Wrong::Sum, |_| Arc::new(conceal::Conceal)),
+    attack!("conceal", "conceal.rs", Wrong::Hidden, |_| Arc::new(conceal::Conceal)),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
 ];

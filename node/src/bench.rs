@@ -1,24 +1,28 @@
 //! `muster bench`: whether this machine can help, in seconds and without peers.
 
-use std::fmt::Write;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use muster_compute::measure::{Products, Strided};
-use muster_compute::{Library, Machine, Path as KernelPath, Precision};
+use muster_compute::measure::{self, Products, Strided};
+use muster_compute::{Backend, Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
+use muster_core::limits;
 use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
 use muster_core::state::{LeafJob, Update};
-use muster_replica::memory;
+use muster_replica::memory::{self, Need};
 
 use crate::config::{Makers, Settings};
 use crate::exit::{Failure, Outcome};
 
 /// What leaves take of a measurement that a person waits for.
 pub const PATIENCE: Duration = Duration::from_secs(6);
+/// What drawing a model, its first buffers and one update take for each parameter, about.
+const SECONDS_A_PARAMETER: f64 = 2e-8;
+/// Share of the steward's patience in which a node takes up leaves.
+const COMMIT_SHARE: f64 = 0.7;
 /// Rows, columns and depth of a product whose factors stay in the first two caches.
 const IN_CACHE: [usize; 3] = [96, 64, 256];
 
@@ -42,23 +46,40 @@ pub struct Report {
     /// What computed the leaves, where that is not the path.
     libtorch: Option<String>,
     threads: usize,
-    model: Model,
-    windows: u32,
-    /// FLOP/s of one core on a product within its caches.
+    manifest: Manifest,
+    /// FLOP/s of one core on fused multiply-adds in its registers, on the fastest path.
     peak: f64,
-    /// Seconds of a leaf, and whether they follow from a single window.
-    leaf: (f64, bool),
-    /// Seconds of one round's update.
-    update: f64,
-    /// Bytes that a node takes at least.
-    memory: u64,
+    /// FLOP/s of one core on a product within its caches.
+    product: f64,
+    /// None where there is no memory to try.
+    work: Option<Work>,
+    memory: Need,
+    /// That there is no memory.
+    lacking: Option<Misuse>,
+}
+
+/// Seconds of this machine's work.
+#[derive(Clone, Copy, Debug)]
+struct Work {
+    leaf: f64,
+    source: Source,
+    /// Of one round; none where it was not tried.
+    update: Option<f64>,
+}
+
+/// What the seconds of a leaf follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Source {
+    Leaves,
+    Window,
+    Products,
 }
 
 /// Measures.
 ///
 /// # Errors
-/// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks, and a model that this
-/// machine has no memory for; what libtorch lacks, where it is asked for.
+/// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks; what libtorch lacks,
+/// where it is asked for.
 pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let mut manifest = manifest(options.run.as_deref())?;
     let machine = options.machine;
@@ -68,52 +89,58 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
         manifest.profile = precision.profile();
     }
     let broken = |misuse: Misuse| Failure::environment(misuse.to_string());
-    let memory = memory::contributing(&manifest, &machine);
-    memory::check(memory).map_err(broken)?;
     let path = machine.path.unwrap_or_else(KernelPath::detect);
     let mut backend = machine.leaves(manifest.profile).map_err(broken)?;
     backend.self_test().map_err(broken)?;
-    let peak = peak(path)?;
-    let mut state = backend.initial(&manifest, &[]);
-    let windows = windows(&manifest);
+    let exact = machine.is_exact(manifest.profile)?;
+    let (peak, product) = (measure::peak(), product(path)?);
+    let memory = memory::contributing(&manifest, &machine);
+    let lacking = memory::within(memory, memory::available()).err();
+    // Of one window on all threads, if all of it went as products do.
+    let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);
+    let trial = window + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
+    let work = if lacking.is_some() {
+        None
+    } else if exact && trial > options.patience.as_secs_f64() {
+        let leaf = window * f64::from(manifest.training.leaf_windows);
+        Some(Work { leaf, source: Source::Products, update: None })
+    } else {
+        Some(try_out(&manifest, &mut *backend, options.patience))
+    };
+    let libtorch = (!exact).then(|| backend.describe());
+    Ok(Report { path, libtorch, threads: machine.threads, manifest, peak, product, work, memory, lacking })
+}
+
+/// Computes leaves for as long as a person waits, and applies one update.
+fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -> Work {
+    let mut state = backend.initial(manifest, &[]);
+    let windows = windows(manifest);
     let mut sum = vec![0; state.parameters.len()];
     let mut time = |windows: &[Vec<u32>], number| {
         let job = LeafJob { state: &state, round_seed: Digest([1; 32]), leaf: Leaf(number), windows };
         let begun = Instant::now();
-        backend.leaf(&manifest, &job, &mut sum);
+        backend.leaf(manifest, &job, &mut sum);
         begun.elapsed()
     };
     let one = windows.get(..1).unwrap_or_default();
     // The first one makes the buffers.
     let mut single = time(one, 0);
-    if single < options.patience / 4 {
+    if single < patience / 4 {
         single = time(one, 1);
     }
     let whole = single * windows.len() as u32;
     let mut leaves = Vec::new();
-    while whole < options.patience
-        && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < options.patience)
-    {
+    while whole < patience && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < patience) {
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
     leaves.sort_unstable();
-    let leaf =
-        leaves.get(leaves.len() / 2).map_or((whole.as_secs_f64(), true), |half| (half.as_secs_f64(), false));
+    let (leaf, source) =
+        leaves.get(leaves.len() / 2).map_or((whole, Source::Window), |half| (*half, Source::Leaves));
     let values = sum.iter().map(|q| *q as f32).collect();
     let update = Update { values, present: vec![true; Layout::of(&manifest.model).blocks().len()] };
     let begun = Instant::now();
-    backend.apply(&manifest, &mut state, &update);
-    Ok(Report {
-        path,
-        libtorch: (!machine.is_exact(manifest.profile)?).then(|| backend.describe()),
-        threads: machine.threads,
-        windows: manifest.training.leaf_windows,
-        model: manifest.model,
-        peak,
-        leaf,
-        update: begun.elapsed().as_secs_f64(),
-        memory,
-    })
+    backend.apply(manifest, &mut state, &update);
+    Work { leaf: leaf.as_secs_f64(), source, update: Some(begun.elapsed().as_secs_f64()) }
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
@@ -164,7 +191,7 @@ fn windows(manifest: &Manifest) -> Vec<Vec<u32>> {
 }
 
 /// FLOP/s of products within the caches: the best of some.
-fn peak(path: KernelPath) -> Outcome<f64> {
+fn product(path: KernelPath) -> Outcome<f64> {
     let mut products = Products::new(path)?;
     let [rows, columns, depth] = IN_CACHE;
     let (left, right) = (vec![0.5; rows * depth], vec![0.25; depth * columns]);
@@ -186,7 +213,12 @@ fn peak(path: KernelPath) -> Outcome<f64> {
     Ok(2.0 * (rows * columns * depth) as f64 / best)
 }
 
-/// Floating-point operations of the matrix products of one token, forward and backward.
+/// Floating-point operations of the matrix products of one window, forward and backward.
+fn window_operations(model: &Model) -> f64 {
+    operations(model) * f64::from(model.sequence)
+}
+
+/// The same of one token.
 ///
 /// Each weight takes part in one multiplication and one addition forward and in two of each backward; attention
 /// multiplies queries by keys and probabilities by values, of half the window on average where it is causal.
@@ -212,35 +244,79 @@ fn operations(model: &Model) -> f64 {
 }
 
 impl Report {
+    /// Whether this machine can help, and why.
+    ///
+    /// # Errors
+    /// Why not.
+    pub fn verdict(&self) -> Result<String, String> {
+        if let Some(Misuse(why)) = &self.lacking {
+            return Err(why.clone());
+        }
+        let Manifest { timers, training, .. } = &self.manifest;
+        let patience = f64::from(timers.commit) / 1000.0 * COMMIT_SHARE;
+        let leaf = self.work.map_or(0.0, |work| work.leaf);
+        if leaf > patience {
+            return Err(format!(
+                "a leaf takes {leaf:.1} s, and a node has {patience:.1} s for its leaves of a round (timers.commit)"
+            ));
+        }
+        let most = (patience / leaf).min(f64::from(training.leaves.min(limits::QUOTA)));
+        let (most, all) = (most.floor(), training.leaves);
+        Ok(format!("{most} of a round's {all} leaves fit into the {patience:.1} s that a node has for them"))
+    }
+
     /// For people.
     pub fn text(&self) -> String {
-        let Self { path, libtorch, threads, model, windows, peak, leaf: (leaf, estimated), update, memory } =
-            self;
-        let tokens = f64::from(*windows) * f64::from(model.sequence);
-        let speed = operations(model) * tokens / leaf;
-        let mut text = String::new();
-        let mut line = |name: &str, value: String| {
-            let _ = writeln!(text, "{name:<10} {value}");
+        let Self { path, threads, manifest, peak, product, memory, .. } = self;
+        let (model, windows) = (&manifest.model, manifest.training.leaf_windows);
+        let mut lines = vec![
+            (
+                "kernels",
+                format!("{}, {threads} {}", path.name(), if *threads == 1 { "thread" } else { "threads" }),
+            ),
+            (
+                "model",
+                format!("{} parameters, leaves of {windows} × {} tokens", model.parameters(), model.sequence),
+            ),
+            ("peak", format!("{:.1} GFLOP/s a core on data in its registers", peak / 1e9)),
+            (
+                "products",
+                format!(
+                    "{:.1} GFLOP/s a core on data in its cache, {:.0} % of the peak",
+                    product / 1e9,
+                    100.0 * product / peak
+                ),
+            ),
+        ];
+        if let Some(work) = &self.work {
+            lines.extend(self.work_lines(work));
+        }
+        lines.push(("memory", format!("{} at least, as a node of this run", memory::shown(memory.bytes()))));
+        let (can, why) = self.verdict().map_or_else(|why| ("no", why), |why| ("yes", why));
+        lines.push(("can help", format!("{can}, because {why}")));
+        lines.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<10} {value}\n"))
+    }
+
+    fn work_lines(&self, work: &Work) -> Vec<(&'static str, String)> {
+        let Work { leaf, source, update } = work;
+        let (model, windows) = (&self.manifest.model, f64::from(self.manifest.training.leaf_windows));
+        let tokens = windows * f64::from(model.sequence);
+        let speed = window_operations(model) * windows / leaf;
+        let estimated = match source {
+            Source::Leaves => "",
+            Source::Window => " (from one window)",
+            Source::Products => " (estimated from products alone: one window would take too long)",
         };
-        line(
-            "kernels",
-            format!("{}, {threads} {}", path.name(), if *threads == 1 { "thread" } else { "threads" }),
-        );
-        line(
-            "model",
-            format!("{} parameters, leaves of {windows} × {} tokens", model.parameters(), model.sequence),
-        );
-        line("products", format!("{:.1} GFLOP/s a core on data in its cache", peak / 1e9));
-        let estimated = if *estimated { " (from one window)" } else { "" };
-        let beside = match libtorch {
-            None => format!("{:.0} % of that", 100.0 * speed / peak / *threads as f64),
+        let beside = match &self.libtorch {
+            None => format!("{:.0} % of the peak", 100.0 * speed / self.peak / self.threads as f64),
             Some(libtorch) => format!("by {libtorch}"),
         };
-        line("leaf", format!("{leaf:.3} s{estimated}: {:.1} GFLOP/s, {beside}", speed / 1e9));
-        line("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf));
-        line("update", format!("{update:.3} s a round"));
-        line("memory", format!("{} at least, as a node of this run", memory::shown(*memory)));
-        text
+        let mut lines = vec![
+            ("leaf", format!("{leaf:.3} s{estimated}: {:.1} GFLOP/s, {beside}", speed / 1e9)),
+            ("an hour", format!("{:.0} leaves, {:.0} tokens", 3600.0 / leaf, 3600.0 * tokens / leaf)),
+        ];
+        lines.extend(update.map(|update| ("update", format!("{update:.3} s a round"))));
+        lines
     }
 }
 
@@ -266,15 +342,41 @@ mod tests {
             precision: None,
             patience: Duration::from_millis(50),
         };
-        let text = bench(&options).unwrap().text();
-        for word in ["kernels", "GFLOP/s a core", "leaf", "an hour", "tokens", "update", "memory"] {
+        let report = bench(&options).unwrap();
+        let text = report.text();
+        for word in [
+            "kernels",
+            "in its registers",
+            "GFLOP/s a core on data in its cache",
+            "% of the peak",
+            "leaf",
+            "an hour",
+            "tokens",
+            "update",
+            "memory",
+            "can help   yes, because 16 of a round's 16 leaves fit into the 21.0 s",
+        ] {
             assert!(text.contains(word), "{word}: {text}");
         }
-        let wide = "[model]\nvocabulary = 50000\nwidth = 24576\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 24576\n\
-                    [retention]\nstates = 4096\n";
-        std::fs::write(&settings, wide).unwrap();
-        let failure = bench(&options).unwrap_err();
-        assert!(failure.exit == Exit::Environment && failure.message.contains("of memory"), "{failure}");
+        let refusal = |settings_text: &str, words: &[&str]| {
+            std::fs::write(&settings, settings_text).unwrap();
+            let report = bench(&options).unwrap();
+            assert!(report.verdict().is_err());
+            let text = report.text();
+            for word in words {
+                assert!(text.contains(word), "{word}: {text}");
+            }
+        };
+        refusal(
+            "[model]\nvocabulary = 50000\nwidth = 24576\nlayers = 1\nheads = 256\nkey_value_heads = 256\nhidden = 24576\n\
+             [retention]\nstates = 4096\n",
+            &["GFLOP/s a core", "can help   no, because this run takes", "retention.states"],
+        );
+        refusal(
+            "[model]\nwidth = 512\nlayers = 4\nheads = 8\nkey_value_heads = 8\nhidden = 1024\n[training]\nleaf_windows = 1024\n\
+             [timers]\ncommit = 0.01\n",
+            &["(estimated from products alone", "can help   no, because a leaf takes", "timers.commit"],
+        );
         let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
         let machine = Machine { library, device, ..options.machine };
         let failure = bench(&BenchOptions { run: None, machine, ..options.clone() }).unwrap_err();

@@ -70,7 +70,7 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
     /// Continue a prompt with what was trained so far.
     #[command(after_help = "\
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
-  muster generate ~/.local/share/muster --temperature 0")]
+  muster generate ~/.muster --temperature 0")]
     Generate(GenerateArguments),
     /// Measure whether this machine can help: ten seconds, no peers.
     #[command(after_help = "\
@@ -174,10 +174,17 @@ struct NewArguments {
     /// What `muster-verifier calibrate` wrote: profile and tolerances, instead of the settings' [arithmetic].
     #[arg(long, value_name = "FILE")]
     calibration: Option<PathBuf>,
+    /// Take a run that is more than twice as long as what its tolerances were measured over. Honest machines drift apart as
+    /// training goes on: they may be banned.
+    #[arg(long, requires = "calibration")]
+    beyond_calibration: bool,
     /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
     /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
+    /// Make the run even if a node needs more memory than this machine has: others host and compute it.
+    #[arg(long)]
+    elsewhere: bool,
     /// The new folder of the run.
     #[arg(long, value_name = "DIR")]
     out: PathBuf,

@@ -12,6 +12,9 @@ use serde::Deserialize;
 
 use crate::exit::{Failure, Outcome};
 
+/// Rounds of a run for each that its tolerances were measured over, at most: `spec/tolerance.md` says why.
+const BEYOND: u32 = 2;
+
 /// The commented file with every setting at its default.
 pub const TEMPLATE: &str = include_str!("config/run.toml");
 
@@ -138,6 +141,8 @@ section! {
         tolerance: Vec<f32> = Vec::new(),
         /// Largest honest difference of a leaf's loss.
         loss_tolerance: f32 = 0.0,
+        /// Rounds of training over which they were measured; 0 where nobody says.
+        calibrated_rounds: u32 = 0,
     }
 }
 
@@ -406,6 +411,24 @@ impl Settings {
                 "does not fit the settings: write their arithmetic as a section [arithmetic]".into(),
             )),
         }
+    }
+
+    /// Whether tolerances were measured over enough rounds of training for this run; where nobody says over how many, its
+    /// author answers for them.
+    ///
+    /// # Errors
+    /// [`Misuse`] with what to do about it.
+    pub fn measured_for_long(&self) -> Result<(), Misuse> {
+        let (rounds, measured) = (self.training.rounds, self.arithmetic.calibrated_rounds);
+        if measured == 0 || rounds <= measured.saturating_mul(BEYOND) {
+            return Ok(());
+        }
+        Err(Misuse(format!(
+            "training.rounds is {rounds}, and tolerances were measured over {measured}: honest machines drift apart as training \
+             goes on, and one that is too far is banned. Train {} rounds at most, or calibrate with --rounds {} or more",
+            measured.saturating_mul(BEYOND),
+            rounds.div_ceil(BEYOND)
+        )))
     }
 
     /// The manifest of a run with these settings.

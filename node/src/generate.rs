@@ -34,8 +34,8 @@ impl Default for Sampling {
 /// Continues a prompt by `count` tokens; `show` gets the text piece by piece and says whether to go on. An empty
 /// prompt stands for the end of the text before.
 ///
-/// The model reads the last `sequence` tokens. Every step computes them all: simple, and quick enough for the models
-/// that a processor trains.
+/// The model reads the last `sequence` tokens. Every step computes all that are there, with weights that are packed once:
+/// simple, and quick enough for the models that a processor trains.
 ///
 /// # Errors
 /// [`Failure`] for a model that does not predict the next token.
@@ -55,15 +55,13 @@ pub fn continue_text(
         tokens.push(0);
     }
     let (sequence, kinds) = (manifest.model.sequence as usize, manifest.data.kinds() as usize);
-    let vocabulary = manifest.model.vocabulary as usize;
+    let mut reader = exact.reader(manifest, parameters);
     let seed = Hasher::new(Domain::INITIAL).value(&sampling.seed).finish();
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let (first, mut shown) = (tokens.len(), 0);
     for _ in 0..count {
         let read = &tokens[tokens.len().saturating_sub(sequence)..];
-        let logits = exact.logits(manifest, parameters, read);
-        let last = &logits[(read.len() - 1) * vocabulary..][..kinds];
-        tokens.push(draw(last, sampling, &mut stream));
+        tokens.push(draw(&reader.after(read)[..kinds], sampling, &mut stream));
         let text = words.write(&tokens[first..]);
         // A character whose bytes are not all there yet is shown with the next token.
         let whole = text.trim_end_matches('\u{fffd}');

@@ -23,7 +23,7 @@ use muster_store::error::StoreError;
 
 pub use answers::Answers;
 pub use compute::{LeafSum, Spares, Summed, Work};
-pub use conduct::{Asked, Conduct, Honest};
+pub use conduct::{Asked, Conduct, Honest, Inputs};
 pub use session::{join, join_as};
 
 /// How to take part.

@@ -13,7 +13,9 @@ import subprocess
 import sys
 import time
 
-ROOT = pathlib.Path(__file__).resolve().parents[2]
+BENCH = pathlib.Path(__file__).resolve().parent
+# Of the sources, where this folder is among them.
+ROOT = BENCH.parents[1] if len(BENCH.parents) > 1 else BENCH
 VENV = ROOT / "target" / "bench-venv"
 # Name of the module: what pip installs for it.
 PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1",
@@ -57,6 +59,13 @@ def enter(*modules):
     program = python(*modules)
     if pathlib.Path(sys.prefix).resolve() != VENV.resolve():
         os.execv(program, [program, *sys.argv])
+
+
+def verdict(name, measured, goal, met, judged=True):
+    """Says in one line whether a goal is met; gives whether it is missed."""
+    word = "not judged" if not judged else "met" if met else "MISSED"
+    print(f"verdict: {word}: {name}: {measured} (goal: {goal})", flush=True)
+    return judged and not met
 
 
 @functools.cache

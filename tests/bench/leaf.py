@@ -30,7 +30,7 @@ import tempfile
 
 import environment
 
-BENCH = environment.ROOT / "tests" / "bench"
+BENCH = environment.BENCH
 COMMON = dict(albert=0, vocabulary=4096, sequence=256, tied=1, rope_base=10000.0, norm_epsilon=1e-5,
               initial_scale=0.02, windows=8, recompute=0)
 SIZES = {

@@ -30,7 +30,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model, Profile};
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
-use muster_node::join::Spares;
+use muster_node::join::{Spares, Summed};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
@@ -63,6 +63,8 @@ const DEFAULTS: &[(&str, f64)] = &[
 /// Public randomness of the one leaf that is computed.
 const SEED: Digest = Digest([5; 32]);
 const LEAF: Leaf = Leaf(1);
+/// Pairs of contributions that are compared.
+const TURNS: usize = 5;
 
 fn main() -> ExitCode {
     let resident = status("VmRSS:");
@@ -207,6 +209,7 @@ impl Bench {
                 "load" => self.load()?,
                 "leaf" => self.leaves(count, false)?,
                 "audit" => self.leaves(count, true)?,
+                "contribution" => self.contribution(count)?,
                 "gradient" => self.gradient()?,
                 "costs" => self.costs(count)?,
                 "peak" => json!({"start": resident, "peak": status("VmHWM:")}),
@@ -303,6 +306,31 @@ impl Bench {
             [backend.spent().gradient - before.gradient, backend.spent().grid - before.grid]
                 .map(|spent| spent.as_secs_f64() / count as f64);
         Ok(json!({"seconds": seconds, "gradient": gradient, "grid": grid}))
+    }
+
+    /// Seconds of a contribution of so many leaves: each added beside the next one's gradient, as a member does; and all
+    /// of them collected, then added on one thread.
+    fn contribution(&mut self, count: usize) -> Result<Value, Failure> {
+        let (threads, spares) = (self.threads, Spares::default());
+        let (backend, manifest, job) = self.job()?;
+        let LeafJob { state, round_seed, leaf, windows } = job;
+        let mut timed = |collected: bool| {
+            let (mut all, mut summed) = (Vec::new(), Summed::default());
+            let task = |_| LeafTask { state, round_seed, leaf, windows: windows.to_vec(), q: spares.any(0) };
+            let begun = Instant::now();
+            backend.leaves(manifest, &mut (0..count).map(task), &mut |q, loss| {
+                if collected { all.push((q, loss)) } else { summed.add(threads, (q, loss), false, &spares) }
+            });
+            all.into_iter().for_each(|leaf| summed.add(1, leaf, true, &spares));
+            (begun.elapsed().as_secs_f64(), summed)
+        };
+        timed(false);
+        let pairs: Vec<_> = (0..TURNS).map(|_| (timed(false), timed(true))).collect();
+        let same =
+            pairs.iter().all(|((_, beside), (_, after))| beside.q == after.q && beside.loss == after.loss);
+        let [beside, after]: [Vec<f64>; 2] =
+            [pairs.iter().map(|((s, _), _)| *s).collect(), pairs.iter().map(|(_, (s, _))| *s).collect()];
+        Ok(json!({"beside": beside, "after": after, "same": same}))
     }
 
     fn gradient(&mut self) -> Result<Value, Failure> {

@@ -80,7 +80,7 @@ fn parameters(exact: &mut Exact, manifest: &Manifest) -> Vec<f32> {
 /// What the model reads of a window, the places that it speaks about, and its logits there.
 fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
     let Checkpoint { manifest, parameters, .. } = checkpoint;
-    let logits = exact.logits(manifest, parameters, tokens);
+    let logits = exact.reader(manifest, parameters).logits(tokens);
     let (inputs, places) = match &manifest.model.family {
         Family::Decoder(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
         Family::Albert(albert) => {

@@ -220,25 +220,31 @@ fn every_type_of_request_malformed_and_oversized_harms_neither_steward_nor_node(
 
 /// An answer to any request: of every type, in every state of repair.
 struct Nonsense {
-    answers: Vec<Vec<u8>>,
+    /// With the type that each was made of; none for bytes that were never a message.
+    answers: Vec<(Option<u8>, Vec<u8>)>,
     next: AtomicU32,
+    given: Mutex<BTreeSet<u8>>,
 }
 
 impl Nonsense {
     fn new() -> Self {
         let mut random = ChaCha8Rng::seed_from_u64(9);
         let whole: Vec<Vec<u8>> = samples::<Response>(&mut random).iter().map(encode).collect();
-        let mut answers = vec![Vec::new(), vec![0xff; MESSAGE_BYTES / 2]];
+        let mut answers = vec![(None, Vec::new()), (None, vec![0xff; MESSAGE_BYTES / 2])];
         for bytes in whole {
-            answers.extend(damaged(&bytes, &mut random));
-            answers.push(bytes);
+            let kinds = damaged(&bytes, &mut random).into_iter().chain([bytes.clone()]);
+            answers.extend(kinds.map(|answer| (Some(bytes[0]), answer)));
         }
-        Self { answers, next: AtomicU32::new(0) }
+        Self { answers, next: AtomicU32::new(0), given: Mutex::default() }
     }
 
+    /// Another type each time.
     fn next(&self) -> Vec<u8> {
+        const STRIDE: usize = 7 * EACH + 1;
         let number = self.next.fetch_add(1, Ordering::Relaxed) as usize;
-        self.answers[number % self.answers.len()].clone()
+        let (tag, answer) = &self.answers[number * STRIDE % self.answers.len()];
+        self.given.lock().expect("a set").extend(tag);
+        answer.clone()
     }
 }
 
@@ -250,10 +256,10 @@ fn every_type_of_answer_malformed_and_oversized_harms_neither_member_nor_observe
     let _members = [run.join("first", &nodes, &[]), run.join("second", &nodes, &[])];
     run.wait_round(3);
     // One answer in so many is nonsense: at once, while the files come, while the run is followed.
+    let nonsense = Arc::new(Nonsense::new());
     for (number, spared) in [0u32, 3, 7, 12, 20, 40].into_iter().enumerate() {
         let name = |who: &str| format!("{who}-{number}");
-        let (nonsense, asked) = (Nonsense::new(), Mutex::new(0u32));
-        nonsense.next.store(number as u32 * 31, Ordering::Relaxed);
+        let (nonsense, asked) = (nonsense.clone(), Mutex::new(0u32));
         let between = Between::new(&run, &name("joiner"), move |_, _, answer| {
             let mut asked = asked.lock().expect("a count");
             *asked += 1;
@@ -269,4 +275,5 @@ fn every_type_of_answer_malformed_and_oversized_harms_neither_member_nor_observe
         }
     }
     assert!(run.events("ban").is_empty());
+    assert_eq!(*nonsense.given.lock().expect("a set"), tags::<Response>(), "some type was never given");
 }

@@ -19,10 +19,11 @@ use crate::sim::{Plan, Report};
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 5] = [
+pub const TABLES: [(&str, Maker); 6] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
     ("attacks", attacks::table),
+    ("rules", attacks::others),
     ("published", published::table),
     ("coalitions", coalitions::table),
 ];
@@ -67,13 +68,13 @@ type Runs = [(Report, Plan)];
 
 /// Rounds from the first offence to the last ban of a run, from the least to the most, and how many of the cheats are
 /// out.
-fn banned(runs: &Runs, from: Round) -> String {
-    let all: usize = runs.iter().map(|(_, plan)| plan.cheats().count()).sum();
+fn banned<'a>(runs: impl IntoIterator<Item = &'a (Report, Plan)> + Clone, from: Round) -> String {
+    let all: usize = runs.clone().into_iter().map(|(_, plan)| plan.cheats().count()).sum();
     let deserved = |report: &Report| -> Vec<u32> {
         let deserved = report.convictions.iter().filter(|conviction| conviction.deserved);
         deserved.map(|conviction| conviction.effective.0.saturating_sub(from.0)).collect()
     };
-    let bans: Vec<Vec<u32>> = runs.iter().map(|(report, _)| deserved(report)).collect();
+    let bans: Vec<Vec<u32>> = runs.into_iter().map(|(report, _)| deserved(report)).collect();
     let out: usize = bans.iter().map(Vec::len).sum();
     let last = || bans.iter().filter_map(|bans| bans.iter().max());
     let (Some(least), Some(most)) = (last().min(), last().max()) else { return "–".into() };

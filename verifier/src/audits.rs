@@ -478,7 +478,8 @@ impl Audits {
             }
             for (slot, commitment) in view.commitments() {
                 let drawn = view.inspector(slot) == Some(me);
-                let mine = drawn || all && ledger.may_inspect(view, slot, &me, true);
+                let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
+                let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
                 if !mine {
                     continue;
                 }
@@ -489,7 +490,7 @@ impl Audits {
                 let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
                     coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
-                if (selected || all) && !self.others.passed((round, slot)) {
+                if (selected || sure) && !self.others.passed(ledger, (round, slot)) {
                     self.open(ledger, view, slot, selected)?;
                 }
             }
@@ -533,7 +534,7 @@ impl Audits {
     fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
         let Some(slot) = view.slot_of(member) else { return };
-        if ledger.may_inspect(view, slot, &self.identity.id(), ledger.in_final_audit(round)) {
+        if ledger.may_inspect(view, slot, &self.identity.id(), ledger.needs_no_coin(view, slot)) {
             self.distrust(ledger, round, member);
         } else {
             self.silent.insert((round, slot));

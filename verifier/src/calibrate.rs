@@ -1,8 +1,8 @@
 //! `calibrate`: how far honest machines are apart on the leaves of a run, and the tolerances that follow.
 //!
-//! [`course`] trains in one process; [`mod@measure`] lets all [`machines`] compute the same leaves early, midway and late,
-//! and takes the tolerances from their deviations; [`trial`] then judges new leaves by these as an audit does, and the
-//! totals of all of them. The report is a section of run.toml under a comment that says what was measured.
+//! [`course`] trains in one process; early, midway and late all [`machines`] compute the same leaves. [`mod@measure`] takes
+//! the tolerances from their deviations; [`trial`] judges as many new leaves by these as an audit does, and their totals.
+//! The report is a section of run.toml under a comment that says what was measured.
 
 pub mod course;
 pub mod machines;
@@ -14,13 +14,15 @@ pub mod trial;
 use std::fs;
 use std::path::Path;
 use std::sync::Arc;
+use std::time::Instant;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::Precision;
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
-use muster_core::limits;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::ids::Digest;
+use muster_core::manifest::{Manifest, Profile, Tolerance};
+use muster_core::sketch::Probe;
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
 use muster_store::reading;
@@ -28,12 +30,13 @@ use muster_store::reading;
 use crate::cli::Calibrating;
 use crate::failure::{self, Failure};
 use course::Course;
-use measure::{Plan, measure, tolerant, widened};
+use machines::{Machine, computed};
+use measure::{Measured, Plan, tolerant};
 use report::Report;
-use trial::attempt;
+use trial::{Trial, beacon, settle};
 
-/// Rounds trained, unless somebody says otherwise.
-const ROUNDS: u32 = 300;
+/// Seconds of training after which a shorter one is proposed.
+const LONG: f64 = 1200.0;
 
 /// Calibrates for the run in a folder, writes the file, and gives what there is to say.
 ///
@@ -52,37 +55,89 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
         tracing::warn!("{why}");
     }
     let mut course = Course::begin(manifest.clone(), dataset, threads).map_err(failure::arithmetic)?;
-    let rounds = calibrating.rounds.unwrap_or(manifest.training.rounds.min(ROUNDS));
+    let rounds = calibrating.rounds.unwrap_or(manifest.training.rounds);
     let plan = Plan::of(rounds, calibrating.leaves);
-    let compared = plan.checkpoints.len() as u64 + 1;
-    let leaves = u64::from(rounds) * u64::from(course.leaves()) + compared * u64::from(plan.leaves);
-    let bar = bar(leaves);
-    let done = || bar.inc(1);
-    let measured = measure(&mut course, &mut machines, &plan, &done);
-    let tolerance = measured.tolerance().map_err(|Misuse(why)| Failure::Negative(why))?;
-    let mut with = tolerant(&manifest, profile, tolerance);
-    let fresh = || u64::from(plan.leaves)..2 * u64::from(plan.leaves);
-    let mut trial = attempt(&course, &mut machines, &with, fresh(), &done);
-    // The grid's share of what a total may be apart does not grow: the factor that was needed may not be enough.
-    let most = manifest.training.leaves.min(limits::QUOTA);
-    let mut wider = 1.0;
-    while trial.widening(most) > 1.0 {
-        // No step is so small that rounding takes it back.
-        wider *= trial.widening(most).max(1.05);
-        let tolerance = measured.tolerance().and_then(|measured| widened(&measured, wider));
-        with = tolerant(&manifest, profile, tolerance.map_err(|Misuse(why)| Failure::Negative(why))?);
-        bar.inc_length(u64::from(plan.leaves));
-        trial = attempt(&course, &mut machines, &with, fresh(), &done);
-    }
+    tracing::info!("{}", ahead(&course, &mut machines, &plan));
+    let bar = bar(plan.trained(course.leaves()) + plan.compared());
+    let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1));
     bar.finish_and_clear();
-    let (measured, trial) = (&measured, &trial);
-    let report = Report { manifest: &with, machines: &machines, plan: &plan, measured, trial, wider };
+    let settled =
+        settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| Failure::Negative(why))?;
+    let report = Report { settled: &settled, machines: &machines, plan: &plan, measured: &measured };
     let out = &calibrating.out;
     fs::write(out, report.file())
         .map_err(|error| Failure::Environment(format!("{}: cannot be written ({error})", out.display())))?;
     let mut lines = report.lines();
     lines.push(format!("next: muster run new --calibration {} --config … --data … --out …", out.display()));
     Ok(lines)
+}
+
+/// Trains, and lets all machines compute leaves at every checkpoint: some to measure with, and as many new ones. Says when
+/// a leaf is done.
+fn gather(
+    course: &mut Course,
+    machines: &mut [Machine],
+    profile: Profile,
+    plan: &Plan,
+    done: &dyn Fn(),
+) -> (Measured, Trial) {
+    let manifest = course.manifest().clone();
+    let mut measured = Measured::new(&manifest.model, machines.len());
+    let mut trial = Trial::new(&manifest, machines);
+    let any = tolerant(&manifest, profile, Tolerance::none());
+    for checkpoint in &plan.checkpoints {
+        course.train(*checkpoint, done);
+        trial.checkpoint();
+        for leaf in 0..2 * u64::from(plan.leaves) {
+            let passage = course.passage(leaf);
+            let leaves = computed(machines, &manifest, &course.job(&passage));
+            if leaf < u64::from(plan.leaves) {
+                measured.compare(&leaves);
+            } else {
+                let beacon = beacon(leaf << 32 | u64::from(*checkpoint));
+                trial.add(&Probe::new(&any, &Digest::default(), &beacon), &leaves);
+            }
+            done();
+        }
+    }
+    (measured, trial)
+}
+
+/// What will be done, and how long that takes by a leaf of each machine.
+fn ahead(course: &Course, machines: &mut [Machine], plan: &Plan) -> String {
+    let passage = course.passage(0);
+    let mut seconds = |machine: &mut Machine| {
+        // The first leaf takes longer: it makes buffers and plans.
+        machine.leaf(course.manifest(), &course.job(&passage));
+        let begun = Instant::now();
+        machine.leaf(course.manifest(), &course.job(&passage));
+        begun.elapsed().as_secs_f64()
+    };
+    let each: Vec<f64> = machines.iter_mut().map(&mut seconds).collect();
+    let [trained, compared] = [plan.trained(course.leaves()), plan.compared()].map(|leaves| leaves as f64);
+    let training = trained * each.first().copied().unwrap_or_default();
+    let whole = training + compared * each.iter().sum::<f64>();
+    let (rounds, of) = (plan.rounds(), course.manifest().training.rounds);
+    let mut text = format!(
+        "calibrates over {rounds} of the run's {of} rounds: trains {trained} leaves in defined bits and compares {compared} on \
+         {} machines, which takes about {}",
+        machines.len(),
+        shown(whole)
+    );
+    if training > LONG {
+        text += "; --rounds N trains fewer, for runs of up to 2·N rounds";
+    }
+    text
+}
+
+/// A time in words.
+fn shown(seconds: f64) -> String {
+    match seconds {
+        ..90.0 => format!("{seconds:.0} s"),
+        ..5400.0 => format!("{:.0} min", seconds / 60.0),
+        ..172_800.0 => format!("{:.1} h", seconds / 3600.0),
+        _ => format!("{:.0} days", seconds / 86_400.0),
+    }
 }
 
 /// A run as `muster run new` leaves it: its records, if there are any yet, are not read.
@@ -110,4 +165,15 @@ fn bar(leaves: u64) -> ProgressBar {
         bar.set_style(style);
     }
     bar
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn times_are_told_in_words() {
+        let told = [5.0, 300.0, 7200.0, 864_000.0].map(shown);
+        assert_eq!(told, ["5 s", "5 min", "2.0 h", "10 days"]);
+    }
 }

@@ -61,8 +61,8 @@ enum Command {
     },
     /// Re-execute one piece of evidence.
     ///
-    /// Exit codes: 0 guilty, the evidence holds; 1 not guilty, or malformed and no evidence of anything; 3 undecided, and
-    /// what is missing is said. Of steward misconduct the file and the run's manifest.bin decide alone, as of two
+    /// Exit codes: 0 guilty, the evidence holds; 1 not guilty; 3 undecided, and what is missing is said; 5 malformed, no
+    /// evidence of anything. Of steward misconduct the file and the run's manifest.bin decide alone, as of two
     /// commitments in one round; else text, state and contribution are looked for in the folder.
     Check {
         /// A file of the folder `evidence` of a run.
@@ -108,10 +108,10 @@ pub struct Calibrating {
     /// Where libtorch computes: cpu, cuda or cuda:N; may be said several times [default: everywhere].
     #[arg(long = "device", value_name = "NAME")]
     pub devices: Vec<Device>,
-    /// Rounds of training before the last leaves [default: the run's, at most 300].
+    /// Rounds of training before the last leaves; `muster run new` takes runs of twice as many [default: the run's].
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Leaves to compare early, midway, and late; once more so many are then tried as audits would.
+    /// Leaves to compare early, midway, and late; each time so many new ones are tried as audits would.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=256))]
     pub leaves: u32,
     /// What to write.
@@ -324,7 +324,7 @@ fn judged(judgement: &Judgement) -> u8 {
         }
         Judgement::Malformed(why) => {
             say(&format!("malformed, no evidence of anything: {why}"));
-            1
+            5
         }
         Judgement::Undecided(why) => {
             say(&format!("undecided: {why}"));

@@ -148,3 +148,39 @@ fn lost_coins(home: &Home) -> Failure {
         home.path().display()
     ))
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::List;
+    use muster_core::ids::unhex;
+    use muster_replica::memory::available;
+
+    use super::*;
+
+    /// The manifest of the vectors, and much to keep of it.
+    fn large() -> Manifest {
+        let vectors = include_str!("../../spec/vectors/manifest.json");
+        let digits = vectors.split("\"bytes\": \"").nth(1).unwrap().split('"').next().unwrap();
+        let bytes =
+            (0..digits.len()).step_by(2).map(|place| unhex::<1>(&digits[place..place + 2]).unwrap()[0]);
+        let mut manifest: Manifest = decode(&bytes.collect::<Vec<u8>>()).unwrap();
+        (manifest.training.rounds, manifest.retention.states) = (u32::MAX, u32::MAX);
+        manifest
+    }
+
+    #[tokio::test]
+    async fn a_machine_without_the_memory_takes_no_seat() {
+        if available().is_none() {
+            return;
+        }
+        let (place, manifest) = (tempfile::tempdir().unwrap(), large());
+        Home::open(place.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
+        // Nobody is there to ask: the refusal comes first.
+        let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
+        let ticket = Ticket { run, steward, addresses, invitation: None };
+        let refused = enroll(&ticket.to_line(), Some(place.path().to_owned())).await;
+        let Err(Failure::Environment(why)) = refused.map(|_| ()) else { panic!("it took a seat") };
+        assert!(why.contains("GiB of memory") && why.contains("retention.states"), "{why}");
+        assert!(!place.path().join(COINS).exists() && !place.path().join("data").exists());
+    }
+}

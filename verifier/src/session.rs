@@ -90,7 +90,7 @@ impl Session {
     /// Opens the directory and brings in what it lacks: an identity, the manifest, the text.
     ///
     /// # Errors
-    /// [`Failure`].
+    /// [`Failure`], also for a run that this machine has no memory to follow.
     pub async fn open(directory: &Path, target: Target) -> Result<Self, Failure> {
         let home = Home::open(directory)?;
         let identity = Arc::new(home.identity()?);
@@ -104,6 +104,8 @@ impl Session {
                 manifest
             }
         };
+        // Before the text is fetched, and before a seat is asked for.
+        memory::check(memory::following(&manifest, 1)).map_err(failure::arithmetic)?;
         let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");

@@ -3,13 +3,16 @@
 use std::sync::Arc;
 
 use muster_compute::{Backend, Machine, row};
-use muster_core::audit::{FrozenCommit, Witness, committed_total, judge, leaf_task, recompute_sum};
+use muster_core::audit::{
+    FrozenCommit, Judgement, Witness, committed_total, judge, leaf_task, recompute_sum,
+};
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{LeafResult, Results};
+use muster_core::messages::audit::{Evidence, LeafResult, Results};
 use muster_core::sketch::probe::WRONG;
+use muster_core::state::Arithmetic;
 
 use crate::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
@@ -42,11 +45,15 @@ impl Worker {
             WorkKind::Leaves(drawn) => self.leaves(&work.subject, drawn, witness),
             WorkKind::Contribution => self.contribution(&work.subject, witness),
             WorkKind::Everything => self.everything(&work.subject, witness),
-            WorkKind::SecondOpinion(evidence, _) | WorkKind::Recheck(evidence, true) => {
+            WorkKind::SecondOpinion(evidence, _) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut *self.second))
             }
-            WorkKind::Recheck(evidence, false) | WorkKind::Opinion(evidence) => {
+            WorkKind::Opinion(evidence) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut *self.first))
+            }
+            WorkKind::Recheck(evidence, second) => {
+                let arithmetic = if *second { &mut self.second } else { &mut self.first };
+                Done::Opinion(rechecked(&self.manifest, evidence, witness, &mut **arithmetic))
             }
         }
     }
@@ -89,6 +96,27 @@ impl Worker {
             return Done::Missing("the committed integers are not to be had".into());
         };
         Done::Summed(sum.q, deviation <= WRONG)
+    }
+}
+
+/// What a verdict is worth; and where it stands, with a tolerance, whether the member's own table does: figures half-way
+/// between what is true and what it says are wrong about neither (DUTY-8).
+fn rechecked(
+    manifest: &Manifest,
+    evidence: &Evidence,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Judgement {
+    let of_verdict = judge(manifest, evidence, witness, arithmetic);
+    let (Judgement::NotGuilty(_), Evidence::Verdict(verdict)) = (&of_verdict, evidence) else {
+        return of_verdict;
+    };
+    if manifest.profile == Profile::Exact {
+        return of_verdict;
+    }
+    match judge(manifest, &Evidence::Audit(verdict.transcript.clone()), witness, arithmetic) {
+        guilty @ Judgement::Guilty { .. } => guilty,
+        _ => of_verdict,
     }
 }
 

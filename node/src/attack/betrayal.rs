@@ -20,13 +20,15 @@ pub enum Wrong {
     HalfOfRows,
     /// One row.
     Row,
+    /// The sum, and nobody can have it: whoever asked recomputes all leaves.
+    Hidden,
     /// The sum or every row, and it does not answer: whoever asked recomputes all leaves.
     Silence,
     /// Two signed words contradict each other.
     Words,
-    /// A part that it reduces, so far off that contributors object before it is sealed.
-    FarOff,
-    /// One block of a part that it reduces; a drawn block convicts.
+    /// A part that it reduces, so far off that contributors have it reduced again before it is sealed.
+    Part,
+    /// Blocks of a part that it reduces, so little that nobody objects; a drawn block convicts.
     Block,
     /// Nothing that anybody could be banned for; why that does no harm.
     Nothing(&'static str),
@@ -50,7 +52,7 @@ impl Wrong {
             Self::Rows | Self::Silence => m,
             Self::HalfOfRows => m / 2,
             Self::Row => m.min(1),
-            Self::Sum | Self::Words | Self::FarOff | Self::Block | Self::Nothing(_) => 0,
+            Self::Sum | Self::Hidden | Self::Words | Self::Part | Self::Block | Self::Nothing(_) => 0,
         }
     }
 
@@ -58,14 +60,14 @@ impl Wrong {
     // C2: one of a drawn leaves is wrong with probability 1 − C(m−b, a)/C(m, a).
     pub fn found(self, m: u32, drawn: u32) -> Option<f64> {
         match self {
-            Self::Sum | Self::Rows | Self::Silence => Some(1.0),
+            Self::Sum | Self::Hidden | Self::Rows | Self::Silence => Some(1.0),
             Self::HalfOfRows | Self::Row => {
                 let wrong = self.rows(m);
                 let missed = (0..drawn.min(m))
                     .map(|taken| f64::from((m - wrong).saturating_sub(taken)) / f64::from(m - taken));
                 Some(1.0 - missed.product::<f64>())
             }
-            Self::Words | Self::FarOff | Self::Block | Self::Nothing(_) => None,
+            Self::Words | Self::Part | Self::Block | Self::Nothing(_) => None,
         }
     }
 }

@@ -3,24 +3,27 @@
 //! Every contributor sees that what came out is far from its own, so that it is never sealed.
 
 use muster_core::contribution::PartDigest;
-use muster_core::ids::Round;
 use muster_core::reduction::Reduced;
 
-use crate::join::Conduct;
+use crate::join::{Conduct, Inputs};
 
 const FACTOR: f32 = 100.0;
 
 pub(super) struct Inflate;
 
 impl Conduct for Inflate {
-    fn reduce(&self, _: Round, mut reduced: Reduced) -> Reduced {
-        reduced.values.iter_mut().flatten().for_each(|value| *value *= FACTOR);
-        reduced.digest = digest(&reduced);
-        reduced
+    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+        part.reduce(part.sealed).map(hundredfold).into_iter().collect()
     }
 }
 
-/// What an aggregator signs for these values.
-pub(super) fn digest(reduced: &Reduced) -> muster_core::ids::Digest {
-    reduced.values.iter().fold(PartDigest::default(), |digest, block| digest.block(block)).finish()
+pub(super) fn hundredfold(mut reduced: Reduced) -> Reduced {
+    reduced.values.iter_mut().flatten().for_each(|value| *value *= FACTOR);
+    signed(reduced)
+}
+
+/// With the digest that an aggregator signs for these values.
+pub(super) fn signed(reduced: Reduced) -> Reduced {
+    let digest = reduced.values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+    Reduced { digest: digest.finish(), ..reduced }
 }

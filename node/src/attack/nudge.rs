@@ -2,18 +2,19 @@
 //!
 //! That is near enough to everybody's own contribution to be sealed; a drawn block, reduced again, differs.
 
-use muster_core::ids::Round;
 use muster_core::reduction::Reduced;
 
-use super::inflate::digest;
-use crate::join::Conduct;
+use super::inflate::signed;
+use crate::join::{Conduct, Inputs};
 
 pub(super) struct Nudge;
 
 impl Conduct for Nudge {
-    fn reduce(&self, _: Round, mut reduced: Reduced) -> Reduced {
-        reduced.values.iter_mut().take(1).flatten().for_each(|value| *value = -*value);
-        reduced.digest = digest(&reduced);
-        reduced
+    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+        let turned = part.reduce(part.sealed).map(|mut reduced| {
+            reduced.values.iter_mut().take(1).flatten().for_each(|value| *value = -*value);
+            signed(reduced)
+        });
+        turned.into_iter().collect()
     }
 }

@@ -9,7 +9,8 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::record::Seat;
-use muster_core::messages::round::Commit;
+use muster_core::messages::round::{Bitmap, Commit};
+use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
 use muster_core::state::State;
 use muster_replica::Replica;
@@ -17,7 +18,7 @@ use muster_store::dataset::{self, Dataset, Text};
 
 use super::*;
 use crate::config::{Makers, Settings};
-use crate::join::{Asked, Honest, Spares, Summed, Work};
+use crate::join::{Asked, Honest, Inputs, Spares, Summed, Work};
 
 const LEAVES: u32 = 3;
 const FROM: u32 = 9;
@@ -101,6 +102,19 @@ fn first(attack: &dyn Conduct) -> (Summed, Summed) {
     (contribute(attack, &work(FROM)), contribute(&Honest, &work(FROM)))
 }
 
+/// The digests that an aggregator of three inputs signs for a part that adds them up, and the right one.
+fn reduced(conduct: &dyn Conduct) -> (Vec<Digest>, Digest) {
+    let mut sealed = Bitmap::default();
+    [0, 1, 3].into_iter().for_each(|slot| sealed.insert(Slot(slot)));
+    let rule = |inputs: &Bitmap| {
+        let values = vec![vec![inputs.slots().map(|slot| f32::from(slot.0) + 1.0).sum()]];
+        Some(inflate::signed(Reduced { values, digest: Digest::default(), factors: Vec::new() }))
+    };
+    let part = Inputs { round: Round(FROM), sealed, rule: &rule };
+    let signed = conduct.reduce(&part).into_iter().map(|reduced| reduced.digest).collect();
+    (signed, part.reduce(sealed).unwrap().digest)
+}
+
 #[test]
 fn all_are_honest_before_their_round() {
     let work = work(4);
@@ -126,13 +140,17 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
         let table = sealed.clone().unwrap_or_else(|| rows(&summed));
         let adds_up = probe.sum(&table) == (probe.sketch(&summed.q), summed.loss);
         let differ = table.iter().zip(rows(&honest).iter()).filter(|(said, is)| said != is).count();
-        assert_eq!(adds_up, *wrong != Wrong::Sum, "{name}");
+        assert_eq!(adds_up, !matches!(wrong, Wrong::Sum | Wrong::Hidden), "{name}");
+        assert_eq!(conduct.serves(Round(FROM)), *wrong != Wrong::Hidden, "{name}");
         assert_eq!(differ, wrong.rows(LEAVES) as usize, "{name}");
         let opened = conduct.open(Round(FROM), table.clone());
         let answers = conduct.stays(Round(FROM)) && sealed.is_some() && opened.as_ref() == Some(&table);
         assert_eq!(answers, *wrong != Wrong::Silence, "{name}");
-        let said = conduct.commit(commit.clone());
-        assert_eq!(said.len() > 1 && said[0] != said[1], *wrong == Wrong::Words, "{name}");
+        let (said, (reduced, right)) = (conduct.commit(commit.clone()), reduced(&*conduct));
+        let two = said.len() > 1 && said[0] != said[1] || reduced.len() > 1 && reduced[0] != reduced[1];
+        assert_eq!(two, *wrong == Wrong::Words, "{name}");
+        let false_part = reduced.len() == 1 && reduced[0] != right;
+        assert_eq!(false_part, matches!(wrong, Wrong::Part | Wrong::Block), "{name}");
         assert!(rhythm.bad(0), "{name}");
     }
 }

@@ -8,7 +8,7 @@ use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Asked, Conduct, Honest, Summed, Work};
+use crate::join::{Asked, Conduct, Honest, Inputs, Summed, Work};
 
 pub(super) struct Timed {
     /// The attack's first round.
@@ -51,8 +51,8 @@ impl Conduct for Timed {
         self.at(round).open(round, rows)
     }
 
-    fn reduce(&self, round: Round, reduced: Reduced) -> Reduced {
-        self.at(round).reduce(round, reduced)
+    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+        self.at(part.round).reduce(part)
     }
 
     fn stays(&self, round: Round) -> bool {

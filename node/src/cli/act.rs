@@ -23,7 +23,7 @@ use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
 use crate::join::{self, End, JoinError};
 use crate::members::{close_tree, invitation, members};
-use crate::organise::create::{CreateOptions, create};
+use crate::organise::create::{Calibration, CreateOptions, create_within};
 use crate::organise::export::export;
 use crate::organise::invite::InviteOptions;
 use crate::organise::pack::{PackOptions, pack};
@@ -40,8 +40,9 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Generate(arguments) => generate_text(&arguments),
         Command::Bench(BenchArguments { run, leaves, precision }) => {
             let options = BenchOptions { run, machine: leaves.machine(), precision, patience: PATIENCE };
-            print!("{}", bench(&options)?.text());
-            Ok(Exit::Good)
+            let report = bench(&options)?;
+            print!("{}", report.text());
+            Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
         }
         Command::Demo(options) => {
             demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
@@ -126,15 +127,17 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
 }
 
 fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
-    let NewArguments { config, data, calibration, init, out } = arguments;
+    let NewArguments { config, data, calibration: _, beyond_calibration, init, elsewhere, out } = arguments;
+    let calibration = |path: &PathBuf| Calibration { path: path.clone(), beyond: *beyond_calibration };
     let options = CreateOptions {
         config: config.clone(),
         data: data.clone(),
-        calibration: calibration.clone(),
+        calibration: arguments.calibration.as_ref().map(calibration),
         init: init.clone(),
         out: out.clone(),
     };
-    let created = create(&options)?;
+    let available = if *elsewhere { None } else { memory::available() };
+    let created = create_within(&options, available)?;
     if created.wrote_config {
         println!("{} did not exist: wrote it with every setting explained", config.display());
     }
@@ -148,11 +151,8 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     if let Some(init) = init {
         println!("it begins with the parameters of {}", init.display());
     }
-    let memory = memory::contributing(&created.manifest, &Machine::new(1, None));
+    let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
     println!("a node takes at least {} of memory on one thread", memory::shown(memory));
-    if let Err(misuse) = memory::check(memory) {
-        eprintln!("muster: warning: {misuse}");
-    }
     let admission = &created.manifest.admission;
     if admission.probation > 0 {
         let nodes = admission.start_nodes;

@@ -22,6 +22,8 @@ pub(super) struct Odds {
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
+    /// Aggregators of each part.
+    replicas: u8,
     /// First round, rounds, and how many of the last are audited by everyone.
     rounds: (u32, u32, u32),
 }
@@ -36,6 +38,9 @@ pub(super) struct Expected {
     /// Probability that the run ends before.
     pub(super) escapes: f64,
 }
+
+/// What every run sees before it is sealed.
+const AT_ONCE: Expected = Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 };
 
 impl Expected {
     /// Whether it should be banned by the end.
@@ -54,6 +59,7 @@ impl Odds {
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
+            replicas: settings.aggregation.replicas,
             rounds: (from, training.rounds, settings.audit.final_rounds),
         }
     }
@@ -67,9 +73,8 @@ impl Odds {
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
         let (from, rounds, last) = self.rounds;
         match attack.betrayal.wrong {
-            Wrong::Words | Wrong::FarOff => {
-                return Some(Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 });
-            }
+            Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
+            Wrong::Words | Wrong::Part => return Some(AT_ONCE),
             Wrong::Block => {
                 let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
                 let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
@@ -137,7 +142,12 @@ impl Odds {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
             (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
-            (Wrong::FarOff, _) => {
+            (Wrong::Block, _) if self.replicas > 1 => {
+                "the other aggregator of the part signs another result; reduced again before it is sealed, it convicts at \
+                 once, unless both conspire"
+                    .into()
+            }
+            (Wrong::Part, _) => {
                 "contributors object; reduced again before it is sealed, it convicts at once".into()
             }
             (wrong, Some(Expected { contributions, escapes, .. })) if contributions.is_finite() => {
@@ -203,6 +213,8 @@ mod tests {
         assert_eq!(expected(odds(0.25, 1, 1), "withhold"), None);
         assert!((expected(odds(0.25, 1, 1), "nudge").unwrap().contributions - 20.0).abs() < 1e-9);
         assert!(expected(odds(0.0, 1, 1), "equivocate").unwrap().certain());
+        let twins = Odds { replicas: 2, ..odds(0.25, 1, 1) };
+        assert_eq!(expected(twins, "nudge"), Some(AT_ONCE), "the other aggregator differs");
     }
 
     #[test]

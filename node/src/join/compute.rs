@@ -3,6 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
+use muster_compute::{add_leaf, copy_leaf};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::manifest::Manifest;
@@ -80,27 +81,35 @@ pub struct Work {
 }
 
 impl Work {
-    /// The sum of the quota's leaves; of fewer once the deadline has passed.
+    /// The sum of the quota's leaves; of fewer once the deadline has passed. All of them are kept.
     pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
-        Summed::within(self.leaves(arithmetic, &in_time), &self.spares)
+        self.sum_within(arithmetic, usize::MAX)
     }
 
-    /// The quota's leaves, up to the first that is not to be begun.
+    /// The same; leaves of more bytes than this are not kept.
+    pub fn sum_within(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
+        let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
+        let bytes = (self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
+        let mut summed = Summed::default();
+        let threads = arithmetic.threads();
+        self.leaves(arithmetic, &in_time, &mut |leaf| summed.add(threads, leaf, bytes <= room, &self.spares));
+        summed
+    }
+
+    /// The quota's leaves in order, up to the first that is not to be begun. Each is taken beside the next one's gradient.
     pub fn leaves(
         &self,
         arithmetic: &mut dyn Arithmetic,
         begin: &(dyn Fn(u32) -> bool + Sync),
-    ) -> Vec<LeafSum> {
+        take: &mut dyn FnMut(LeafSum),
+    ) {
         let positions = (0..self.quota).take_while(|position| begin(*position));
         let mut tasks = positions.map(|position| {
             let leaf = assign::leaf(self.slot, self.seats, position);
             let (state, windows, q) = (&*self.state, self.windows(leaf), self.spares.take());
             LeafTask { state, round_seed: self.seed, leaf, windows, q }
         });
-        let mut leaves = Vec::new();
-        arithmetic.leaves(&self.manifest, &mut tasks, &mut |q, loss| leaves.push((q, loss)));
-        leaves
+        arithmetic.leaves(&self.manifest, &mut tasks, &mut |q, loss| take((q, loss)));
     }
 
     /// One leaf of the slot: its grid integers and loss.
@@ -133,28 +142,75 @@ impl Work {
 }
 
 /// What a member commits to, and what it will say of each leaf.
+#[derive(Default)]
 pub struct Summed {
     /// Q.
     pub q: Vec<i32>,
     /// Sum of the losses.
     pub loss: i64,
-    /// Each leaf with its loss, in order.
+    /// How many leaves it is the sum of.
+    pub count: u32,
+    /// Each leaf with its loss, in order; none where they were not kept.
     pub leaves: Vec<LeafSum>,
 }
 
 impl Summed {
     /// The sum of leaves.
     pub fn of(leaves: Vec<LeafSum>) -> Self {
-        Self::within(leaves, &Spares::default())
+        let mut summed = Self::default();
+        leaves.into_iter().for_each(|leaf| summed.add(1, leaf, true, &Spares::default()));
+        summed
     }
 
-    /// The sum of leaves, in a vector that is spare.
-    fn within(leaves: Vec<LeafSum>, spares: &Spares) -> Self {
-        let mut q = leaves.first().map_or_else(Vec::new, |(leaf, _)| spares.copy(leaf));
-        for (leaf, _) in leaves.iter().skip(1) {
-            q.iter_mut().zip(leaf).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
+    /// The leaves, where all are there.
+    pub fn kept(leaves: Vec<LeafSum>, count: u32) -> Option<Vec<LeafSum>> {
+        (leaves.len() == count as usize).then_some(leaves)
+    }
+
+    /// Adds a leaf, on so many threads; keeps it, or gives its vector back.
+    pub fn add(&mut self, threads: usize, (leaf, loss): LeafSum, keep: bool, spares: &Spares) {
+        self.loss = self.loss.saturating_add(loss);
+        self.count += 1;
+        if self.count == 1 && !keep {
+            self.q = leaf;
+            return;
         }
-        let loss = leaves.iter().fold(0i64, |sum, (_, own)| sum.saturating_add(*own));
-        Self { q, loss, leaves }
+        if self.count == 1 {
+            self.q = spares.any(leaf.len());
+            copy_leaf(threads, &mut self.q, &leaf);
+        } else {
+            add_leaf(threads, &mut self.q, &leaf);
+        }
+        if keep {
+            self.leaves.push((leaf, loss));
+        } else {
+            spares.put(leaf);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sum_is_the_same_whether_its_leaves_are_kept() {
+        let leaf =
+            |factor: i32| ((0..1000).map(|c| c * factor - 70).collect::<Vec<i32>>(), i64::from(factor));
+        let leaves: Vec<LeafSum> = (1..6).map(leaf).collect();
+        let right: Vec<i32> = (0..1000).map(|c| 15 * c - 350).collect();
+        for keep in [true, false] {
+            let (mut summed, spares) = (Summed::default(), Spares::default());
+            leaves.iter().for_each(|leaf| summed.add(2, leaf.clone(), keep, &spares));
+            assert_eq!((&summed.q, summed.loss, summed.count), (&right, 15, 5));
+            assert_eq!(summed.leaves, if keep { leaves.clone() } else { Vec::new() });
+            assert_eq!(Summed::kept(summed.leaves, summed.count).is_some(), keep);
+            assert_eq!(
+                spares.take().len(),
+                if keep { 0 } else { 1000 },
+                "vectors that are not kept are spare"
+            );
+        }
+        assert_eq!(Summed::of(leaves).q, right);
     }
 }

@@ -2,12 +2,13 @@
 
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::messages::audit::Rows;
-use muster_core::messages::round::Commit;
+use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
 use muster_core::state::Arithmetic;
 
 use super::compute::{Summed, Work};
+use super::own::LEAF_BYTES;
 
 /// What a member says of its own work, in the order in which a round asks for it. Each default is the product's own
 /// path, so that an attack (`crate::attack`) replaces what it lies about and nothing else. Whatever is public is
@@ -16,7 +17,7 @@ pub trait Conduct: Send + Sync + 'static {
     /// Sums leaves: a contribution of at least one and at most `quota` of them. It is asked again, for as many leaves,
     /// when the process was restarted after it committed.
     fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
-        work.sum(arithmetic)
+        work.sum_within(arithmetic, LEAF_BYTES)
     }
 
     /// The commitments that it signs and sends, in order. The first is the one that it keeps to.
@@ -40,9 +41,9 @@ pub trait Conduct: Send + Sync + 'static {
         true
     }
 
-    /// What it makes of a part that the rule gave it.
-    fn reduce(&self, _round: Round, reduced: Reduced) -> Reduced {
-        reduced
+    /// The results of a part that it signs and shows, in order. None: it says nothing of the part.
+    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+        part.reduce(part.sealed).into_iter().collect()
     }
 
     /// The table that it seals when asked, given the rows of its leaves. None: silence.
@@ -58,6 +59,23 @@ pub trait Conduct: Send + Sync + 'static {
     /// Whether it stays a member now that this round is over; else it leaves for good.
     fn stays(&self, _round: Round) -> bool {
         true
+    }
+}
+
+/// A part, as its aggregator has it.
+pub struct Inputs<'a> {
+    /// The round.
+    pub round: Round,
+    /// The inputs that were sealed.
+    pub sealed: Bitmap,
+    /// By the rule, over some of the inputs.
+    pub rule: &'a dyn Fn(&Bitmap) -> Option<Reduced>,
+}
+
+impl Inputs<'_> {
+    /// What the rule gives over these inputs; none where one of them is not here.
+    pub fn reduce(&self, inputs: Bitmap) -> Option<Reduced> {
+        (self.rule)(&inputs)
     }
 }
 

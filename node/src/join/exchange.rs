@@ -15,7 +15,7 @@ use muster_core::sign::Signed;
 use muster_replica::{Contact, Peers, Phase, contact, groups};
 use tokio::task::JoinSet;
 
-use super::conduct::Conduct;
+use super::conduct::{Conduct, Inputs};
 use super::own::Contribution;
 use super::server::Shared;
 use super::tell::tell;
@@ -151,17 +151,23 @@ pub(super) async fn reduce_part(
     let reduced = tokio::task::spawn_blocking(move || {
         let view = ledger.round(round)?;
         let (freeze, blocks) = (view.freeze_digest()?, &view.parts().get(part.index())?.blocks);
-        let reduced =
-            conduct.reduce(round, reduce_here(&worker, &ledger, view, blocks, (&inputs, &fetched))?);
-        worker.results.put(round, blocks, &reduced.digest, reduced.values);
-        Some(PartResult { round, part, attempt, freeze, inputs, digest: reduced.digest })
+        let rule = |inputs: &Bitmap| reduce_here(&worker, &ledger, view, blocks, (inputs, &fetched));
+        let reduced = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule }).into_iter();
+        let results = reduced.map(|reduced| {
+            worker.results.put(round, blocks, &reduced.digest, reduced.values);
+            PartResult { round, part, attempt, freeze, inputs, digest: reduced.digest }
+        });
+        Some(results.collect::<Vec<_>>())
     });
-    let Ok(Some(result)) = reduced.await else {
+    let results = reduced.await.ok().flatten().unwrap_or_default();
+    if results.is_empty() {
         tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
-        return;
-    };
-    let result = shared.identity.sign(run, &result);
-    tell(&(peers, steward), &Request::Notice(Notice::Result(result))).await;
+    }
+    let way = (peers, steward);
+    for result in results {
+        let result = shared.identity.sign(run, &result);
+        tell(&way, &Request::Notice(Notice::Result(result))).await;
+    }
 }
 
 /// Integers that an aggregator did not hold, by slot and block.

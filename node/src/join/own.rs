@@ -13,7 +13,7 @@ use muster_core::state::State;
 use super::compute::{LeafSum, Spares};
 
 /// Bytes of leaves that are kept for audits; older ones are recomputed when asked for.
-const LEAF_BYTES: usize = 256 << 20;
+pub(super) const LEAF_BYTES: usize = 256 << 20;
 
 /// A contribution.
 pub struct Contribution {

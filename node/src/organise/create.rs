@@ -4,8 +4,11 @@ use std::fs;
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
-use muster_core::ids::RunId;
-use muster_core::manifest::{Data, Manifest, Start};
+use muster_compute::Machine;
+use muster_core::error::Misuse;
+use muster_core::ids::{Digest, RunId};
+use muster_core::manifest::{CommittedFile, Data, Manifest, Start};
+use muster_replica::memory;
 use muster_store::dataset::{Dataset, PARAMETERS, add_parameters, committed_parameters, described};
 use muster_store::home::Home;
 
@@ -22,11 +25,20 @@ pub struct CreateOptions {
     /// The corpus.
     pub data: PathBuf,
     /// What `muster-verifier calibrate` wrote; without it, arithmetic is what the settings say.
-    pub calibration: Option<PathBuf>,
+    pub calibration: Option<Calibration>,
     /// A checkpoint to begin with; without it, parameters are drawn.
     pub init: Option<PathBuf>,
     /// The new folder.
     pub out: PathBuf,
+}
+
+/// What honest machines are apart.
+#[derive(Clone, Debug)]
+pub struct Calibration {
+    /// What `muster-verifier calibrate` wrote.
+    pub path: PathBuf,
+    /// Whether the run may be longer than its measurement is good for.
+    pub beyond: bool,
 }
 
 /// A run that was created.
@@ -40,11 +52,20 @@ pub struct Created {
     pub wrote_config: bool,
 }
 
-/// Creates a run's folder. It appears whole: keys, settings and text come first, the manifest last.
+/// Creates a run's folder for this machine. It appears whole: keys, settings and text come first, the manifest last.
 ///
 /// # Errors
-/// [`Failure`] naming the file and what is wrong; at `out` nothing is changed that was there before.
+/// [`Failure`] naming the file and what is wrong, or the settings that take more memory than this machine has; at `out`
+/// nothing is changed that was there before.
 pub fn create(options: &CreateOptions) -> Outcome<Created> {
+    create_within(options, memory::available())
+}
+
+/// As [`create`], for machines that have so many bytes of memory; `None`, and nobody asks what they have.
+///
+/// # Errors
+/// As [`create`].
+pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome<Created> {
     vacant(&options.out)?;
     let mut data = described(&options.data)?;
     Dataset::open(&options.data, &data)?;
@@ -52,37 +73,79 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
     let (mut text, wrote_config) = settings(&options.config, given.as_ref())?;
     let mut settings = Settings::parse(&options.config, &text)?;
     let in_file = |misuse| Failure::usage(format!("{}: {misuse}", options.config.display()));
-    let mut parameters = None;
+    let mut model = None;
     if let Some(given) = &given {
         text = given.complete(&mut settings, &options.config, &text)?;
         given.check_tokeniser(&data)?;
-        let model = settings.model.checked().map_err(in_file)?;
-        model.check().map_err(in_file)?;
-        let values = given.parameters(&model)?;
-        data.start = Start::Given(committed_parameters(&values));
-        parameters = Some(values);
+        let checked = settings.model.checked().map_err(in_file)?;
+        checked.check().map_err(in_file)?;
+        // Until the values are read, which takes memory itself.
+        let bytes = 4 * checked.parameters();
+        data.start = Start::Given(CommittedFile { root: Digest::default(), bytes });
+        model = Some(checked);
     }
-    if let Some(path) = &options.calibration {
+    if let Some(Calibration { path, .. }) = &options.calibration {
         let calibration = fs::read_to_string(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
         text = settings.calibrate(&text, (path, &calibration))?;
     }
+    if options.calibration.as_ref().is_none_or(|calibration| !calibration.beyond) {
+        long_enough(&settings, options)?;
+    }
     // Wrong settings are named before anything is made.
-    let makers = |home: Option<&Home>| -> Outcome<Makers> {
-        let Some(home) = home else {
-            let nobody = muster_core::ids::MemberId([0; 32]);
-            return Ok(Makers { organiser: nobody, steward: nobody, nonce: [0; 16] });
-        };
-        let organiser = muster_core::sign::Identity::from_secret(&*home.secret(ORGANISER)?).id();
-        Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
-    };
-    settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
+    let draft = settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
+    fits(&draft, available).map_err(in_file)?;
+    let parameters = given.zip(model).map(|(given, model)| given.parameters(&model)).transpose()?;
+    if let Some(parameters) = &parameters {
+        data.start = Start::Given(committed_parameters(parameters));
+    }
     let home = Home::open(&options.out)?;
     copy_corpus(&options.data, &options.out.join(DATA), parameters.as_deref(), &data)?;
     home.write_file(SETTINGS, text.as_bytes())?;
     let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
+}
+
+/// Refuses a run of which a node on one thread has no room here.
+fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
+    memory::within(memory::contributing(manifest, &Machine::new(1, None)), available).map_err(
+        |Misuse(why)| {
+            Misuse(format!(
+                "{why}; lower these settings, or say --elsewhere if other machines host and compute it"
+            ))
+        },
+    )
+}
+
+/// Who makes the run: a home's keys, or nobody while there is none.
+fn makers(home: Option<&Home>) -> Outcome<Makers> {
+    let Some(home) = home else {
+        let nobody = muster_core::ids::MemberId([0; 32]);
+        return Ok(Makers { organiser: nobody, steward: nobody, nonce: [0; 16] });
+    };
+    let organiser = muster_core::sign::Identity::from_secret(&*home.secret(ORGANISER)?).id();
+    Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
+}
+
+/// Whether tolerances were measured over enough rounds; what comes of a calibration says over how many.
+fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
+    let Some(Calibration { path, .. }) = &options.calibration else {
+        let remedy = "or take calibrated_rounds out, if you know better";
+        return settings
+            .measured_for_long()
+            .map_err(|Misuse(why)| Failure::usage(format!("{}: {why}, {remedy}", options.config.display())));
+    };
+    let remedy = "--beyond-calibration, if you know better";
+    if settings.arithmetic.calibrated_rounds == 0 {
+        return Err(Failure::usage(format!(
+            "{}: does not say over how many rounds it was measured: calibrate again, or {remedy}",
+            path.display()
+        )));
+    }
+    settings
+        .measured_for_long()
+        .map_err(|Misuse(why)| Failure::usage(format!("{}: {why}, or {remedy}", path.display())))
 }
 
 pub(super) fn vacant(out: &Path) -> Outcome<()> {
@@ -151,7 +214,6 @@ pub(super) fn random() -> Outcome<[u8; 16]> {
 mod tests {
     use muster_core::codec::decode;
     use muster_core::manifest::Profile;
-    use muster_replica::memory;
 
     use super::*;
     use crate::exit::Exit;
@@ -192,23 +254,40 @@ mod tests {
 
     #[cfg(target_os = "linux")]
     #[test]
-    fn a_run_beyond_this_machine_is_not_hosted() {
+    fn a_run_beyond_this_machine_is_made_for_others_only() {
         let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let at = |name: &str| place.path().join(name).display().to_string();
         let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
                         [training]\nrounds = 100000\n[retention]\nstates = 4096\n";
         fs::write(at("run.toml"), settings).unwrap();
         let options = CreateOptions {
-            config: at("run.toml"),
+            config: at("run.toml").into(),
             data: corpus(place.path()),
             calibration: None,
             init: None,
-            out: at("myrun"),
+            out: at("myrun").into(),
         };
-        let created = create(&options).unwrap();
-        let why = memory::check(memory::following(&created.manifest, 1)).unwrap_err().to_string();
-        assert!(why.contains("GiB of memory here, this machine has"), "{why}");
-        let host = ["muster", "host", &at("myrun").display().to_string()].map(Into::into);
+        let refused = create(&options).unwrap_err();
+        assert_eq!(refused.exit, Exit::Usage);
+        for word in ["run.toml: this run takes at least", "by retention.states", "has ", "--elsewhere"] {
+            assert!(refused.message.contains(word), "{word}: {refused}");
+        }
+        assert!(!options.out.exists());
+        let new = [
+            "muster",
+            "run",
+            "new",
+            "--config",
+            &at("run.toml"),
+            "--data",
+            &at("corpus"),
+            "--out",
+            &at("myrun"),
+        ];
+        assert_eq!(crate::cli::run(new.map(Into::into)), Exit::Usage.code());
+        let elsewhere = new.into_iter().chain(["--elsewhere"]).map(Into::into);
+        assert_eq!(crate::cli::run(elsewhere), Exit::Good.code());
+        let host = ["muster", "host", &at("myrun")].map(Into::into);
         assert_eq!(crate::cli::run(host), Exit::Environment.code());
     }
 
@@ -217,11 +296,11 @@ mod tests {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name);
         fs::write(at("run.toml"), TEMPLATE).unwrap();
-        fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2, 9e-2]\nloss_tolerance = 1e-3\n").unwrap();
+        fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2, 9e-2]\nloss_tolerance = 1e-3\ncalibrated_rounds = 75\n").unwrap();
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
-            calibration: Some(at("found.toml")),
+            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
             init: None,
             out: at("myrun"),
         };
@@ -252,7 +331,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
-            calibration: Some(at("found.toml")),
+            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
             init: None,
             out: at("myrun"),
         };
@@ -262,12 +341,61 @@ mod tests {
             assert!(failure.message.contains("found.toml") && failure.message.contains(why), "{failure}");
             assert!(!at("myrun").exists());
         };
-        let section = "[arithmetic]\nprofile = \"f32\"\nloss_tolerance = 1e-6\n";
+        let section = "[arithmetic]\nprofile = \"f32\"\nloss_tolerance = 1e-6\ncalibrated_rounds = 75\n";
         refused(&format!("{section}tolerance = [1e-6]\n"), "calibrate this one");
         refused(&format!("{section}[model]\nwidth = 8\n"), "model");
         refused("profile = 3", "profile");
         fs::remove_file(at("found.toml")).unwrap();
         assert!(create(&options).unwrap_err().message.contains("cannot be read"));
+    }
+
+    #[test]
+    fn a_run_longer_than_its_calibration_is_refused_unless_somebody_insists() {
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let section = |measured: &str| {
+            let bounds = [1e-2; 9].map(|bound: f32| bound.to_string()).join(", ");
+            format!(
+                "[arithmetic]\nprofile = \"bf16\"\ntolerance = [{bounds}]\nloss_tolerance = 1e-3\n{measured}\n"
+            )
+        };
+        let data = corpus(place.path());
+        let options = |beyond| CreateOptions {
+            config: at("run.toml"),
+            data: data.clone(),
+            calibration: Some(Calibration { path: at("found.toml"), beyond }),
+            init: None,
+            out: at("myrun"),
+        };
+        fs::write(at("run.toml"), "[training]\nrounds = 151\n").unwrap();
+        for (measured, why) in [
+            ("calibrated_rounds = 75", "Train 150 rounds at most, or calibrate with --rounds 76 or more"),
+            ("", "over how many rounds"),
+        ] {
+            fs::write(at("found.toml"), section(measured)).unwrap();
+            let failure = create(&options(false)).unwrap_err();
+            assert_eq!(failure.exit, Exit::Usage);
+            for words in ["found.toml", why, "--beyond-calibration"] {
+                assert!(failure.message.contains(words), "{failure}");
+            }
+        }
+        // As a part of the settings it says the same; without a word of the rounds its author answers for it.
+        let pasted = |measured: &str| {
+            fs::write(at("run.toml"), format!("{}[training]\nrounds = 151\n", section(measured))).unwrap();
+            create(&CreateOptions { calibration: None, ..options(false) })
+        };
+        let failure = pasted("calibrated_rounds = 75").unwrap_err();
+        assert!(
+            failure.message.contains("run.toml") && failure.message.contains("calibrated_rounds"),
+            "{failure}"
+        );
+        assert!(!at("myrun").exists());
+        fs::write(at("found.toml"), section("calibrated_rounds = 75")).unwrap();
+        assert_eq!(create(&options(true)).unwrap().manifest.training.rounds, 151);
+        fs::remove_dir_all(at("myrun")).unwrap();
+        pasted("calibrated_rounds = 76").unwrap();
+        fs::remove_dir_all(at("myrun")).unwrap();
+        pasted("").unwrap();
     }
 
     #[test]

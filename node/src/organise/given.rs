@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
-use muster_store::dataset::{MOST_BYTES, TOKENISER};
+use muster_store::dataset::TOKENISER;
 
 use self::config::Known;
 use super::export::{CONFIG, WEIGHTS};
@@ -64,15 +64,8 @@ impl Given {
     /// finite.
     pub fn parameters(&self, model: &Model) -> Outcome<Vec<f32>> {
         let path = self.folder.join(WEIGHTS);
+        // A checked model has no more than limits::PARAMETERS.
         let bytes = model.parameters().saturating_mul(4);
-        if bytes > MOST_BYTES {
-            return Err(Failure::usage(format!(
-                "{}: {} parameters are more than this version begins a run with ({} of them)",
-                path.display(),
-                model.parameters(),
-                MOST_BYTES / 4
-            )));
-        }
         if !path.exists() && self.folder.join(format!("{WEIGHTS}.index.json")).exists() {
             let what = "is split into several files; save it as one (`max_shard_size` of `save_pretrained`)";
             return Err(Failure::environment(format!("{}: {what}", path.display())));

@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use muster_core::ids::Digest;
 use muster_core::limits::TOKENISER_BYTES;
 use muster_core::manifest;
-use muster_store::dataset::Numbering;
+use muster_store::dataset::{Numbering, token_numbers};
 use tokenizers::models::ModelWrapper;
 
 use crate::exit::{Failure, Outcome};
@@ -53,8 +53,11 @@ impl Tokeniser {
         rules.with_padding(None);
         let model = settled(rules.get_model().clone());
         rules.with_model(model);
-        let highest = rules.get_vocab(true).into_values().max();
-        let tokens = highest.and_then(|highest| highest.checked_add(1)).unwrap_or_default();
+        let tokens = token_numbers(&file).unwrap_or_default();
+        if rules.get_vocab(true).into_values().any(|number| number >= tokens) {
+            let what = "gives an added token another number than it says";
+            return Err(wrong(&what, "save it again with `tokenizers`"));
+        }
         if !(2..=MOST_TOKENS).contains(&tokens) {
             let what = format!("knows {tokens} token numbers, a run needs 2 to {MOST_TOKENS}");
             return Err(wrong(&what, "use another tokeniser"));
@@ -243,6 +246,11 @@ pub(super) mod tests {
         let many = failure(&WORDS.replace("258", "4000000000"));
         assert!(many.message.contains("knows 4000000001 token numbers"), "{many}");
         assert_eq!(many.exit, Exit::Environment);
+        // The library numbers it 6, whatever the file says.
+        let added = r#""added_tokens": [{"id": 3, "content": "<jam>", "single_word": false, "lstrip": false,
+            "rstrip": false, "normalized": false, "special": true}]"#;
+        let other = failure(&PAIRS.replace(r#""added_tokens": []"#, added));
+        assert!(other.message.contains("another number than it says"), "{other}");
         let none = Tokeniser::open(&place.path().join("none.json")).err().unwrap();
         assert!(none.message.contains("none.json: cannot be read"), "{none}");
         let mute = tokeniser(place.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();

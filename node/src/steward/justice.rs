@@ -393,7 +393,9 @@ impl Actor {
         let judged =
             ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed()).all(|view| {
                 let mut counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
-                counted.all(|(_, c)| self.docket.is_settled(view.round(), &c.author) || convicted(&c.author))
+                counted.all(|(_, c)| {
+                    self.docket.has_passed(ledger, view.round(), &c.author) || convicted(&c.author)
+                })
             });
         let rests = self.justice.at_rest(ledger);
         if self.verified() { judged && rests } else { rests || self.justice.open.is_empty() }

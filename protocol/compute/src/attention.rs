@@ -2,7 +2,8 @@
 //!
 //! Causal (ARITH-5, back: ARITH-37): tokens are cut into blocks of [`BLOCK`]. A row's chain over keys ends with its
 //! block, and a key's chain over rows starts with its block; the probabilities beyond a row's own token are +0 and take
-//! part. In both directions (ARITH-65) every chain is whole. The query heads that share a key head are added to its gradient in order.
+//! part. In both directions (ARITH-65) every chain is whole. The query heads that share a key head are added to its
+//! gradient in order.
 
 use crate::kernel::matrix::{Panels, Product, Strided, multiply};
 use crate::kernel::rows::{ScoreRows, softmax, softmax_backward};
@@ -41,7 +42,7 @@ impl Heads {
         self.query_width() + 2 * self.key_width()
     }
 
-    /// 1/√head width.
+    /// 1/√head width, in f64, rounded to f32: the scale of queries (ARITH-34, ARITH-65).
     pub(crate) fn score_scale(&self) -> f32 {
         (1.0 / (self.width as f64).sqrt()) as f32
     }

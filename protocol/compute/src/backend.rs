@@ -25,9 +25,6 @@ pub trait Backend: Arithmetic {
     /// [`Misuse`] when one is not as it should be: this machine or build must not take part in a run.
     fn self_test(&mut self) -> Result<(), Misuse>;
 
-    /// Threads in use on the processor.
-    fn threads(&self) -> usize;
-
     /// What computes, in words: two that say the same give the same bits.
     fn describe(&self) -> String;
 }
@@ -43,10 +40,6 @@ impl Backend for Exact {
 
     fn self_test(&mut self) -> Result<(), Misuse> {
         Self::self_test(self)
-    }
-
-    fn threads(&self) -> usize {
-        Self::threads(self)
     }
 
     fn describe(&self) -> String {

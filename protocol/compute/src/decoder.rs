@@ -12,7 +12,6 @@ use crate::kernel::rows::{
     Rotation, cross_entropy, rms_norm, rms_norm_again, rms_norm_backward, rotate, swiglu, swiglu_backward,
 };
 use crate::passes::Passes;
-use crate::plan::Plan;
 use crate::turns::Turn;
 use places::{Decoder, Norm, Weight};
 pub(crate) use tape::Tape;
@@ -21,21 +20,27 @@ use tape::{Layer, Passing};
 /// Gradient of a window's embedded tokens.
 #[derive(Default)]
 pub(crate) struct Embedded {
-    tokens: Vec<usize>,
+    pub tokens: Vec<usize>,
     /// Per token.
-    rows: Vec<f32>,
+    pub rows: Vec<f32>,
 }
 
 impl Tape {
     /// Runs a window up to its loss, a sum over its tokens, and the gradient of its logits (ARITH-41).
     pub(crate) fn forward(&mut self, passes: &Passes<'_>, decoder: &Decoder, window: &[u32]) -> f64 {
-        self.logits(passes, decoder, window);
+        self.logits(passes, decoder, window, 0);
         let Passes { kernels, plan, share, .. } = *passes;
         cross_entropy(kernels, &mut self.logits, plan.vocabulary, &self.targets, share)
     }
 
-    /// Runs a window up to its logits, a row for each token.
-    pub(crate) fn logits(&mut self, passes: &Passes<'_>, decoder: &Decoder, window: &[u32]) -> &[f32] {
+    /// Runs a window up to its logits, a row for each token from `first` on.
+    pub(crate) fn logits(
+        &mut self,
+        passes: &Passes<'_>,
+        decoder: &Decoder,
+        window: &[u32],
+        first: usize,
+    ) -> &[f32] {
         let Passes { kernels, plan, parameters, .. } = *passes;
         self.load(plan, if passes.recompute { 1 } else { plan.layers }, window);
         for (row, token) in self.residual[0].chunks_exact_mut(plan.width).zip(&self.inputs) {
@@ -52,8 +57,9 @@ impl Tape {
         let gain = &parameters[decoder.last_gain()];
         let last = &self.residual[plan.layers];
         rms_norm(kernels, last, gain, plan.epsilon, &mut self.normed, &mut self.scales);
-        passes.forward(decoder.head(), &self.normed, &mut self.logits, false);
-        &self.logits
+        let logits = &mut self.logits[first * plan.vocabulary..];
+        passes.forward(decoder.head(), &self.normed[first * plan.width..], logits, false);
+        logits
     }
 
     /// Runs back from the gradient of the logits to that of the embedded tokens (ARITH-42).
@@ -190,12 +196,12 @@ impl Run<'_> {
 }
 
 /// Adds the gradient of the embedded tokens of every window, in order, to some rows of the embedding's (ARITH-44).
-pub(crate) fn embed(plan: &Plan, first: usize, windows: &[Embedded], out: &mut [f32]) {
-    let rows = first..first + out.len() / plan.width;
+pub(crate) fn embed(width: usize, first: usize, windows: &[Embedded], out: &mut [f32]) {
+    let rows = first..first + out.len() / width;
     for Embedded { tokens, rows: gradients } in windows {
-        let gradients = gradients.chunks_exact(plan.width);
+        let gradients = gradients.chunks_exact(width);
         for (token, gradient) in tokens.iter().zip(gradients).filter(|(token, _)| rows.contains(token)) {
-            let sums = &mut out[(token - rows.start) * plan.width..][..plan.width];
+            let sums = &mut out[(token - rows.start) * width..][..width];
             sums.iter_mut().zip(gradient).for_each(|(sum, value)| *sum += value);
         }
     }

@@ -176,7 +176,7 @@ impl Engine {
                 if !places.tied {
                     out.fill(0.0);
                 }
-                embed(plan, index * EMBEDDING_ROWS, embedded, out);
+                embed(plan.width, index * EMBEDDING_ROWS, embedded, out);
                 place(index * EMBEDDING_ROWS * plan.width, out, q);
             });
         }
@@ -212,11 +212,23 @@ impl Engine {
         if mean.is_finite() { mean } else { f64::NAN }
     }
 
-    /// The logits of a batch's first window, as [`Engine::evaluate`] reads it: a row for each predicted token.
-    pub(crate) fn logits(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> Vec<f32> {
+    /// Packs a model's parameters for [`Engine::logits`].
+    pub(crate) fn open(&mut self, model: &Model, parameters: &[f32]) {
+        let plan = self.plan(model);
+        self.pack(&plan, parameters, false);
+        self.plan = Some(plan);
+    }
+
+    /// The logits of a batch's first window, as [`Engine::evaluate`] reads it: a row for each predicted token, from row
+    /// `first` on. The parameters must be those opened; the model may differ from theirs in its sequence.
+    pub(crate) fn logits(
+        &mut self,
+        (model, parameters): (&Model, &[f32]),
+        batch: Batch<'_>,
+        first: usize,
+    ) -> Vec<f32> {
         let plan = self.plan(model);
         check(&plan, batch.windows);
-        self.pack(&plan, parameters, false);
         let Self { kernels, workers, forward, backward, .. } = self;
         let helpers = workers.len();
         let passes = Passes {
@@ -232,10 +244,10 @@ impl Engine {
         let worker = &mut workers[0];
         let window = &batch.windows[0];
         let logits = match &plan.network {
-            Network::Decoder(places) => worker.decoder.logits(&passes, places, window),
+            Network::Decoder(places) => worker.decoder.logits(&passes, places, window, first),
             Network::Albert(places) => {
                 let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: 0 };
-                worker.albert.logits(&passes, places, (window, masking))
+                &worker.albert.logits(&passes, places, (window, masking))[first * plan.vocabulary..]
             }
         };
         let logits = logits.to_vec();

@@ -32,6 +32,7 @@ mod path;
 mod plan;
 mod self_test;
 mod sketch;
+mod sums;
 #[cfg(feature = "tch")]
 mod torch;
 mod turns;
@@ -42,7 +43,7 @@ mod workers;
 use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
 use muster_core::ids::Leaf;
-use muster_core::manifest::{Family, Manifest, Model};
+use muster_core::manifest::{Family, Manifest};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
 pub use backend::{Backend, Device, Precision};
@@ -51,6 +52,7 @@ pub use machine::{Library, Machine};
 pub use memory::{buffers, torch_buffers};
 pub use path::{Path, paths};
 pub use sketch::row;
+pub use sums::{add_leaf, copy_leaf};
 #[cfg(feature = "tch")]
 pub use torch::Torch;
 pub use workers::Workers;
@@ -122,25 +124,11 @@ impl Exact {
         state
     }
 
-    /// Logits, `vocabulary` a row: a decoder's for each of at most `sequence` tokens; ALBERT's for each place that
-    /// [`muster_core::assign::masked`] hides of a whole window under the calibration seed, leaf 1, window 0.
-    ///
-    /// # Panics
-    /// When there are more tokens than a window has.
-    pub fn logits(&mut self, manifest: &Manifest, parameters: &[f32], tokens: &[u32]) -> Vec<f32> {
+    /// Packs parameters once, to ask for logits of many texts.
+    pub fn reader<'a>(&'a mut self, manifest: &'a Manifest, parameters: &'a [f32]) -> Reader<'a> {
         require_ieee();
-        let Model { sequence, vocabulary, family, .. } = &manifest.model;
-        assert!(tokens.len() <= *sequence as usize, "a window has at most `sequence` tokens");
-        let mut window = tokens.to_vec();
-        window.resize(*sequence as usize + 1, 0);
-        let windows = [window];
-        let batch = Batch { windows: &windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
-        let mut logits = self.engine.logits(&manifest.model, parameters, batch);
-        if matches!(family, Family::Decoder(_)) {
-            // What follows a token does not change its row.
-            logits.truncate(tokens.len() * *vocabulary as usize);
-        }
-        logits
+        self.engine.open(&manifest.model, parameters);
+        Reader { engine: &mut self.engine, manifest, parameters }
     }
 
     /// Time spent on leaves so far.
@@ -156,6 +144,48 @@ impl Exact {
     /// The path in use.
     pub fn path(&self) -> Path {
         self.kernels.path()
+    }
+}
+
+/// Parameters that are ready to be read with.
+pub struct Reader<'a> {
+    engine: &'a mut leaf::Engine,
+    manifest: &'a Manifest,
+    parameters: &'a [f32],
+}
+
+impl Reader<'_> {
+    /// Logits, `vocabulary` a row: a decoder's for each of at most `sequence` tokens; ALBERT's for each place that
+    /// [`muster_core::assign::masked`] hides of a whole window under the calibration seed, leaf 1, window 0.
+    ///
+    /// # Panics
+    /// When there are no tokens, or more than a window has.
+    pub fn logits(&mut self, tokens: &[u32]) -> Vec<f32> {
+        self.rows(tokens, 0)
+    }
+
+    /// A decoder's logits of the token that follows these: the last row of [`Self::logits`].
+    ///
+    /// # Panics
+    /// As [`Self::logits`].
+    pub fn after(&mut self, tokens: &[u32]) -> Vec<f32> {
+        self.rows(tokens, tokens.len().saturating_sub(1))
+    }
+
+    fn rows(&mut self, tokens: &[u32], first: usize) -> Vec<f32> {
+        require_ieee();
+        let mut model = self.manifest.model.clone();
+        let length = 1..=model.sequence as usize;
+        assert!(length.contains(&tokens.len()), "a window has 1 to `sequence` tokens");
+        if matches!(model.family, Family::Decoder(_)) {
+            // What would follow these tokens changes none of their rows.
+            model.sequence = tokens.len() as u32;
+        }
+        let mut window = tokens.to_vec();
+        window.resize(model.sequence as usize + 1, 0);
+        let seed = calibration_seed(self.manifest.run());
+        let batch = Batch { windows: &[window], seed, leaf: Leaf(1) };
+        self.engine.logits((&model, self.parameters), batch, first)
     }
 }
 
@@ -181,6 +211,10 @@ impl Arithmetic for Exact {
         require_ieee();
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
         self.engine.evaluate(&manifest.model, &state.parameters, batch)
+    }
+
+    fn threads(&self) -> usize {
+        Self::threads(self)
     }
 }
 

@@ -77,6 +77,8 @@ impl Machine {
                 refuse("whose products the backend exact does not round: leave out --backend exact")
             }
             (Some(precision), Some(Library::Tch)) => torch(precision),
+            // Being built with libtorch changes nothing that nobody asks for.
+            (Some(Precision::F32), None) if self.device.is_none() => Ok(Choice::Exact),
             (Some(precision), None) if BUILT_WITH_LIBTORCH || graphics => torch(precision),
             (Some(Precision::F32), None) => Ok(Choice::Exact),
             (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),
@@ -210,10 +212,10 @@ mod tests {
         assert_eq!(chosen(Some(Library::Tch), Some(Device::Cuda(1))), [None, tch, tch, tch]);
         assert_eq!(chosen(Some(Library::Exact), Some(Device::Cuda(1))), [None; 4]);
         assert_eq!(chosen(None, Some(Device::Cuda(0))), [None, tch, tch, tch]);
-        let by_default =
-            if BUILT_WITH_LIBTORCH { [exact, tch, tch, tch] } else { [exact, exact, None, None] };
-        assert_eq!(chosen(None, None), by_default);
-        assert_eq!(chosen(None, Some(Device::Cpu)), by_default);
+        let built = |choice| if BUILT_WITH_LIBTORCH { choice } else { None };
+        assert_eq!(chosen(None, None), [exact, exact, built(tch), built(tch)]);
+        let f32 = built(tch).or(exact);
+        assert_eq!(chosen(None, Some(Device::Cpu)), [exact, f32, built(tch), built(tch)]);
     }
 
     #[test]

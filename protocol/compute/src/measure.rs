@@ -1,18 +1,55 @@
-//! Kernels on their own, for benchmarks.
+//! Kernels and functions on their own, for benchmarks.
+
+use std::hint::black_box;
+use std::time::{Duration, Instant};
 
 use muster_core::error::Misuse;
 use muster_core::grid::Dither;
 use muster_core::ids::{Digest, Leaf};
 
+pub use crate::function::{exp as exp_64, ln, sine_cosine};
+use crate::kernel::albert;
 use crate::kernel::dither::dithered;
 pub use crate::kernel::matrix::Strided;
 use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::{
-    ScoreRows, add_rows, cross_entropy, rms_norm, rms_norm_backward, softmax, softmax_backward, swiglu,
-    swiglu_backward,
+    ScoreRows, add_rows, cross_entropy, exponentials_of, rms_norm, rms_norm_backward, softmax,
+    softmax_backward, swiglu, swiglu_backward,
 };
+use crate::kernel::tile::chains;
 use crate::kernel::update::{Step, adamw, sum_of_squares};
 use crate::path::{Kernels, Path};
+
+/// FLOP/s of one core on fused multiply-adds in its registers, along the fastest path of this processor: the best of
+/// some. Nothing that is computed here can be faster.
+pub fn peak() -> f64 {
+    /// Some 10 µs each, so that interruptions spoil few of them.
+    const STEPS: usize = 2000;
+    let kernels = Kernels::detect();
+    let (begun, mut best) = (Instant::now(), 0.0f64);
+    while begun.elapsed() < Duration::from_millis(200) {
+        let begun = Instant::now();
+        let (operations, sum) = chains(kernels, STEPS);
+        black_box(sum);
+        best = best.max(operations / begun.elapsed().as_secs_f64());
+    }
+    best
+}
+
+/// e^x (ARITH-23) of each value.
+pub fn exponentials(x: &[f32]) -> Vec<f32> {
+    let mut y = vec![0.0; x.len()];
+    exponentials_of(Kernels::detect(), x, &mut y);
+    y
+}
+
+/// GELU (ARITH-63) of each value, and its derivative (ARITH-64).
+pub fn gelu(x: &[f32]) -> [Vec<f32>; 2] {
+    let (mut y, mut slopes) = (vec![0.0; x.len()], vec![1.0; x.len()]);
+    albert::gelu(Kernels::detect(), x, &mut y);
+    albert::gelu_backward(Kernels::detect(), x, &mut slopes);
+    [y, slopes]
+}
 
 /// One matrix product after another, both factors packed anew for each.
 pub struct Products {
@@ -145,4 +182,28 @@ fn of_vector(kernels: Kernels, length: usize) -> Vec<Case> {
             adamw(kernels, &update, &mut parameters, &mut first, &mut second, &step);
         }),
     ]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_product_goes_beyond_the_peak() {
+        let (size, values) = ([96, 64, 256], values(96 * 256));
+        let mut out = vec![0.0; size[0] * size[1]];
+        let mut products = Products::new(Path::detect()).unwrap();
+        let mut best = 0.0f64;
+        for _ in 0..200 {
+            let begun = Instant::now();
+            let [left, right] = [256, 64].map(|row| Strided { data: &values, row, column: 1 });
+            products.multiply(left, right, size, &mut out);
+            best = best.max(
+                2.0 * size.map(|size| size as f64).iter().product::<f64>() / begun.elapsed().as_secs_f64(),
+            );
+        }
+        // Without the optimiser the chains are not in registers; and something else may take the processor for a while.
+        let beyond = || (0..20).all(|_| best > 1.1 * peak());
+        assert!(cfg!(debug_assertions) || !beyond(), "{best:e} beside {:e}", peak());
+    }
 }

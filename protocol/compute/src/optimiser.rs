@@ -3,7 +3,7 @@
 //! Scalars are computed in f64 and rounded to f32 once; coefficients in f32. A block that was left out keeps
 //! parameters and moments, and its tensor keeps its exponent.
 
-mod lamb;
+pub(crate) mod lamb;
 
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
 use muster_core::layout::{Layout, Tensor};
@@ -98,11 +98,12 @@ fn adam_blocks<W: Send>(
     });
 }
 
-/// Weight decay of a tensor: none where it has one row.
+/// Weight decay of a tensor: none where it has one row (ARITH-7, ARITH-67).
 fn decay(optimiser: &Optimiser, tensor: &Tensor) -> f64 {
     if tensor.shape[0] > 1 { f64::from(optimiser.weight_decay.value()) } else { 0.0 }
 }
 
+/// A tensor's scalars (ARITH-7), in f64, each rounded to f32 once; 1 − β of the β that f32 has.
 fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3]) -> Step {
     let [beta1, beta2] = [optimiser.beta1.value(), optimiser.beta2.value()];
     Step {
@@ -136,7 +137,7 @@ fn block_squares<W: Send>(
 }
 
 /// Norm of the present blocks in real units, added in order of block (ARITH-47).
-fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
+pub(crate) fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
     let blocks = layout.blocks().iter().zip(squares);
     let units = blocks.filter_map(|(block, square)| {
         let unit = power_of_two(2 * i32::from(exponents[block.tensor]));
@@ -145,7 +146,8 @@ fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f
     units.fold(0.0, |sum, square| sum + square).sqrt()
 }
 
-fn clip_factor(most: f64, norm: f64) -> f64 {
+/// What the gradient is multiplied by (ARITH-47): `clip_norm`/norm where `clip_norm` > 0 and the norm is larger, else 1.
+pub(crate) fn clip_factor(most: f64, norm: f64) -> f64 {
     if most > 0.0 && norm > most { most / norm } else { 1.0 }
 }
 

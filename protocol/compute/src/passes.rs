@@ -40,7 +40,7 @@ pub(crate) struct Passes<'a> {
 }
 
 impl Passes<'_> {
-    /// `output = input · Wᵀ` of a matrix, or added to `output`; rows are tokens.
+    /// `output = input · Wᵀ` of a matrix, or added to `output`: chains that start from it (ARITH-2). Rows are tokens.
     pub(crate) fn forward(&self, matrix: usize, input: &[f32], output: &mut [f32], add: bool) {
         self.product(input, &self.forward[matrix], self.plan.matrices[matrix].inputs, (output, add));
     }
@@ -90,6 +90,9 @@ impl Passes<'_> {
     }
 
     /// Some rows of a matrix's gradient, from this one on; added to what they hold, or in its place.
+    ///
+    /// A weight's gradient is one chain over all tokens (ARITH-4), `dW[o][i] = ⟨d output[o], input[i]⟩`: a window's part of
+    /// it goes on where the windows before ended.
     fn outer(
         &self,
         matrix: usize,

@@ -220,10 +220,6 @@ impl Backend for Torch {
         self_test::compare(self)
     }
 
-    fn threads(&self) -> usize {
-        self.differentiator.threads
-    }
-
     fn describe(&self) -> String {
         let Differentiator { named, precision, threads, .. } = &self.differentiator;
         format!("libtorch in {precision} on {named}, threads {threads}")
@@ -290,6 +286,10 @@ impl Arithmetic for Torch {
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
         self.exact.evaluate(manifest, state, windows)
+    }
+
+    fn threads(&self) -> usize {
+        self.differentiator.threads
     }
 }
 

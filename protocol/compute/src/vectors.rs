@@ -5,10 +5,12 @@
 
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf};
+use muster_core::layout::Layout;
 use muster_core::manifest::{Decoder, Family, Model, Optimiser};
 use serde_json::{Value, json};
 
 use crate::attention::{Attention, Heads};
+use crate::decoder::{self, Embedded};
 use crate::kernel::albert;
 use crate::kernel::lamb::{self, Layerwise};
 use crate::kernel::matrix::{Panels, Product, Strided, multiply};
@@ -48,6 +50,12 @@ fn answer(kernels: Kernels, op: &str, inputs: &Value) -> Value {
             let (a, b) = (reals(inputs, "a"), reals(inputs, "b"));
             json!({ "value": agreed(&[dot::<Software>(&a, &b)], &[dot::<Hardware>(&a, &b)]) })
         }
+        "total" => {
+            let row = reals(inputs, "row");
+            json!({ "value": shown(&[albert::sum(&row, &row, |value, _, lane| lane + value)]) })
+        }
+        // Which zero it is changes nothing.
+        "largest" => json!({ "value": shown(&[rows::largest(&reals(inputs, "row")) + 0.0]) }),
         "squares" => json!({ "sum": wide(update::sum_of_squares(kernels, &reals(inputs, "values"))) }),
         "product" => product(kernels, inputs),
         "exp" => {
@@ -58,7 +66,30 @@ fn answer(kernels: Kernels, op: &str, inputs: &Value) -> Value {
         "functions" => {
             json!({ "values": inputs["x"].as_array().unwrap().iter().map(functions).collect::<Vec<_>>() })
         }
+        _ => operator(kernels, op, inputs),
+    }
+}
+
+fn operator(kernels: Kernels, op: &str, inputs: &Value) -> Value {
+    match op {
         "rms_norm" => rms_norm(kernels, inputs),
+        "row_sums" => {
+            let mut sums = vec![0.0; number(inputs, "width")];
+            rows::add_rows(kernels, &reals(inputs, "rows"), &mut sums);
+            json!({ "sums": shown(&sums) })
+        }
+        "embedding" => embedding(inputs),
+        "biased" => {
+            let (rows, bias) = (reals(inputs, "rows"), reals(inputs, "bias"));
+            let mut out = vec![9.0; rows.len()];
+            albert::biased(kernels, &rows, &bias, &mut out);
+            json!({ "rows": shown(&out) })
+        }
+        "bias_sums" => {
+            let (rows, mut sums) = (reals(inputs, "rows"), reals(inputs, "start"));
+            albert::add_columns(kernels, &rows, number(inputs, "stride"), number(inputs, "first"), &mut sums);
+            json!({ "sums": shown(&sums) })
+        }
         "angles" => angles(inputs),
         "rotate" => rotate(kernels, inputs),
         "softmax" => softmax(kernels, inputs),
@@ -78,8 +109,21 @@ fn answer(kernels: Kernels, op: &str, inputs: &Value) -> Value {
             let loss = rows::cross_entropy(kernels, &mut logits, width, &[target], reals(inputs, "share")[0]);
             json!({ "loss": wide(loss), "gradient": shown(&logits) })
         }
+        _ => update_or_model(kernels, op, inputs),
+    }
+}
+
+fn update_or_model(kernels: Kernels, op: &str, inputs: &Value) -> Value {
+    match op {
         "adamw" => adamw(kernels, inputs),
         "lamb" => lamb(kernels, inputs),
+        "clip" => clip(inputs),
+        "trusts" => {
+            let both = |both: &Value| [0, 1].map(|place| f64::from_bits(word(&both[place])));
+            let squares: Vec<_> = inputs["squares"].as_array().unwrap().iter().map(both).collect();
+            let trusts = optimiser::lamb::trusts(&Layout::of(&model(inputs)), &squares);
+            json!({ "trusts": trusts.into_iter().map(wide).collect::<Vec<_>>() })
+        }
         "learning_rates" => {
             let settings: Optimiser = decode(&bytes(inputs, "optimiser")).unwrap();
             let rate =
@@ -158,7 +202,24 @@ fn layer_norm(kernels: Kernels, inputs: &Value) -> Value {
         &mut d,
         sums.each_mut().map(|sum| &mut sum[..]),
     );
-    json!({ "y": shown(&y), "mean": shown(&mean), "scale": shown(&scale), "d": shown(&d), "gain": shown(&sums[0]) })
+    json!({ "y": shown(&y), "mean": shown(&mean), "scale": shown(&scale), "d": shown(&d), "gain": shown(&sums[0]), "bias": shown(&sums[1]) })
+}
+
+fn embedding(inputs: &Value) -> Value {
+    let (width, mut gradient) = (number(inputs, "width"), reals(inputs, "start"));
+    let tokens = words(&inputs["tokens"]).into_iter().map(|token| token as usize).collect();
+    decoder::embed(width, 0, &[Embedded { tokens, rows: reals(inputs, "rows") }], &mut gradient);
+    json!({ "gradient": shown(&gradient) })
+}
+
+fn clip(inputs: &Value) -> Value {
+    let square = |bits: &Value| (!bits.is_null()).then(|| f64::from_bits(word(bits)));
+    let squares: Vec<_> = inputs["squares"].as_array().unwrap().iter().map(square).collect();
+    let exponents = inputs["exponents"].as_array().unwrap();
+    let exponents: Vec<_> = exponents.iter().map(|exponent| exponent.as_i64().unwrap() as i16).collect();
+    let norm = optimiser::global_norm(&Layout::of(&model(inputs)), &exponents, &squares);
+    let factor = optimiser::clip_factor(f64::from(reals(inputs, "most")[0]), norm);
+    json!({ "norm": wide(norm), "factor": wide(factor) })
 }
 
 /// The rotary tables of a model of one head.

@@ -175,17 +175,26 @@ impl<'a, R: Runner> Reduction<'a, R> {
 
     /// The values of all pieces, each written by `task` into its place: they are as many as an input's, and not copied.
     fn write(&self, mixing: Option<&Mixing>, task: impl Fn(usize, Rows<'_>, &mut [f32]) + Sync) -> Vec<f32> {
+        self.write_and(mixing, task).0
+    }
+
+    /// The same, and what else `task` gives of each piece.
+    fn write_and<T: Send>(
+        &self,
+        mixing: Option<&Mixing>,
+        task: impl Fn(usize, Rows<'_>, &mut [f32]) -> T + Sync,
+    ) -> (Vec<f32>, Vec<T>) {
         let mut values = vec![0.0; self.inputs.first().map_or(0, |input| input.q.len())];
         // One task has each piece: the locks are never waited for.
         let places: Vec<Mutex<&mut [f32]>> =
             values.chunks_mut(limits::BLOCK_COEFFICIENTS).map(Mutex::new).collect();
-        self.each(mixing, |place, rows| {
-            if let Some(into) = places.get(place) {
-                task(place, rows, &mut into.lock().unwrap_or_else(PoisonError::into_inner));
-            }
+        let others = self.each(mixing, |place, rows| {
+            // A vector of no coefficients is one piece of none.
+            let into = places.get(place).map(|into| into.lock().unwrap_or_else(PoisonError::into_inner));
+            task(place, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
         });
         drop(places);
-        values
+        (values, others)
     }
 
     fn mean(&self, mixing: Option<&Mixing>) -> Aggregate {
@@ -205,15 +214,15 @@ impl<'a, R: Runner> Reduction<'a, R> {
     fn trimmed_mean(&self, mixing: Option<&Mixing>) -> Aggregate {
         let total = self.inputs.iter().map(|input| input.weight).sum::<u64>();
         let cut = share_of(total, self.settings.assumed_ppm);
-        let pieces = self.each(mixing, |_, rows| self.runner.pass(Trim::new(rows, cut)));
+        let pass = |_, rows: Rows<'_>, into: &mut [f32]| self.runner.pass(Trim::new(rows, cut, into));
+        let (values, counts) = self.write_and(mixing, pass);
         let length = self.inputs.first().map_or(0, |input| input.q.len());
         let mut inside = vec![0; self.inputs.len()];
-        for (_, more) in &pieces {
+        for more in &counts {
             inside.iter_mut().zip(more).for_each(|(sum, more)| *sum += more);
         }
         let share = |inside: u64| if length == 0 { 1.0 } else { inside as f64 / length as f64 };
-        let values: Vec<Vec<f32>> = pieces.into_iter().map(|(values, _)| values).collect();
-        Aggregate { values: values.concat(), factors: inside.into_iter().map(share).collect() }
+        Aggregate { values, factors: inside.into_iter().map(share).collect() }
     }
 
     fn centred_clip(&self, mixing: Option<&Mixing>) -> Aggregate {

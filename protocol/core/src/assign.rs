@@ -9,17 +9,17 @@ use crate::layout::Layout;
 use crate::limits;
 use crate::manifest::{Albert, Model};
 
-/// Seed of a round: `H("round-seed", run, t, root X_t)`.
+/// Seed of a round (ASSIGN-1): `H("round-seed", run, le4(t), root of X_t)`.
 pub fn round_seed(run: RunId, round: Round, state: &Digest) -> Digest {
     Hasher::new(Domain::ROUND_SEED).value(&run).value(&round).value(state).finish()
 }
 
-/// Seed of the calibration leaf, which sets the first grid exponents: that of round 2³²−1 on the zero root.
+/// Seed of the calibration leaf, which sets the first grid exponents (ASSIGN-2): that of round 2³² − 1 on 32 zero bytes.
 pub fn calibration_seed(run: RunId) -> Digest {
     round_seed(run, Round(u32::MAX), &Digest::default())
 }
 
-/// The windows of a leaf: window `b` is `H("windows", seed, leaf, b)` mapped to `0..windows`.
+/// The windows of a leaf (ASSIGN-3): window `b` is `H("windows", seed, leaf, b)` mapped to `0..windows`.
 pub fn windows(seed: &Digest, leaf: Leaf, count: u32, windows: u64) -> Vec<u64> {
     let base = Hasher::new(Domain::WINDOWS).value(seed).value(&leaf);
     (0..count).map(|index| below(base.clone().value(&index).number(), windows)).collect()
@@ -36,7 +36,7 @@ pub struct Masked {
 
 /// Masks window `window` of a leaf: nobody chooses what is easy to predict.
 ///
-/// All draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each. The places are the
+/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each. The places are the
 /// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each place, ascending, takes
 /// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
 /// the second maps to the vocabulary (8), or stays (9).
@@ -69,7 +69,7 @@ pub fn masked(
     Masked { inputs, places }
 }
 
-/// The leaf at a position of a slot's contribution.
+/// The leaf at a position of a slot's contribution (ASSIGN-3): i + n·p. A contribution sums a prefix of them (ASSIGN-4).
 pub fn leaf(slot: Slot, seats: u16, position: u32) -> Leaf {
     Leaf(u64::from(slot.0) + u64::from(seats) * u64::from(position))
 }
@@ -85,8 +85,8 @@ pub struct PartPlan {
 
 /// Splits the blocks into one part for each aggregator, of nearly equal size.
 ///
-/// Blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
-/// part among equals. Part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by
+/// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
+/// part among equals. ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by
 /// ChaCha8 keyed with `H("aggregators", seed)`. Parts without blocks do not exist.
 pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPlan> {
     let count = aggregators.len().min(limits::PARTS).min(layout.blocks().len());
@@ -109,7 +109,7 @@ pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPl
         .collect()
 }
 
-/// The second aggregators of the first `parts` parts, in runs that have two: part `p` has entry `p + 1` of the shuffle of
+/// The second aggregators of the first `parts` parts, in runs that have two (ASSIGN-9): part `p` has entry `p + 1` of the shuffle of
 /// [`parts`], the last entry's neighbour being the first. None where there is one aggregator only.
 pub fn seconds(seed: &Digest, aggregators: &[Slot], parts: usize) -> Vec<Option<Slot>> {
     let mut drawn = shuffled(seed, aggregators);
@@ -128,7 +128,7 @@ fn shuffled(seed: &Digest, aggregators: &[Slot]) -> Vec<Slot> {
     drawn
 }
 
-/// The order in which other aggregators are tried for a part whose own one failed.
+/// The order in which other aggregators are tried for a part whose own one failed (ASSIGN-7): ascending, rotated.
 pub fn reassignment(seed: &Digest, part: Part, failed: Slot, aggregators: &[Slot]) -> Vec<Slot> {
     let mut others: Vec<Slot> = aggregators.iter().copied().filter(|slot| *slot != failed).collect();
     if !others.is_empty() {

@@ -7,7 +7,7 @@ use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, Leaf};
 use crate::limits::GRID_LIMIT;
 
-/// Smallest grid exponent.
+/// Smallest grid exponent (GRID-4).
 pub const EXPONENT_MIN: i16 = -120;
 /// Largest grid exponent.
 pub const EXPONENT_MAX: i16 = 100;
@@ -18,7 +18,8 @@ pub const LOSS_NOT_FINITE: i64 = 1 << 40;
 
 /// Uniform 24-bit numbers, one a coefficient, in the order of the flat vector.
 ///
-/// Coefficient `c` uses the upper 24 bits of word `c` of ChaCha8 keyed by `H("dither", round seed, leaf)`.
+/// GRID-1: the dither word of coefficient `c` is word `c` of the ChaCha8 stream keyed by `H("dither", round seed, leaf)`;
+/// its upper 24 bits are used.
 pub struct Dither(ChaCha8Rng);
 
 impl Dither {
@@ -47,7 +48,7 @@ impl Dither {
 
 /// `floor(g·2^−e + u/2²⁴)`, saturated at ±2²²; 0 for a value that is not finite.
 ///
-/// In f64: the product is exact, the sum is rounded once to nearest even, as IEEE 754 defines. No branch and no call,
+/// GRID-2: computed in f64, clamped to ±2²²; 0 where the value is not finite. The product is exact, the sum is rounded once to nearest even, as IEEE 754 defines. No branch and no call,
 /// so that loops over it become vector code on any processor.
 #[inline(always)]
 pub fn quantise(gradient: f32, inverse_step: f64, dither_word: u32) -> i32 {
@@ -73,8 +74,10 @@ pub fn power_of_two(exponent: i32) -> f64 {
     f64::from_bits(biased << 52)
 }
 
-/// The grid exponent of a tensor whose aggregate has this rms: `floor(log₂(rms)) − grid_bits`, clamped. The
-/// logarithm is the exponent field of the f64; a zero or non-finite rms gives `fallback`.
+/// The grid exponent of a tensor whose aggregate has this rms: `floor(log₂(rms)) − grid_bits`, clamped.
+///
+/// GRID-4: E − 1023 − `grid_bits`, clamped to −120 ..= 100, E the 11 exponent bits of the f64; where the rms is zero,
+/// subnormal, negative or not finite it is undefined: `fallback`.
 pub fn exponent_of(rms: f64, grid_bits: u8, fallback: i16) -> i16 {
     if !rms.is_normal() || rms < 0.0 {
         return fallback;
@@ -84,11 +87,15 @@ pub fn exponent_of(rms: f64, grid_bits: u8, fallback: i16) -> i16 {
 }
 
 /// One step, at most, from the last exponent towards the wanted one.
+///
+/// GRID-5: after each round a tensor's exponent moves by at most 1.
 pub fn step_exponent(last: i16, wanted: i16) -> i16 {
     last + (wanted - last).clamp(-1, 1)
 }
 
 /// A mean loss in nats as fixed point, to nearest; [`LOSS_NOT_FINITE`] where it is not finite or beyond it.
+///
+/// GRID-6: the mean times 2²⁴, in f64, rounded to nearest, ties to even; 2⁴⁰ where that is not finite or reaches 2⁴⁰.
 pub fn fixed_loss(mean: f64) -> i64 {
     let scaled = mean * LOSS_ONE as f64;
     if scaled.is_finite() && scaled.abs() < LOSS_NOT_FINITE as f64 {

@@ -69,6 +69,7 @@ impl Layout {
     }
 
     /// Embedding, layers in order, final norm, head when untied.
+    // LAYOUT-1: tensors follow each other without gaps, each row-major, rows of a matrix being its outputs.
     fn push_decoder(&mut self, model: &Model, decoder: &Decoder) {
         let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
         let key_value = width / model.heads as usize * decoder.key_value_heads as usize;
@@ -93,6 +94,8 @@ impl Layout {
     }
 
     /// Embeddings, the one layer, prediction head; a matrix, then its bias.
+    // LAYOUT-4: a bias is 1×rows and follows its matrix; a norm is a 1×n weight, then a 1×n bias. There is no key bias, and
+    // there are no token types.
     fn push_albert(&mut self, model: &Model, albert: &Albert) {
         let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
         let (narrow, sequence) = (albert.embedding as usize, model.sequence as usize);
@@ -130,8 +133,10 @@ impl Layout {
     fn push(&mut self, name: String, shape: [usize; 2]) {
         let offset = self.parameters();
         let tensor = Tensor { name, shape, offset };
+        // LAYOUT-2: a block is a run of 65,536 coefficients of a tensor, counted from its start; the last one is shorter.
         for range in split(tensor.range(), limits::BLOCK_COEFFICIENTS) {
             let first = self.chunks.len();
+            // LAYOUT-3: a chunk is a run of 16,384 coefficients of a block, counted from its start; the last one is shorter.
             self.chunks.extend(split(range.clone(), limits::CHUNK_COEFFICIENTS));
             self.blocks.push(BlockRange {
                 tensor: self.tensors.len(),

@@ -24,6 +24,8 @@ pub const BLOCK_COEFFICIENTS: usize = 65_536;
 pub const CHUNK_COEFFICIENTS: usize = 16_384;
 /// Coefficients of a model.
 pub const PARAMETERS: u64 = 1 << 33;
+/// Bytes of the file of given parameters.
+pub const PARAMETER_BYTES: u64 = 4 * PARAMETERS;
 /// Leaves that one member sums in one round.
 pub const QUOTA: u32 = 256;
 /// Windows of one leaf.

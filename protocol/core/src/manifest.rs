@@ -632,6 +632,11 @@ impl Admission {
             "admission.most_members",
             "must be 1 to 4096",
         )?;
+        require(
+            u32::from(self.start_nodes) + u32::from(self.start_verifiers) <= self.most_members.into(),
+            "admission.most_members",
+            "must be at least start_nodes and start_verifiers together, or the run never starts",
+        )?;
         require(self.per_round >= 1, "admission.per_round", "must be at least 1")?;
         require(self.probation <= 1 << 24, "admission.probation", "must be at most 2^24")?;
         require((1..=16).contains(&self.vouchers), "admission.vouchers", "must be 1 to 16")?;
@@ -765,7 +770,8 @@ impl Model {
         require(self.sequence <= limits::SEQUENCE, "model.sequence", "is over the limit of 65536")?;
         require(self.layers <= 256, "model.layers", "is over the limit of 256")?;
         require(self.norm_epsilon.value() > 0.0, "model.norm_epsilon", "must be positive")?;
-        require(self.initial_scale.value() > 0.0, "model.initial_scale", "must be positive")?;
+        let scale = self.initial_scale.value();
+        require(scale > 0.0 && scale <= 16.0, "model.initial_scale", "must be above 0 and at most 16")?;
         match &self.family {
             Family::Decoder(decoder) => decoder.check(self)?,
             Family::Albert(albert) => albert.check(self)?,
@@ -832,4 +838,45 @@ impl Albert {
 
 fn require(holds: bool, field: &str, rule: &str) -> Result<(), Misuse> {
     if holds { Ok(()) } else { Err(Misuse(format!("{field} {rule}"))) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(admission: &Admission) -> Option<String> {
+        admission.check(0).err().map(|misuse| misuse.0)
+    }
+
+    #[test]
+    fn a_run_that_never_starts_is_refused() {
+        assert_eq!(refusal(&Admission::closed(3, 2, 5)), None);
+        let why = refusal(&Admission::closed(3, 2, 4)).unwrap();
+        assert!(why.starts_with("admission.most_members must be at least start_nodes"), "{why}");
+        assert!(refusal(&Admission::closed(u16::MAX, u16::MAX, 4096)).is_some());
+    }
+
+    #[test]
+    fn initial_parameters_are_of_a_size_to_train() {
+        let real = |value| Real::new(value).unwrap();
+        let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) };
+        let model = |scale| Model {
+            vocabulary: 256,
+            width: 4,
+            layers: 1,
+            heads: 1,
+            hidden: 4,
+            sequence: 4,
+            norm_epsilon: real(1e-5),
+            initial_scale: real(scale),
+            family: Family::Decoder(decoder.clone()),
+        };
+        for scale in [1e-3, 1.0, 16.0] {
+            model(scale).check().unwrap();
+        }
+        for scale in [0.0, -1.0, 16.1, 3e38] {
+            let why = model(scale).check().unwrap_err().0;
+            assert_eq!(why, "model.initial_scale must be above 0 and at most 16");
+        }
+    }
 }

@@ -173,4 +173,9 @@ pub trait Arithmetic: Send {
 
     /// Mean loss in nats per token of the windows under these parameters, without gradient.
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64;
+
+    /// Threads of the processor in use.
+    fn threads(&self) -> usize {
+        1
+    }
 }

@@ -321,6 +321,33 @@ mod tests {
     }
 
     #[test]
+    fn damaged_messages_of_every_kind_leave_no_trace() {
+        let mut member = hearsay(8);
+        let ours = record(7, 1, 1);
+        let head = Gossiped::Head(steward().sign(RUN, &Head { height: ours.height, head: ours.head() }));
+        for (topic, whole) in [
+            (Topic::Records, told(&ours)),
+            (Topic::Records, encode(&head)),
+            (Topic::Commits, said(&node(), 4, 1)),
+        ] {
+            let cut = (0..whole.len()).map(|length| whole[..length].to_vec());
+            let changed = (0..8 * whole.len()).map(|bit| {
+                let mut bytes = whole.clone();
+                bytes[bit / 8] ^= 1 << (bit % 8);
+                bytes
+            });
+            let longer = [[&whole[..], &[0]].concat(), vec![0xff; 1 << 16]];
+            for bytes in cut.chain(changed).chain(longer) {
+                let (validity, finding) = member.hear(topic, &bytes);
+                assert!(validity != Validity::Accept && finding.is_none(), "{topic:?} {bytes:?}");
+            }
+            let elsewhere = [Topic::Records, Topic::Commits].into_iter().find(|other| *other != topic);
+            assert_eq!(member.hear(elsewhere.unwrap(), &whole), (Validity::Reject, None));
+        }
+        assert!(member.heads.is_empty() && member.seals.is_empty() && member.commits.is_empty());
+    }
+
+    #[test]
     fn a_head_alone_and_the_head_that_a_later_record_names_count_too() {
         let (ours, theirs) = (record(7, 1, 1), record(7, 1, 2));
         let mut member = hearsay(8);

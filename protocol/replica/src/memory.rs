@@ -1,7 +1,7 @@
 //! Whether a run fits into this machine's memory, known before any is asked for.
 //!
-//! What is counted grows with the model and is certainly taken, parameters that were given included; the text, and what is under way for others, comes on
-//! top. So nothing is refused that could have gone well, swap included.
+//! What is counted grows with the model and is certainly taken, parameters that were given included; the text, and what
+//! is under way for others, comes on top. So nothing is refused that could have gone well, swap included.
 
 use std::fs;
 
@@ -11,32 +11,75 @@ use muster_core::manifest::{DataFile, Manifest};
 
 use crate::results::ROUNDS;
 
-/// Bytes that following a run takes: the state with its moments, the parameters of the states that are kept, results,
-/// and the arithmetic on so many threads.
-pub fn following(manifest: &Manifest, threads: usize) -> u64 {
+/// Bytes that a run takes at least, by the settings that they follow from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Need {
+    /// What is there once, however long anything is kept: parameters, moments, updates, results.
+    model: u64,
+    /// Parameters of the states that are kept, with their moments where the run may go back.
+    states: u64,
+    /// Contributions that are kept for audits.
+    contributions: u64,
+    /// What computing a leaf keeps.
+    leaves: u64,
+}
+
+impl Need {
+    /// In all.
+    pub fn bytes(&self) -> u64 {
+        self.parts().iter().fold(0, |all, (bytes, _)| all.saturating_add(*bytes))
+    }
+
+    /// Each with its settings, the largest first.
+    fn parts(&self) -> [(u64, &'static str); 4] {
+        let mut parts = [
+            (self.model, "model.*"),
+            (self.states, "retention.states"),
+            (self.contributions, "retention.contributions"),
+            (self.leaves, "training.leaf_windows, model.sequence and training.recompute"),
+        ];
+        parts.sort_by_key(|(bytes, _)| std::cmp::Reverse(*bytes));
+        parts
+    }
+
+    /// The settings that most of it follows from: the largest parts, down to a tenth of the whole.
+    pub fn because(&self) -> String {
+        let tenth = self.bytes() / 10;
+        let large = self.parts().into_iter().filter(|(bytes, _)| *bytes > tenth);
+        large.map(|(bytes, of)| format!("{} by {of}", shown(bytes))).collect::<Vec<_>>().join(", ")
+    }
+}
+
+/// What following a run takes: the state with its moments, the parameters of the states that are kept, results, and the
+/// arithmetic on so many threads.
+pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let Manifest { training, retention, data, .. } = manifest;
     // To go back to a state takes its moments, too.
     let whole = if manifest.rollback.is_on() { 3 } else { 1 };
     let kept = whole * u64::from(retention.states.min(training.rounds));
     let given = data.file_bytes(DataFile::Parameters);
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
-    // Parameters, two moments, the snapshot, and the update that is applied.
-    vectors(manifest, 5 + kept + results).saturating_add(given).saturating_add(buffers(
-        &manifest.model,
-        training,
-        threads,
-    ))
+    Need {
+        // Parameters, two moments, the snapshot, and the update that is applied.
+        model: vectors(manifest, 5 + results).saturating_add(given),
+        states: vectors(manifest, kept),
+        contributions: 0,
+        leaves: buffers(&manifest.model, training, threads),
+    }
 }
 
-/// Bytes that a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and what
+/// What a node takes: following, contributions that are kept for audits, a leaf and the sum under way, and what
 /// computes leaves.
-pub fn contributing(manifest: &Manifest, machine: &Machine) -> u64 {
+pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let Manifest { training, retention, .. } = manifest;
-    let threads = machine.threads;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
-    following(manifest, threads)
-        .saturating_add(vectors(manifest, 2 + u64::from(kept)))
-        .saturating_add(machine.buffers(manifest))
+    let need = following(manifest, machine.threads);
+    Need {
+        model: need.model.saturating_add(vectors(manifest, 2)),
+        contributions: vectors(manifest, kept.into()),
+        leaves: need.leaves.saturating_add(machine.buffers(manifest)),
+        ..need
+    }
 }
 
 /// Bytes of so many vectors of the model's shape.
@@ -47,13 +90,23 @@ fn vectors(manifest: &Manifest, count: u64) -> u64 {
 /// Refuses what this machine cannot give.
 ///
 /// # Errors
-/// [`Misuse`] naming both sizes.
-pub fn check(needed: u64) -> Result<(), Misuse> {
-    match available() {
-        Some(available) if needed > available => Err(Misuse(format!(
-            "this run takes at least {} of memory here, this machine has {} left; end other programs, use fewer \
-             --threads, or take part with a larger machine",
-            shown(needed),
+/// [`Misuse`] naming both sizes, and the settings that the need follows from.
+pub fn check(need: Need) -> Result<(), Misuse> {
+    within(need, available()).map_err(|Misuse(why)| {
+        Misuse(format!("{why}; end other programs, use fewer --threads, or take part with a larger machine"))
+    })
+}
+
+/// Refuses what a machine with so many bytes left cannot give; nothing where that is not known.
+///
+/// # Errors
+/// As [`check`].
+pub fn within(need: Need, available: Option<u64>) -> Result<(), Misuse> {
+    match available {
+        Some(available) if need.bytes() > available => Err(Misuse(format!(
+            "this run takes at least {} of memory here ({}), this machine has {} left",
+            shown(need.bytes()),
+            need.because(),
             shown(available)
         ))),
         _ => Ok(()),
@@ -100,11 +153,22 @@ mod tests {
     }
 
     #[test]
-    fn a_refusal_names_both_sizes() {
-        check(0).unwrap();
-        if let Some(available) = available() {
-            let why = check(u64::MAX).unwrap_err().to_string();
-            assert!(why.contains("GiB of memory") && available < u64::MAX, "{why}");
+    fn a_refusal_names_both_sizes_and_the_settings() {
+        let mut need = Need { model: 6 << 30, states: 1 << 40, contributions: 3, leaves: 200 << 30 };
+        assert_eq!(need.bytes(), (1230 << 30) + 3);
+        within(need, None).unwrap();
+        within(need, Some(need.bytes())).unwrap();
+        let why = within(need, Some(1 << 30)).unwrap_err().to_string();
+        assert!(
+            why.contains("at least 1230.0 GiB of memory here (1024.0 GiB by retention.states, 200"),
+            "{why}"
+        );
+        assert!(why.contains("training.leaf_windows") && !why.contains("model.*"), "{why}");
+        assert!(why.contains("has 1.0 GiB left"), "{why}");
+        need.states = u64::MAX;
+        if available().is_some() {
+            let why = check(need).unwrap_err().to_string();
+            assert!(why.contains("larger machine"), "{why}");
         }
     }
 }

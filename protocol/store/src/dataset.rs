@@ -18,7 +18,7 @@ use std::io::Read;
 use std::path::Path;
 
 use muster_core::ids::Digest;
-use muster_core::limits::DATA_CHUNK_BYTES;
+use muster_core::limits::{DATA_CHUNK_BYTES, PARAMETER_BYTES, TOKENISER_BYTES};
 use muster_core::manifest::{CommittedFile, Data, DataFile, Start, Tokeniser};
 use muster_core::merkle::{self, Proof, Tree};
 use muster_core::state::reals;
@@ -27,10 +27,11 @@ pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
 pub use pack::{Numbering, Text, described, pack, pack_tokens};
 pub use parameters::{add_parameters, committed_parameters};
+pub use tokens::token_numbers;
 
 use crate::error::{Result, StoreError};
 
-/// Most bytes of a file of a corpus, which is held in memory.
+/// Most bytes of a text of a corpus, which is held in memory.
 pub const MOST_BYTES: u64 = 1 << 30;
 
 const TRAIN: &str = "train.bin";
@@ -65,13 +66,13 @@ impl Dataset {
     ///
     /// # Errors
     /// [`crate::error::Kind::Corrupt`] naming the file that has another length, root or digest;
-    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] beyond [`MOST_BYTES`], and where the bytes
-    /// are no tokens of the tokeniser, or no finite parameters; what the system reports.
+    /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Refused`] for a file beyond its limit, and where the bytes
+    /// are no tokens of the tokeniser, the tokeniser knows other numbers, or parameters are not finite; what the system reports.
     pub fn open(directory: &Path, data: &Data) -> Result<Self> {
         let mut files: Files = Default::default();
         for (file, bytes) in DataFile::ALL.into_iter().zip(&mut files) {
             if is_there(data, file) {
-                *bytes = read(&directory.join(name(file)), data.file_bytes(file))?;
+                *bytes = read(&directory.join(name(file)), data.file_bytes(file), most(file))?;
             }
         }
         Self::checked(directory, data, files, ("its bytes are not those that were committed to", ADVICE))
@@ -100,6 +101,7 @@ impl Dataset {
         if !tokens::is_file(&tokeniser_file, &data.tokeniser) {
             return Err(wrong(DataFile::Tokeniser));
         }
+        tokens::check_count(&directory.join(TOKENISER), &tokeniser_file, &data.tokeniser)?;
         let given = match &data.start {
             Start::Drawn => None,
             Start::Given(file) => Some(committed(DataFile::Parameters, given, &file.root)?),
@@ -222,6 +224,15 @@ fn name(file: DataFile) -> &'static str {
     }
 }
 
+/// Most bytes of a file.
+fn most(file: DataFile) -> u64 {
+    match file {
+        DataFile::Training | DataFile::HeldOut => MOST_BYTES,
+        DataFile::Tokeniser => TOKENISER_BYTES.into(),
+        DataFile::Parameters => PARAMETER_BYTES,
+    }
+}
+
 /// Whether a corpus has this file.
 fn is_there(data: &Data, file: DataFile) -> bool {
     match file {
@@ -241,10 +252,10 @@ impl Committed {
 }
 
 /// A file of exactly this length, which a stranger may have said: it is compared before memory is taken.
-fn read(path: &Path, length: u64) -> Result<Vec<u8>> {
+fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let failed = |error| StoreError::io(path, &error);
     let file = File::open(path).map_err(failed)?;
-    bounded(path, length)?;
+    bounded(path, length, most)?;
     let found = file.metadata().map_err(failed)?.len();
     if found != length {
         let cause = format!("it has {found} bytes instead of {length}");
@@ -255,10 +266,9 @@ fn read(path: &Path, length: u64) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-fn bounded(path: &Path, length: u64) -> Result<()> {
-    if length > MOST_BYTES {
-        let cause =
-            format!("{length} bytes are more than the {MOST_BYTES} that this version holds in memory");
+fn bounded(path: &Path, length: u64, most: u64) -> Result<()> {
+    if length > most {
+        let cause = format!("{length} bytes are more than the {most} that this version holds in memory");
         return Err(StoreError::refused(path, cause, "use less text or a smaller model"));
     }
     Ok(())

@@ -16,6 +16,7 @@ use e2e::harm::{markdown, write_into};
 use muster_compute::Device;
 use muster_core::error::Misuse;
 use muster_core::manifest::Profile;
+use muster_verifier::calibrate::machines::Machine;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -49,12 +50,15 @@ fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
     let leaves = taken(&mut arguments, "--leaves", 32)?;
     let grids: String = taken(&mut arguments, "--grid", "8,10,12".to_owned())?;
     let grids: Vec<u8> = grids.split(',').map(str::parse).collect::<Result<_, _>>()?;
-    let graphics = devices.iter().any(|device| *device != Device::Cpu);
+    // On a processor tf32 is f32.
+    let found = || Machine::torch(Profile::F32, Device::Cuda(0), 1).is_ok();
+    let graphics =
+        if devices.is_empty() { found() } else { devices.iter().any(|device| *device != Device::Cpu) };
     let mut profiles = vec![Profile::F32, Profile::Bf16];
     if graphics {
         profiles.insert(1, Profile::Tf32);
     }
-    let checkpoints = vec![10.min(rounds), rounds / 2, rounds];
+    let checkpoints = vec![(rounds / 10).max(1), (rounds / 2).max(1), rounds];
     let plan = Plan { size, grid_bits: grids[0], checkpoints, leaves, profiles, devices, threads };
     let parts = [("cheats", true), ("tensors", false)];
     for (name, of_cheats) in parts {

@@ -1,5 +1,12 @@
-//! `muster-verifier`, for tests.
+//! The binary `muster-verifier`, for tests.
+
+#[cfg(feature = "tch")]
+#[path = "../../../protocol/compute/launch.rs"]
+mod launch;
 
 fn main() -> std::process::ExitCode {
+    #[cfg(feature = "tch")]
+    return launch::start();
+    #[cfg(not(feature = "tch"))]
     muster_verifier::run(std::env::args_os()).into()
 }

@@ -11,10 +11,10 @@ use muster_core::sketch::Row;
 use muster_core::sketch::probe::{Probe, SUSPECT, WRONG};
 use muster_core::state::{LeafJob, State};
 use muster_verifier::calibrate::course::{Course, Passage};
-use muster_verifier::calibrate::machines::{Machine, at_hand};
+use muster_verifier::calibrate::machines::{Machine, at_hand, computed};
 use muster_verifier::calibrate::measure::{Measured, tolerant};
 use muster_verifier::calibrate::statistics::{exceeds_at_most, largest, median};
-use muster_verifier::calibrate::trial::beacon;
+use muster_verifier::calibrate::trial::{Judged, Settled, Trial, beacon, settle};
 
 use super::setting::{Size, run};
 
@@ -97,8 +97,10 @@ type Pair = (Digest, Row, Row);
 pub struct Evidence {
     /// Of honest machines.
     pub measured: Measured,
-    /// What was found.
-    pub tolerance: Tolerance,
+    /// What a run would have, and by how much it is wider than what leaves need.
+    pub tolerance: (Tolerance, f64),
+    /// Leaves that the tolerances were not taken from.
+    pub judged: Judged,
     /// Names of the machines.
     pub machines: Vec<String>,
     /// Deviations of honest pairs of leaves that the tolerances were not taken from.
@@ -116,6 +118,7 @@ struct Desk {
     /// Computes products in bf16.
     cheap: Machine,
     measured: Measured,
+    trial: Trial,
     honest: Vec<Pair>,
     cheats: Vec<(Cheat, Vec<Vec<Pair>>)>,
 }
@@ -160,6 +163,7 @@ impl Desk {
         Ok(Self {
             profile,
             measured: Measured::new(&manifest.model, machines.len()),
+            trial: Trial::new(manifest, &machines),
             machines,
             cheap,
             honest: Vec::new(),
@@ -171,8 +175,11 @@ impl Desk {
     /// first of libtorch.
     fn checkpoint(&mut self, course: &Course, before: &State, leaves: u64) {
         for leaf in 0..leaves {
-            self.measured.compare(course, leaf, &mut self.machines);
+            let passage = course.passage(leaf);
+            let all = computed(&mut self.machines, course.manifest(), &course.job(&passage));
+            self.measured.compare(&all);
         }
+        self.trial.checkpoint();
         for (_, checkpoints) in &mut self.cheats {
             checkpoints.push(Vec::new());
         }
@@ -181,11 +188,8 @@ impl Desk {
             let probe = Probe::new(&any(course.manifest(), self.profile), &freeze, &beacon(leaf));
             let passage = course.passage(leaf);
             let job = course.job(&passage);
-            let all = self.machines.iter_mut().map(|machine| machine.leaf(course.manifest(), &job));
-            let all: Vec<(Vec<i32>, Option<i64>)> = all.collect();
-            // Where windows are taken one by one there is no loss to compare.
-            let known = all.iter().find_map(|(_, loss)| *loss).unwrap_or_default();
-            let rows: Vec<Row> = all.iter().map(|(q, loss)| probe.row(q, loss.unwrap_or(known))).collect();
+            let all = computed(&mut self.machines, course.manifest(), &job);
+            let rows = self.trial.add(&probe, &all);
             for (number, said) in rows.iter().enumerate() {
                 self.honest.extend(rows[..number].iter().map(|own| (freeze, own.clone(), said.clone())));
             }
@@ -195,30 +199,28 @@ impl Desk {
                 let machine =
                     if *cheat == Cheat::Bf16Products { &mut self.cheap } else { &mut self.machines[1] };
                 let (q, loss) = cheating(*cheat, machine, (course, before), (leaf, &passage));
-                let said = probe.row(&q, loss.unwrap_or(known));
+                let said = probe.row(&q, loss.unwrap_or(own.loss));
                 checkpoints.last_mut().expect("this one").push((freeze, own.clone(), said));
             }
         }
     }
 
     fn finish(self, manifest: &Manifest, losses: &[f64]) -> Result<Evidence, Misuse> {
-        let tolerance = self.measured.tolerance()?;
-        let with = tolerant(manifest, self.profile, tolerance.clone());
+        let Settled { manifest: with, judged, wider } =
+            settle(manifest, self.profile, &self.measured, &self.trial)?;
         let judge = |(freeze, own, said): &Pair| {
             // The seeds are in the rows already.
             Probe::new(&with, freeze, &Digest::default()).deviation(own, said)
         };
-        let judged = |pairs: &Vec<Pair>| pairs.iter().map(judge).collect::<Vec<f64>>();
+        let all = |pairs: &Vec<Pair>| pairs.iter().map(judge).collect::<Vec<f64>>();
+        let cheats = self.cheats.iter();
         Ok(Evidence {
-            honest: judged(&self.honest),
-            cheats: self
-                .cheats
-                .iter()
-                .map(|(cheat, all)| (*cheat, all.iter().map(judged).collect()))
-                .collect(),
+            honest: all(&self.honest),
+            cheats: cheats.map(|(cheat, pairs)| (*cheat, pairs.iter().map(all).collect())).collect(),
+            judged,
             machines: self.machines.into_iter().map(|machine| machine.name).collect(),
             measured: self.measured,
-            tolerance,
+            tolerance: (with.tolerance, wider),
             losses: losses.to_vec(),
         })
     }
@@ -294,32 +296,41 @@ impl Evidence {
     pub fn honest(&self) -> String {
         let count = |limit: f64| self.honest.iter().filter(|deviation| **deviation > limit).count();
         let pairs = self.machines.len() * (self.machines.len() - 1) / 2;
-        let leaves = self.honest.len() / pairs.max(1);
+        let leaves = self.judged.leaves.len();
+        let bound = |limit: f64| {
+            let found = self.judged.leaves.iter().filter(|deviation| **deviation > limit).count();
+            100.0 * exceeds_at_most(leaves, found)
+        };
         format!(
-            "Honest: {} pairs of {leaves} other leaves; largest deviation {:.2}; {} above {SUSPECT} (suspect), {} above {WRONG} \
-             (wrong: false positives). Calibrated on {} leaves: at most {:.1} % exceed a group's tolerance (95 %).",
-            self.honest.len(),
+            "Honest: {pairs} pairs of machines on {leaves} leaves that were not calibrated with; largest deviation {:.2}; {} pairs \
+             above {SUSPECT} (suspect), {} above {WRONG} (wrong: false positives). With confidence 95 %, at most {:.1} % of \
+             honest leaves are suspect in any group or the loss, and at most {:.1} % wrong.",
             largest(&self.honest),
             count(SUSPECT),
             count(WRONG),
-            self.measured.leaves(),
-            100.0 * exceeds_at_most(self.measured.leaves(), 0),
+            bound(SUSPECT),
+            bound(WRONG),
         )
     }
 
     /// The tolerances of the groups, and of the loss.
     pub fn tolerances(&self) -> String {
-        let groups = &self.tolerance.groups;
+        let (Tolerance { groups, loss }, wider) = &self.tolerance;
         let range = groups
             .iter()
             .map(|bound| bound.value())
             .fold([f32::INFINITY, 0.0], |[low, high], bound| [low.min(bound), high.max(bound)]);
         format!(
-            "{:.1e} to {:.1e} in {} groups, loss {:.1e}",
+            "{:.1e} to {:.1e} in {} groups, loss {:.1e}{}",
             range[0],
             range[1],
             groups.len(),
-            self.tolerance.loss.value()
+            loss.value(),
+            if *wider > 1.0 {
+                format!(" ({wider:.2} times what leaves need, for totals)")
+            } else {
+                String::new()
+            }
         )
     }
 }

@@ -70,7 +70,7 @@ pub fn table(plan: &Plan) -> Result<String, Misuse> {
 }
 
 /// Of a profile: the defined bits beside one thread and each graphics processor, and these beside one thread; one
-/// thread beside all, and the windows at once beside one by one.
+/// thread beside all, and on each device the windows at once beside one by one.
 fn beside(profile: Profile, number: usize, machines: &[Machine]) -> Vec<Column> {
     let column = |own: usize, said: usize| Column {
         head: format!("{}: {} – {}", profile.name(), machines[own].name, machines[said].name),
@@ -78,7 +78,7 @@ fn beside(profile: Profile, number: usize, machines: &[Machine]) -> Vec<Column> 
         machines: [own, said],
         distances: Vec::new(),
     };
-    let cpu = |machine: &&Machine| machine.name.starts_with(&Device::Cpu.to_string());
+    let cpu = |machine: &&Machine| machine.device == Device::Cpu;
     let processors = 1 + machines[1..].iter().take_while(cpu).count();
     let mut columns: Vec<Column> = (1..machines.len().min(2)).map(|first| column(0, first)).collect();
     if processors > 2 {
@@ -86,6 +86,10 @@ fn beside(profile: Profile, number: usize, machines: &[Machine]) -> Vec<Column> 
         columns.push(column(processors - 2, processors - 1));
     }
     for device in processors..machines.len() {
+        if device > processors && machines[device].device == machines[device - 1].device {
+            columns.push(column(device - 1, device));
+            continue;
+        }
         columns.push(column(0, device));
         if processors > 1 {
             columns.push(column(1, device));

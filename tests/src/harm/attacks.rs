@@ -1,33 +1,63 @@
-//! Attack by rule by audits: final loss, rounds to the last ban, false bans.
+//! Attack by rule by audits: final loss, who is blamed for what and when, false bans.
 
+use std::collections::BTreeSet;
+
+use muster_core::codec::Real;
 use muster_core::ids::Round;
-use muster_core::manifest::Rule;
-use muster_node::attack::Attack;
+use muster_core::manifest::{Manifest, Rule};
+use muster_node::attack::{ATTACKS, Attack};
 
-use super::{Runs, SEEDS, banned, false_bans, left, markdown, mean, settled_loss, spread};
+use super::{SEEDS, about, banned, false_bans, left, markdown, mean, settled_loss, spread};
 use crate::parallel::in_parallel;
-use crate::sim::{Plan, Sim, cast};
+use crate::sim::{Plan, Report, Sim, cast};
 
 const NODES: usize = 7;
 const CHEATS: usize = 2;
 const ROUNDS: u32 = 30;
 const FROM: Round = Round(10);
 
-const ATTACKS: [&str; 18] = [
-    "flip", "sign", "scale", "random", "ipm-0.1", "ipm-0.6", "alie", "mimic", "lazy", "stale", "labels",
-    "data", "half", "zero", "one-part", "one-leaf", "inflate", "nudge",
-];
-
-/// Rules that a manifest can name.
-pub const RULES: [(Rule, &str); 3] =
-    [(Rule::CenteredClip, "centred clip"), (Rule::Mean, "mean"), (Rule::Median, "median")];
-
 /// Leaves of a contribution, and of those recomputed in an audit: as [`Plan::new`] has them.
 const LEAVES: (u32, u32) = (2, 1);
 
+/// A rule of a table, what a manifest says for it, and its name for people.
+pub type Column = (Rule, fn(&mut Manifest), &'static str);
+
+/// The rule that runs have, and the two ends that it stands between.
+pub const RULES: [Column; 3] = [
+    (Rule::CenteredClip, |_| (), "centred clip"),
+    (Rule::Mean, |_| (), "mean"),
+    (Rule::Median, |_| (), "median"),
+];
+
+/// What honest members' blocks are apart here, in grid units a leaf.
+const RADIUS: f32 = 10_000.0;
+
+/// The others that a manifest can name.
+const OTHERS: [Column; 6] = [
+    (Rule::TrimmedMean, two_of_seven, "trimmed mean"),
+    (Rule::GeometricMedian, two_of_seven, "geometric median"),
+    (Rule::Krum, two_of_seven, "Krum"),
+    (Rule::MultiKrum, two_of_seven, "Multi-Krum"),
+    (Rule::FixedRadiusClip, fixed_radius, "fixed-radius clip"),
+    (Rule::Mean, mixed, "mixing, then mean"),
+];
+
+fn fixed_radius(manifest: &mut Manifest) {
+    manifest.aggregation.radius = Real::new(RADIUS).expect("a finite constant");
+}
+
+fn two_of_seven(manifest: &mut Manifest) {
+    manifest.aggregation.assumed_ppm = 290_000;
+}
+
+fn mixed(manifest: &mut Manifest) {
+    two_of_seven(manifest);
+    manifest.aggregation.mixing = true;
+}
+
 struct Job {
     attack: Option<Attack>,
-    rule: Rule,
+    column: Column,
     audited: bool,
     seed: u64,
 }
@@ -38,70 +68,113 @@ impl Job {
         let cheats = if self.attack.is_some() { cheats } else { Vec::new() };
         let plan = Plan::new(self.seed, ROUNDS, cast(NODES, &cheats, FROM, self.seed));
         // A verifier that spares the cheats instead of none: the same manifest, and so the same initial state.
-        Plan { rule: self.rule, verifiers: 1, friends: u16::from(!self.audited), ..plan }
+        let (rule, change, _) = self.column;
+        Plan { rule, change, verifiers: 1, friends: u16::from(!self.audited), ..plan }
     }
+}
+
+/// The runs of one attack: for each column those without audits, then those with.
+struct Row<'a> {
+    attack: Option<Attack>,
+    runs: &'a [(Report, Plan)],
+    clean: &'a [(Report, Plan)],
+}
+
+const CELL: usize = SEEDS as usize;
+
+impl Row<'_> {
+    fn name(&self) -> String {
+        self.attack.map_or("none".into(), |attack| format!("`{}`", attack.name))
+    }
+
+    /// What runs lose beside those without cheats, without audits → with; what those without cheats lose, in their row.
+    fn losses(&self) -> impl Iterator<Item = String> {
+        let loss = |(report, _): &(Report, Plan)| settled_loss(report);
+        let more = move |runs: &[(Report, Plan)], clean: &[(Report, Plan)]| {
+            let more: Vec<f64> = runs.iter().zip(clean).map(|(run, clean)| loss(run) - loss(clean)).collect();
+            let (mean, half) = spread(&more);
+            format!("{mean:+.2} ± {half:.2}")
+        };
+        self.runs.chunks(2 * CELL).zip(self.clean.chunks(2 * CELL)).map(move |(runs, clean)| {
+            match self.attack {
+                Some(_) => [0, CELL].map(|at| more(&runs[at..at + CELL], &clean[at..at + CELL])).join(" → "),
+                None => about(runs[..CELL].iter().map(loss)),
+            }
+        })
+    }
+
+    fn audited(&self) -> impl Iterator<Item = &(Report, Plan)> + Clone {
+        self.runs.iter().filter(|(_, plan)| plan.friends == 0)
+    }
+
+    /// Audits of bad contributions until the one that convicted, of all cheats under all rules, beside the formula's.
+    fn audits(&self) -> String {
+        let Some(betrayal) = self.attack.map(|attack| attack.betrayal) else { return "–".into() };
+        let Some(found) = betrayal.wrong.found(LEAVES.0, LEAVES.1) else { return "–".into() };
+        let bad = |round: &Round| *round >= FROM && betrayal.rhythm.bad(round.0 - FROM.0);
+        let bans =
+            self.audited().flat_map(|(report, _)| report.convictions.iter().filter(|ban| ban.deserved));
+        let counts: Vec<f64> = bans
+            .map(|ban| ban.audited.iter().filter(|round| **round <= ban.round && bad(round)).count() as f64)
+            .collect();
+        format!("{:.1}, {:.1}", 1.0 / found, mean(&counts))
+    }
+
+    fn findings(&self) -> String {
+        let bans =
+            self.audited().flat_map(|(report, _)| report.convictions.iter().filter(|ban| ban.deserved));
+        let findings: BTreeSet<&str> = bans.map(|ban| ban.finding.words()).collect();
+        if findings.is_empty() { "–".into() } else { findings.into_iter().collect::<Vec<_>>().join(", ") }
+    }
+}
+
+/// Simulates attacks, and no attack before them, under the rules of some columns; a row of cells for each.
+fn rows(attacks: &[Attack], columns: &[Column], cells: impl Fn(&Row<'_>) -> Vec<String>) -> Vec<Vec<String>> {
+    let attacks: Vec<Option<Attack>> = [None].into_iter().chain(attacks.iter().copied().map(Some)).collect();
+    let kinds = |attack| {
+        columns.iter().flat_map(move |column| [false, true].map(|audited| (attack, *column, audited)))
+    };
+    let seeds =
+        |(attack, column, audited)| (31..31 + SEEDS).map(move |seed| Job { attack, column, audited, seed });
+    let jobs: Vec<Job> = attacks.iter().flat_map(|attack| kinds(*attack)).flat_map(seeds).collect();
+    let done = in_parallel(&jobs, |job| {
+        let plan = job.plan();
+        (Sim::new(plan.clone()).finish(), plan)
+    });
+    let row = 2 * columns.len() * CELL;
+    let rows = attacks.iter().zip(done.chunks(row));
+    rows.map(|(attack, runs)| cells(&Row { attack: *attack, runs, clean: &done[..row] })).collect()
 }
 
 /// Two of seven nodes cheat; one verifier with π = 50 %, a = 1, m = 2, that audits the cheats or spares them. Losses are
 /// differences from the run without cheats that begins alike.
 pub fn table() -> String {
-    let attacks = [None].into_iter().chain(ATTACKS.map(|name| name.parse().ok()));
-    let seeds = |attack, rule, audited| (31..31 + SEEDS).map(move |seed| Job { attack, rule, audited, seed });
-    let jobs: Vec<Job> = attacks
-        .flat_map(|attack| RULES.map(|(rule, _)| [false, true].map(|audited| (attack, rule, audited))))
-        .flatten()
-        .flat_map(|(attack, rule, audited)| seeds(attack, rule, audited))
-        .collect();
-    let done = in_parallel(&jobs, |job| {
-        let plan = job.plan();
-        (Sim::new(plan.clone()).finish(), plan)
+    let rows = rows(ATTACKS, &RULES, |row| {
+        let clip = &row.runs[CELL..2 * CELL];
+        let losses = [row.name()].into_iter().chain(row.losses());
+        let about =
+            [left(clip), row.findings(), row.audits(), banned(row.audited(), FROM), false_bans(row.runs)];
+        losses.chain(about).collect()
     });
-    let cells = SEEDS as usize;
-    let row = 2 * RULES.len() * cells;
-    let clean = &done[..row];
-    let rows = jobs.chunks(row).zip(done.chunks(row)).map(|(jobs, done)| {
-        let mut cell = vec![jobs[0].attack.map_or("none".into(), |attack| format!("`{}`", attack.name))];
-        let pairs = done.chunks(2 * cells).zip(clean.chunks(2 * cells));
-        cell.extend(pairs.map(|(runs, clean)| match jobs[0].attack {
-            Some(_) => {
-                [0, cells].map(|at| differences(&runs[at..at + cells], &clean[at..at + cells])).join(" → ")
-            }
-            None => super::about(runs[..cells].iter().map(|(report, _)| settled_loss(report))),
-        }));
-        cell.push(left(&done[cells..2 * cells]));
-        cell.push(jobs[0].attack.map_or("–".into(), |attack| audits(attack, done)));
-        cell.push(banned(&done[cells..2 * cells], FROM));
-        cell.push(false_bans(done));
-        cell
-    });
-    let head: Vec<String> = ["attack".to_owned()]
-        .into_iter()
-        .chain(RULES.map(|(_, name)| name.to_owned()))
-        .chain(
-            ["left by the clip", "audits until the ban", "rounds to the last ban", "false bans"]
-                .map(str::to_owned),
-        )
-        .collect();
-    let head: Vec<&str> = head.iter().map(String::as_str).collect();
+    let heads = RULES.map(|(.., name)| name);
+    let about = ["left by the clip", "found", "audits until the ban", "rounds to the last ban", "false bans"];
+    let head: Vec<&str> = ["attack"].into_iter().chain(heads).chain(about).collect();
     markdown(&head, rows)
 }
 
-/// What runs lose beside those without cheats.
-fn differences(runs: &Runs, clean: &Runs) -> String {
-    let loss = |(report, _): &(_, Plan)| settled_loss(report);
-    let more: Vec<f64> = runs.iter().zip(clean).map(|(run, clean)| loss(run) - loss(clean)).collect();
-    let (mean, half) = spread(&more);
-    format!("{mean:+.2} ± {half:.2}")
-}
-
-/// Audits of bad contributions until the one that convicted, of all cheats under all rules, beside the formula's.
-fn audits(attack: Attack, runs: &Runs) -> String {
-    let Some(found) = attack.betrayal.wrong.found(LEAVES.0, LEAVES.1) else { return "–".into() };
-    let counts: Vec<f64> = runs
-        .iter()
-        .filter(|(_, plan)| plan.friends == 0)
-        .flat_map(|(report, _)| report.convictions.iter().filter(|conviction| conviction.deserved))
-        .map(|ban| ban.audited.iter().filter(|round| (FROM..=ban.round).contains(round)).count() as f64)
-        .collect();
-    format!("{:.1}, {:.1}", 1.0 / found, mean(&counts))
+/// Attacks on what a rule sees, under the rules that a manifest can name besides.
+pub fn others() -> String {
+    const SHOWN: [&str; 14] = [
+        "flip", "sign", "scale", "random", "ipm-0.1", "ipm-0.6", "alie", "mimic", "lazy", "labels", "zero",
+        "one-part", "one-leaf", "inflate",
+    ];
+    let shown: Vec<Attack> = ATTACKS.iter().copied().filter(|attack| SHOWN.contains(&attack.name)).collect();
+    let rows = rows(&shown, &OTHERS, |row| {
+        let losses = [row.name()].into_iter().chain(row.losses());
+        losses.chain([banned(row.audited(), FROM), false_bans(row.runs)]).collect()
+    });
+    let heads = OTHERS.map(|(.., name)| name);
+    let head: Vec<&str> =
+        ["attack"].into_iter().chain(heads).chain(["rounds to the last ban", "false bans"]).collect();
+    markdown(&head, rows)
 }

@@ -3,6 +3,7 @@
 use std::fmt::Write;
 use std::time::Instant;
 
+use muster_core::hash::{Domain, hash_of};
 use muster_core::ids::{Digest, RunId};
 use muster_core::messages::audit::ResultsSeal;
 use muster_core::sign::Identity;
@@ -139,8 +140,9 @@ pub fn report(seed: u64, rounds: u32) -> (String, bool) {
     let _ = writeln!(
         text,
         "seed {seed}: {members} members in {} runs, {rounds} rounds, four verifiers a run, π = 12 %, a = 2, m = 16\n\
-         {audits} audits, {false_bans} false bans\n",
-        settings.len()
+         {audits} audits, {false_bans} false bans\ndigest of all that was found {:#}\n",
+        settings.len(),
+        hash_of(Domain::LEDGER, &format!("{detected:?}"))
     );
     let mut good = false_bans == 0;
     let mut rows = Vec::new();

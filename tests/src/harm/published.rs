@@ -1,10 +1,9 @@
 //! The setting that BTARD published, in proportion: sixteen peers, seven of them attack from a round on.
 
 use muster_core::ids::Round;
-use muster_core::manifest::Rule;
 use muster_node::attack::Attack;
 
-use super::attacks::RULES;
+use super::attacks::{Column, RULES};
 use super::{banned, false_bans, markdown, settled_loss};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Sim, cast};
@@ -18,7 +17,7 @@ const FROM: Round = Round(20);
 
 struct Job {
     attack: Attack,
-    rule: Rule,
+    column: Column,
     /// π in millionths; 0: nobody audits.
     node_ppm: u32,
 }
@@ -28,7 +27,8 @@ impl Job {
         let plan = Plan::new(41, ROUNDS, cast(PEERS, &[self.attack; CHEATS], FROM, 41));
         // Nobody audits: a verifier that spares the cheats, so that the initial state is that of the published rate.
         let (node_ppm, friends) = if self.node_ppm == 0 { (PUBLISHED, 1) } else { (self.node_ppm, 0) };
-        Plan { rule: self.rule, verifiers: 1, friends, node_ppm, ..plan }
+        let (rule, change, _) = self.column;
+        Plan { rule, change, verifiers: 1, friends, node_ppm, ..plan }
     }
 }
 
@@ -37,7 +37,7 @@ pub fn table() -> String {
     let Ok(attack) = "flip".parse::<Attack>() else { return String::new() };
     let jobs: Vec<Job> = RULES
         .into_iter()
-        .flat_map(|(rule, _)| [0, PUBLISHED, 500_000].map(|node_ppm| Job { attack, rule, node_ppm }))
+        .flat_map(|column| [0, PUBLISHED, 500_000].map(|node_ppm| Job { attack, column, node_ppm }))
         .collect();
     let done = in_parallel(&jobs, |job| {
         let plan = job.plan();
@@ -45,7 +45,7 @@ pub fn table() -> String {
     });
     let rows = jobs.iter().zip(done.chunks(1)).map(|(job, runs)| {
         let (report, _) = &runs[0];
-        let rule = RULES.iter().find(|(rule, _)| *rule == job.rule).map_or("", |(_, name)| name);
+        let (.., rule) = job.column;
         let rate =
             if job.node_ppm == 0 { "none".into() } else { format!("{} %", f64::from(job.node_ppm) / 1e4) };
         vec![

@@ -6,16 +6,16 @@ use std::time::{Duration, Instant};
 
 use muster_core::audit::probe;
 use muster_core::codec::List;
-use muster_core::contribution::{Commitment, PartDigest, open_block};
+use muster_core::contribution::{Commitment, open_block};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::enrol::{Leave, Return};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::Notice;
-use muster_core::reduction::{Reduced, objects, reduce};
+use muster_core::reduction::{objects, reduce};
 use muster_core::round::{Check, Checks, Duties, Duty};
 use muster_core::sign::{Identity, Signed};
-use muster_node::join::{Answers, Asked, LeafSum, Spares, Summed, Work};
+use muster_node::join::{Answers, Asked, Inputs, LeafSum, Spares, Summed, Work};
 
 use super::clock::Event;
 use super::plan::{Behaviour, Player, node_identity};
@@ -71,15 +71,6 @@ impl Node {
 
     fn is(&self, behaviour: Behaviour) -> bool {
         self.player.behaviour == behaviour
-    }
-
-    /// What it says that a part is.
-    fn says(&self, round: Round, reduced: Reduced) -> Vec<Reduced> {
-        match self.player.behaviour {
-            Behaviour::ReducesWrongly => vec![hundredfold(&reduced)],
-            Behaviour::ReducesTwice => vec![hundredfold(&reduced), reduced],
-            _ => vec![self.player.conduct.reduce(round, reduced)],
-        }
     }
 }
 
@@ -212,9 +203,7 @@ impl Sim {
                     self.deliver(number, &view, attempt, &parts);
                 }
             }
-            Duty::Reduce { part, attempt, inputs, .. }
-                if !node.is(Behaviour::NeverReduces) && !node.is(Behaviour::StallsParts) =>
-            {
+            Duty::Reduce { part, attempt, inputs, .. } => {
                 self.reduce(number, &view, (part, attempt), inputs);
             }
             _ => {}
@@ -346,8 +335,12 @@ impl Sim {
             let q = self.contributions.get(&(view.round(), view.member_at(slot)?))?;
             q.get(self.layout.block(block)?.range.clone())
         };
-        let reduced = reduce(&self.manifest, &self.layout, &plan.blocks, &inputs, commitment, input);
-        let reduced = reduced.expect("an aggregator holds what was sealed");
+        let rule =
+            |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
+        let reduced = rule(&inputs).expect("an aggregator holds what was sealed");
+        let round = view.round();
+        let conduct = self.nodes[number].player.conduct.clone();
+        let says = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule });
         let size: usize = reduced.values.iter().map(Vec::len).sum();
         let first = view.aggregators_in(part, attempt).next().and_then(|slot| view.member_at(slot));
         let told = first == Some(self.nodes[number].identity.id());
@@ -355,10 +348,9 @@ impl Sim {
             self.leave(view, *slot, factor * size as f64 / self.layout.parameters() as f64);
         }
         let right = reduced.digest;
-        let round = view.round();
         let freeze = view.freeze_digest().expect("inputs follow a freeze");
         let mut said = Vec::new();
-        for reduced in self.nodes[number].says(round, reduced) {
+        for reduced in says {
             let digest = reduced.digest;
             if digest != right {
                 self.distorted.insert(digest);
@@ -414,11 +406,4 @@ impl Sim {
         };
         self.clock.after(10, 60, Event::Notice(Box::new(answer)));
     }
-}
-
-fn hundredfold(reduced: &Reduced) -> Reduced {
-    let hundredfold = |values: &Vec<f32>| values.iter().map(|value| 100.0 * value).collect();
-    let values: Vec<Vec<f32>> = reduced.values.iter().map(hundredfold).collect();
-    let digest = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block)).finish();
-    Reduced { values, digest, factors: reduced.factors.clone() }
 }

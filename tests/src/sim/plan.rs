@@ -65,8 +65,14 @@ impl Player {
 
     /// One that computes honestly and fails like this.
     pub fn behaving(behaviour: Behaviour) -> Self {
-        let cheats = matches!(behaviour, Behaviour::ReducesWrongly | Behaviour::ReducesTwice);
-        Self { behaviour, conduct: Arc::new(Honest), cheats }
+        let (attack, cheats) = match behaviour {
+            Behaviour::ReducesWrongly => ("inflate", true),
+            Behaviour::ReducesTwice => ("twice", true),
+            Behaviour::NeverReduces | Behaviour::StallsParts => ("idle", false),
+            _ => return Self { behaviour, conduct: Arc::new(Honest), cheats: false },
+        };
+        let attack: Attack = attack.parse().expect("an attack");
+        Self { behaviour, conduct: attack.conduct(&attack::Plan::default()), cheats }
     }
 
     /// One that conducts itself like this.

@@ -255,7 +255,7 @@ impl Sim {
             counted.map(|(_, commitment)| (view.round(), commitment.author))
         });
         let judged = |(round, member): (Round, MemberId)| {
-            self.docket.is_settled(round, &member) || banned(ledger, &member)
+            self.docket.has_passed(ledger, round, &member) || banned(ledger, &member)
         };
         let verified = self.watchers.iter().any(|watcher| ledger.is_active_verifier(&watcher.identity.id()));
         let audited = !verified || counted.all(judged);

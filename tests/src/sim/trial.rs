@@ -95,10 +95,12 @@ impl Sim {
         let Ok(claim) = claim(&self.manifest, evidence) else { return brought };
         match evidence {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
-                brought.contributions = self.counted(claim.round, |member| *member == claim.subject);
+                let key = (claim.round, claim.subject);
+                brought.contributions =
+                    self.to_be_had(&key).map(|q| (key, Vec::clone(q))).into_iter().collect();
             }
             Evidence::Aggregation(_) => {
-                brought.contributions = self.counted(claim.round, |_| true);
+                brought.contributions = self.counted(claim.round);
                 brought.round = self.ledger().round(claim.round).cloned();
             }
             _ => {}
@@ -106,9 +108,15 @@ impl Sim {
         brought
     }
 
-    fn counted(&self, round: Round, whose: impl Fn(&MemberId) -> bool) -> Contributions {
+    fn counted(&self, round: Round) -> Contributions {
         let of_round = (round, MemberId([0; 32]))..=(round, MemberId([255; 32]));
-        let contributions = self.contributions.range(of_round).filter(|((_, member), _)| whose(member));
-        contributions.map(|(key, q)| (*key, Vec::clone(q))).collect()
+        self.contributions.range(of_round).map(|(key, q)| (*key, Vec::clone(q))).collect()
+    }
+
+    /// A whole contribution, unless its author lets nobody have what it has not delivered.
+    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId)) -> Option<&Vec<i32>> {
+        let author = self.nodes.iter().find(|node| node.identity.id() == *member);
+        let serves = author.is_none_or(|node| node.player.conduct.serves(*round));
+        self.contributions.get(&(*round, *member)).filter(|_| serves).map(|q| &**q)
     }
 }

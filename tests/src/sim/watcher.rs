@@ -152,7 +152,7 @@ impl Sim {
         let commit = &subject.commit;
         let states = self.replica.state_at(&commit.state).map(|state| (commit.state, state));
         let key = (commit.round, subject.author);
-        let q = self.contributions.get(&key).map(|q| (key, Vec::clone(q)));
+        let q = self.to_be_had(&key).map(|q| (key, Vec::clone(q)));
         let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
         Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)
     }

@@ -8,6 +8,7 @@ use muster_core::audit::Judgement;
 use muster_core::coins::rechecks;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
     AuditRequest, Evidence, FalseVerdict, Finding, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript,
     Verdict,
@@ -44,15 +45,16 @@ struct Job {
     subject: Arc<Subject>,
     verdict: Digest,
     evidence: Box<Evidence>,
-    /// The first path finds it false.
-    doubted: bool,
+    /// Whom the first path finds guilty: its author, or the member that it passed.
+    suspect: Option<MemberId>,
 }
 
 impl Others {
-    /// Whether another verifier has passed a contribution.
-    pub(super) fn passed(&self, (round, slot): Key) -> bool {
+    /// Whether another verifier has passed a contribution; the word of one that was banned counts for nothing.
+    pub(super) fn passed(&self, ledger: &Ledger, (round, slot): Key) -> bool {
         let first = (round, slot, MemberId([0; 32]));
-        self.audits.range(first..=(round, slot, MemberId([255; 32]))).any(|(_, other)| other.passed)
+        let mut of_it = self.audits.range(first..=(round, slot, MemberId([255; 32])));
+        of_it.any(|((.., verifier), other)| other.passed && !ledger.is_banned(verifier))
     }
 
     /// Rounds whose states are still needed.
@@ -64,7 +66,7 @@ impl Others {
     pub(super) fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
         let mut jobs = self.audits.values().filter_map(|other| other.job.as_ref());
         let job = jobs.find(|job| have(&job.subject.commit.state))?;
-        let kind = WorkKind::Recheck(job.evidence.clone(), job.doubted);
+        let kind = WorkKind::Recheck(job.evidence.clone(), job.suspect.is_some());
         Some(Work { subject: job.subject.clone(), kind })
     }
 
@@ -167,7 +169,7 @@ impl Audits {
             let (request, verdict) = (other.request.clone(), signed.clone());
             let transcript = Transcript { freeze, request, table, results, opening, verdict };
             let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
-            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, doubted: false };
+            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, suspect: None };
             other.job = Some(job);
         }
     }
@@ -189,19 +191,34 @@ impl Audits {
         let Some(mut job) = other.job.take() else { return Ok(()) };
         let (round, target) = (work.subject.commit.round, work.subject.author);
         match (done, doubted) {
-            (Done::Opinion(Judgement::Guilty { .. }), false) => {
-                job.doubted = true;
+            (Done::Opinion(Judgement::Guilty { culprit, .. }), false) => {
+                job.suspect = Some(culprit);
                 other.job = Some(job);
             }
+            // Each path would blame another one: nobody is accused on the word of one.
+            (Done::Opinion(Judgement::Guilty { culprit, .. }), true) if job.suspect != Some(culprit) => {
+                info!("round {round}: two code paths find different ones guilty of the verdict on {target}");
+            }
             (Done::Opinion(Judgement::Guilty { culprit, finding, detail, .. }), true) => {
-                warn!("round {round}: verifier {culprit} is guilty, {}: {detail}", finding.words());
+                warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
                 self.tally.guilty += 1;
-                self.accuse_of(culprit, job.evidence);
+                let evidence = match *job.evidence {
+                    // The verdict stands, the table that it passed does not.
+                    Evidence::Verdict(FalseVerdict { transcript, .. }) if culprit == target => {
+                        Box::new(Evidence::Audit(transcript))
+                    }
+                    evidence => Box::new(evidence),
+                };
+                self.accuse_of(culprit, evidence);
             }
             (Done::Opinion(Judgement::NotGuilty(_)), false) => {
                 self.duty.rechecks += 1;
                 let recheck = self.identity.sign(self.run, &Recheck { verdict: job.verdict });
                 self.say(round, Notice::Recheck(recheck));
+            }
+            // TOL-8: figures between what two honest machines compute are nobody's fault.
+            (Done::Opinion(Judgement::NotGuilty(why)), true) if self.manifest.profile != Profile::Exact => {
+                info!("round {round}: the verdict on {target} is too near to the limit to contest: {why}");
             }
             (Done::Opinion(Judgement::NotGuilty(why)), true) => {
                 return Err(Stop::Faulty(format!(

@@ -183,7 +183,7 @@ struct Node {
     identity: Identity,
     conduct: Conduct,
     salt: u8,
-    rows: Vec<(Vec<i32>, i64)>,
+    rows: BTreeMap<Round, Vec<(Vec<i32>, i64)>>,
     sealed: BTreeMap<Digest, (Digest, Rows)>,
 }
 
@@ -202,7 +202,7 @@ impl Node {
                 }
                 let probe = probe(manifest, signed, &request);
                 let row = |(q, loss): &(Vec<i32>, i64)| probe.row(q, *loss);
-                let rows = Rows::new(self.rows.iter().map(row).collect()).unwrap();
+                let rows = Rows::new(self.rows[&request.round].iter().map(row).collect()).unwrap();
                 let seal = table_seal(&[self.salt; 32], &rows);
                 let table = TableSeal {
                     request: signed.digest(),
@@ -270,7 +270,7 @@ impl World {
             identity: id(secret),
             conduct,
             salt: secret,
-            rows: Vec::new(),
+            rows: BTreeMap::new(),
             sealed: BTreeMap::new(),
         });
         let mut world = Self {
@@ -344,8 +344,8 @@ impl World {
                 }
                 (q, loss)
             };
-            node.rows = (0..seat.quota).map(&mut leaf).collect();
-            let sum = |at: usize| node.rows.iter().map(|(q, _)| q[at]).sum();
+            let rows: Vec<(Vec<i32>, i64)> = (0..seat.quota).map(&mut leaf).collect();
+            let sum = |at: usize| rows.iter().map(|(q, _)| q[at]).sum();
             let mut q: Vec<i32> = (0..layout.parameters()).map(sum).collect();
             if matches!(node.conduct, Conduct::FlipsTheSum | Conduct::HidesAFalseSum) {
                 q.iter_mut().for_each(|q| *q = -*q);
@@ -358,10 +358,11 @@ impl World {
                 seats: 2,
                 leaves: seat.quota,
                 profile: self.manifest.profile,
-                loss: node.rows.iter().map(|(_, loss)| loss).sum(),
+                loss: rows.iter().map(|(_, loss)| loss).sum(),
                 root: Commitment::new(&layout, &q).root(),
             };
             commits.push(node.identity.sign(self.run, &commit));
+            node.rows.insert(view.round(), rows);
             self.memory.contributions.insert((view.round(), seat.member), q);
         }
         let freeze = Freeze {
@@ -371,7 +372,8 @@ impl World {
         };
         self.seal(Body::Freeze(freeze));
         let echoes = self.nodes.len();
-        self.seal(Body::Outcome(self.outcome(&self.ledger, echoes)));
+        let credits = muster_core::codec::List::new(self.docket.credits()).unwrap();
+        self.seal(Body::Outcome(Outcome { credits, ..self.outcome(&self.ledger, echoes) }));
     }
 
     /// The end of the round that a ledger is in, echoed by so many nodes.
@@ -416,7 +418,11 @@ impl World {
                     .post(self.now, &self.ledger, &notice)
                     .unwrap_or_else(|reject| panic!("{notice:?}: {reject}"));
             }
-            let view = self.ledger.round(Round(0)).unwrap();
+            let round = match &notice {
+                Notice::Request(signed) => signed.verify(self.run).unwrap().round,
+                _ => Round(0),
+            };
+            let view = self.ledger.round(round).unwrap();
             for (slot, node) in self.nodes.iter_mut().enumerate() {
                 let root = view.commitment(Slot(slot as u16)).unwrap().commit.root;
                 fresh.extend(node.answer(&self.manifest, root, &notice));
@@ -542,7 +548,7 @@ fn honest_nodes_pass() {
     assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
     assert_eq!(audits.tally(), Tally { passed: 2, guilty: 0, undecided: 0 });
     assert!(world.accusations.is_empty());
-    assert!(world.docket.is_settled(Round(0), &member(11)) && world.docket.open() == 0);
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)) && world.docket.open() == 0);
     assert!(audits.unfinished_rounds().is_empty());
 }
 

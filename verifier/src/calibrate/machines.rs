@@ -7,12 +7,16 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Manifest, Profile};
 use muster_core::state::LeafJob;
 
+use super::trial::Computed;
+
 /// Something that computes leaves.
 pub struct Machine {
     /// What it is.
     pub name: String,
     /// Whether a member may compute leaves of the profile with it.
     pub member: bool,
+    /// Where it is.
+    pub device: Device,
     backend: Box<dyn Backend>,
     /// Whether it takes a leaf's windows one by one: other shapes, and so other kernels and another order of sums.
     apart: bool,
@@ -27,7 +31,7 @@ impl Machine {
         let mut exact = Exact::new(threads, None)?;
         exact.self_test()?;
         let member = matches!(profile, Profile::Exact | Profile::F32);
-        Ok(Self { name: "exact".into(), member, backend: Box::new(exact), apart: false })
+        Ok(Self { name: "exact".into(), member, device: Device::Cpu, backend: Box::new(exact), apart: false })
     }
 
     /// Libtorch.
@@ -48,7 +52,7 @@ impl Machine {
             Device::Cpu => format!("cpu, {threads} threads").replace("1 threads", "1 thread"),
             Device::Cuda(_) => device.to_string(),
         };
-        Ok(Self { name, member: true, backend, apart: false })
+        Ok(Self { name, member: true, device, backend, apart: false })
     }
 
     /// The same with a leaf's windows one by one.
@@ -58,7 +62,7 @@ impl Machine {
     }
 
     /// A leaf on the grid and its loss; no loss where windows are taken one by one.
-    pub fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> (Vec<i32>, Option<i64>) {
+    pub fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> Computed {
         if self.apart {
             return (placed(manifest, job, &self.gradient(manifest, job)), None);
         }
@@ -96,10 +100,25 @@ pub fn placed(manifest: &Manifest, job: &LeafJob<'_>, gradient: &[f32]) -> Vec<i
     placed.collect()
 }
 
+/// Every machine's leaf.
+pub fn computed(machines: &mut [Machine], manifest: &Manifest, job: &LeafJob<'_>) -> Vec<Computed> {
+    machines.iter_mut().map(|machine| machine.leaf(manifest, job)).collect()
+}
+
+/// On how many threads libtorch computes on a device, and whether it takes windows one by one, too.
+///
+/// On the processor it is 1, 2, 4, … and all threads, and these once more with the windows apart; on a graphics processor,
+/// where threads change nothing, both once.
+fn ways(device: Device, threads: usize, several: bool) -> Vec<(usize, bool)> {
+    let counts = (0..).map(|power| 1 << power).take_while(|count| *count < threads && device == Device::Cpu);
+    let at_once = counts.chain([threads]).map(|count| (count, false));
+    at_once.chain(several.then_some((threads, true))).collect()
+}
+
 /// What computes leaves of a profile here, the defined bits first; and why something is not among it.
 ///
-/// On the processor libtorch takes 1, 2, 4, … and all threads, and the leaf's windows all at once and one by one (an
-/// ALBERT's only at once: what it masks depends on a window's number in its leaf).
+/// Libtorch takes a leaf's windows all at once and one by one on each device (an ALBERT's only at once: what it masks
+/// depends on a window's number in its leaf).
 ///
 /// # Errors
 /// [`Misuse`] with the remedy where there is no libtorch, or it computes wrongly, or lacks a device that is asked for.
@@ -112,23 +131,24 @@ pub fn at_hand(
     let (mut machines, mut absent) = (vec![Machine::exact(profile, threads)?], Vec::new());
     let decoder = matches!(manifest.model.family, Family::Decoder(_));
     let several = decoder && manifest.training.leaf_windows > 1;
+    let on = |device: Device| -> Result<Vec<Machine>, Misuse> {
+        let machine = |(count, apart)| {
+            let machine = Machine::torch(profile, device, count)?;
+            Ok(if apart { machine.apart() } else { machine })
+        };
+        ways(device, threads, several).into_iter().map(machine).collect()
+    };
     if devices.is_empty() || devices.contains(&Device::Cpu) {
-        let counts = (0..).map(|power| 1 << power).take_while(|count| *count < threads);
-        for count in counts.chain([threads]) {
-            machines.push(Machine::torch(profile, Device::Cpu, count)?);
-        }
-        if several {
-            machines.push(Machine::torch(profile, Device::Cpu, threads)?.apart());
-        }
+        machines.extend(on(Device::Cpu)?);
     }
     let asked = devices.iter().copied().filter(|device| *device != Device::Cpu);
     for device in asked {
-        machines.push(Machine::torch(profile, device, threads)?);
+        machines.extend(on(device)?);
     }
     let unasked = (0..).map(Device::Cuda).take_while(|_| devices.is_empty());
     for device in unasked {
-        match Machine::torch(profile, device, threads) {
-            Ok(machine) => machines.push(machine),
+        match on(device) {
+            Ok(found) => machines.extend(found),
             Err(misuse) => {
                 if device == Device::Cuda(0) {
                     absent.push(format!("no graphics processor: {misuse}"));
@@ -138,4 +158,18 @@ pub fn at_hand(
         }
     }
     Ok((machines, absent))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_device_takes_windows_at_once_and_apart() {
+        let cpu = [(1, false), (2, false), (4, false), (6, false), (6, true)];
+        assert_eq!(ways(Device::Cpu, 6, true), cpu);
+        assert_eq!(ways(Device::Cpu, 1, true), [(1, false), (1, true)]);
+        assert_eq!(ways(Device::Cuda(1), 6, true), [(6, false), (6, true)]);
+        assert_eq!(ways(Device::Cuda(1), 6, false), [(6, false)], "an ALBERT, or leaves of one window");
+    }
 }

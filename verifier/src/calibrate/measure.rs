@@ -9,9 +9,8 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model, Profile, Tolerance};
 use muster_core::sketch::probe::{SLACK, deviations};
 
-use super::course::Course;
-use super::machines::Machine;
 use super::statistics::{COVERED, largest, median, quantile, rounded_up};
+use super::trial::Computed;
 
 /// What 64 projections make of a squared distance at most, but once in a thousand times: χ² with 64 degrees of freedom.
 const PROJECTED: f64 = 1.64;
@@ -26,7 +25,7 @@ const LOSS_UNITS: f64 = 16.0;
 pub struct Plan {
     /// Rounds, ascending.
     pub checkpoints: Vec<u32>,
-    /// Leaves at each of them.
+    /// Leaves at each of them, and as many new ones.
     pub leaves: u32,
 }
 
@@ -36,6 +35,21 @@ impl Plan {
         let mut checkpoints = vec![0, rounds / 2, rounds];
         checkpoints.dedup();
         Self { checkpoints, leaves }
+    }
+
+    /// Of training.
+    pub fn rounds(&self) -> u32 {
+        self.checkpoints.last().copied().unwrap_or_default()
+    }
+
+    /// Leaves that are trained, of so many a round.
+    pub fn trained(&self, leaves: u32) -> u64 {
+        u64::from(self.rounds()) * u64::from(leaves)
+    }
+
+    /// Leaves that are compared: new ones, too.
+    pub fn compared(&self) -> u64 {
+        2 * self.checkpoints.len() as u64 * u64::from(self.leaves)
     }
 }
 
@@ -81,19 +95,6 @@ impl Spread {
     }
 }
 
-/// Compares all machines at every checkpoint; says when a leaf is done, be it trained or compared.
-pub fn measure(course: &mut Course, machines: &mut [Machine], plan: &Plan, done: &dyn Fn()) -> Measured {
-    let mut measured = Measured::new(&course.manifest().model, machines.len());
-    for checkpoint in &plan.checkpoints {
-        course.train(*checkpoint, done);
-        for leaf in 0..u64::from(plan.leaves) {
-            measured.compare(course, leaf, machines);
-            done();
-        }
-    }
-    measured
-}
-
 impl Measured {
     /// Nothing yet, of so many machines.
     pub fn new(model: &Model, machines: usize) -> Self {
@@ -102,12 +103,8 @@ impl Measured {
         Self { groups: Layout::of(model).groups(), pairs: pairs.collect(), norms: Vec::new() }
     }
 
-    /// Compares a leaf of the course's round.
-    pub fn compare(&mut self, course: &Course, leaf: u64, machines: &mut [Machine]) {
-        let passage = course.passage(leaf);
-        let job = course.job(&passage);
-        let leaves = machines.iter_mut().map(|machine| machine.leaf(course.manifest(), &job));
-        let leaves: Vec<_> = leaves.collect();
+    /// Compares a leaf as every machine computed it.
+    pub fn compare(&mut self, leaves: &[Computed]) {
         for Pair { machines: [first, second], deviations: found, losses } in &mut self.pairs {
             let [(own, own_loss), (said, said_loss)] = [&leaves[*first], &leaves[*second]];
             found.push(deviations(&self.groups, own, said));

@@ -8,22 +8,18 @@ use muster_core::sketch::probe::{SUSPECT, WRONG};
 use super::machines::Machine;
 use super::measure::{Measured, Pair, Plan, Spread};
 use super::statistics::{exceeds_at_most, largest, median};
-use super::trial::{Total, Trial};
+use super::trial::{Settled, Total};
 
 /// Everything that there is to tell.
 pub struct Report<'a> {
-    /// The run's manifest, with profile and tolerance.
-    pub manifest: &'a Manifest,
+    /// Profile and tolerances, and new leaves.
+    pub settled: &'a Settled,
     /// What computed.
     pub machines: &'a [Machine],
     /// When and how much.
     pub plan: &'a Plan,
     /// What they are apart.
     pub measured: &'a Measured,
-    /// New leaves.
-    pub trial: &'a Trial,
-    /// By how much tolerances had to be larger than measured, for totals.
-    pub wider: f64,
 }
 
 impl Report<'_> {
@@ -34,14 +30,15 @@ impl Report<'_> {
             let _ = writeln!(text, "# {line}");
         });
         let text = text.replace("# \n", "#\n");
-        let tolerance = &self.manifest.tolerance;
+        let Manifest { profile, tolerance, .. } = &self.settled.manifest;
         let bounds: Vec<String> =
             tolerance.groups.iter().map(|bound| format!("{:e}", bound.value())).collect();
         format!(
-            "{text}\n[arithmetic]\nprofile = \"{}\"\ntolerance = [{}]\nloss_tolerance = {:e}\n",
-            self.manifest.profile.name(),
+            "{text}\n[arithmetic]\nprofile = \"{}\"\ntolerance = [{}]\nloss_tolerance = {:e}\ncalibrated_rounds = {}\n",
+            profile.name(),
             bounds.join(", "),
-            tolerance.loss.value()
+            tolerance.loss.value(),
+            self.plan.rounds()
         )
     }
 
@@ -51,7 +48,8 @@ impl Report<'_> {
     }
 
     fn comment(&self) -> String {
-        let Self { manifest, measured, .. } = self;
+        let Self { settled, measured, .. } = self;
+        let manifest = &settled.manifest;
         let (model, training) = (&manifest.model, &manifest.training);
         let mut text = format!(
             "What honest machines are apart, measured by muster-verifier {} (calibrate) on {} {}.\n\
@@ -103,33 +101,40 @@ impl Report<'_> {
         )
     }
 
+    /// Of new leaves at every checkpoint: each is judged as a whole, by all of its groups and its loss.
     fn fresh(&self) -> String {
-        let leaves = &self.trial.leaves;
-        let [suspect, wrong] =
-            [SUSPECT, WRONG].map(|limit| leaves.iter().filter(|leaf| **leaf > limit).count());
+        let leaves = &self.settled.judged.leaves;
+        let [suspect, wrong] = [SUSPECT, WRONG].map(|limit| {
+            let found = leaves.iter().filter(|leaf| **leaf > limit).count();
+            (found, 100.0 * exceeds_at_most(leaves.len(), found))
+        });
         format!(
-            "Tried: {} new leaves through projections; largest deviation {:.2} tolerances, mean {:.2}; {suspect} \
-             suspect, {wrong} wrong; at most {:.1} % are, with confidence 95 %.",
+            "Tried: {} new leaves before the same rounds, by all groups and the loss, through projections; largest deviation \
+             {:.2} tolerances, mean {:.2}; {} suspect, {} wrong; with confidence 95 %, at most {:.1} % of honest leaves are \
+             suspect, and at most {:.1} % wrong.",
             leaves.len(),
             largest(leaves),
-            leaves.iter().sum::<f64>() / leaves.len() as f64,
-            100.0 * exceeds_at_most(leaves.len(), wrong)
+            leaves.iter().sum::<f64>() / leaves.len().max(1) as f64,
+            suspect.0,
+            wrong.0,
+            suspect.1,
+            wrong.1
         )
     }
 
     fn totals(&self) -> String {
-        let widest = self.trial.totals.iter().max_by(|a, b| a.largest.total_cmp(&b.largest));
-        let Some(Total { machines: [own, said], last, largest }) = widest else {
+        let totals = &self.settled.judged.totals;
+        let widest = totals.iter().max_by(|a, b| a.largest.total_cmp(&b.largest));
+        let Some(Total { machines: [own, said], leaves: m, last, largest }) = widest else {
             return "Totals: there is one machine only that members may have.".to_owned();
         };
-        let m = self.trial.leaves.len();
         if *last == 0.0 {
             return format!("Totals of {m} leaves: all within what the grid cannot tell from 0.");
         }
-        let wider = if self.wider > 1.0 {
+        let wider = if self.settled.wider > 1.0 {
             format!(
                 "Tolerances are {:.2} times what leaves need, for totals of machines that lean. ",
-                self.wider
+                self.settled.wider
             )
         } else {
             String::new()
@@ -139,8 +144,8 @@ impl Report<'_> {
              If all of that leans the same way, it is {:.2} tolerances a leaf, and totals of {:.0} leaves would be wrong.",
             self.machines[*own].name,
             self.machines[*said].name,
-            last / (m as f64).sqrt(),
-            (WRONG / last).powi(2) * m as f64
+            last / (*m as f64).sqrt(),
+            (WRONG / last).powi(2) * *m as f64
         )
     }
 }

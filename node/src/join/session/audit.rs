@@ -3,7 +3,7 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use muster_compute::Backend;
+use muster_compute::{Backend, row};
 use muster_core::ids::Digest;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
@@ -15,7 +15,7 @@ use muster_store::dataset::Dataset;
 
 use super::{Session, post};
 use crate::join::answers::Answers;
-use crate::join::compute::{LeafSum, Spares, Work};
+use crate::join::compute::{LeafSum, Spares, Summed, Work};
 use crate::join::conduct::Asked;
 use crate::join::own::Contribution;
 
@@ -52,7 +52,9 @@ impl Session {
         tokio::spawn(async move {
             let table = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
-                let again = || recompute(&held, manifest, dataset, seed, &arithmetic);
+                let again = |take: &mut dyn FnMut(LeafSum)| {
+                    recompute(&held, (manifest, dataset), seed, &arithmetic, take)
+                };
                 let rows = rows(&held, &probe, threads, again)?;
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
@@ -65,19 +67,27 @@ impl Session {
     }
 }
 
-/// The rows of a contribution's table, of its leaves as they are kept, else as they are computed again.
+/// The rows of a contribution's table, of its leaves as they are kept, else as they are computed again; `again` says whether
+/// it could. Then each row is made beside the next leaf, and no leaf is kept.
 pub(super) fn rows(
     held: &Contribution,
     probe: &Probe,
     threads: usize,
-    again: impl FnOnce() -> Option<Vec<LeafSum>>,
+    again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
     if let Some(leaves) = &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
         return Answers::rows(probe, leaves, threads);
     }
-    let leaves = again()?;
+    let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
+    let mut take = |leaf: LeafSum| {
+        rows.push(row(threads, probe, &leaf.0, leaf.1));
+        summed.add(threads, leaf, false, &spares);
+    };
+    if !again(&mut take) {
+        return None;
+    }
     // TOL-7: a member that can no longer reproduce its own leaves to the bit MUST NOT seal a table.
-    if !adds_up(held, &leaves) {
+    if (&summed.q, summed.loss) != (&held.q, held.commit.loss) {
         tracing::warn!(
             "round {}: recomputed on this machine, its leaves do not add up to what was committed: no table is sealed, so \
              that verifiers recompute all of them",
@@ -85,33 +95,26 @@ pub(super) fn rows(
         );
         return None;
     }
-    Answers::rows(probe, &leaves, threads)
+    Rows::new(rows).ok()
 }
 
-/// Whether leaves are those of a commitment. Another machine's, or other threads', are not where there is a tolerance.
-fn adds_up(held: &Contribution, leaves: &[LeafSum]) -> bool {
-    let q = &held.q;
-    let sum = |place: usize| leaves.iter().fold(0i32, |sum, (leaf, _)| sum.wrapping_add(leaf[place]));
-    leaves.iter().fold(0i64, |sum, (_, loss)| sum.wrapping_add(*loss)) == held.commit.loss
-        && leaves.iter().all(|(leaf, _)| leaf.len() == q.len())
-        && q.iter().enumerate().all(|(place, q)| sum(place) == *q)
-}
-
+/// Computes the leaves of a contribution again; none without its state.
 fn recompute(
     held: &Contribution,
-    manifest: Arc<Manifest>,
-    dataset: Arc<Dataset>,
+    (manifest, dataset): (Arc<Manifest>, Arc<Dataset>),
     seed: Digest,
     arithmetic: &Mutex<Box<dyn Backend>>,
-) -> Option<Vec<LeafSum>> {
+    take: &mut dyn FnMut(LeafSum),
+) -> bool {
     let commit = &held.commit;
+    let Some(state) = held.state.clone() else { return false };
     let work = Work {
         manifest,
         dataset,
         round: commit.round,
         seed,
         root: commit.state,
-        state: held.state.clone()?,
+        state,
         slot: commit.slot,
         seats: commit.seats,
         quota: commit.leaves,
@@ -122,5 +125,6 @@ fn recompute(
         spares: Spares::default(),
     };
     let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-    Some(work.leaves(&mut **arithmetic, &|_| true))
+    work.leaves(&mut **arithmetic, &|_| true, take);
+    true
 }

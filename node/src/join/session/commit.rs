@@ -142,7 +142,7 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
-        let (Summed { q, loss, leaves }, workers) = {
+        let (Summed { q, loss, count, leaves }, workers) = {
             let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let before = arithmetic.spent();
             let begun = Instant::now();
@@ -164,7 +164,7 @@ impl Committing {
             state: work.root,
             slot: work.slot,
             seats: work.seats,
-            leaves: leaves.len() as u32,
+            leaves: count,
             profile: work.manifest.profile,
             loss,
             root: tree.root(),
@@ -174,7 +174,7 @@ impl Committing {
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);
-        let leaves = Mutex::new(Some(leaves));
+        let leaves = Mutex::new(Summed::kept(leaves, count));
         let computed = Contribution { commit, q, tree, state: Some(work.state), leaves };
         let (signed, kept) = pledge(&self.journal, run, signed, computed)?;
         match kept {
@@ -248,7 +248,8 @@ mod tests {
         };
         let probe = Probe::exact(&Digest::default());
         let sealed = |held: &Contribution, again: Contribution| {
-            rows(held, &probe, 1, || again.leaves.into_inner().unwrap()).is_some()
+            let again = again.leaves.into_inner().unwrap().unwrap();
+            rows(held, &probe, 1, |take| again.into_iter().map(take).count() > 0).is_some()
         };
         let (said, kept) = pledged(computed(5, 70));
         assert!(sealed(&kept.unwrap(), computed(6, 71)), "the leaves are at hand");

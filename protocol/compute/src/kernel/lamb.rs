@@ -14,7 +14,7 @@ pub(crate) struct Layerwise {
 }
 
 kernels! {
-    /// Moments as AdamW has them. An aggregate that is not finite counts 0.
+    /// Moments as AdamW has them (ARITH-7): `m ← fma(β₁, m, (1 − β₁)·g)`, `v ← fma(β₂, v, (1 − β₂)·(g·g))`. An aggregate that is not finite counts 0.
     pub(crate) fn moments(values: &[f32], first: &mut [f32], second: &mut [f32], step: &Step) {
         let step = *step;
         for ((value, first), second) in values.iter().zip(first).zip(second) {
@@ -24,7 +24,7 @@ kernels! {
         }
     }
 
-    /// `m/(1 − β₁^t) / (√(v/(1 − β₂^t)) + ε) + decay·w`.
+    /// `m/(1 − β₁^t) / (√(v/(1 − β₂^t)) + ε) + decay·w` (ARITH-67): `fma(decay, w, m·c₁/fma(√v, c₂, ε))`.
     pub(crate) fn direction(
         parameters: &[f32],
         moments: [&[f32]; 2],
@@ -41,7 +41,7 @@ kernels! {
         }
     }
 
-    /// `w − rate·direction` (ARITH-67).
+    /// `w − rate·direction` (ARITH-67): one fused multiply-add; what is stored of any NaN is 7fc00000 (ARITH-20).
     pub(crate) fn descend(parameters: &mut [f32], direction: &[f32], rate: f32) {
         for (parameter, direction) in parameters.iter_mut().zip(direction) {
             *parameter = canonical(F::fma(-rate, *direction, *parameter));

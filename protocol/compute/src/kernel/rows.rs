@@ -8,7 +8,7 @@ use crate::function;
 
 /// The largest value of a row, by lanes; NaN is skipped, −∞ when nothing is left (ARITH-21).
 #[inline(always)]
-fn largest(row: &[f32]) -> f32 {
+pub(crate) fn largest(row: &[f32]) -> f32 {
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -96,6 +96,13 @@ pub(crate) struct ScoreRows {
 }
 
 kernels! {
+    /// e^x of each value (ARITH-23) and nothing else: for measuring.
+    pub(crate) fn exponentials_of(x: &[f32], y: &mut [f32]) {
+        for (x, y) in x.iter().zip(y) {
+            *y = exp::<F>(*x);
+        }
+    }
+
     /// RMSNorm (ARITH-31): `scale = 1/√(Σx²/width + ε)`, `y = x·scale·gain`.
     pub(crate) fn rms_norm(x: &[f32], gain: &[f32], epsilon: f32, y: &mut [f32], scales: &mut [f32]) {
         let width = gain.len();

@@ -45,6 +45,8 @@ pub(super) unsafe fn run(kernels: Kernels, task: impl Task) {
     }
 }
 
+/// # Safety
+/// The processor must have these instruction sets; more as the task says.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2,fma")]
 unsafe fn avx512(task: impl Task) {
@@ -52,11 +54,60 @@ unsafe fn avx512(task: impl Task) {
     unsafe { task.run::<std::arch::x86_64::__m512, 12, 2>() }
 }
 
+/// # Safety
+/// As [`avx512`].
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx2,fma")]
 unsafe fn avx2(task: impl Task) {
     // SAFETY: passed on.
     unsafe { task.run::<std::arch::x86_64::__m256, 6, 2>() }
+}
+
+/// Fused multiply-adds in registers only, as many chains at once as a tile has: what no product can go beyond.
+///
+/// Gives the floating-point operations that were done, and a sum that is of no account but must not be left out.
+pub(crate) fn chains(kernels: Kernels, steps: usize) -> (f64, f32) {
+    let mut done = (0.0, 0.0);
+    // SAFETY: the task reads nothing but its own values.
+    unsafe { run(kernels, Chains { steps, done: &mut done }) };
+    done
+}
+
+struct Chains<'a> {
+    steps: usize,
+    done: &'a mut (f64, f32),
+}
+
+impl Task for Chains<'_> {
+    /// # Safety
+    /// As the trait says.
+    #[inline(always)]
+    unsafe fn run<V: Vector, const ROWS: usize, const VECTORS: usize>(self) {
+        // Different starts, or the compiler would see that all chains are one.
+        let starts: [f32; 32] = black_box(std::array::from_fn(|place| place as f32));
+        let factors = black_box([1e-3, 0.5]);
+        // SAFETY: 32 values are readable from `starts`, and a vector has at most 16 lanes.
+        unsafe {
+            let [a, b] = [V::splat(&factors[0]), V::splat(&factors[1])];
+            let mut sums: [[V; VECTORS]; ROWS] =
+                std::array::from_fn(|row| std::array::from_fn(|v| V::load(&starts[(row + v) % 16])));
+            for _ in 0..self.steps {
+                for row in &mut sums {
+                    for sum in row {
+                        *sum = V::fma(a, b, *sum);
+                    }
+                }
+            }
+            let mut lanes = [0.0; 16];
+            for row in &sums {
+                for sum in row {
+                    sum.store(lanes.as_mut_ptr());
+                    self.done.1 += black_box(lanes)[0];
+                }
+            }
+        }
+        self.done.0 = (2 * V::LANES * ROWS * VECTORS * self.steps) as f64;
+    }
 }
 
 /// One tile of one block of the depth.

@@ -1,4 +1,4 @@
-//! LAMB: AdamW's direction with the decay in it, scaled in every tensor by the norm of its parameters over the
+//! LAMB (ARITH-67): AdamW's direction with the decay in it, scaled in every tensor by the norm of its parameters over the
 //! direction's own.
 
 use muster_core::layout::Layout;
@@ -55,9 +55,9 @@ pub(super) fn apply<W: Send>(
     });
 }
 
-/// Norm of the parameters over that of the direction, by tensor, from the sums of squares of the blocks in order; 1 where
-/// either is zero or the tensor has one row.
-fn trusts(layout: &Layout, squares: &[[f64; 2]]) -> Vec<f64> {
+/// Trust (ARITH-67), by tensor: √P/√D in f64, P and D the sums of squares of old parameters and of directions, those of
+/// present blocks added in order; 1 where either is zero or the tensor has one row.
+pub(crate) fn trusts(layout: &Layout, squares: &[[f64; 2]]) -> Vec<f64> {
     let mut sums = vec![[0.0; 2]; layout.tensors().len()];
     for (block, squares) in layout.blocks().iter().zip(squares) {
         sums[block.tensor].iter_mut().zip(squares).for_each(|(sum, square)| *sum += square);

@@ -3,7 +3,7 @@
 use muster_compute::{Exact, Path, paths};
 use muster_core::grid::LOSS_NOT_FINITE;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Method, Model};
+use muster_core::manifest::{Family, Manifest, Method, Model};
 use muster_core::state::{Arithmetic, State, Update};
 
 use crate::setting::{albert, leaf, manifest, model, windows};
@@ -100,6 +100,34 @@ fn what_is_not_finite_stays_out() {
             assert!(nan.clone().count() <= 1 && nan.into_iter().all(|nan| nan.to_bits() == 0x7fc0_0000));
         }
     }
+}
+
+#[test]
+fn what_follows_a_text_changes_none_of_its_logits() {
+    for model in models() {
+        let decoder = matches!(model.family, Family::Decoder(_));
+        let (manifest, vocabulary) = (manifest(model.clone()), model.vocabulary as usize);
+        let text = windows(&manifest.model, 1, 5).remove(0);
+        let text = &text[..manifest.model.sequence as usize];
+        let mut exact = Exact::new(2, None).unwrap();
+        let parameters = exact.initial(&manifest, &[]).parameters;
+        let mut reader = exact.reader(&manifest, &parameters);
+        let whole = reader.logits(text);
+        for length in [1, 2, 16, 24, text.len()].into_iter().filter(|_| decoder) {
+            let rows = &whole[..length * vocabulary];
+            assert_eq!(bits(&reader.logits(&text[..length])), bits(rows), "{length}");
+            let last = &rows[rows.len() - vocabulary..];
+            assert_eq!(bits(&reader.after(&text[..length])), bits(last), "{length}");
+        }
+        assert_eq!(
+            bits(&Exact::new(1, None).unwrap().reader(&manifest, &parameters).logits(text)),
+            bits(&whole)
+        );
+    }
+}
+
+fn bits(values: &[f32]) -> Vec<u32> {
+    values.iter().map(|value| value.to_bits()).collect()
 }
 
 #[test]

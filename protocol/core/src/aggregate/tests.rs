@@ -272,6 +272,82 @@ fn huge_values_of_the_assumed_share_move_every_robust_rule_less_than_the_honest_
     }
 }
 
+/// Honest members with so many leaves each, around one gradient, and what attackers send.
+fn besieged(honest: &[u32], lie: &dyn Fn(usize) -> Vec<i32>, attackers: &[u32]) -> (Vec<Vec<i32>>, Vec<u32>) {
+    const LENGTH: usize = 400;
+    let gradient = noise(77, LENGTH, 10);
+    // Of m leaves the noise is √m times as large.
+    let scaled = |m: u32, noise: i32| (f64::from(m).sqrt() * f64::from(noise)) as i32;
+    let sum = |(seed, m): (u64, &u32)| -> Vec<i32> {
+        let noise = noise(seed, LENGTH, 12);
+        gradient.iter().zip(noise).map(|(g, noise)| m.cast_signed() * g + scaled(*m, noise)).collect()
+    };
+    let mut all: Vec<Vec<i32>> = (100..).zip(honest).map(sum).collect();
+    all.extend((0..attackers.len()).map(lie));
+    (all, [honest, attackers].concat())
+}
+
+/// How far the clip's result lies from its centre: as it is, what C4 of spec/model.md allows the attackers, who come after
+/// `honest` others, and the honest mean distance from there.
+fn moved(all: &[Vec<i32>], m: &[u32], honest: usize) -> (f64, f64, f64) {
+    let inputs = inputs(all, m);
+    let values: Vec<f64> = clip(&inputs).values.iter().map(|value| f64::from(*value)).collect();
+    let (_, centre) = plain(&inputs, 1.25, 0);
+    let away = |input: &Input<'_>| {
+        let x: Vec<f64> = input.q.iter().map(|q| f64::from(*q) / f64::from(input.m)).collect();
+        distance(&x, &centre)
+    };
+    let root = |input: &Input<'_>| f64::from(input.m).sqrt();
+    let residuals: Vec<f64> = inputs.iter().map(|input| root(input) * away(input)).collect();
+    let radius = 1.25 * weighted_median(&residuals, &inputs);
+    let pull = |input: &Input<'_>| input.weight as f64 / root(input);
+    let (good, bad) = inputs.split_at(honest);
+    let total = |of: &[Input<'_>]| of.iter().map(pull).sum::<f64>();
+    let mean = good.iter().map(|input| pull(input) * away(input)).sum::<f64>() / total(good);
+    let clipped = good.iter().map(|input| pull(input) * radius / root(input)).sum::<f64>() / total(good);
+    let share = total(bad) / (total(good) + total(bad));
+    let allowed = (1.0 - share) / (1.0 - 2.0 * share) * (2.0 * mean + clipped / 2.0);
+    (distance(&values, &centre), if share < 0.5 { allowed } else { f64::INFINITY }, mean)
+}
+
+#[test]
+fn c4_attackers_move_the_clip_by_no_more_than_they_may() {
+    let far = |scale: f64| {
+        move |_: usize| noise(9, 400, 20).iter().map(|q| (scale * f64::from(*q)) as i32).collect()
+    };
+    let lies = [1e-3, 0.01, 0.1, 1.0, 1e3].map(far);
+    let mut nearest = 0.0f64;
+    for lie in &lies {
+        for (honest, attackers) in [
+            (&[4; 8][..], &[4; 2][..]),
+            (&[4; 8], &[4; 7]),
+            (&[1, 2, 4, 8, 16, 32, 3, 5], &[7, 9, 20]),
+            (&[1, 2, 4, 8, 16, 32, 3, 5], &[1, 1, 1, 1]),
+            (&[16; 6], &[1; 20]),
+        ] {
+            let (all, m) = besieged(honest, lie, attackers);
+            let (moved, allowed, _) = moved(&all, &m, honest.len());
+            assert!(moved <= allowed * (1.0 + 1e-6), "{honest:?} {attackers:?}: {moved} of {allowed}");
+            nearest = nearest.max(moved / allowed);
+        }
+    }
+    assert!(nearest > 0.1, "the bound says something: {nearest}");
+}
+
+/// N6: pulls go by w/√m, so that a third of the weight in small contributions outweighs two thirds in large ones.
+#[test]
+fn n6_many_small_members_pull_more_than_few_large_ones() {
+    let far = |_: usize| vec![i32::MAX; 400];
+    let spreads = |attackers: &[u32]| {
+        let (all, m) = besieged(&[16; 5], &far, attackers);
+        let (moved, allowed, spread) = moved(&all, &m, 5);
+        (moved / spread, allowed.is_finite())
+    };
+    let (large, small) = (spreads(&[16; 2]), spreads(&[1; 40]));
+    assert!(large.0 < 1.5 && large.1, "{large:?}");
+    assert!(small.0 > 10.0 && !small.1, "{small:?}");
+}
+
 #[test]
 fn other_orders_of_slots_change_roundings_only() {
     let all: Vec<_> = (0..7).map(|i| noise(20 + i, 500, 9)).collect();

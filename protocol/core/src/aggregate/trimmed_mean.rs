@@ -16,27 +16,27 @@ pub(super) struct Trim<'a> {
     weights: Vec<f64>,
     cut: f64,
     sorter: Sorter,
+    into: &'a mut [f32],
 }
 
 impl<'a> Trim<'a> {
     /// 2·`cut` < Σ weights < 2⁵³.
-    pub(super) fn new(rows: Rows<'a>, cut: u64) -> Self {
+    pub(super) fn new(rows: Rows<'a>, cut: u64, into: &'a mut [f32]) -> Self {
         let weights: Vec<f64> = rows.inputs.iter().map(|input| input.weight as f64).collect();
         let cut = cut as f64;
         let thresholds = vec![cut + 1.0, weights.iter().sum::<f64>() - cut];
-        Self { rows, sorter: Sorter::new(weights.clone(), thresholds), weights, cut }
+        Self { rows, sorter: Sorter::new(weights.clone(), thresholds), weights, cut, into }
     }
 }
 
 impl Pass for Trim<'_> {
-    /// Values, and how often each input lay between a and b.
-    type Output = (Vec<f32>, Vec<u64>);
+    /// How often each input lay between a and b.
+    type Output = Vec<u64>;
 
     #[inline(always)]
-    fn run(mut self) -> (Vec<f32>, Vec<u64>) {
+    fn run(mut self) -> Vec<u64> {
         let (count, length) = (self.rows.count(), self.rows.length());
         let left = self.weights.iter().sum::<f64>() - 2.0 * self.cut;
-        let mut values = Vec::with_capacity(length);
         let mut inside = vec![0u64; count];
         let mut strip = self.rows.strip();
         for start in (0..length).step_by(STRIP) {
@@ -60,8 +60,8 @@ impl Pass for Trim<'_> {
             for c in 0..STRIP {
                 rounded[c] = (a[c] + (sum[c] - self.cut * (b[c] - a[c])) / left) as f32;
             }
-            values.extend_from_slice(&rounded[..columns]);
+            self.into[start..start + columns].copy_from_slice(&rounded[..columns]);
         }
-        (values, inside)
+        inside
     }
 }

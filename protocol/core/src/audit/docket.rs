@@ -28,7 +28,8 @@ pub struct Docket {
     cases: BTreeMap<Digest, Case>,
     /// Requests by verifier, round and target.
     asked: BTreeMap<(MemberId, Round, MemberId), Digest>,
-    settled: BTreeSet<(Round, MemberId)>,
+    /// Contributions that have passed, and by whose verdict.
+    passed: BTreeMap<(Round, MemberId), MemberId>,
     /// Who has re-executed which verdict.
     rechecked: BTreeSet<(Round, Digest, MemberId)>,
     roster: Roster,
@@ -113,7 +114,8 @@ impl Docket {
         };
         let fresh = self.seen != Some(ledger.height());
         if fresh {
-            self.roster.update(ledger, &self.settled, &step);
+            let passed = |round, member: &MemberId| has_passed(&self.passed, ledger, round, member);
+            self.roster.update(ledger, &passed, &step);
         }
         let patience = u64::from(ledger.manifest().timers.audit);
         let idle = self.roster.idle(now, patience, ledger, &step);
@@ -159,9 +161,9 @@ impl Docket {
         })
     }
 
-    /// Whether some verifier has judged a contribution.
-    pub fn is_settled(&self, round: Round, member: &MemberId) -> bool {
-        self.settled.contains(&(round, *member))
+    /// Whether a verifier that was not banned has passed a contribution.
+    pub fn has_passed(&self, ledger: &Ledger, round: Round, member: &MemberId) -> bool {
+        has_passed(&self.passed, ledger, round, member)
     }
 
     /// Contributions whose integers a verifier waits for (TOL-12).
@@ -213,7 +215,7 @@ impl Docket {
         let Some(oldest) = ledger.rounds().next().map(RoundView::round) else { return };
         let cases = &self.cases;
         self.asked.retain(|(_, round, _), name| *round >= oldest && cases.contains_key(name));
-        self.settled.retain(|(round, _)| *round >= oldest);
+        self.passed.retain(|(round, _), _| *round >= oldest);
         self.rechecked.retain(|(round, ..)| *round >= oldest);
     }
 
@@ -257,7 +259,7 @@ impl Docket {
             return Err(Reject::Rule("a verifier audits a contribution once"));
         }
         require(
-            !self.is_settled(request.round, &request.target),
+            !self.has_passed(ledger, request.round, &request.target),
             "a contribution that has passed is not audited again",
         )?;
         if self.cases.len() >= CASES {
@@ -387,7 +389,7 @@ impl Docket {
                 verifier: verdict.author(),
                 leaves: u32::try_from(verdict.results.len()).unwrap_or(u32::MAX),
             };
-            self.settled.insert((round, target));
+            self.passed.insert((round, target), verdict.author());
             self.credits.push(credit);
         }
         self.roster.judged(verdict.author(), target, (round, slot));
@@ -398,6 +400,16 @@ impl Docket {
         let case = self.cases.get_mut(request).ok_or(Reject::Stale("no such audit is open"))?;
         if case.settled() { Err(Reject::Stale("the audit is over")) } else { Ok(case) }
     }
+}
+
+/// A pass counts for nothing once its verifier was banned (DUTY-3).
+fn has_passed(
+    passed: &BTreeMap<(Round, MemberId), MemberId>,
+    ledger: &Ledger,
+    round: Round,
+    member: &MemberId,
+) -> bool {
+    passed.get(&(round, *member)).is_some_and(|verifier| !ledger.is_banned(verifier))
 }
 
 fn leaves_of(ledger: &Ledger, request: &AuditRequest) -> Result<u32, Reject> {

@@ -57,6 +57,9 @@ type Owed = (Round, Option<(Slot, u8)>);
 /// Which step of an audit waits for its verifier, by round, verifier and target; none while the member has the word.
 pub(super) type Step<'a> = &'a dyn Fn(Round, &MemberId, &MemberId) -> Option<u8>;
 
+/// Whether the contribution of a member to a round has passed.
+pub(super) type Passed<'a> = &'a dyn Fn(Round, &MemberId) -> bool;
+
 /// One contribution, and whether its inspector owes an audit of it.
 struct Entry {
     verifier: MemberId,
@@ -104,8 +107,8 @@ impl Roster {
     }
 
     /// Takes in what the ledger has: rounds that are over, inspectors that are gone, rounds that are forgotten.
-    /// `settled` says which contributions have passed already.
-    pub(super) fn update(&mut self, ledger: &Ledger, settled: &BTreeSet<(Round, MemberId)>, step: Step<'_>) {
+    /// `passed` says which contributions have passed already.
+    pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>, step: Step<'_>) {
         self.forget(ledger, step);
         for view in ledger.rounds().filter(|view| view.auditable()) {
             for verifier in view.inspectors() {
@@ -114,7 +117,7 @@ impl Roster {
                 }
             }
             for (slot, commitment) in view.commitments() {
-                let done = settled.contains(&(view.round(), commitment.author));
+                let done = passed(view.round(), &commitment.author);
                 self.assign(ledger, view, slot, commitment.author, done);
             }
         }
@@ -127,15 +130,15 @@ impl Roster {
             return;
         };
         let before = self.entries.get(&key).filter(|entry| entry.verifier == verifier).map(|entry| entry.due);
-        let all = ledger.in_final_audit(view.round());
-        // What another one left undone is due only while its state is surely kept.
+        // What another one left undone, or passed falsely, is due only while its state is surely kept.
+        let kept = ledger.keeps_state(view.round());
+        let sure = ledger.in_final_audit(view.round()) || kept && ledger.needs_no_coin(view, slot);
         let moved = before.is_none() && self.entries.contains_key(&key);
-        let kept = view.round().0.saturating_add(ledger.manifest().retention.states / 2);
-        let stale = moved && kept < ledger.next_round().0;
+        let stale = moved && !kept;
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
             (Some(Due::Yes | Due::Done), ..) => return,
             _ if done => Due::No,
-            _ if all => Due::Yes,
+            _ if sure => Due::Yes,
             (Some(Due::No), ..) => return,
             _ if stale => Due::No,
             (_, Some(coin), Some(freeze)) => {

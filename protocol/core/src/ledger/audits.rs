@@ -20,8 +20,8 @@ impl Ledger {
         self.members.iter().filter(serves).map(|member| member.id).collect()
     }
 
-    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or in
-    /// the final audit.
+    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or where
+    /// none is needed.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -46,15 +46,15 @@ impl Ledger {
                 )?;
             }
             None => self.require(
-                self.in_final_audit(request.round),
-                "only the last rounds are audited without a coin",
+                self.needs_no_coin(view, slot),
+                "only the last rounds, and what a banned verifier has passed, are audited without a coin",
             )?,
         }
         Ok(request)
     }
 
-    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, the final audit
-    /// is any active verifier's.
+    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is audited
+    /// without a coin is any active verifier's.
     pub fn may_inspect(&self, view: &RoundView, slot: Slot, verifier: &MemberId, coinless: bool) -> bool {
         match view.inspector(slot) {
             Some(inspector) => inspector == *verifier,
@@ -62,10 +62,32 @@ impl Ledger {
         }
     }
 
-    /// Whether a verifier's word on the contribution of a slot is its duty's: it was drawn, or all are in the final audit.
+    /// Whether a verifier's word on the contribution of a slot is its duty's: it was drawn, or none needs to be.
     pub fn was_inspector(&self, view: &RoundView, slot: Slot, verifier: &MemberId) -> bool {
         let verifies = self.member(verifier).is_some_and(|member| member.role == Role::Verifier);
-        verifies && (view.was_drawn(slot, verifier) || self.in_final_audit(view.round()))
+        verifies && (view.was_drawn(slot, verifier) || self.needs_no_coin(view, slot))
+    }
+
+    /// Whether the contribution of a slot is audited whatever a coin says: in the final audit, and again where it has
+    /// passed and all who vouched for it were banned since (DUTY-3).
+    pub fn needs_no_coin(&self, view: &RoundView, slot: Slot) -> bool {
+        self.in_final_audit(view.round()) || self.is_open_again(view, slot)
+    }
+
+    fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
+        let Some(commitment) = view.commitment(slot) else { return false };
+        let mut of_it = view.credited().iter().filter(|(_, member)| *member == commitment.author).peekable();
+        of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
+    }
+
+    /// Whether the state that a round began with is surely kept (DUTY-3).
+    pub fn keeps_state(&self, round: Round) -> bool {
+        round.0.saturating_add(self.manifest.retention.states / 2) >= self.next_round.0
+    }
+
+    /// Whether a member was banned.
+    pub fn is_banned(&self, member: &MemberId) -> bool {
+        self.member(member).is_some_and(|member| member.standing == Standing::Banned)
     }
 
     /// Whether this is a verifier that takes part.

@@ -147,6 +147,16 @@ pub fn projected(coefficients: usize, own: &[i64], said: &[i64]) -> f64 {
     relative(coefficients, norm.sqrt(), distance)
 }
 
+/// ‖q‖² of each group, rounded once.
+pub fn norms(groups: &[Range<usize>], q: &[i32]) -> Vec<f64> {
+    groups.iter().map(|range| norm(&q[range.clone()])).collect()
+}
+
+/// ‖q − q′‖² of each group, rounded once.
+pub fn distances(groups: &[Range<usize>], own: &[i32], said: &[i32]) -> Vec<f64> {
+    groups.iter().map(|range| distance(&own[range.clone()], &said[range.clone()])).collect()
+}
+
 /// The deviation of each group, from the vectors themselves: what calibration measures.
 pub fn deviations(groups: &[Range<usize>], own: &[i32], said: &[i32]) -> Vec<f64> {
     let of = |range: &Range<usize>| {
@@ -186,8 +196,13 @@ impl Allowance {
 
     /// Adds that of a leaf.
     pub fn add(&mut self, q: &[i32]) {
-        for Allowed { range, tolerance, squared } in &mut self.groups {
-            let norm = norm(&q[range.clone()]);
+        let norms = norms(&self.ranges(), q);
+        self.add_norms(&norms);
+    }
+
+    /// Adds that of a leaf with these [`norms`].
+    pub fn add_norms(&mut self, norms: &[f64]) {
+        for (Allowed { range, tolerance, squared }, norm) in self.groups.iter_mut().zip(norms) {
             let (n, t) = (range.len() as f64, *tolerance);
             *squared += t * (n * norm).sqrt() + t * t * norm + SLACK;
         }
@@ -196,13 +211,20 @@ impl Allowance {
 
     /// How far two totals, {Q, loss}, are apart.
     pub fn deviation(&self, own: (&[i32], i64), said: (&[i32], i64)) -> f64 {
-        let of = |group: &Allowed| {
-            let distance = distance(&own.0[group.range.clone()], &said.0[group.range.clone()]);
-            if distance == 0.0 { 0.0 } else { (distance / group.squared).sqrt() }
+        self.apart(&distances(&self.ranges(), own.0, said.0), losses(own.1, said.1))
+    }
+
+    /// The same of two with these [`distances`] and losses that are so many nats apart.
+    pub fn apart(&self, distances: &[f64], losses: f64) -> f64 {
+        let of = |(group, distance): (&Allowed, &f64)| {
+            if *distance == 0.0 { 0.0 } else { (distance / group.squared).sqrt() }
         };
-        let apart = losses(own.1, said.1);
-        let loss = if apart == 0.0 { 0.0 } else { apart / (self.loss * self.leaves.sqrt()) };
-        self.groups.iter().map(of).fold(loss, f64::max)
+        let loss = if losses == 0.0 { 0.0 } else { losses / (self.loss * self.leaves.sqrt()) };
+        self.groups.iter().zip(distances).map(of).fold(loss, f64::max)
+    }
+
+    fn ranges(&self) -> Vec<Range<usize>> {
+        self.groups.iter().map(|group| group.range.clone()).collect()
     }
 }
 
@@ -218,8 +240,8 @@ fn relative(n: usize, norm: f64, distance: f64) -> f64 {
     2.0 * excess / (norm * ((n + 4.0 * excess).sqrt() + n.sqrt()))
 }
 
-/// In nats per token.
-fn losses(own: i64, said: i64) -> f64 {
+/// How far two losses are apart, in nats per token.
+pub fn losses(own: i64, said: i64) -> f64 {
     ((i128::from(own) - i128::from(said)) as f64 / LOSS_ONE as f64).abs()
 }
 

@@ -7,7 +7,7 @@ use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::{Data, DataFile};
 use muster_core::messages::wire::{BULK_BYTES, DataQuery};
 
-use super::{Dataset, Files, bounded, directory, name, pack};
+use super::{Dataset, Files, bounded, directory, most, name, pack};
 use crate::error::Result;
 
 const QUERY_CHUNKS: u32 = (BULK_BYTES / DATA_CHUNK_BYTES) as u32;
@@ -29,7 +29,7 @@ impl Assembly {
     pub fn new(out: &Path, data: Data) -> Result<Self> {
         directory::vacant(out)?;
         for file in DataFile::ALL {
-            bounded(&out.join(name(file)), data.file_bytes(file))?;
+            bounded(&out.join(name(file)), data.file_bytes(file), most(file))?;
         }
         Ok(Self { out: out.to_owned(), data, files: Default::default() })
     }

@@ -7,7 +7,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
 use muster_core::manifest::{Data, Start, Tokeniser, TokeniserFile};
 
-use super::{ABOUT, ADVICE, Committed, Dataset, TOKENISER, bounded, directory, tokens};
+use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, TOKENISER, bounded, directory, tokens};
 use crate::error::{Result, StoreError};
 use crate::files;
 
@@ -203,7 +203,7 @@ impl Packer<'_> {
         let mut joined = Vec::new();
         for part in parts {
             let part = part?;
-            bounded(self.out, (joined.len() + part.bytes.len() + self.end.len()) as u64)?;
+            bounded(self.out, (joined.len() + part.bytes.len() + self.end.len()) as u64, MOST_BYTES)?;
             joined.extend_from_slice(&part.bytes);
             joined.extend_from_slice(&self.end);
             let name = part.name.replace(char::is_control, "\u{fffd}");

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use muster_core::limits::PARAMETER_BYTES;
 use muster_core::manifest::CommittedFile;
 use muster_core::state::{real_bytes, reals};
 
@@ -25,7 +26,7 @@ pub fn committed_parameters(parameters: &[f32]) -> CommittedFile {
 /// system reports.
 pub fn add_parameters(corpus: &Path, parameters: &[f32]) -> Result<()> {
     let path = corpus.join(PARAMETERS);
-    bounded(&path, 4 * parameters.len() as u64)?;
+    bounded(&path, 4 * parameters.len() as u64, PARAMETER_BYTES)?;
     let bytes = real_bytes(parameters);
     check(&path, &bytes)?;
     files::write(&path, Care::Durable, |file| file.write_all(&bytes))

@@ -194,8 +194,13 @@ fn a_text_of_many_queries_is_asked_for_in_pieces() {
     assert_eq!(assembly.finish().unwrap().data(), data);
 }
 
+/// A tokeniser's file that knows so many numbers.
+fn tokeniser(tokens: u32) -> Vec<u8> {
+    format!(r#"{{"model": {{"vocab": {{"x": 0, "a": {}, "b": 1}}}}}}"#, tokens - 1).into_bytes()
+}
+
 fn numbered(place: &std::path::Path, tokens: u32, end: Option<u32>) -> Result<Data> {
-    let numbering = Numbering { file: b"{\"a tokeniser\"}", tokens, end };
+    let numbering = Numbering { file: &tokeniser(tokens), tokens, end };
     let texts = |name: &str, numbers: &[u32]| [Ok((name.to_owned(), numbers.to_vec()))];
     let train = [texts("a.txt", &[1, 258, 3]), texts("b.txt", &[4])].into_iter().flatten();
     pack_tokens(train, texts("c.txt", &[5, 299, 7, 8]), place, &numbering)
@@ -235,7 +240,7 @@ fn a_corpus_knows_its_tokeniser() {
     assert_eq!(file.tokens, 300);
     let whole = fs::read(out.join(TOKENISER)).unwrap();
     // DATA-4: another file, of whatever length, is not the tokeniser.
-    for other in [b"{\"b tokeniser\"}".as_slice(), b"another", b""] {
+    for other in [tokeniser(301).as_slice(), b"another", b""] {
         fs::write(out.join(TOKENISER), other).unwrap();
         assert_eq!(described(&out).unwrap(), data);
         let error = Dataset::open(&out, &data).unwrap_err();
@@ -263,6 +268,12 @@ fn unknown_token_numbers_are_refused() {
         let Tokeniser::File(file) = data.tokeniser.clone() else { panic!("token numbers") };
         Data { tokeniser: Tokeniser::File(TokeniserFile { tokens, ..file }), ..data.clone() }
     };
+    let error = Dataset::open(&out, &fewer(301)).unwrap_err();
+    assert_eq!((error.kind(), error.path()), (Kind::Refused, out.join(TOKENISER).as_path()));
+    assert!(
+        error.to_string().contains("data.tokeniser.tokens is 301, but this file knows 300 numbers"),
+        "{error}"
+    );
     let error = Dataset::open(&out, &fewer(299)).unwrap_err();
     assert_eq!((error.kind(), error.path()), (Kind::Refused, out.join(HELD_OUT).as_path()));
     assert!(error.to_string().contains("token 1 is number 299"), "{error}");
@@ -278,11 +289,13 @@ fn unknown_token_numbers_are_refused() {
         }
         assembly.finish()
     };
-    assert_eq!(assemble(fewer(299)).unwrap_err().kind(), Kind::Refused);
-    assert!(!copy.exists());
+    for tokens in [299, 301] {
+        assert_eq!(assemble(fewer(tokens)).unwrap_err().kind(), Kind::Refused);
+        assert!(!copy.exists());
+    }
     assert_eq!(assemble(data.clone()).unwrap().window(0, 1), [1, 258]);
     assert_eq!(described(&copy).unwrap(), data);
-    assert_eq!(fs::read(copy.join(TOKENISER)).unwrap(), b"{\"a tokeniser\"}", "fetched with the text");
+    assert_eq!(fs::read(copy.join(TOKENISER)).unwrap(), tokeniser(300), "fetched with the text");
 }
 
 /// A corpus with parameters of three chunks and a bit.
@@ -377,23 +390,47 @@ fn parameters_come_from_a_stranger() {
     assert!(!copy.exists());
     assert_eq!(assemble(false).unwrap().given(), source.given());
     assert_eq!(Dataset::open(&copy, &data).unwrap().data(), data);
-    let huge = Start::Given(CommittedFile { root: Digest::default(), bytes: MOST_BYTES + 4 });
-    let error = Assembly::new(&directory.path().join("huge"), Data { start: huge, ..data }).unwrap_err();
+    // Parameters have a bound of their own: all that a manifest may have.
+    let start = |bytes| Data {
+        start: Start::Given(CommittedFile { root: Digest::default(), bytes }),
+        ..data.clone()
+    };
+    let place = directory.path().join("huge");
+    Assembly::new(&place, start(PARAMETER_BYTES)).unwrap();
+    let error = Assembly::new(&place, start(PARAMETER_BYTES + 4)).unwrap_err();
     assert!(error.kind() == Kind::Refused && error.path().ends_with(PARAMETERS), "{error}");
 }
 
 #[test]
 fn half_a_token_number_is_refused() {
     let (_directory, out, data) = packed();
-    fs::write(out.join(TOKENISER), b"it").unwrap();
-    let digest = Hasher::new(Domain::TOKENISER).part(b"it").finish();
-    let tokeniser = Tokeniser::File(TokeniserFile { digest, bytes: 2, tokens: 1 << 16 });
-    let odd = Data { tokeniser, ..data.clone() };
+    let of = |tokens| {
+        let file = tokeniser(tokens);
+        fs::write(out.join(TOKENISER), &file).unwrap();
+        let digest = Hasher::new(Domain::TOKENISER).part(&file).finish();
+        let file = TokeniserFile { digest, bytes: file.len() as u32, tokens };
+        Dataset::open(&out, &Data { tokeniser: Tokeniser::File(file), ..data.clone() })
+    };
     assert_eq!((data.bytes % 2, data.held_out_bytes % 2), (0, 0));
-    Dataset::open(&out, &odd).unwrap();
-    let tokeniser = Tokeniser::File(TokeniserFile { digest, bytes: 2, tokens: u32::MAX });
-    let error = Dataset::open(&out, &Data { tokeniser, ..data }).unwrap_err();
+    of(1 << 16).unwrap();
+    let error = of(u32::MAX).unwrap_err();
     assert!(error.to_string().contains("held-out.bin: 14 bytes are no whole number of tokens"), "{error}");
+}
+
+#[test]
+fn a_tokeniser_says_how_many_numbers_it_knows() {
+    let listed = br#"{"model": {"type": "Unigram", "vocab": [["a", -1.5], ["b", 0.0]]}, "added_tokens": []}"#;
+    let added =
+        br#"{"added_tokens": [{"id": 7, "content": "</s>"}, {"id": 3}], "model": {"vocab": {"a": 5}}}"#;
+    let null = br#"{"added_tokens": null, "model": {"vocab": {"a": 5}}}"#;
+    let counts = [listed.as_slice(), added, null].map(token_numbers);
+    assert_eq!(counts, [Some(2), Some(8), Some(6)]);
+    let last = format!(r#"{{"model": {{"vocab": {{"a": {}}}}}}}"#, u32::MAX);
+    let below = br#"{"model": {"vocab": {"a": -1}}}"#;
+    let empty = br#"{"model": {"vocab": {}}}"#;
+    for wrong in [last.as_bytes(), below, empty, b"{}", b"", b"[[[", br#"{"model": {"vocab": "ab"}}"#] {
+        assert_eq!(token_numbers(wrong), None);
+    }
 }
 
 /// The windows of the vectors, read by what trains and checks.

@@ -1,9 +1,12 @@
 //! Bytes as token numbers.
 
+use std::fmt;
 use std::path::Path;
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::Tokeniser;
+use serde::Deserialize;
+use serde::de::{Deserializer, IgnoredAny, MapAccess, SeqAccess, Visitor};
 
 use crate::error::{Result, StoreError};
 
@@ -18,6 +21,82 @@ pub(super) fn is_file(file: &[u8], tokeniser: &Tokeniser) -> bool {
     // DATA-4: the digest is H("tokeniser", file), of so many bytes.
     let length = u64::from(named.bytes) == file.len() as u64;
     length && Hasher::new(Domain::TOKENISER).part(file).finish() == named.digest
+}
+
+/// One more than the greatest number that a `tokenizer.json` gives in `model.vocab` and `added_tokens`; none where it is
+/// no such file.
+pub fn token_numbers(file: &[u8]) -> Option<u32> {
+    let file: File = serde_json::from_slice(file).ok()?;
+    let added = file.added_tokens.into_iter().flatten().map(|added| added.id);
+    added.chain(file.model.vocab.0).max()?.checked_add(1)
+}
+
+/// Refuses a tokeniser's file that knows other numbers than the manifest says; `path` is named.
+pub(super) fn check_count(path: &Path, file: &[u8], tokeniser: &Tokeniser) -> Result<()> {
+    let Tokeniser::File(named) = tokeniser else { return Ok(()) };
+    // DATA-4: the greatest number of the file is `tokens` − 1.
+    let cause = match token_numbers(file) {
+        Some(tokens) if tokens == named.tokens => return Ok(()),
+        Some(tokens) => format!(
+            "data.tokeniser.tokens is {}, but this file knows {tokens} numbers: it must be one more than the greatest",
+            named.tokens
+        ),
+        None => "it gives no token a number in model.vocab".into(),
+    };
+    Err(StoreError::refused(path, cause, "pack the text again with `muster data pack --tokenizer`"))
+}
+
+/// What a `tokenizer.json` says of its numbers.
+#[derive(Deserialize)]
+struct File {
+    model: Model,
+    added_tokens: Option<Vec<Added>>,
+}
+
+#[derive(Deserialize)]
+struct Model {
+    vocab: Greatest,
+}
+
+#[derive(Deserialize)]
+struct Added {
+    id: u32,
+}
+
+/// The greatest number of a vocabulary: tokens with their numbers, or tokens in the order of their numbers. Nothing of it
+/// is kept, it may be a stranger's.
+struct Greatest(Option<u32>);
+
+impl<'de> Deserialize<'de> for Greatest {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> core::result::Result<Self, D::Error> {
+        deserializer.deserialize_any(GreatestVisitor)
+    }
+}
+
+struct GreatestVisitor;
+
+impl<'de> Visitor<'de> for GreatestVisitor {
+    type Value = Greatest;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("a vocabulary")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> core::result::Result<Greatest, A::Error> {
+        let mut greatest = None;
+        while let Some((IgnoredAny, number)) = map.next_entry()? {
+            greatest = greatest.max(Some(number));
+        }
+        Ok(Greatest(greatest))
+    }
+
+    fn visit_seq<A: SeqAccess<'de>>(self, mut list: A) -> core::result::Result<Greatest, A::Error> {
+        let mut count = 0u32;
+        while let Some(IgnoredAny) = list.next_element()? {
+            count = count.saturating_add(1);
+        }
+        Ok(Greatest(count.checked_sub(1)))
+    }
 }
 
 /// The little-endian numbers of `size` bytes each; bytes that make no whole one are left out.

@@ -2,7 +2,7 @@
 
 use muster_core::coins::CoinKind;
 use muster_core::messages::audit::Jury;
-use muster_core::messages::record::Idle;
+use muster_core::messages::record::{Ban, Idle};
 
 use super::*;
 
@@ -18,6 +18,19 @@ pub(super) fn shared(conducts: [Conduct; 2], both: bool) -> World {
         world.inspector(0) == member(21) && world.inspector(1) == second
     };
     worlds.into_iter().find(fits).expect("some nonce of 64 gives every sharing")
+}
+
+/// The first verifier goes, for an acquittal that the second one has found false.
+fn ban(world: &World) -> Body {
+    Body::Ban(Ban {
+        culprit: member(21),
+        effective: world.ledger.first_round_without(),
+        round: Round(0),
+        finding: FindingKind::FalseAcquittal,
+        evidence: Digest::default(),
+        accuser: member(22),
+        jury: Jury::default(),
+    })
 }
 
 #[test]
@@ -112,16 +125,8 @@ fn a_member_that_was_silent_to_one_that_is_gone_may_come_back() {
     assert!(matches!(world.ledger.member(&member(11)).unwrap().standing, Standing::Silent(_)));
     assert!(all[1].next_work(&|_| true).is_none(), "its inspector alone recomputes everything");
     assert!(all[0].next_work(&|_| true).is_some());
-    let ban = muster_core::messages::record::Ban {
-        culprit: member(21),
-        effective: world.ledger.first_round_without(),
-        round: Round(0),
-        finding: FindingKind::FalseAcquittal,
-        evidence: Digest::default(),
-        accuser: member(22),
-        jury: Jury::default(),
-    };
-    world.seal_to(&mut all, Body::Ban(ban));
+    let ban = ban(&world);
+    world.seal_to(&mut all, ban);
     assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Away);
     assert!(all[1].next_work(&|_| true).is_some(), "what was silent is recomputed by the next one");
 }
@@ -168,4 +173,45 @@ fn what_is_not_one_s_own_is_refused() {
         let notice = Notice::Recheck(id(number).sign(run, &recheck));
         assert!(world.docket.post(0, &world.ledger, &notice).is_err(), "by {number}");
     }
+}
+
+/// DUTY-3: the coin of the next one does not select what an accomplice has passed; it is asked for all the same.
+#[test]
+fn what_a_banned_verifier_has_passed_is_audited_again() {
+    let worlds = (0..=255).map(|nonce| {
+        let mut manifest = manifest(ALWAYS / 2, 0);
+        (manifest.nonce, manifest.audit.recheck_ppm) = ([nonce; 16], 0);
+        World::shared([Conduct::Honest, Conduct::FlipsLeaves], manifest, 2)
+    });
+    let selects = |world: &World, number: u8| {
+        let view = world.ledger.round(Round(0)).unwrap();
+        let coin = world.audits_of(number).node_coin(Round(0)).unwrap();
+        let ppm = view.commitment(Slot(1)).unwrap().audit_ppm;
+        selects(&coin, &view.freeze_digest().unwrap(), &member(12), ppm)
+    };
+    let fits = |world: &World| world.inspector(1) == member(21) && selects(world, 21) && !selects(world, 22);
+    let mut world = worlds.into_iter().find(fits).expect("one of eight");
+    let friend = Arc::new(super::verdicts::Says(Finding::Pass));
+    let mut all = [world.audits_of(21).conducted(friend), world.audits_of(22)];
+    world.run_all(&mut all);
+    assert!(world.verdicts().contains(&(member(12), Finding::Pass)));
+    world.train(&mut Exact::new(1, None).unwrap());
+    let asked = |world: &World| world.requests().contains(&(member(22), member(12)));
+    world.run_all(&mut all);
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(12)) && !asked(&world));
+    let ban = ban(&world);
+    world.seal_to(&mut all, ban);
+    assert!(!world.docket.has_passed(&world.ledger, Round(0), &member(12)));
+    world.run_all(&mut all);
+    assert!(asked(&world), "{:?}", world.requests());
+    assert!(world.judged().contains(&(member(12), FindingKind::LeafMismatch)));
+    let (freeze, slots) = {
+        let view = world.ledger.round(Round(0)).unwrap();
+        (view.freeze_digest().unwrap(), [view.slot_of(&member(11)), view.slot_of(&member(12))])
+    };
+    let view = world.ledger.round(Round(0)).unwrap();
+    let open = slots.map(|slot| world.ledger.needs_no_coin(view, slot.unwrap()));
+    let request = AuditRequest { round: Round(0), freeze, target: member(11), coin: None };
+    let unasked = world.ledger.check_request(&id(22).sign(world.run, &request)).is_err();
+    assert!(open[1] && open[0] != unasked, "no coin is needed only where a pass has lost its word");
 }

@@ -1,8 +1,9 @@
 //! Audits where honest leaves differ: who is near, who leans, who is wrong, and what judges make of verifiers.
 
-use muster_core::messages::audit::{Evidence, Jury, Opinion};
+use muster_core::messages::audit::{Evidence, Jury, LeafResult, Opinion, Results};
 use muster_core::messages::record::{Ban, Idle};
 use muster_core::sign::Signed;
+use muster_core::sketch::Sketch;
 
 use super::*;
 
@@ -333,4 +334,97 @@ fn ledger_22_a_ban_takes_five_of_seven_jurors() {
     let ban = ban(said.clone());
     world.seal(Body::Ban(ban));
     assert_eq!(world.ledger.member(&member(12)).unwrap().standing, Standing::Banned);
+}
+
+/// Figures that a hostile verifier puts between what two honest machines compute: one path finds its author guilty, the
+/// second one this member, or nobody.
+fn rechecked_otherwise(second_culprit: Option<MemberId>) {
+    let mut world = World::shared([Conduct::Honest, Conduct::Honest], tolerant(2e-4, 6), 2);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
+    let (place, work) = loop {
+        let mut works = all.iter().map(|audits| audits.next_work(&|_| true)).enumerate();
+        let recheck = works.find_map(|(place, work)| Some((place, work?)));
+        match recheck.filter(|(_, work)| matches!(work.kind, WorkKind::Recheck(..))) {
+            Some(found) => break found,
+            None => assert!((0..2).any(|place| world.step_among(&mut all, place).unwrap())),
+        }
+    };
+    let culprit = world.inspector(0);
+    let finding = FindingKind::FalseAcquittal;
+    let guilty = |culprit| Judgement::Guilty { culprit, round: Round(0), finding, detail: String::new() };
+    all[place].worked(&work, Done::Opinion(guilty(culprit))).unwrap();
+    let second = all[place].next_work(&|_| true).unwrap();
+    assert!(matches!(second.kind, WorkKind::Recheck(_, true)));
+    let second_word = second_culprit.map_or(Judgement::NotGuilty("within the limit".into()), guilty);
+    all[place].worked(&second, Done::Opinion(second_word)).unwrap();
+    assert!(all[place].next_message(&|_| true).is_none(), "neither contested nor confirmed");
+    assert!(world.accusations.is_empty());
+}
+
+#[test]
+fn a_verdict_too_near_to_the_limit_stops_no_rechecker() {
+    rechecked_otherwise(None);
+}
+
+/// Nobody is accused on the word of one code path, the member no more than its verifier.
+#[test]
+fn two_code_paths_that_blame_different_ones_accuse_nobody() {
+    rechecked_otherwise(Some(member(11)));
+}
+
+/// Figures half-way between truth and table are within four tolerances of both; the table is not of the truth.
+#[test]
+fn a_verifier_that_meets_a_cheat_half_way_saves_neither_of_them_from_a_recheck() {
+    let worlds = (0..64).map(|nonce| {
+        let mut manifest = tolerant(2e-4, 6);
+        manifest.nonce = [nonce; 16];
+        World::shared([Conduct::Honest, Conduct::Adds(700)], manifest, 2)
+    });
+    let mut world = worlds.into_iter().find(|world| world.inspector(1) == member(21)).unwrap();
+    let friend = world.audits_of(21).conducted(Arc::new(super::verdicts::Says(Finding::Pass)));
+    let mut all = [friend, world.audits_of(22)];
+    all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
+    loop {
+        let mut more = false;
+        for place in 0..2 {
+            let silent = all[place].next_message(&|_| true).is_none();
+            let work = all[place]
+                .next_work(&|_| true)
+                .filter(|work| place == 0 && silent && work.subject.commit.slot == Slot(1));
+            match work.filter(|work| matches!(work.kind, WorkKind::Leaves(_))) {
+                Some(work) => {
+                    let Done::Leaves(results) = world.worker.perform(&work, &mut world.memory) else {
+                        panic!()
+                    };
+                    let done = half_way(&world.nodes[1], results.into_inner());
+                    all[0].worked(&work, Done::Leaves(Results::new(done).unwrap())).unwrap();
+                    more = true;
+                }
+                None => more |= world.step_among(&mut all, place).unwrap(),
+            }
+        }
+        if !more {
+            break;
+        }
+    }
+    assert!(world.verdicts().contains(&(member(12), Finding::Pass)), "{:?}", world.verdicts());
+    let found = world.judged();
+    assert!(found.contains(&(member(12), FindingKind::LeafMismatch)), "{found:?}");
+    assert!(found.iter().all(|(culprit, _)| *culprit == member(12)), "{found:?}");
+}
+
+/// Results as far from what is true as from what a node has sealed.
+fn half_way(node: &Node, mut results: Vec<LeafResult>) -> Vec<LeafResult> {
+    let (_, rows) = node.sealed.values().next().unwrap();
+    for result in &mut results {
+        let (Sketch::Projections(own), Sketch::Projections(sealed)) =
+            (&result.row.sketch, &rows[result.position as usize].sketch)
+        else {
+            panic!()
+        };
+        let middle = own.iter().zip(sealed.iter()).map(|(own, sealed)| (own + sealed) / 2).collect();
+        result.row.sketch = Sketch::Projections(muster_core::codec::List::new(middle).unwrap());
+    }
+    results
 }

@@ -1,0 +1,5 @@
+//! The binary `muster-torch`: all of `muster`, linked with libtorch.
+
+fn main() -> std::process::ExitCode {
+    muster_node::cli::run(std::env::args_os()).into()
+}

@@ -1,0 +1,63 @@
+//! Part of every program that is built with feature `tch`: starts the one beside it that is linked with libtorch.
+//!
+//! The system's loader looks for libtorch before any line of a program runs, and all it says of a library that is
+//! missing is its name. So `muster` itself needs none: it asks the loader what `muster-torch` would get, says what to
+//! do where that will not do, and becomes `muster-torch` where it will.
+#![allow(clippy::print_stderr)]
+
+use std::os::unix::process::CommandExt as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, ExitCode};
+
+const VERSION: &str = "2.11.0";
+
+/// Becomes the program with libtorch, or says why it cannot.
+pub fn start() -> ExitCode {
+    let problem = match beside() {
+        Ok(program) => problem(&program).unwrap_or_else(|| {
+            let mut words = std::env::args_os();
+            let own_name = words.next().unwrap_or_default();
+            let failure = Command::new(&program).arg0(own_name).args(words).exec();
+            format!("{} cannot be started: {failure}", program.display())
+        }),
+        Err(failure) => format!("the program's own place cannot be found: {failure}"),
+    };
+    eprintln!("{}: {problem}", env!("CARGO_BIN_NAME"));
+    ExitCode::from(3) // this machine
+}
+
+/// `muster-torch` of the folder that `muster` is in.
+fn beside() -> std::io::Result<PathBuf> {
+    let mut path = std::env::current_exe()?.into_os_string();
+    path.push("-torch");
+    Ok(path.into())
+}
+
+/// Why the loader would not start this program: what `ldd -r` shows.
+fn problem(program: &Path) -> Option<String> {
+    if !program.exists() {
+        return Some(format!(
+            "{} is missing: a program built with --features tch is two files, and both belong into one folder",
+            program.display()
+        ));
+    }
+    let mut loader = Command::new(program);
+    for setting in ["LD_TRACE_LOADED_OBJECTS", "LD_BIND_NOW", "LD_WARN"] {
+        loader.env(setting, "1");
+    }
+    let output = loader.output().ok()?;
+    let said = String::from_utf8_lossy(&[output.stdout, output.stderr].concat()).into_owned();
+    let remedy = format!(
+        "let LD_LIBRARY_PATH begin with the folder torch/lib of a PyTorch {VERSION} (protocol/compute/libtorch.sh \
+         fetches one), or put that folder torch beside this program"
+    );
+    let lines = || said.lines().map(str::trim);
+    let missing: Vec<_> =
+        lines().filter_map(|line| line.strip_suffix("=> not found")).map(str::trim).collect();
+    if !missing.is_empty() {
+        return Some(format!("the system finds no {}: {remedy}", missing.join(", no ")));
+    }
+    lines().find(|line| line.starts_with("undefined symbol") || line.contains("not found (required by")).map(
+        |line| format!("the libtorch that the system finds is not the {VERSION} that this was built for ({line}): {remedy}"),
+    )
+}

@@ -1,0 +1,5 @@
+//! The binary `muster-verifier-torch`: all of `muster-verifier`, linked with libtorch.
+
+fn main() -> std::process::ExitCode {
+    muster_verifier::run(std::env::args_os()).into()
+}
