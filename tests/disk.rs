@@ -1,6 +1,8 @@
 //! Full disks under real processes: one sentence and exit code 3, and with room again the same directory goes on to the
 //! same state.
 
+use std::process::{Command, Stdio};
+
 use e2e::processes::{Cramped, Process, Run, copy_folder, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
@@ -62,6 +64,25 @@ fn a_node_that_has_no_room_for_the_text_is_told_before_it_is_a_member() {
     let mut node = run.join_cramped("node", &nodes, &cramped);
     told(&mut node, &run.at("cramped/home"));
     assert!(run.events("admit").is_empty());
+}
+
+#[test]
+fn what_cannot_be_written_down_is_no_success_but_a_reader_may_go_away() {
+    let run = Run::new(programs!(), &settings());
+    let invite = |out: Stdio| {
+        let words = ["invite", &run.at("run"), "--role", "node", "--address", "127.0.0.1:1"];
+        let mut invite = Command::new(programs!().muster);
+        invite.args(words).stdout(out).stderr(Stdio::piped()).output().expect("a program")
+    };
+    let full = std::fs::File::options().write(true).open("/dev/full").expect("a file without room");
+    let told = invite(full.into());
+    assert_eq!(told.status.code(), Some(3));
+    let words = String::from_utf8_lossy(&told.stderr).into_owned();
+    assert!(words.starts_with("muster: standard output cannot be written: "), "{words}");
+    let (reader, writer) = std::io::pipe().expect("a pipe");
+    drop(reader);
+    let left = invite(writer.into());
+    assert_eq!((left.status.code(), left.stderr.as_slice()), (Some(0), b"".as_slice()));
 }
 
 #[test]

@@ -278,14 +278,15 @@ fn a_rewind_keeps_its_limits() {
     refused(&after, &Rewind { evidence: Digest([6; 32]), ..good }, "two rewinds without spacing");
 }
 
-#[test]
-fn a_convict_s_past_is_taken_back_and_everybody_follows() {
+/// A run in which an attacker is found late, by a verifier that comes late; the state goes back for it.
+fn taken_back(attack: &str, audit: (f64, u32), blocks: f64) -> (Run, String) {
     let settings = Settings {
         // Long enough for the verifier to come in time, however slowly it starts, and what counted before is kept.
         rounds: 60,
         contributions: 60,
         nodes: 3,
-        audit: (1.0, 2),
+        audit,
+        blocks,
         coin_lead: 6,
         rollback: 0.01,
         ..Settings::default()
@@ -296,7 +297,7 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     let nodes = run.invite("node", 3);
     let mut first = run.join("first", &nodes, &[]);
     let mut second = run.join("second", &nodes, &[]);
-    let mut cheat = run.attack("cheat", "flip", 2, &nodes);
+    let mut cheat = run.attack("cheat", attack, 2, &nodes);
     run.wait_round(2);
     let mut watch = run.watch("verifier", &run.invite("verifier", 1));
     assert_eq!(cheat.wait(), 1, "{}", cheat.log());
@@ -311,6 +312,16 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     for member in ["first", "second", "verifier"] {
         assert_eq!(run.result(member)["final_state_root"], root.as_str(), "{member}");
     }
+    let (code, output) = run.replay();
+    assert_eq!(code, 0, "{output}");
+    assert!(output.contains(&root), "{output}");
+    (run, output)
+}
+
+#[test]
+fn a_convict_s_past_is_taken_back_and_everybody_follows() {
+    let (run, output) = taken_back("flip", (1.0, 2), 0.3);
+    let root = run.root();
     // As many updates as were to be made lead to the end.
     let archive = Archive::open(&run.path("run")).expect("an archive");
     let mut ledger = Ledger::new(archive.manifest.clone());
@@ -318,9 +329,6 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     assert_eq!(ledger.state().step, 60);
     assert!(ledger.next_round().0 > 60);
 
-    let (code, output) = run.replay();
-    assert_eq!(code, 0, "{output}");
-    assert!(output.contains(&root), "{output}");
     let told = run.events("retro");
     let found = told[0]["rounds"].as_array().expect("rounds").iter();
     let found: BTreeSet<u64> =
@@ -331,6 +339,28 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     assert_eq!(found, replayed, "the audit of the past finds what the replay finds");
     resumed(&archive, &root);
     sampled(&run, &root);
+}
+
+/// ROLLBACK-1: one drawn block convicts an aggregator, and every part that it signed before is combined again.
+#[test]
+fn a_convict_s_wrong_parts_are_found_and_taken_back() {
+    let (run, _) = taken_back("nudge", (0.0, 1), 1.0);
+    let (ban, retro) = (&run.events("ban")[0], &run.events("retro")[0]);
+    assert_eq!((&ban["finding"], &ban["member"]), (&"aggregation mismatch".into(), &retro["member"]));
+    let rounds = retro["rounds"].as_array().expect("rounds");
+    let mut bad = Vec::new();
+    for told in rounds {
+        let round = told["round"].as_u64().expect("a number");
+        assert!(told["found"].is_null() || told["found"] == "right", "its leaves are honest: {told}");
+        for part in told["parts"].as_array().expect("parts") {
+            assert_eq!(part["found"], if round < 2 { "right" } else { "false" }, "{told}");
+        }
+        if round >= 2 && !told["parts"].as_array().expect("parts").is_empty() {
+            bad.push(round);
+        }
+    }
+    assert!(bad.len() > 1, "more than the one that was drawn: {retro}");
+    assert!(run.events("rewind")[0]["to"].as_u64() <= bad.last().copied());
 }
 
 /// A replay that stops after any round goes on from what it kept, and finds the same.

@@ -1,5 +1,5 @@
 //! The command line of `muster`: what can be said, and the exit code of what was done.
-#![allow(clippy::print_stdout, clippy::print_stderr)]
+#![allow(clippy::print_stderr)]
 
 mod act;
 

@@ -1,7 +1,7 @@
 //! Carrying out a command.
 
 use std::future::Future;
-use std::io::{IsTerminal, Write};
+use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
@@ -29,6 +29,21 @@ use crate::organise::invite::InviteOptions;
 use crate::organise::pack::{PackOptions, pack};
 use crate::steward::{Ending, HostOptions, host};
 
+/// A line for the person who asked.
+fn say(line: &str) -> Outcome<()> {
+    show(&format!("{line}\n")).map(drop)
+}
+
+/// Text as it comes; whether somebody still reads. A reader that went away is no error, a full disk is.
+fn show(text: &str) -> Outcome<bool> {
+    let mut out = std::io::stdout().lock();
+    match out.write_all(text.as_bytes()).and_then(|()| out.flush()) {
+        Ok(()) => Ok(true),
+        Err(error) if error.kind() == ErrorKind::BrokenPipe => Ok(false),
+        Err(error) => Err(Failure::environment(format!("standard output cannot be written: {error}"))),
+    }
+}
+
 pub(super) fn act(command: Command) -> Outcome<Exit> {
     match command {
         Command::Data(DataCommand::Pack(arguments)) => pack_text(arguments),
@@ -41,32 +56,32 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Bench(BenchArguments { run, leaves, precision }) => {
             let options = BenchOptions { run, machine: leaves.machine(), precision, patience: PATIENCE };
             let report = bench(&options)?;
-            print!("{}", report.text());
+            show(&report.text())?;
             Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
         }
         Command::Demo(options) => {
-            demo::run(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
+            demo::run(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
         }
         Command::Drill(options) => {
-            demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| print!("{text}"))
+            demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
         }
         Command::DemoRole(role) => demo::play(role),
         Command::Members { folder } => {
-            print!("{}", block_on(members(&folder))??);
+            show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
         }
         Command::CloseTree { folder, member } => {
-            print!("{}", block_on(close_tree(&folder, &member))??);
+            show(&block_on(close_tree(&folder, &member))??)?;
             Ok(Exit::Good)
         }
         Command::Id(home) => {
-            println!("{:#}", crate::leave::id(&data_dir(home)?)?);
+            say(&format!("{:#}", crate::leave::id(&data_dir(home)?)?))?;
             Ok(Exit::Good)
         }
         Command::Leave(home) => {
             let home = data_dir(home)?;
             block_on(crate::leave::leave(&home))??;
-            println!("you have left the run");
+            say("you have left the run")?;
             Ok(Exit::Good)
         }
     }
@@ -76,7 +91,7 @@ fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
     let mut exact = Exact::new(1, None)?;
     let checkpoint = Checkpoint::open(&arguments.folder, arguments.round, &mut exact)?;
     export(&checkpoint, &arguments.out)?;
-    println!("the model before round {} is in {}", checkpoint.round, arguments.out.display());
+    say(&format!("the model before round {} is in {}", checkpoint.round, arguments.out.display()))?;
     Ok(Exit::Good)
 }
 
@@ -86,14 +101,12 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
     let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
-    print!("{prompt}");
-    let mut show = |text: &str| {
-        print!("{text}");
-        std::io::stdout().flush().is_ok()
-    };
+    show(prompt)?;
     let words = Words::of(&checkpoint, tokenizer.as_deref())?;
-    continue_text(&mut exact, (&checkpoint, &words), prompt, (*tokens, sampling), &mut show)?;
-    println!();
+    continue_text(&mut exact, (&checkpoint, &words), prompt, (*tokens, sampling), &mut |text| {
+        show(text).unwrap_or(false)
+    })?;
+    say("")?;
     Ok(Exit::Good)
 }
 
@@ -115,14 +128,14 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     let texts = [("training", data.bytes, data.root), ("held out", data.held_out_bytes, data.held_out_root)];
     for (name, bytes, root) in texts {
         let windows = (bytes / data.token_bytes()).saturating_sub(1) / 128;
-        println!("{name}  {bytes:>12} bytes  {windows:>9} windows of 128  root {root:#}");
+        say(&format!("{name}  {bytes:>12} bytes  {windows:>9} windows of 128  root {root:#}"))?;
     }
-    println!("tokens are of {} kinds, {} bytes each", data.kinds(), data.token_bytes());
-    println!(
+    say(&format!("tokens are of {} kinds, {} bytes each", data.kinds(), data.token_bytes()))?;
+    say(&format!(
         "held-out loss of a unigram model {:.3}, of a bigram model {:.3} nats per token",
         packed.unigram, packed.bigram
-    );
-    println!("next: muster run new --config run.toml --data {} --out myrun", options.out.display());
+    ))?;
+    say(&format!("next: muster run new --config run.toml --data {} --out myrun", options.out.display()))?;
     Ok(Exit::Good)
 }
 
@@ -139,26 +152,28 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     let available = if *elsewhere { None } else { memory::available() };
     let created = create_within(&options, available)?;
     if created.wrote_config {
-        println!("{} did not exist: wrote it with every setting explained", config.display());
+        say(&format!("{} did not exist: wrote it with every setting explained", config.display()))?;
     }
     let model = &created.manifest.model;
-    println!(
+    say(&format!(
         "run {:#}: {} parameters, {} rounds",
         created.run,
         model.parameters(),
         created.manifest.training.rounds
-    );
+    ))?;
     if let Some(init) = init {
-        println!("it begins with the parameters of {}", init.display());
+        say(&format!("it begins with the parameters of {}", init.display()))?;
     }
     let memory = memory::contributing(&created.manifest, &Machine::new(1, None)).bytes();
-    println!("a node takes at least {} of memory on one thread", memory::shown(memory));
+    say(&format!("a node takes at least {} of memory on one thread", memory::shown(memory)))?;
     let admission = &created.manifest.admission;
     if admission.probation > 0 {
         let nodes = admission.start_nodes;
-        println!("newcomers are on probation; the run begins with {nodes} nodes invited with --founder");
+        say(&format!(
+            "newcomers are on probation; the run begins with {nodes} nodes invited with --founder"
+        ))?;
     }
-    println!("next: muster host {}", out.display());
+    say(&format!("next: muster host {}", out.display()))?;
     Ok(Exit::Good)
 }
 
@@ -166,7 +181,7 @@ fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
     let InviteArguments { folder, role, founder, uses, expires, address } = arguments;
     let role = role.map(Into::into);
     let options = InviteOptions { folder, role, founder, uses, valid_for: expires, addresses: address };
-    println!("{}", invitation(&options)?.to_line());
+    say(&invitation(&options)?.to_line())?;
     Ok(Exit::Good)
 }
 
@@ -184,13 +199,14 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         progress: std::io::stderr().is_terminal(),
     };
     let ending = block_on(host(options, |ready| {
-        println!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
-        println!("invite with: muster invite {} --role node", folder.display());
+        let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
+        // A run goes on whether or not somebody can read this.
+        let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node", folder.display()));
     }))??;
     match ending {
         Ending::Closed => Ok(Exit::Good),
         Ending::Stopped => {
-            println!("stopped; start again to go on: muster host {}", folder.display());
+            say(&format!("stopped; start again to go on: muster host {}", folder.display()))?;
             Ok(Exit::Interrupted)
         }
     }
@@ -224,15 +240,15 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     };
     match block_on(join::join(options))? {
         Ok(End::Closed { leaves }) => {
-            println!("the run is over; {leaves} of your leaves counted. Thank you.");
+            say(&format!("the run is over; {leaves} of your leaves counted. Thank you."))?;
             Ok(Exit::Good)
         }
         Ok(End::Left) => {
-            println!("you have left the run");
+            say("you have left the run")?;
             Ok(Exit::Good)
         }
         Ok(End::Interrupted) => {
-            println!("stopped; the same command goes on");
+            say("stopped; the same command goes on")?;
             Ok(Exit::Interrupted)
         }
         Err(error) => Err(failure(&error)),

@@ -32,7 +32,7 @@ use super::justice::Justice;
 use super::presence::Presence;
 use super::recover::write_down;
 use super::report::Report;
-use super::retro::Found;
+use super::retro::Past;
 use super::server::refused;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
@@ -70,7 +70,7 @@ pub(super) enum Message {
     /// A convict's contribution was kept, or why not.
     Exhibited(Round, MemberId, Result<(), String>),
     /// The past of a convict was recomputed.
-    Measured(MemberId, Vec<(Round, Found)>),
+    Measured(MemberId, Vec<Past>),
     /// What a round leaves on the disk is written.
     Written(Outcome<()>),
     /// Gossip proved something.
@@ -224,7 +224,7 @@ impl Actor {
             Message::Examined(accusation, judgement, q) => self.judged(&accusation, judgement, q),
             Message::Inspected(accusation, judgement) => self.inspected(&accusation, judgement),
             Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
-            Message::Measured(member, found) => self.measured(member, &found),
+            Message::Measured(member, past) => self.measured(member, &past),
             Message::Written(Err(failure)) => self.state.failed = Some(failure),
             Message::Written(Ok(())) => {}
             Message::Heard(evidence) => {

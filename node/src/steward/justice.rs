@@ -263,7 +263,7 @@ impl Actor {
     }
 
     /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined by the same records.
-    fn examine_second(&mut self, evidence: &Evidence) {
+    pub(super) fn examine_second(&mut self, evidence: &Evidence) {
         let Evidence::Aggregation(part) = evidence else { return };
         let Ok(result) = part.result.verify(self.ledger().run()) else { return };
         let Some(view) = self.ledger().round(result.round) else { return };

@@ -18,7 +18,7 @@ use muster_core::messages::round::PartResult;
 use muster_replica::archive::mean_loss;
 use serde_json::{Value, json};
 
-use super::retro::Found;
+use super::retro::{Found, Past};
 use crate::exit::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -146,32 +146,41 @@ impl Report {
         self.event(&json!({ "event": "close-tree", "member": format!("{member:#}") }));
     }
 
-    /// What a convict contributed before was recomputed.
-    pub(super) fn retro(&mut self, member: MemberId, found: &[(Round, Found)]) {
-        let mut rounds = Vec::new();
-        for (round, found) in found {
-            let (word, harm) = match found {
-                Found::Right => ("right", None),
-                Found::False(harm) => ("false", *harm),
-                Found::Unknown(_) => ("unknown", None),
-            };
-            if let Found::Unknown(why) = found {
-                self.progress.line(&format!("round {round}: {member} could not be checked again: {why}"));
+    /// What a convict contributed and combined before was computed again.
+    pub(super) fn retro(&mut self, member: MemberId, past: &[Past]) {
+        let word = |found: &Found| match found {
+            Found::Right => "right",
+            Found::False => "false",
+            Found::Unknown(_) => "unknown",
+        };
+        let (mut rounds, mut bad) = (Vec::new(), Vec::new());
+        for Past { round, contribution, parts, harm, .. } in past {
+            let whole = contribution.iter().map(|found| ("its contribution".to_owned(), found));
+            let parts_of = parts.iter().map(|(part, found)| (format!("part {part}"), found));
+            let mut wrong = Vec::new();
+            for (what, found) in whole.chain(parts_of) {
+                match found {
+                    Found::Right => {}
+                    Found::False => wrong.push(what),
+                    Found::Unknown(why) => self.progress.line(&format!(
+                        "round {round}: {what} of {member} could not be checked again: {why}"
+                    )),
+                }
             }
-            rounds.push(json!({ "round": round.0, "found": word, "harm": harm }));
+            if !wrong.is_empty() {
+                let moved = harm.map(|harm| format!(", moved by {:.0} %", 100.0 * harm)).unwrap_or_default();
+                bad.push(format!("{round} ({}{moved})", wrong.join(", ")));
+            }
+            let parts: Vec<Value> =
+                parts.iter().map(|(part, found)| json!({ "part": part.0, "found": word(found) })).collect();
+            let found = contribution.as_ref().map(word);
+            rounds.push(json!({ "round": round.0, "found": found, "parts": parts, "harm": harm }));
         }
-        let wrong: Vec<String> = found
-            .iter()
-            .filter_map(|(round, found)| match found {
-                Found::False(Some(harm)) => Some(format!("{round} (moved by {:.0} %)", 100.0 * harm)),
-                Found::False(None) => Some(round.to_string()),
-                _ => None,
-            })
-            .collect();
-        let wrong = if wrong.is_empty() { "none".to_owned() } else { wrong.join(", ") };
+        let bad = if bad.is_empty() { "none".to_owned() } else { bad.join(", ") };
+        let contributions = past.iter().filter(|past| past.contribution.is_some()).count();
+        let parts: usize = past.iter().map(|past| past.parts.len()).sum();
         self.progress.line(&format!(
-            "{} counted contributions of {member} recomputed; false ones in rounds: {wrong}",
-            found.len()
+            "{contributions} counted contributions and {parts} parts of {member} computed again; false in rounds: {bad}"
         ));
         self.event(&json!({ "event": "retro", "member": format!("{member:#}"), "rounds": rounds }));
     }

@@ -1,21 +1,22 @@
-//! After a conviction: which of the convict's counted contributions were false, how far they moved the aggregates, and
-//! whether the state goes back for it.
+//! After a conviction: which of the convict's counted contributions and of the parts that it signed were false, how far
+//! they moved the aggregates, and whether the state goes back for it.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 
-use muster_core::audit::recompute_sum;
-use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
+use muster_core::audit::{Judgement, recompute_sum};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
+use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
-use muster_replica::{Brought, Exhibited};
+use muster_replica::{Brought, Exhibited, PartInputs};
 
 use super::actor::{Actor, Message};
-use super::court::{Court, Wanted};
+use super::court::{Court, Wanted, Wants};
 
 /// What is known of one convict.
 pub(super) enum Retro {
@@ -38,20 +39,46 @@ impl Retro {
 
 /// What came of one round.
 #[derive(Clone, Debug, PartialEq)]
+pub(super) struct Past {
+    pub(super) round: Round,
+    /// Of what the convict contributed, if that counted.
+    pub(super) contribution: Option<Found>,
+    /// Of the parts that it signed.
+    pub(super) parts: Vec<(Part, Found)>,
+    /// How far all that is false moved the aggregate, where that was measured.
+    pub(super) harm: Option<f64>,
+    /// What was found wrong of parts: others may have signed the same.
+    wrong: Vec<Evidence>,
+}
+
+/// What came of one contribution, or of one part.
+#[derive(Clone, Debug, PartialEq)]
 pub(super) enum Found {
-    /// The contribution is what the state and the text give.
+    /// It is what the state and the text give, or the rule.
     Right,
-    /// It is not, or cannot be shown to be; how far it moved the aggregate, where that was measured.
-    False(Option<f64>),
-    /// It could not be recomputed, and why.
+    /// It is not, or cannot be shown to be.
+    False,
+    /// It could not be computed again, and why.
     Unknown(String),
 }
 
-/// A round in which the convict counted.
+impl Past {
+    /// Whether something of the convict's was false.
+    pub(super) fn is_bad(&self) -> bool {
+        let mut found = self.contribution.iter().chain(self.parts.iter().map(|(_, found)| found));
+        found.any(|found| *found == Found::False)
+    }
+}
+
+/// A round in which the convict counted or signed a part.
 pub(super) struct Job {
     view: RoundView,
     convict: MemberId,
-    commit: Commit,
+    commit: Option<Commit>,
+    /// Where the state before the round is said to be.
+    state: Digest,
+    /// What it signed, with the inputs.
+    parts: Vec<(Part, Reduction, PartInputs)>,
     /// Everybody else who counted, with where their contributions are.
     others: Vec<(Slot, Commit, Wanted)>,
     measure: bool,
@@ -60,41 +87,88 @@ pub(super) struct Job {
 impl Job {
     /// The rounds that are remembered and over, in order.
     pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
+        let over = ledger.rounds().filter(|view| view.results().is_some());
+        over.filter_map(|view| Self::in_round(ledger, view, convict)).collect()
+    }
+
+    fn in_round(ledger: &Ledger, view: &RoundView, convict: &MemberId) -> Option<Self> {
         let banned = |member: &MemberId| {
             ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
         };
-        let job = |view: &RoundView| {
-            let slot = view.slot_of(convict).filter(|slot| view.counted(*slot))?;
-            let others = view.commitments().filter(|(slot, c)| view.counted(*slot) && !banned(&c.author));
-            let others = others.filter_map(|(slot, c)| {
-                Some((slot, c.commit.clone(), Wanted::of(ledger, view.round(), c.author)?))
-            });
-            let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
-            let commit = view.commitment(slot)?.commit.clone();
-            Some(Self { view: view.clone(), convict: *convict, commit, others: others.collect(), measure })
-        };
-        ledger.rounds().filter(|view| view.results().is_some()).filter_map(job).collect()
+        let slot = view.slot_of(convict).filter(|slot| view.counted(*slot));
+        let commit = slot.and_then(|slot| Some(view.commitment(slot)?.commit.clone()));
+        let parts = signed_parts(ledger, view, convict);
+        if commit.is_none() && parts.is_empty() {
+            return None;
+        }
+        let others = view.commitments().filter(|(slot, c)| view.counted(*slot) && !banned(&c.author));
+        let others = others.filter_map(|(slot, c)| {
+            Some((slot, c.commit.clone(), Wanted::of(ledger, view.round(), c.author)?))
+        });
+        let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
+        let (view, state) = (view.clone(), view.state().root());
+        Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure })
     }
 }
 
+/// What a member signed of the parts that a round sealed, with what shows whether it is right.
+fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Part, Reduction, PartInputs)> {
+    let signed = (0..view.parts().len()).flat_map(|part| view.signed_results_of(Part(part as u16)));
+    let own = signed.filter(|signed| signed.claimed_signer() == *member);
+    let found = own.filter_map(|signed| {
+        let result = signed.verify(ledger.run()).ok()?;
+        let inputs = view.inputs_record(result.part, result.attempt)?.0.clone();
+        let evidence = Reduction { freeze: view.freeze()?.clone(), inputs, result: signed.clone() };
+        Some((result.part, evidence, PartInputs::of(ledger, &result)?))
+    });
+    found.collect()
+}
+
 impl Court {
-    /// Recomputes what a convict contributed to a round and, where it is false, the aggregate without the convicts.
-    pub(super) async fn retro(self: Arc<Self>, job: Job) -> (Round, Found) {
+    /// Computes again what a convict contributed to a round and which parts it signed and, where something is false, the
+    /// aggregate without the convicts.
+    pub(super) async fn retro(self: Arc<Self>, mut job: Job) -> Past {
         let round = job.view.round();
         let state = {
             let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
-            replica.state_at(&job.commit.state)
+            replica.state_at(&job.state)
         };
-        let Some(state) = state else {
-            return (round, Found::Unknown("the state is not kept any more".into()));
-        };
-        let committed = self.home.load_exhibit(round, &job.convict).ok();
-        let right = self.clone().recomputed(&job.commit, &state, committed).await.map(|(_, right)| right);
-        match right {
-            None => (round, Found::Unknown("the text is not at hand".into())),
-            Some(true) => (round, Found::Right),
-            Some(false) if !job.measure => (round, Found::False(None)),
-            Some(false) => (round, Found::False(self.harm(job, state).await)),
+        let mut past = Past { round, contribution: None, parts: Vec::new(), harm: None, wrong: Vec::new() };
+        if let Some(commit) = &job.commit {
+            past.contribution = Some(self.clone().contributed(&job.convict, commit, state.as_ref()).await);
+        }
+        for (part, evidence, inputs) in std::mem::take(&mut job.parts) {
+            let evidence = Evidence::Aggregation(evidence);
+            let examined = self.clone().examine(evidence.clone(), Wants::Part(Box::new(inputs)));
+            let found = match examined.await.0 {
+                Judgement::NotGuilty(_) => Found::Right,
+                Judgement::Guilty { .. } => {
+                    past.wrong.push(evidence);
+                    Found::False
+                }
+                Judgement::Undecided(why) | Judgement::Malformed(why) => Found::Unknown(why),
+            };
+            past.parts.push((part, found));
+        }
+        if let Some(state) = state.filter(|_| job.measure && past.is_bad()) {
+            past.harm = self.harm(job, state).await;
+        }
+        past
+    }
+
+    /// Whether a convict's contribution is what the state and the text give.
+    async fn contributed(
+        self: Arc<Self>,
+        convict: &MemberId,
+        commit: &Commit,
+        state: Option<&Arc<State>>,
+    ) -> Found {
+        let Some(state) = state else { return Found::Unknown("the state is not kept any more".into()) };
+        let committed = self.home.load_exhibit(commit.round, convict).ok();
+        match self.recomputed(commit, state, committed).await {
+            None => Found::Unknown("the text is not at hand".into()),
+            Some((_, true)) => Found::Right,
+            Some((_, false)) => Found::False,
         }
     }
 
@@ -217,29 +291,27 @@ impl Actor {
     fn measure(&mut self, ban: Ban) {
         let (culprit, jobs) = (ban.culprit, Job::of(self.ledger(), &ban.culprit));
         if jobs.is_empty() {
-            // A verifier, or a node that never counted.
+            // A verifier, or a node that never counted and reduced nothing.
             self.justice.retros.insert(culprit, Retro::Over);
             return;
         }
         self.justice.retros.insert(culprit, Retro::Measuring(ban));
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let mut found = Vec::new();
+            let mut past = Vec::new();
             for job in jobs {
-                found.push(court.clone().retro(job).await);
+                past.push(court.clone().retro(job).await);
             }
-            let _ = sender.send(Message::Measured(culprit, found)).await;
+            let _ = sender.send(Message::Measured(culprit, past)).await;
         });
     }
 
     /// The past of a convict was measured.
-    pub(super) fn measured(&mut self, culprit: MemberId, found: &[(Round, Found)]) {
-        self.report.retro(culprit, found);
-        let harms = found.iter().filter_map(|(round, found)| match found {
-            Found::False(harm) => Some((*round, (*harm)?)),
-            _ => None,
-        });
-        let harms: Vec<(Round, f64)> = harms.collect();
+    pub(super) fn measured(&mut self, culprit: MemberId, past: &[Past]) {
+        self.report.retro(culprit, past);
+        past.iter().flat_map(|past| &past.wrong).for_each(|evidence| self.examine_second(evidence));
+        let harms: Vec<(Round, f64)> =
+            past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
         let total: f64 = harms.iter().map(|(_, harm)| harm).sum();
         let limit = &self.ledger().manifest().rollback;
         let beyond = limit.is_on() && total > f64::from(limit.limit.value());
