@@ -1,15 +1,18 @@
 //! What security costs: the full protocol, 5 % of all leaves audited, beside the same run with a plain mean and no
-//! audit, in turn; and what an audit and a verifier need, by the size of the model.
+//! audit; and what an audit and a verifier need, by the size of the model.
 //!
-//! `cargo run --release -p e2e --bin bench-price [-- PAIRS]`; with 0 pairs only the latter. Every process is this program again, as `muster` or, where
-//! the first argument is `verifier`, as `muster-verifier`. All of them share this machine: a run's time for a round
-//! includes what its verifier computes.
+//! `cargo run --release -p e2e --bin bench-price [-- SECONDS]`: so long each of the two runs has the processors, 150 s where
+//! nothing is said; with 0 only the latter is shown. Every process is this program again, as `muster` or, where the first
+//! argument is `verifier`, as `muster-verifier`. Both runs are there all the time and take turns of a second: while one
+//! goes on, the other is stopped, for the speed of a machine that others use too drifts by more than what is measured
+//! here. All processes of a run share this machine: its time for a round includes what its verifier computes.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde_json::Value;
+use tempfile::TempDir;
 
 const NODES: usize = 4;
 /// Share of all contributions that is audited.
@@ -20,21 +23,23 @@ const WARM: usize = 2;
 struct Case {
     name: &'static str,
     parameters: f64,
-    settings: &'static str,
+    model: &'static str,
+    /// Rounds of a run that goes to its end.
+    rounds: usize,
 }
 
 const CASES: [Case; 2] = [
     Case {
         name: "1 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 1.0e6,
-        settings: "[model]\nwidth = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n\
-                   [training]\nrounds = 22\nleaves = 16\nleaf_windows = 4\n",
+        model: "width = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n",
+        rounds: 22,
     },
     Case {
         name: "5 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 4.9e6,
-        settings: "[model]\nwidth = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n\
-                   [training]\nrounds = 12\nleaves = 16\nleaf_windows = 4\n",
+        model: "width = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n",
+        rounds: 12,
     },
 ];
 
@@ -54,21 +59,33 @@ fn main() -> ExitCode {
         }
         _ => {}
     }
-    let pairs = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(3);
-    let needs: Vec<Needs> = CASES.iter().map(|case| compare(case, pairs)).collect();
-    show(&needs);
+    let seconds = arguments.next().and_then(|word| word.to_str()?.parse().ok()).unwrap_or(150);
+    if seconds > 0 {
+        CASES.iter().for_each(|case| compare(case, Duration::from_secs(seconds)));
+    }
+    let needs = |case: &Case| {
+        let running = Running::begin(case, case.rounds, FULL, Beside::VerifierAndObserver);
+        Needs::of(case.parameters, &running.to_its_end())
+    };
+    show(&CASES.each_ref().map(needs));
     ExitCode::SUCCESS
 }
 
-/// What a run tells.
+/// What a run tells that went to its end.
 struct Told {
-    /// Seconds of the median round.
-    round: f64,
     /// What its verifier wrote down.
     verifier: Option<Value>,
     /// Rounds and audits after the first ones, and the processor seconds of verifier and observer meanwhile.
     costs: (f64, f64, [f64; 2]),
 }
+
+/// More rounds than there is time for.
+const UNENDING: usize = 100_000;
+/// How long a run goes on at a time, and how often it is looked whether a round is over.
+const TURN: Duration = Duration::from_secs(1);
+const LOOK: Duration = Duration::from_millis(5);
+/// Of how many parts of the time a ratio is shown.
+const PARTS: usize = 5;
 
 /// Who follows besides the nodes.
 #[derive(Clone, Copy, PartialEq)]
@@ -134,28 +151,80 @@ fn show(needs: &[Needs]) {
 }
 
 #[allow(clippy::print_stdout)]
-fn compare(case: &Case, pairs: usize) -> Needs {
-    let mut full = Vec::new();
-    let mut ratios = Vec::new();
-    for _ in 0..pairs {
-        let (with, without) = (run(case, FULL, Beside::Verifier), run(case, PLAIN, Beside::Nobody));
-        ratios.push(with.round / without.round);
-        full.push(with);
+fn compare(case: &Case, each: Duration) {
+    let [mut full, mut plain] =
+        [(FULL, Beside::Verifier), (PLAIN, Beside::Nobody)].map(|(settings, beside)| {
+            let run = Running::begin(case, UNENDING, settings, beside);
+            run.wait_for(WARM);
+            run.signal("STOP");
+            Timed { run, active: Duration::ZERO, sealed: Vec::new() }
+        });
+    while full.active < each {
+        full.turn();
+        plain.turn();
     }
+    let [with, without] = [&full, &plain].map(Timed::seconds);
+    let parts = with.chunks(with.len().div_ceil(PARTS)).zip(without.chunks(without.len().div_ceil(PARTS)));
+    let mut ratios: Vec<f64> = parts.map(|(with, without)| mean(with) / mean(without)).collect();
     ratios.sort_by(f64::total_cmp);
-    if let (Some(least), Some(most)) = (ratios.first(), ratios.last()) {
-        println!(
-            "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); \
-             {least:.3} to {most:.3} in {pairs} pairs",
-            case.name,
-            ratios[pairs / 2]
-        );
-        let seconds: Vec<String> = full.iter().map(|told| format!("{:.3}", told.round)).collect();
-        println!("  median round: {} s", seconds.join(", "));
-        let audits = full.iter().filter_map(|told| told.verifier.as_ref()?["audits"].as_u64()).sum::<u64>();
-        println!("  {audits} audits in all");
+    println!(
+        "{}: a round takes {:.3} times that of the same run with a plain mean and no audit (goal: at most 1.08); {:.3} to \
+         {:.3} in parts of {PARTS}",
+        case.name,
+        mean(&with) / mean(&without),
+        ratios[0],
+        ratios[ratios.len() - 1],
+    );
+    println!(
+        "  {:.3} s and {:.3} s, {} and {} rounds",
+        mean(&with),
+        mean(&without),
+        with.len(),
+        without.len()
+    );
+    let duty = full
+        .run
+        .events("round")
+        .pop()
+        .and_then(|round| round["duties"].as_object()?.values().next().cloned());
+    let [due, done, rounds] =
+        ["due", "done", "rounds"].map(|of| duty.as_ref().and_then(|duty| duty[of].as_u64()).unwrap_or(0));
+    println!("  {done} audits of {due} that were due, in {rounds} rounds of {NODES} contributions");
+}
+
+fn mean(of: &[f64]) -> f64 {
+    of.iter().sum::<f64>() / of.len() as f64
+}
+
+/// A run that goes on by turns.
+struct Timed {
+    run: Running,
+    /// How long it has had the processors.
+    active: Duration,
+    /// When, by this clock, rounds were over, and how many were.
+    sealed: Vec<(f64, usize)>,
+}
+
+impl Timed {
+    fn turn(&mut self) {
+        self.run.signal("CONT");
+        let begun = Instant::now();
+        while begun.elapsed() < TURN {
+            std::thread::sleep(LOOK);
+            let rounds = self.run.rounds();
+            if self.sealed.last().is_none_or(|(_, before)| rounds > *before) {
+                self.sealed.push(((self.active + begun.elapsed()).as_secs_f64(), rounds));
+            }
+        }
+        self.run.signal("STOP");
+        self.active += begun.elapsed();
     }
-    Needs::of(case.parameters, &run(case, FULL, Beside::VerifierAndObserver))
+
+    /// Of each round; of the first ones nothing is said.
+    fn seconds(&self) -> Vec<f64> {
+        let rounds = self.sealed.windows(2).skip(1);
+        rounds.map(|of| (of[1].0 - of[0].0) / (of[1].1 - of[0].1) as f64).collect()
+    }
 }
 
 /// Events of the steward's log of one kind.
@@ -213,45 +282,96 @@ fn line(arguments: &[&str]) -> String {
     String::from_utf8(output.stdout).expect("text").trim().to_owned()
 }
 
-fn run(case: &Case, settings: &str, beside: Beside) -> Told {
-    let home = tempfile::tempdir().expect("a temporary directory");
-    let at = |name: &str| home.path().join(name).to_string_lossy().into_owned();
-    let text: String = (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
-    std::fs::write(at("text"), text).expect("a file");
-    std::fs::write(at("run.toml"), format!("{}{COMMON}{settings}", case.settings)).expect("a file");
-    good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
-    good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
-    let mut host = program(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
-    while !Path::new(&at("run/address")).exists() {
-        std::thread::sleep(Duration::from_millis(20));
+/// Processes of a run.
+struct Running {
+    home: TempDir,
+    host: Child,
+    watching: Vec<Child>,
+    members: Vec<Child>,
+}
+
+impl Running {
+    fn begin(case: &Case, rounds: usize, settings: &str, beside: Beside) -> Self {
+        let home = tempfile::tempdir().expect("a temporary directory");
+        let at = |name: &str| home.path().join(name).to_string_lossy().into_owned();
+        let text: String =
+            (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
+        std::fs::write(at("text"), text).expect("a file");
+        let run = format!(
+            "[model]\n{}[training]\nrounds = {rounds}\nleaves = 16\nleaf_windows = 4\n{COMMON}{settings}",
+            case.model
+        );
+        std::fs::write(at("run.toml"), run).expect("a file");
+        good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
+        good(&["run", "new", "--config", &at("run.toml"), "--data", &at("corpus"), "--out", &at("run")]);
+        let host = program(&["host", &at("run"), "--listen", "127.0.0.1:0"]).spawn().expect("a program");
+        while !Path::new(&at("run/address")).exists() {
+            std::thread::sleep(Duration::from_millis(20));
+        }
+        let mut watching = Vec::new();
+        if beside != Beside::Nobody {
+            let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
+            let directory = at("verifier");
+            good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
+            watching.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
+            if beside == Beside::VerifierAndObserver {
+                let observer = ["verifier", "observe", &invitation, "--data-dir", &at("observer")];
+                watching.push(program(&observer).spawn().expect("a program"));
+            }
+        }
+        let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
+        let join = |node: usize| {
+            let directory = at(&format!("node{node}"));
+            program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
+        };
+        let members = (0..NODES).map(|node| join(node).expect("a program")).collect();
+        Self { home, host, watching, members }
     }
-    let mut watching = Vec::new();
-    if beside != Beside::Nobody {
-        let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
-        let directory = at("verifier");
-        good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
-        watching.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
-        if beside == Beside::VerifierAndObserver {
-            let observer = ["verifier", "observe", &invitation, "--data-dir", &at("observer")];
-            watching.push(program(&observer).spawn().expect("a program"));
+
+    fn log(&self) -> PathBuf {
+        self.home.path().join("run/log.jsonl")
+    }
+
+    fn events(&self, kind: &str) -> Vec<Value> {
+        events(&std::fs::read_to_string(self.log()).unwrap_or_default(), kind)
+    }
+
+    /// Rounds that are over; looks for no more than a word, so that waiting costs the processors nothing.
+    fn rounds(&self) -> usize {
+        std::fs::read_to_string(self.log()).unwrap_or_default().matches(r#""event":"round""#).count()
+    }
+
+    fn wait_for(&self, rounds: usize) {
+        while self.rounds() < rounds {
+            std::thread::sleep(LOOK);
         }
     }
-    let invitation = line(&["invite", &at("run"), "--role", "node", "--uses", "4"]);
-    let join = |node: usize| {
-        let directory = at(&format!("node{node}"));
-        program(&["join", &invitation, "--data-dir", &directory, "--listen", "127.0.0.1:0"]).spawn()
-    };
-    let mut members: Vec<Child> = (0..NODES).map(|node| join(node).expect("a program")).collect();
-    let costs = watch(&mut watching, Path::new(&at("run/log.jsonl")));
-    let verifier = std::fs::read_to_string(at("verifier/result.json")).ok();
-    let verifier = verifier.map(|result| serde_json::from_str(&result).expect("JSON"));
-    let succeed = |child: &mut Child| assert!(child.wait().expect("a child").success(), "a member failed");
-    members.iter_mut().for_each(succeed);
-    succeed(&mut host);
-    let log = std::fs::read_to_string(at("run/log.jsonl")).expect("a log");
-    let rounds = events(&log, "round");
-    let mut seconds: Vec<f64> =
-        rounds.iter().filter_map(|event| event["seconds"].as_f64()).skip(WARM).collect();
-    seconds.sort_by(f64::total_cmp);
-    Told { round: seconds[seconds.len() / 2], verifier, costs }
+
+    fn signal(&self, name: &str) {
+        let all = self.watching.iter().chain(&self.members).chain([&self.host]);
+        let numbers: Vec<String> = all.map(|child| child.id().to_string()).collect();
+        let kill = format!("kill -{name} {}", numbers.join(" "));
+        let sent = Command::new("sh").args(["-c", &kill]).status().expect("a shell");
+        assert!(sent.success(), "a process has ended: {:?}", self.events("round").last());
+    }
+
+    fn to_its_end(mut self) -> Told {
+        let log = self.log();
+        let costs = watch(&mut self.watching, &log);
+        let verifier = std::fs::read_to_string(self.home.path().join("verifier/result.json")).ok();
+        let verifier = verifier.map(|result| serde_json::from_str(&result).expect("JSON"));
+        for child in self.members.iter_mut().chain([&mut self.host]) {
+            assert!(child.wait().expect("a child").success(), "a member failed");
+        }
+        Told { verifier, costs }
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        for child in self.watching.iter_mut().chain(&mut self.members).chain([&mut self.host]) {
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
