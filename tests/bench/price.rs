@@ -24,31 +24,43 @@ struct Case {
     name: &'static str,
     parameters: f64,
     model: &'static str,
+    /// Leaves of a node in a round; as many audits as a fifth of the contributions draw a quarter of them each.
+    leaves: usize,
     /// Rounds of a run that goes to its end.
     rounds: usize,
 }
 
-const CASES: [Case; 2] = [
+const SMALL: &str = "width = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n";
+const CASES: [Case; 3] = [
     Case {
         name: "1 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 1.0e6,
-        model: "width = 128\nlayers = 5\nheads = 4\nkey_value_heads = 4\nhidden = 344\nsequence = 256\n",
+        model: SMALL,
+        leaves: 4,
         rounds: 22,
+    },
+    Case {
+        name: "1 M parameters, 16 leaves of 1,024 tokens a node",
+        parameters: 1.0e6,
+        model: SMALL,
+        leaves: 16,
+        rounds: 8,
     },
     Case {
         name: "5 M parameters, 4 leaves of 1,024 tokens a node",
         parameters: 4.9e6,
         model: "width = 256\nlayers = 6\nheads = 4\nkey_value_heads = 4\nhidden = 688\nsequence = 256\n",
+        leaves: 4,
         rounds: 12,
     },
 ];
 
 const COMMON: &str = "[retention]\ncontributions = 4\nstates = 6\n[timers]\ncommit = 120.0\n";
-/// A fifth of all contributions, one of four leaves each: 5 % of all leaves.
-const FULL: &str = "[audit]\nshare = 0.2\nleaves = 1\nfinal_rounds = 0\n\
-                    [admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n";
-const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[audit]\nshare = 0.0\nfinal_rounds = 0\n\
-                     [admission]\nstart_nodes = 4\nstart_verifiers = 0\n";
+/// A fifth of all contributions, a quarter of the leaves each: 5 % of all leaves.
+const FULL: &str = "[admission]\nstart_nodes = 4\nstart_verifiers = 1\nnewcomer_share = 0.0\n\
+                    [audit]\nshare = 0.2\nfinal_rounds = 0\n";
+const PLAIN: &str = "[aggregation]\nrule = \"mean\"\n[admission]\nstart_nodes = 4\nstart_verifiers = 0\n\
+                     [audit]\nshare = 0.0\nfinal_rounds = 0\n";
 
 fn main() -> ExitCode {
     let mut arguments = std::env::args_os().skip(1).peekable();
@@ -65,7 +77,7 @@ fn main() -> ExitCode {
     }
     let needs = |case: &Case| {
         let running = Running::begin(case, case.rounds, FULL, Beside::VerifierAndObserver);
-        Needs::of(case.parameters, &running.to_its_end())
+        Needs::of(case, &running.finish())
     };
     show(&CASES.each_ref().map(needs));
     ExitCode::SUCCESS
@@ -100,6 +112,7 @@ enum Beside {
 #[derive(Clone, Copy)]
 struct Needs {
     parameters: f64,
+    leaves: usize,
     audits: f64,
     /// One audit, and the drawn blocks that come with as many contributions as have one audit among them.
     audit: (f64, f64),
@@ -108,13 +121,14 @@ struct Needs {
 }
 
 impl Needs {
-    fn of(parameters: f64, told: &Told) -> Self {
+    fn of(case: &Case, told: &Told) -> Self {
         let result = told.verifier.as_ref().unwrap_or(&Value::Null);
         let number = |path: &str| result.pointer(path).and_then(Value::as_f64).unwrap_or(f64::NAN);
         let (rounds, audits, [verifier, observer]) = told.costs;
         let beyond = number("/bytes/audits") + number("/bytes/blocks");
         Self {
-            parameters,
+            parameters: case.parameters,
+            leaves: case.leaves / 4,
             audits: number("/audits"),
             audit: ((verifier - observer) / audits, beyond / number("/audits")),
             following: (observer / rounds, (number("/bytes_received") - beyond) / number("/rounds")),
@@ -132,15 +146,16 @@ impl Needs {
 fn show(needs: &[Needs]) {
     println!(
         "\nwhat a verifier needs, in seconds of one processor and bytes received; of the contributions a fifth is audited, \
-         one leaf of four, and a twentieth of the blocks combined again\n\n\
-         | parameters | an audit | following, a round | 10 nodes, a round | 100 nodes, a round | audits measured |\n\
-         |---|---|---|---|---|---|"
+         a quarter of the leaves each, and a twentieth of the blocks combined again\n\n\
+         | parameters | leaves an audit | an audit | following, a round | 10 nodes, a round | 100 nodes, a round | audits measured |\n\
+         |---|---|---|---|---|---|---|"
     );
     let cell = |(seconds, bytes): (f64, f64)| format!("{seconds:.2} s, {:.1} MB", bytes / 1e6);
     for need in needs {
         println!(
-            "| {:.1} M | {} | {} | {} | {} | {} |",
+            "| {:.1} M | {} | {} | {} | {} | {} | {} |",
             need.parameters / 1e6,
+            need.leaves,
             cell(need.audit),
             cell(need.following),
             cell(need.round(10.0)),
@@ -159,7 +174,7 @@ fn compare(case: &Case, each: Duration) {
             run.signal("STOP");
             Timed { run, active: Duration::ZERO, sealed: Vec::new() }
         });
-    while full.active < each {
+    while full.active < each || full.sealed.len().min(plain.sealed.len()) < 2 * PARTS {
         full.turn();
         plain.turn();
     }
@@ -297,9 +312,10 @@ impl Running {
         let text: String =
             (0..400_000u64).map(|n| format!("{} ", n.wrapping_mul(0x9e37_79b9) >> 20)).collect();
         std::fs::write(at("text"), text).expect("a file");
+        let (model, leaves, drawn) = (case.model, NODES * case.leaves, case.leaves / 4);
         let run = format!(
-            "[model]\n{}[training]\nrounds = {rounds}\nleaves = 16\nleaf_windows = 4\n{COMMON}{settings}",
-            case.model
+            "[model]\n{model}[training]\nrounds = {rounds}\nleaves = {leaves}\nleaf_windows = 4\n{COMMON}{settings}\
+             leaves = {drawn}\n"
         );
         std::fs::write(at("run.toml"), run).expect("a file");
         good(&["data", "pack", "--text", &at("text"), "--out", &at("corpus")]);
@@ -355,7 +371,7 @@ impl Running {
         assert!(sent.success(), "a process has ended: {:?}", self.events("round").last());
     }
 
-    fn to_its_end(mut self) -> Told {
+    fn finish(mut self) -> Told {
         let log = self.log();
         let costs = watch(&mut self.watching, &log);
         let verifier = std::fs::read_to_string(self.home.path().join("verifier/result.json")).ok();
