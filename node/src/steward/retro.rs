@@ -75,7 +75,7 @@ pub(super) struct Job {
     view: RoundView,
     convict: MemberId,
     commit: Option<Commit>,
-    /// Where the state before the round is said to be.
+    /// Root of the state before the round.
     state: Digest,
     /// What it signed, with the inputs.
     parts: Vec<(Part, Reduction, PartInputs)>,
