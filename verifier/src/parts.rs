@@ -3,6 +3,7 @@
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use muster_core::audit::{Judgement, judge_reduction};
 use muster_core::coins::{Coin, block_inspector, selects_block};
@@ -19,6 +20,8 @@ use muster_store::dataset::Dataset;
 
 /// Tries to fetch what a drawn part needs.
 pub const TRIES: u32 = 3;
+/// Between two of them.
+pub const PAUSE: Duration = Duration::from_secs(1);
 
 /// Drawn blocks of one sealed part.
 pub struct Drawn {
@@ -36,6 +39,8 @@ pub struct Drawn {
     pub holders: Vec<Contact>,
     /// How often it was tried.
     pub tries: u32,
+    /// When it may be tried again.
+    pub after: Instant,
 }
 
 /// What a look at drawn blocks gave.
@@ -72,14 +77,18 @@ impl Parts {
         self.queue.retain(|drawn| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
     }
 
-    /// The next one.
+    /// The next one. Those that wait for another try hold up nobody: who keeps values back, or has none of rounds before
+    /// this verifier came, must not keep it from looking at the others.
     pub fn pop(&mut self) -> Option<Drawn> {
-        self.queue.pop_front()
+        let now = Instant::now();
+        let place = self.queue.iter().position(|drawn| drawn.after <= now)?;
+        self.queue.remove(place)
     }
 
-    /// Has one looked at again later, unless that was tried often enough; whether it will be.
+    /// Has one looked at again after a pause, unless that was tried often enough; whether it will be.
     pub fn again(&mut self, mut drawn: Drawn) -> bool {
         drawn.tries += 1;
+        drawn.after = Instant::now() + PAUSE;
         let more = drawn.tries < TRIES;
         if more {
             self.queue.push_back(drawn);
@@ -113,7 +122,16 @@ fn of(ledger: &Ledger, view: &RoundView, part: Part, blocks: Vec<Block>) -> Opti
     let author = result.author();
     let inputs = PartInputs::of(ledger, &result)?;
     let holders = view.signers(part).filter_map(|signer| contact(ledger, &signer)).collect();
-    Some(Drawn { signed, result: result.into_inner(), author, blocks, inputs, holders, tries: 0 })
+    Some(Drawn {
+        signed,
+        result: result.into_inner(),
+        author,
+        blocks,
+        inputs,
+        holders,
+        tries: 0,
+        after: Instant::now(),
+    })
 }
 
 impl Drawn {

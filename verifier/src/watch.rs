@@ -26,7 +26,7 @@ use crate::audits::{Audits, Conduct, Done, Message, Stop, Subject, Tally, Work, 
 use crate::coins::Coins;
 use crate::enroll;
 use crate::failure::{self, Failure};
-use crate::parts::{Drawn, Parts, Seen};
+use crate::parts::{self, Drawn, Parts, Seen};
 use crate::session::{Session, Target, optional_file};
 use crate::spent::Spent;
 use crate::worker::Worker;
@@ -63,13 +63,14 @@ pub enum Ended {
 pub async fn watch(options: Options) -> Result<Ended, Failure> {
     let (watcher, mut follower, worker) = open(&options).await?;
     let (following, telling, working) = (watcher.follow(&mut follower), watcher.tell(), watcher.work(worker));
-    let inspecting = watcher.inspect();
+    // Who lets one wait for an answer holds up as many looks as it lets wait, not all.
+    let inspecting = async { tokio::try_join!(watcher.inspect(), watcher.inspect(), watcher.inspect()) };
     tokio::pin!(following, telling, working, inspecting);
     tokio::select! {
         ended = &mut following => ended?,
         failed = &mut telling => failed?,
         failed = &mut working => failed?,
-        failed = &mut inspecting => failed?,
+        failed = &mut inspecting => drop(failed?),
         _ = tokio::signal::ctrl_c() => {
             info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
             watcher.stop();
@@ -347,7 +348,8 @@ impl Watcher {
         while !self.stopping.load(Ordering::Relaxed) {
             let drawn = lock(&self.parts).pop();
             let Some(drawn) = drawn else {
-                self.drawn.notified().await;
+                // One that was not to be had may be tried again by then.
+                let _ = tokio::time::timeout(parts::PAUSE, self.drawn.notified()).await;
                 continue;
             };
             let (round, part, author) = (drawn.result.round, drawn.result.part, drawn.author);
@@ -364,7 +366,6 @@ impl Watcher {
                     if !lock(&self.parts).again(drawn) {
                         warn!("round {round}: part {part} of {author} stays undecided: {what}");
                     }
-                    tokio::time::sleep(PAUSE).await;
                 }
             }
         }
@@ -406,7 +407,6 @@ impl Watcher {
                     drawn.result.round, drawn.result.part
                 );
                 lock(&self.parts).again(drawn);
-                tokio::time::sleep(PAUSE).await;
                 return Ok(());
             }
         };
