@@ -39,8 +39,6 @@ pub struct Drawn {
     pub holders: Vec<Contact>,
     /// How often it was tried.
     pub tries: u32,
-    /// When it may be tried again.
-    pub after: Instant,
 }
 
 /// What a look at drawn blocks gave.
@@ -57,7 +55,28 @@ pub enum Seen {
 #[derive(Default)]
 pub struct Parts {
     surveyed: BTreeSet<Round>,
-    queue: VecDeque<Drawn>,
+    queue: Queue<Drawn>,
+}
+
+/// What waits for its turn, each from a time on. One that waits for another try holds up nobody: who keeps values back,
+/// or has none of rounds before this verifier came, must not keep it from looking at the others.
+struct Queue<T>(VecDeque<(Instant, T)>);
+
+impl<T> Default for Queue<T> {
+    fn default() -> Self {
+        Self(VecDeque::new())
+    }
+}
+
+impl<T> Queue<T> {
+    fn put(&mut self, from: Instant, item: T) {
+        self.0.push_back((from, item));
+    }
+
+    fn pop(&mut self, now: Instant) -> Option<T> {
+        let place = self.0.iter().position(|(from, _)| *from <= now)?;
+        self.0.remove(place).map(|(_, item)| item)
+    }
 }
 
 impl Parts {
@@ -69,29 +88,26 @@ impl Parts {
             {
                 let ppm = ledger.manifest().audit.block_ppm;
                 let drawn = drawn(view, me, &coin, ppm).into_iter();
-                self.queue.extend(drawn.filter_map(|(part, blocks)| of(ledger, view, part, blocks)));
+                let found = drawn.filter_map(|(part, blocks)| of(ledger, view, part, blocks));
+                found.for_each(|drawn| self.queue.put(Instant::now(), drawn));
             }
         }
         let oldest = ledger.rounds().next().map(RoundView::round);
         self.surveyed.retain(|round| oldest.is_none_or(|oldest| *round >= oldest));
-        self.queue.retain(|drawn| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
+        self.queue.0.retain(|(_, drawn)| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
     }
 
-    /// The next one. Those that wait for another try hold up nobody: who keeps values back, or has none of rounds before
-    /// this verifier came, must not keep it from looking at the others.
+    /// The next one.
     pub fn pop(&mut self) -> Option<Drawn> {
-        let now = Instant::now();
-        let place = self.queue.iter().position(|drawn| drawn.after <= now)?;
-        self.queue.remove(place)
+        self.queue.pop(Instant::now())
     }
 
     /// Has one looked at again after a pause, unless that was tried often enough; whether it will be.
     pub fn again(&mut self, mut drawn: Drawn) -> bool {
         drawn.tries += 1;
-        drawn.after = Instant::now() + PAUSE;
         let more = drawn.tries < TRIES;
         if more {
-            self.queue.push_back(drawn);
+            self.queue.put(Instant::now() + PAUSE, drawn);
         }
         more
     }
@@ -122,16 +138,7 @@ fn of(ledger: &Ledger, view: &RoundView, part: Part, blocks: Vec<Block>) -> Opti
     let author = result.author();
     let inputs = PartInputs::of(ledger, &result)?;
     let holders = view.signers(part).filter_map(|signer| contact(ledger, &signer)).collect();
-    Some(Drawn {
-        signed,
-        result: result.into_inner(),
-        author,
-        blocks,
-        inputs,
-        holders,
-        tries: 0,
-        after: Instant::now(),
-    })
+    Some(Drawn { signed, result: result.into_inner(), author, blocks, inputs, holders, tries: 0 })
 }
 
 impl Drawn {
@@ -184,10 +191,7 @@ impl Drawn {
 
     /// What convicts, if a judge agrees.
     pub fn evidence(&self) -> Option<Reduction> {
-        let view = &self.inputs.view;
-        let freeze = view.freeze()?.clone();
-        let inputs = view.inputs_record(self.result.part, self.result.attempt)?.0.clone();
-        Some(Reduction { freeze, inputs, result: self.signed.clone() })
+        self.inputs.view.reduction(&self.result, &self.signed)
     }
 
     /// Reduces the whole part from inputs that were fetched anew, as every judge will.
@@ -202,5 +206,20 @@ impl Drawn {
         let brought = Brought { blocks, round: Some(self.inputs.view.clone()), ..Brought::default() };
         let mut witness = Exhibited::new(Vec::new(), dataset, manifest, brought);
         judge_reduction(manifest, evidence, &mut witness)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_not_to_be_had_holds_up_nothing_else() {
+        let (mut queue, now) = (Queue::default(), Instant::now());
+        queue.put(now + PAUSE, "kept back");
+        queue.put(now, "first");
+        queue.put(now, "second");
+        assert_eq!([(); 3].map(|()| queue.pop(now)), [Some("first"), Some("second"), None]);
+        assert_eq!(queue.pop(now + PAUSE), Some("kept back"));
     }
 }

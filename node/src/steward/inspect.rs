@@ -7,7 +7,7 @@ use std::time::Duration;
 use muster_core::audit::{Claim, Judgement};
 use muster_core::ids::Height;
 use muster_core::ledger::Standing;
-use muster_core::messages::audit::{Evidence, Reduction};
+use muster_core::messages::audit::Evidence;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
@@ -61,10 +61,7 @@ impl Actor {
     /// The evidence that it would be, if the part is wrong.
     fn suspicion(&self, result: &Signed<PartResult>) -> Option<Accusation> {
         let said = result.verify(self.ledger().run()).ok()?;
-        let view = self.ledger().round(said.round)?;
-        let freeze = view.freeze()?.clone();
-        let inputs = view.inputs_record(said.part, said.attempt)?.0.clone();
-        let evidence = Evidence::Aggregation(Reduction { freeze, inputs, result: result.clone() });
+        let evidence = Evidence::Aggregation(self.ledger().round(said.round)?.reduction(&said, result)?);
         Some(Accusation {
             digest: evidence.digest(),
             evidence,

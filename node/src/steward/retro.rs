@@ -3,20 +3,26 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
+use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
-use muster_core::messages::audit::{Evidence, Reduction};
+use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
 use muster_replica::{Brought, Exhibited, PartInputs};
+use tokio::time::timeout;
 
 use super::actor::{Actor, Message};
 use super::court::{Court, Wanted, Wants};
+
+/// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
+/// that keep inputs back hold up a Rewind for twice as long and no longer, however many parts it signed.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What is known of one convict.
 pub(super) enum Retro {
@@ -78,7 +84,7 @@ pub(super) struct Job {
     /// Root of the state before the round.
     state: Digest,
     /// What it signed, with the inputs.
-    parts: Vec<(Part, Reduction, PartInputs)>,
+    parts: Vec<(Part, Evidence, PartInputs)>,
     /// Everybody else who counted, with where their contributions are.
     others: Vec<(Slot, Commit, Wanted)>,
     measure: bool,
@@ -112,13 +118,12 @@ impl Job {
 }
 
 /// What a member signed of the parts that a round sealed, with what shows whether it is right.
-fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Part, Reduction, PartInputs)> {
+fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Part, Evidence, PartInputs)> {
     let signed = (0..view.parts().len()).flat_map(|part| view.signed_results_of(Part(part as u16)));
     let own = signed.filter(|signed| signed.claimed_signer() == *member);
     let found = own.filter_map(|signed| {
         let result = signed.verify(ledger.run()).ok()?;
-        let inputs = view.inputs_record(result.part, result.attempt)?.0.clone();
-        let evidence = Reduction { freeze: view.freeze()?.clone(), inputs, result: signed.clone() };
+        let evidence = Evidence::Aggregation(view.reduction(&result, signed)?);
         Some((result.part, evidence, PartInputs::of(ledger, &result)?))
     });
     found.collect()
@@ -126,8 +131,8 @@ fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Pa
 
 impl Court {
     /// Computes again what a convict contributed to a round and which parts it signed and, where something is false, the
-    /// aggregate without the convicts.
-    pub(super) async fn retro(self: Arc<Self>, mut job: Job) -> Past {
+    /// aggregate without the convicts. What is not to be had of a part leaves the next one half of the patience.
+    pub(super) async fn retro(self: Arc<Self>, mut job: Job, patience: &mut Duration) -> Past {
         let round = job.view.round();
         let state = {
             let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
@@ -138,15 +143,20 @@ impl Court {
             past.contribution = Some(self.clone().contributed(&job.convict, commit, state.as_ref()).await);
         }
         for (part, evidence, inputs) in std::mem::take(&mut job.parts) {
-            let evidence = Evidence::Aggregation(evidence);
             let examined = self.clone().examine(evidence.clone(), Wants::Part(Box::new(inputs)));
-            let found = match examined.await.0 {
+            let late = || Judgement::Undecided("its inputs did not come in time".into());
+            let judgement =
+                timeout(*patience, examined).await.map_or_else(|_| late(), |(judgement, _)| judgement);
+            let found = match judgement {
                 Judgement::NotGuilty(_) => Found::Right,
                 Judgement::Guilty { .. } => {
                     past.wrong.push(evidence);
                     Found::False
                 }
-                Judgement::Undecided(why) | Judgement::Malformed(why) => Found::Unknown(why),
+                Judgement::Undecided(why) | Judgement::Malformed(why) => {
+                    *patience /= 2;
+                    Found::Unknown(why)
+                }
             };
             past.parts.push((part, found));
         }
@@ -298,9 +308,9 @@ impl Actor {
         self.justice.retros.insert(culprit, Retro::Measuring(ban));
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let mut past = Vec::new();
+            let (mut past, mut patience) = (Vec::new(), PATIENCE);
             for job in jobs {
-                past.push(court.clone().retro(job).await);
+                past.push(court.clone().retro(job, &mut patience).await);
             }
             let _ = sender.send(Message::Measured(culprit, past)).await;
         });

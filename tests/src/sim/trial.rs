@@ -40,10 +40,7 @@ impl Sim {
     /// The evidence that a part would be, if it is wrong.
     fn suspicion(&self, signed: &Signed<PartResult>) -> Option<Evidence> {
         let result = signed.verify(self.run).ok()?;
-        let view = self.ledger().round(result.round)?;
-        let freeze = view.freeze()?.clone();
-        let inputs = view.inputs_record(result.part, result.attempt)?.0.clone();
-        Some(Evidence::Aggregation(Reduction { freeze, inputs, result: signed.clone() }))
+        Some(Evidence::Aggregation(self.ledger().round(result.round)?.reduction(&result, signed)?))
     }
 
     fn decide(&mut self, accuser: MemberId, evidence: &Evidence, judgement: &Judgement) {

@@ -7,6 +7,7 @@ use crate::assign::{self, PartPlan};
 use crate::coins::{inspector, jury};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::messages::audit::Reduction;
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
@@ -272,6 +273,12 @@ impl RoundView {
             _ => self.reassigned().position(|moved| moved == part)?,
         };
         Some((self.inputs_records.get(usize::from(attempt))?, place))
+    }
+
+    /// The evidence that a result of this round would be, if it is wrong; none before its inputs are sealed.
+    pub fn reduction(&self, result: &PartResult, signed: &Signed<PartResult>) -> Option<Reduction> {
+        let inputs = self.inputs_record(result.part, result.attempt)?.0.clone();
+        Some(Reduction { freeze: self.freeze()?.clone(), inputs, result: signed.clone() })
     }
 
     /// Parts that were reassigned, in order.
