@@ -1,8 +1,9 @@
-//! Programs with libtorch, where the system finds none, another one, or half of the program.
+//! Programs with libtorch: which of them need it, and what they say where the system finds none, another one, or half of
+//! the program.
 
 use std::os::unix::fs::symlink;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Output};
+use std::process::Command;
 
 use tempfile::TempDir;
 
@@ -22,14 +23,11 @@ fn carried() -> (TempDir, PathBuf) {
     (folder, library.split(':').next().expect("a path").into())
 }
 
-fn version(folder: &Path) -> Output {
+/// What is said where libtorch shall compute on a device that no machine has.
+fn computing(folder: &Path) -> String {
     let mut program = Command::new(folder.join("muster"));
-    program.arg("--version").env_remove("LD_LIBRARY_PATH").output().expect("a program that starts")
-}
-
-/// The one line that it says when it cannot start.
-fn refused(folder: &Path) -> String {
-    let output = version(folder);
+    program.args(["bench", "--backend", "tch", "--device", "cuda:99"]).env_remove("LD_LIBRARY_PATH");
+    let output = program.output().expect("a program that starts");
     let said = String::from_utf8(output.stderr).expect("text");
     assert_eq!(output.status.code(), Some(3), "{said}");
     assert_eq!(said.lines().count(), 1, "{said}");
@@ -37,15 +35,32 @@ fn refused(folder: &Path) -> String {
 }
 
 #[test]
+fn only_what_computes_with_libtorch_takes_it() {
+    let needs = |program: &str| {
+        let bytes = std::fs::read(program).expect("a program");
+        bytes.windows(15).any(|name| name == b"libtorch_cpu.so")
+    };
+    assert!(
+        needs(env!("CARGO_BIN_EXE_e2e-muster-torch"))
+            && needs(env!("CARGO_BIN_EXE_e2e-muster-verifier-torch"))
+    );
+    assert!(
+        !needs(env!("CARGO_BIN_EXE_e2e-muster")),
+        "linked with libtorch: every start takes a second longer"
+    );
+    assert!(!needs(env!("CARGO_BIN_EXE_e2e-muster-verifier")), "linked with libtorch");
+}
+
+#[test]
 fn a_missing_libtorch_is_one_sentence_with_the_remedy() {
     let (folder, library) = carried();
-    let said = refused(folder.path());
+    let said = computing(folder.path());
     assert!(said.contains("libtorch_cpu.so") && said.contains("LD_LIBRARY_PATH"), "{said}");
     assert!(said.contains("protocol/compute/libtorch.sh"), "{said}");
 
     symlink(library.parent().expect("torch"), folder.path().join("torch")).expect("a link");
-    let output = version(folder.path());
-    assert!(output.status.success() && output.stdout.starts_with(b"muster "), "{output:?}");
+    let said = computing(folder.path());
+    assert!(said.contains("CUDA") && said.contains("--device cpu"), "{said}");
 }
 
 #[test]
@@ -59,7 +74,7 @@ fn another_libtorch_is_one_sentence_with_the_remedy() {
             if entry.file_name() == "libtorch_cpu.so" { library.join("libc10.so") } else { entry.path() };
         symlink(file, lies.join(entry.file_name())).expect("a link");
     }
-    let said = refused(folder.path());
+    let said = computing(folder.path());
     assert!(said.contains("is not the 2.11.0") && said.contains("LD_LIBRARY_PATH"), "{said}");
 }
 
@@ -67,6 +82,6 @@ fn another_libtorch_is_one_sentence_with_the_remedy() {
 fn half_of_a_program_names_the_other_half() {
     let (folder, _) = carried();
     std::fs::remove_file(folder.path().join("muster-torch")).expect("a file");
-    let said = refused(folder.path());
+    let said = computing(folder.path());
     assert!(said.contains("muster-torch is missing"), "{said}");
 }

@@ -1,5 +1,6 @@
 //! The binary `muster-torch`: all of `muster`, linked with libtorch.
 
 fn main() -> std::process::ExitCode {
+    muster_compute::Torch::provide();
     muster_node::cli::run(std::env::args_os()).into()
 }

@@ -67,6 +67,8 @@ const LEAF: Leaf = Leaf(1);
 const TURNS: usize = 5;
 
 fn main() -> ExitCode {
+    #[cfg(feature = "tch")]
+    muster_compute::Torch::provide();
     let resident = status("VmRSS:");
     match Bench::new(std::env::args().skip(1)).and_then(|bench| bench.serve(resident)) {
         Ok(()) => ExitCode::SUCCESS,

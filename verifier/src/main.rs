@@ -1,12 +1,7 @@
 //! The binary `muster-verifier`.
 
-#[cfg(feature = "tch")]
-#[path = "../../protocol/compute/launch.rs"]
-mod launch;
-
 fn main() -> std::process::ExitCode {
     #[cfg(feature = "tch")]
-    return launch::start();
-    #[cfg(not(feature = "tch"))]
+    muster_compute::launch::provide();
     muster_verifier::run(std::env::args_os()).into()
 }

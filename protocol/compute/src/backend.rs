@@ -2,12 +2,12 @@
 
 use std::fmt;
 use std::str::FromStr;
+use std::sync::OnceLock;
 
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::{Arithmetic, LeafJob};
 
-#[cfg(not(feature = "tch"))]
 use crate::machine::BUILD;
 use crate::{Exact, Path, Spent};
 
@@ -138,46 +138,48 @@ impl fmt::Display for Precision {
     }
 }
 
-/// `Torch`.
+/// What computes, or what is wrong, with the remedy.
+pub type Opened = Result<Box<dyn Backend>, Misuse>;
+
+/// How a program comes to libtorch. One that is linked with it provides what computes; one that stands beside such a
+/// program provides how to become that one; any other provides nothing.
+#[derive(Clone, Copy, Debug)]
+pub struct Libtorch {
+    /// Makes what computes on a device, at a precision, on this many threads, and along a path what has defined bits.
+    pub open: fn(Device, Precision, usize, Option<Path>) -> Opened,
+    /// Whether it sees a graphics processor.
+    pub has_cuda: fn() -> bool,
+}
+
+static LIBTORCH: OnceLock<Libtorch> = OnceLock::new();
+
+impl Libtorch {
+    /// Provides it to all of this program; the first one stays.
+    pub fn provide(self) {
+        let _ = LIBTORCH.set(self);
+    }
+}
+
+/// Whether this program comes to libtorch.
+pub(crate) fn has_libtorch() -> bool {
+    LIBTORCH.get().is_some()
+}
+
+/// Libtorch on a device.
 ///
 /// # Errors
 /// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
 /// device.
-#[cfg(feature = "tch")]
-pub(crate) fn libtorch(
-    device: Device,
-    precision: Precision,
-    threads: usize,
-    path: Option<Path>,
-) -> Result<Box<dyn Backend>, Misuse> {
-    Ok(Box::new(crate::Torch::new(device, precision, threads, path)?))
-}
-
-/// `Torch`.
-///
-/// # Errors
-/// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
-/// device.
-#[cfg(not(feature = "tch"))]
-pub(crate) fn libtorch(
-    _device: Device,
-    _precision: Precision,
-    _threads: usize,
-    _path: Option<Path>,
-) -> Result<Box<dyn Backend>, Misuse> {
-    Err(Misuse(format!("this program was built without libtorch: {BUILD}")))
+pub(crate) fn libtorch(device: Device, precision: Precision, threads: usize, path: Option<Path>) -> Opened {
+    match LIBTORCH.get() {
+        Some(libtorch) => (libtorch.open)(device, precision, threads, path),
+        None => Err(Misuse(format!("this program was built without libtorch: {BUILD}"))),
+    }
 }
 
 /// Whether libtorch sees a graphics processor.
-#[cfg(feature = "tch")]
 pub(crate) fn has_cuda() -> bool {
-    crate::torch::has_cuda()
-}
-
-/// Whether libtorch sees a graphics processor.
-#[cfg(not(feature = "tch"))]
-pub(crate) fn has_cuda() -> bool {
-    false
+    LIBTORCH.get().is_some_and(|libtorch| (libtorch.has_cuda)())
 }
 
 #[cfg(test)]

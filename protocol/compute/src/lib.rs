@@ -20,6 +20,8 @@ mod function;
 mod grid;
 mod initial;
 mod kernel;
+#[cfg(feature = "tch")]
+pub mod launch;
 mod leaf;
 mod machine;
 #[doc(hidden)]
@@ -46,7 +48,7 @@ use muster_core::ids::Leaf;
 use muster_core::manifest::{Family, Manifest};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
-pub use backend::{Backend, Device, Precision};
+pub use backend::{Backend, Device, Libtorch, Opened, Precision};
 pub use leaf::Spent;
 pub use machine::{Library, Machine};
 pub use memory::{buffers, torch_buffers};
@@ -61,9 +63,6 @@ use kernel::require_ieee;
 use leaf::{Batch, Setting};
 use optimiser::Rules;
 use path::Kernels;
-
-/// Whether this was built with feature `tch`.
-pub const BUILT_WITH_LIBTORCH: bool = cfg!(feature = "tch");
 
 /// The arithmetic of profile `exact`. One value serves one caller at a time and keeps its buffers.
 ///

@@ -9,10 +9,10 @@ use std::str::FromStr;
 use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
-use crate::backend::{Backend, Device, Precision, has_cuda, libtorch};
+use crate::Exact;
+use crate::backend::{Backend, Device, Precision, has_cuda, has_libtorch, libtorch};
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
-use crate::{BUILT_WITH_LIBTORCH, Exact};
 
 /// What computes leaves.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -79,7 +79,7 @@ impl Machine {
             (Some(precision), Some(Library::Tch)) => torch(precision),
             // Being built with libtorch changes nothing that nobody asks for.
             (Some(Precision::F32), None) if self.device.is_none() => Ok(Choice::Exact),
-            (Some(precision), None) if BUILT_WITH_LIBTORCH || graphics => torch(precision),
+            (Some(precision), None) if has_libtorch() || graphics => torch(precision),
             (Some(Precision::F32), None) => Ok(Choice::Exact),
             (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),
         }
@@ -124,7 +124,7 @@ impl Machine {
                 on_processor(precision, self.threads)
             }
             (Choice::Tch(_, precision), _) => on_processor(precision, if self.threads > 1 { 1 } else { 2 }),
-            (Choice::Exact, Some(precision)) if BUILT_WITH_LIBTORCH => on_processor(precision, self.threads),
+            (Choice::Exact, Some(precision)) if has_libtorch() => on_processor(precision, self.threads),
             (Choice::Exact, _) => {
                 let first = self.path.unwrap_or_else(Path::detect);
                 let path = paths().into_iter().find(|path| *path != first);
@@ -187,6 +187,12 @@ impl fmt::Display for Library {
 mod tests {
     use super::*;
 
+    fn built_with_libtorch() -> bool {
+        #[cfg(feature = "tch")]
+        crate::Torch::provide();
+        has_libtorch()
+    }
+
     const PROFILES: [Profile; 4] = [Profile::Exact, Profile::F32, Profile::Tf32, Profile::Bf16];
 
     fn machine(library: Option<Library>, device: Option<Device>) -> Machine {
@@ -212,7 +218,7 @@ mod tests {
         assert_eq!(chosen(Some(Library::Tch), Some(Device::Cuda(1))), [None, tch, tch, tch]);
         assert_eq!(chosen(Some(Library::Exact), Some(Device::Cuda(1))), [None; 4]);
         assert_eq!(chosen(None, Some(Device::Cuda(0))), [None, tch, tch, tch]);
-        let built = |choice| if BUILT_WITH_LIBTORCH { choice } else { None };
+        let built = |choice| if built_with_libtorch() { choice } else { None };
         assert_eq!(chosen(None, None), [exact, exact, built(tch), built(tch)]);
         let f32 = built(tch).or(exact);
         assert_eq!(chosen(None, Some(Device::Cpu)), [exact, f32, built(tch), built(tch)]);
@@ -225,7 +231,7 @@ mod tests {
         assert!(refused.contains("exact, whose bits") && refused.contains("--backend tch"), "{refused}");
         let refused = why(Some(Library::Exact), Profile::Bf16);
         assert!(refused.contains("bf16") && refused.contains("--backend exact"), "{refused}");
-        if !BUILT_WITH_LIBTORCH {
+        if !built_with_libtorch() {
             let refused = why(None, Profile::Tf32);
             assert!(refused.contains("tf32") && refused.contains("--features tch"), "{refused}");
             let Err(refused) = machine(Some(Library::Tch), None).leaves(Profile::F32) else {
@@ -243,7 +249,7 @@ mod tests {
             assert!(
                 paths().len() == 1 || second.describe() != machine.leaves(Profile::Exact).unwrap().describe()
             );
-            if BUILT_WITH_LIBTORCH {
+            if built_with_libtorch() {
                 for profile in PROFILES {
                     let first = machine.leaves(profile).unwrap().describe();
                     assert_ne!(machine.second(profile).unwrap().describe(), first, "{profile:?}");

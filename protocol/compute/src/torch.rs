@@ -24,7 +24,7 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
-use crate::backend::{Backend, Device, Precision};
+use crate::backend::{Backend, Device, Libtorch, Opened, Precision};
 use crate::grid::Grid;
 use crate::kernel::require_ieee;
 use crate::leaf::{Batch, Setting, check};
@@ -49,12 +49,16 @@ pub struct Torch {
 /// A leaf, its gradient, its mean loss, and how long they took.
 type Differentiated<'a> = (LeafTask<'a>, Tensor, f64, Duration);
 
-/// Whether libtorch sees a graphics processor.
-pub(crate) fn has_cuda() -> bool {
-    load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0
-}
-
 impl Torch {
+    /// Provides libtorch to all of this program.
+    pub fn provide() {
+        let open = |device, precision, threads, path| -> Opened {
+            Ok(Box::new(Self::new(device, precision, threads, path)?))
+        };
+        let has_cuda = || load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0;
+        Libtorch { open, has_cuda }.provide();
+    }
+
     /// Computes leaves on a device; on this many threads (at least one) what a processor computes, along `path` or the
     /// fastest one what has defined bits.
     ///

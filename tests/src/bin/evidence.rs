@@ -23,6 +23,8 @@ type Failure = Box<dyn std::error::Error>;
 const CHAPTER: &str = "tolerance.md";
 
 fn main() -> ExitCode {
+    #[cfg(feature = "tch")]
+    muster_compute::Torch::provide();
     let begun = Instant::now();
     match run(std::env::args().skip(1).collect()) {
         Ok(()) => {

@@ -1,29 +1,41 @@
-//! Part of every program that is built with feature `tch`: starts the one beside it that is linked with libtorch.
+//! A program without libtorch that becomes the one beside it, which is linked with libtorch, once somebody asks for it.
 //!
-//! The system's loader looks for libtorch before any line of a program runs, and all it says of a library that is
-//! missing is its name. So `muster` itself needs none: it asks the loader what `muster-torch` would get, says what to
-//! do where that will not do, and becomes `muster-torch` where it will.
-#![allow(clippy::print_stderr)]
+//! The system's loader looks for libtorch before any line of a program runs, which takes a second where it is there, and all
+//! it says of a library that is missing is its name. So `muster` itself needs none: where libtorch shall compute, it asks
+//! the loader what `muster-torch` would get, says what to do where that will not do, and becomes `muster-torch` where
+//! it will. That begins anew with the same words, as after a kill.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, ExitCode};
+use std::process::Command;
+
+use muster_core::error::Misuse;
+
+use crate::backend::Libtorch;
 
 const VERSION: &str = "2.11.0";
 
-/// Becomes the program with libtorch, or says why it cannot.
-pub fn start() -> ExitCode {
-    let problem = match beside() {
-        Ok(program) => problem(&program).unwrap_or_else(|| {
-            let mut words = std::env::args_os();
-            let own_name = words.next().unwrap_or_default();
-            let failure = Command::new(&program).arg0(own_name).args(words).exec();
-            format!("{} cannot be started: {failure}", program.display())
-        }),
-        Err(failure) => format!("the program's own place cannot be found: {failure}"),
+/// Lets this program become the one beside it as soon as anything needs libtorch.
+pub fn provide() {
+    let has_cuda = || {
+        let _why = start(); // which `open` says again
+        false
     };
-    eprintln!("{}: {problem}", env!("CARGO_BIN_NAME"));
-    ExitCode::from(3) // this machine
+    Libtorch { open: |_, _, _, _| Err(Misuse(start())), has_cuda }.provide();
+}
+
+/// Becomes the program with libtorch, or says why it cannot.
+fn start() -> String {
+    let program = match beside() {
+        Ok(program) => program,
+        Err(failure) => return format!("the program's own place cannot be found: {failure}"),
+    };
+    problem(&program).unwrap_or_else(|| {
+        let mut words = std::env::args_os();
+        let own_name = words.next().unwrap_or_default();
+        let failure = Command::new(&program).arg0(own_name).args(words).exec();
+        format!("{} cannot be started: {failure}", program.display())
+    })
 }
 
 /// `muster-torch` of the folder that `muster` is in.
