@@ -32,13 +32,17 @@ contributions = 64
 states = 64
 "#;
 
-/// A drill that must end well: what it printed, and its report.
+/// A drill with one verifier that must end well: what it printed, and its report.
 fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
+    drill_with("1", attacks)
+}
+
+/// The same with more verifiers.
+fn drill_with(verifiers: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::packed(programs!(), SETTINGS, None);
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
-    let asked =
-        ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "7", "--verifiers", "1"];
-    let times = ["--rounds", "30", "--from", "4", "--attack"];
+    let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "7"];
+    let times = ["--verifiers", verifiers, "--rounds", "30", "--from", "4", "--attack"];
     let (code, output) = run.muster(&[&asked[..], &times, attacks].concat());
     assert_eq!(code, 0, "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
@@ -93,4 +97,20 @@ fn breaches_of_the_protocol_are_found_or_harmless() {
         output.contains("honest members banned: 0") && output.contains("1 did nothing that convicts"),
         "{output}"
     );
+}
+
+/// Of three verifiers one accuses and one lets pass what a cheat does: the first is banned, the others' word stands.
+#[test]
+fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
+    let (output, report) = drill_with("3", &["flip", "accuse", "acquit"]);
+    let banned = banned(&report);
+    assert!(banned.contains(&("accuse".into(), "false accusation".into())), "{output}");
+    let deserved = ["accuse", "acquit", "flip"];
+    assert!(banned.iter().all(|(name, _)| deserved.contains(&name.as_str())), "{output}");
+    for words in
+        ["Verifier that finds every leaf wrong", "convicted by its first verdict on an honest member"]
+    {
+        assert!(output.contains(words), "{words}: {output}");
+    }
+    assert!(output.contains("honest members banned: 0"), "{output}");
 }

@@ -146,14 +146,16 @@ fn ctrl_c_twice_aborts_and_nothing_is_damaged() {
 fn a_nice_member_gives_way_with_every_thread() {
     let run = Run::new(programs!(), &settings(4, 2));
     let _steward = run.host();
+    let verifier = run.watch_with("verifier", &run.invite("verifier", 1), &["--nice"]);
     let nodes = run.invite("node", 2);
     let nice = run.join("nice", &nodes, &["--nice", "--threads", "2"]);
     let plain = run.join("plain", &nodes, &["--threads", "2"]);
     run.wait_round(0);
     let own = priorities(std::process::id())[0];
     assert!(priorities(plain.id()).iter().all(|priority| *priority == own));
-    let lowered = priorities(nice.id());
-    assert!(lowered.len() > 1 && lowered.iter().all(|priority| *priority > own), "{own} {lowered:?}");
+    for lowered in [priorities(nice.id()), priorities(verifier.id())] {
+        assert!(lowered.len() > 1 && lowered.iter().all(|priority| *priority > own), "{own} {lowered:?}");
+    }
 }
 
 /// The nice value of each thread of a process.

@@ -22,9 +22,11 @@ mod stage;
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use clap::ValueEnum;
 pub use role::{Role, play};
 pub use share::Share;
 
+use self::lie::Lie;
 use self::odds::Odds;
 use crate::attack::{ATTACKS, Attack};
 use crate::backend::Backend;
@@ -66,8 +68,8 @@ pub struct DrillOptions {
     /// The settings to rehearse, as for `muster run new`.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// An attack of those below, and how many nodes play it: a number, or a share of all nodes like 25%. May be given
-    /// several times.
+    /// An attack of those below, and how many nodes play it, or verifiers tell that lie: a number, or a share of them all
+    /// like 25%. May be given several times.
     #[arg(long, value_name = "NAME:SHARE", num_args = 1..)]
     pub attack: Vec<Share>,
     /// Nodes in all, attackers among them [default: start_nodes of the settings].
@@ -99,6 +101,7 @@ pub struct DrillOptions {
 /// What help says below the options of a drill.
 pub fn attacks_help() -> String {
     let lines = ATTACKS.iter().map(|attack| format!("  {:<11} {}\n", attack.name, attack.about()));
+    let lies = Lie::value_variants().iter().map(|lie| format!("  {:<11} {}\n", lie.name(), lie.about()));
     format!(
         "\
 Plays a run with your settings on this machine, every member a process of its own, and says what they caught. Times
@@ -108,8 +111,11 @@ and harm depend on audit.*, aggregation.* and the number of nodes, not on the si
 Exit code 1: an attack got away that these settings should have caught, or an honest member was banned.
 
 Attacks:
+{}
+Lies of verifiers, from the first round on:
 {}",
-        lines.collect::<String>()
+        lines.collect::<String>(),
+        lies.collect::<String>()
     )
 }
 
@@ -130,6 +136,7 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
         from: options.attack_from,
         honest: options.nodes,
         attackers: options.attack.clone(),
+        liars: Vec::new(),
         verifiers: 1,
         seed: 0,
         learning: !options.no_learning_check,
@@ -148,7 +155,7 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
 /// [`Failure`], negative when an attack got away that should not have, or an honest member was banned.
 pub fn drill(options: &DrillOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
     let rehearsal = Rehearsal::of(options)?;
-    say(&rehearsal.odds()?.text(&rehearsal.attackers));
+    say(&rehearsal.odds()?.text(&rehearsal.attackers, &rehearsal.liars));
     say("\n");
     stage::run(&rehearsal, drawn, say)
 }
@@ -172,6 +179,9 @@ struct Rehearsal {
     honest: u16,
     /// One attacker each.
     attackers: Vec<Attack>,
+    /// Verifiers that lie, one each.
+    liars: Vec<Lie>,
+    /// Verifiers in all.
     verifiers: u16,
     seed: u64,
     /// Whether the model must beat the bigram model.
@@ -195,6 +205,14 @@ impl Rehearsal {
                 attackers.len()
             ))
         })?;
+        let verifiers = options.verifiers.unwrap_or(settings.admission.start_verifiers.max(1));
+        let liars: Vec<Lie> = options.attack.iter().flat_map(|share| share.liars(verifiers)).collect();
+        if liars.len() >= usize::from(verifiers) {
+            return Err(Failure::usage(format!(
+                "{} of {verifiers} verifiers would lie, and one at least must be honest; give more with --verifiers",
+                liars.len()
+            )));
+        }
         let rounds = options.rounds.unwrap_or(settings.training.rounds);
         if options.from >= rounds && !attackers.is_empty() {
             return Err(Failure::usage(format!(
@@ -210,7 +228,8 @@ impl Rehearsal {
             from: options.from,
             honest: honest as u16,
             attackers,
-            verifiers: options.verifiers.unwrap_or(settings.admission.start_verifiers.max(1)),
+            liars,
+            verifiers,
             seed: options.seed,
             learning: false,
             drill: true,
@@ -310,7 +329,9 @@ mod tests {
         assert!(failure.message.contains("already holds something"), "{failure}");
         assert!(taken.path().join("thesis").exists());
         let place = tempfile::tempdir().unwrap();
-        for (attack, from, word) in [("flip:4", 5, "must be honest"), ("flip", 33, "nobody ever cheats")] {
+        let wrong =
+            [("flip:4", 5, "must be honest"), ("flip", 33, "nobody ever cheats"), ("accuse", 5, "would lie")];
+        for (attack, from, word) in wrong {
             let options = DrillOptions { from, ..drill_options(place.path(), &[attack], 4) };
             let failure = Rehearsal::of(&options).unwrap_err();
             assert!(failure.exit == Exit::Usage && failure.message.contains(word), "{failure}");

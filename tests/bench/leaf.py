@@ -18,7 +18,7 @@ What the protocol adds is set against a leaf of at least half a second (more win
 figure is the least of all repeats. The limit of
 grid, update and fingerprint is the machine's memory: copying a vector of the model's length or adding it to another,
 whichever moves more bytes a second. That of the commitment is BLAKE3 over the same bytes in one piece. `of limit` is
-the share of that speed which ours reaches.
+the share of that speed which ours reaches. Each goal has a line `verdict: …`; exits with 1 if one is missed.
 """
 
 import argparse
@@ -57,8 +57,9 @@ def operations(shape):
 class Sides:
     """How the processes of both sides are made."""
 
-    def __init__(self, program, python, folder, shape, processor_time):
-        self.program, self.python, self.folder, self.shape = program, python, folder, shape
+    def __init__(self, program, python, folder, size, threads, processor_time):
+        self.program, self.python, self.folder, self.name = program, python, folder, f"{size} M"
+        self.shape = COMMON | SIZES[size] | {"threads": threads}
         self.processor_time = processor_time
 
     def muster(self, **changes):
@@ -76,7 +77,7 @@ class Sides:
 
 
 def speed(sides, repeats):
-    """Compares the seconds of a leaf; returns ours."""
+    """Compares the seconds of a leaf; returns ours, and whether the goal is missed."""
     with sides.muster() as muster, sides.torch() as fused, sides.torch(manual=1) as manual:
         peers = {"fused": fused, "single operations": manual}
         for child in (muster, *peers.values()):
@@ -90,18 +91,19 @@ def speed(sides, repeats):
     ratios = sorted(theirs / ours for ours, theirs in pairs)
     work = operations(sides.shape) / 1e9
     print(f"  speed: {ours:.3f} s ({work / ours:.0f} GFLOP/s), PyTorch {theirs:.3f} s ({work / theirs:.0f} GFLOP/s, "
-          f"attention {attention}); ratio {verdict(statistics.median(ratios), 'speed')}, "
+          f"attention {attention}); ratio {statistics.median(ratios):.3f}, "
           f"{ratios[0]:.2f} to {ratios[-1]:.2f} in {repeats} pairs")
     print(f"  of PyTorch's leaf {100 * share:.0f} % are matrix products: at their speed, and with all else for nothing, "
           f"the ratio would be {1 / share:.2f}")
-    return ours
+    return ours, verdict(sides, statistics.median(ratios), "speed")
 
 
-def verdict(value, part):
-    goal = GOALS[part]
-    reached = value >= goal if part == "speed" else value <= goal
-    bound = "at least" if part == "speed" else "at most"
-    return f"{value:.3f} (goal: {bound} {goal}; {'reached' if reached else 'MISSED'})"
+def verdict(sides, value, part):
+    """Says whether a goal is met; gives whether it is missed."""
+    goal, at_least = GOALS[part], part == "speed"
+    met = value >= goal if at_least else value <= goal
+    name = f"{part}, {sides.name}, {sides.shape['threads']} thread(s)"
+    return environment.verdict(name, f"{value:.3f}", f"{'at least' if at_least else 'at most'} {goal}", met)
 
 
 def peak(child):
@@ -118,10 +120,12 @@ def memory(sides):
     least = min(theirs, key=theirs.get)
     told = ", ".join(f"{value / 1e6:.0f} MB {name}" for name, value in theirs.items())
     print(f"  memory: PyTorch {told}")
+    ratios = []
     for name, recompute in (("kept", 0), ("recomputed", 1)):
         ours = peak(sides.muster(recompute=recompute))
-        ratio = verdict(ours / theirs[least], "memory")
-        print(f"    activations {name}: {ours / 1e6:.0f} MB, ratio {ratio}")
+        ratios.append(ours / theirs[least])
+        print(f"    activations {name}: {ours / 1e6:.0f} MB, ratio {ratios[-1]:.3f}")
+    return verdict(sides, ratios[0], "memory")
 
 
 def recompute(sides, repeats):
@@ -135,7 +139,7 @@ def recompute(sides, repeats):
 
 
 def costs(sides, repeats, leaf):
-    """What the protocol adds to a leaf of `leaf` seconds for 8 windows."""
+    """What the protocol adds to a leaf of `leaf` seconds for 8 windows; gives whether the goal is missed."""
     windows = sides.shape["windows"] * max(1, math.ceil(LEAST_SECONDS / leaf))
     with sides.muster(windows=windows) as muster:
         count = muster.ask("load")["parameters"]
@@ -153,8 +157,8 @@ def costs(sides, repeats, leaf):
         print(f"    {name:12} {1e3 * spent[name]:8.2f} ms {100 * spent[name] / gradient:6.2f} %"
               f"   {100 * limit / spent[name]:4.0f} % of limit")
     total = sum(spent[name] for name in limits)
-    print(f"    together     {1e3 * total:8.2f} ms {100 * total / gradient:6.2f} %   share "
-          + verdict(total / gradient, "costs"))
+    print(f"    together     {1e3 * total:8.2f} ms {100 * total / gradient:6.2f} %")
+    return verdict(sides, total / gradient, "costs")
 
 
 def parse():
@@ -182,23 +186,25 @@ def main():
     arguments = parse()
     program, python = arguments.program or environment.build("bench-leaf"), environment.python("numpy", "torch")
     print(f"load of the machine before: {os.getloadavg()[0]:.1f} on {os.cpu_count()} processors")
+    missed = False
     for size in arguments.sizes:
-        for threads in arguments.threads:
-            shape = COMMON | SIZES[size] | {"threads": int(threads)}
+        for threads in map(int, arguments.threads):
             with tempfile.TemporaryDirectory() as folder:
-                sides = Sides(program, python, folder, shape, arguments.processor_time)
+                sides = Sides(program, python, folder, size, threads, arguments.processor_time)
                 with sides.muster() as muster:
                     count = muster.ask("draw")["parameters"]
                     leaf = sides.seconds(muster)
-                print(f"{count / 1e6:.1f} M parameters, {threads} thread(s), {operations(shape) / 1e9:.0f} GFLOP a leaf")
+                work = operations(sides.shape) / 1e9
+                print(f"{count / 1e6:.1f} M parameters, {threads} thread(s), {work:.0f} GFLOP a leaf")
                 if "speed" in arguments.parts:
-                    leaf = speed(sides, arguments.repeats)
+                    leaf, slow = speed(sides, arguments.repeats)
                     recompute(sides, arguments.repeats)
+                    missed |= slow
                 if "memory" in arguments.parts:
-                    memory(sides)
+                    missed |= memory(sides)
                 if "costs" in arguments.parts:
-                    costs(sides, arguments.repeats, leaf)
-                sys.stdout.flush()
+                    missed |= costs(sides, arguments.repeats, leaf)
+    sys.exit(missed)
 
 
 if __name__ == "__main__":

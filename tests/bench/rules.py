@@ -15,7 +15,8 @@ every side is a process of its own that waits while the others compute, and the 
 turns, above 1 Muster is faster. `wall` is the time that passed, `cpu` what the processors were busy for: on a machine
 that does other things, believe the second, with `--threads 1`, because threads that wait may spin. A backend that takes
 over three times as long as the other has one turn. Mixing is compared with what it precedes, because ours keeps no mixed
-inputs; ByzFL's copies every neighbour of every input, so that its length is bounded by memory.
+inputs; ByzFL's copies every neighbour of every input, so that its length is bounded by memory. Every rule has a line
+`verdict: …`; exits with 1 if one is slower than the goal.
 """
 
 import argparse
@@ -44,6 +45,7 @@ CASES = {
     "mixing+trimmed-mean": ("trimmed-mean", 1, 0, 0),
 }
 NU = 0.1
+GOAL = 3.0
 # What ByzFL's mixing may copy, in numbers.
 MIXED_NUMBERS = 400_000_000
 
@@ -145,6 +147,8 @@ def check(program, folder, names, threads):
 
 
 def speed(program, folder, names, arguments, count, length):
+    """Compares seconds; returns whether the goal is missed by some rule."""
+    found = {}
     print(f"\n{count} inputs of {length}, {arguments.threads} thread(s), {arguments.repeats} turns; milliseconds, wall/cpu")
     print(f"{'':<20} {'muster':>16} {'numpy':>16} {'torch':>16}   ratio: wall    cpu   difference")
     with Sides(program, folder, count, length, arguments.threads, "float32") as sides:
@@ -163,6 +167,10 @@ def speed(program, folder, names, arguments, count, length):
             cell = lambda side: f" {1e3 * times[side][0]:>8.0f}/{1e3 * times[side][1]:<7.0f}" if side in times else f"{'-':>17}"
             shown = "".join(map(cell, sides.children))
             print(f"{name:<20}{shown}        {ratios[0]:>6.2f} {ratios[1]:>6.2f}   {error:.0e}", flush=True)
+            found[name] = ratios[0]
+    of = f"{count} inputs of {length}"
+    slow = [environment.verdict(f"{name}, {of}", f"{ratio:.2f}", f"at least {GOAL}", ratio >= GOAL) for name, ratio in found.items()]
+    return any(slow)
 
 
 def main():
@@ -177,9 +185,9 @@ def main():
             length = length // 10 if arguments.quick else length
             plain, mixing = ([name for name in names if CASES[name][1] == mixed] for mixed in (0, 1))
             if plain:
-                speed(program, folder, plain, arguments, count, length)
+                good &= not speed(program, folder, plain, arguments, count, length)
             if mixing:
-                speed(program, folder, mixing, arguments, count, min(length, MIXED_NUMBERS // count**2))
+                good &= not speed(program, folder, mixing, arguments, count, min(length, MIXED_NUMBERS // count**2))
     sys.exit(not good)
 
 

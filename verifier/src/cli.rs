@@ -11,6 +11,7 @@ use muster_compute::{Device, Library, Path, Precision};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
+use muster_replica::process;
 use tracing_subscriber::EnvFilter;
 
 use crate::audits::{Conduct, Honest};
@@ -46,6 +47,9 @@ enum Command {
         leaves: Leaves,
         #[command(flatten)]
         gossip: Gossip,
+        /// Give way to everything else on this machine, a node's training for one.
+        #[arg(long)]
+        nice: bool,
     },
     /// Follow a run without being a member, checking every record and every state.
     Observe {
@@ -272,19 +276,13 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        Command::Watch { directory, leaves, gossip } => block_on(async {
-            let (machine, gossip) = (leaves.machine(), gossip.settings());
-            match watch::watch(watch::Options { directory, machine, gossip, conduct }).await? {
-                watch::Ended::Closed(tally) => {
-                    let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
-                    say(&format!(
-                        "the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"
-                    ));
-                    Ok(0)
-                }
-                watch::Ended::Interrupted => Ok(INTERRUPTED),
+        Command::Watch { directory, leaves, gossip, nice } => {
+            if nice {
+                process::give_way();
             }
-        }),
+            let (machine, gossip) = (leaves.machine(), gossip.settings());
+            block_on(watched(watch::Options { directory, machine, gossip, conduct }))
+        }
         Command::Observe { target, data_dir, machine, gossip } => block_on(async {
             match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
                 observe::Ended::Closed => Ok(0),
@@ -303,6 +301,19 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
             summary.lines().iter().for_each(|line| say(line));
             Ok(0)
         }
+    }
+}
+
+async fn watched(options: watch::Options) -> Result<u8, Failure> {
+    match watch::watch(options).await? {
+        watch::Ended::Closed(tally) => {
+            let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
+            say(&format!(
+                "the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"
+            ));
+            Ok(0)
+        }
+        watch::Ended::Interrupted => Ok(INTERRUPTED),
     }
 }
 
@@ -337,10 +348,7 @@ fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fa
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
     let runtime = runtime.map_err(|error| Failure::Environment(format!("no threads or sockets: {error}")))?;
     let ended = runtime.block_on(async {
-        // SIGXFSZ on Linux, macOS and the BSDs: a file that may not grow fails the write, which says so; the signal would
-        // end the process without a word.
-        #[cfg(unix)]
-        let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25));
+        process::refuse_large_files();
         command.await
     });
     // Work that nobody waits for any more must not hold the process.

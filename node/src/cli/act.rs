@@ -9,7 +9,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
-use muster_replica::memory;
+use muster_replica::{memory, process};
 
 use super::{
     BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
@@ -223,7 +223,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         )));
     }
     if arguments.nice {
-        give_way();
+        process::give_way();
     }
     let free = || SocketAddr::new(outward(true).unwrap_or([127, 0, 0, 1].into()), 0).to_string();
     let listen = (!arguments.no_listen).then(|| arguments.listen.unwrap_or_else(free));
@@ -273,29 +273,12 @@ fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
     home.data_dir.or_else(own).ok_or_else(|| Failure::usage("there is no home directory: say --data-dir"))
 }
 
-/// Lowers the priority of this process. Threads that are made later inherit it.
-fn give_way() {
-    let own = std::process::id().to_string();
-    let done = std::process::Command::new("renice").args(["-n", "10", "-p", &own]).output();
-    if !done.is_ok_and(|done| done.status.success()) {
-        tracing::warn!("--nice has no effect: the command `renice` is missing or refused");
-    }
-}
-
-/// A file that may not grow (`ulimit -f`) fails the write, which says so; the signal would end the process without a
-/// word.
-fn refuse_large_files() {
-    // SIGXFSZ on Linux, macOS and the BSDs.
-    #[cfg(unix)]
-    let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25));
-}
-
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
     let runtime =
         runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
     let done = runtime.block_on(async {
-        refuse_large_files();
+        process::refuse_large_files();
         work.await
     });
     // A computation that is under way need not end first: what it would say is not said any more.

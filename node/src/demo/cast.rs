@@ -11,6 +11,7 @@ use muster_core::messages::enrol::{Role, Ticket};
 
 use super::Rehearsal;
 use super::children::Child;
+use super::lie::Lie;
 use super::stage::{Interrupt, PAUSE, Place};
 use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
@@ -35,6 +36,23 @@ pub(super) enum Part {
     Attacker(Attack),
     /// A verifier.
     Verifier,
+    /// A verifier that lies.
+    Liar(Lie),
+}
+
+impl Part {
+    /// Whether it does as it should.
+    pub(super) fn honest(self) -> bool {
+        matches!(self, Self::Node | Self::Verifier)
+    }
+
+    /// What it is to the run.
+    pub(super) fn role(self) -> Role {
+        match self {
+            Self::Node | Self::Attacker(_) => Role::Node,
+            Self::Verifier | Self::Liar(_) => Role::Verifier,
+        }
+    }
 }
 
 /// A member of the rehearsal.
@@ -85,7 +103,7 @@ impl Cast {
         let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
         let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;
         for player in &cast.players {
-            let ticket = if player.part == Part::Verifier { &verifier } else { &node };
+            let ticket = if player.part.role() == Role::Verifier { &verifier } else { &node };
             cast.members.push(player.start(&logs, &ticket.to_line(), rehearsal)?);
         }
         Ok(cast)
@@ -106,7 +124,7 @@ impl Cast {
         Ok(())
     }
 
-    /// Checks on everyone while the run goes on: only an attacker that was banned, or left, may be gone.
+    /// Checks on everyone while the run goes on: only a cheat that was banned, or left, may be gone.
     ///
     /// # Errors
     /// [`Failure`] with the end of the log of a process that ended.
@@ -157,7 +175,7 @@ impl Cast {
 impl Player {
     fn may_end_with(&self, code: Option<i32>) -> bool {
         let gone = [Exit::Good, Exit::Negative].map(|exit| Some(i32::from(exit.code())));
-        matches!(self.part, Part::Attacker(_)) && gone.contains(&code)
+        !self.part.honest() && gone.contains(&code)
     }
 
     fn start(&self, logs: &Path, ticket: &str, rehearsal: &Rehearsal) -> Outcome<Child> {
@@ -184,6 +202,9 @@ impl Player {
                 [&role[..], &plan].concat()
             }
             Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
+            Part::Liar(lie) => {
+                vec!["demo-role".as_ref(), "liar".as_ref(), lie.name().as_ref(), ticket.as_ref(), home]
+            }
         };
         words.extend(backend.iter().map(AsRef::<OsStr>::as_ref));
         Child::start(&self.name, logs, &words)
@@ -196,9 +217,13 @@ fn players(rehearsal: &Rehearsal, place: &Place) -> Vec<Player> {
         let before = rehearsal.attackers.iter().take(place).filter(|before| *before == attack).count();
         (numbered(attack.name, before), Part::Attacker(*attack))
     });
-    let verifiers =
-        (0..rehearsal.verifiers).map(|before| (numbered("verifier", before.into()), Part::Verifier));
-    let all = nodes.chain(attackers).chain(verifiers);
+    let honest = usize::from(rehearsal.verifiers).saturating_sub(rehearsal.liars.len());
+    let verifiers = (0..honest).map(|before| (numbered("verifier", before), Part::Verifier));
+    let liars = rehearsal.liars.iter().enumerate().map(|(place, lie)| {
+        let before = rehearsal.liars.iter().take(place).filter(|before| *before == lie).count();
+        (numbered(lie.name(), before), Part::Liar(*lie))
+    });
+    let all = nodes.chain(attackers).chain(verifiers).chain(liars);
     all.map(|(name, part)| Player { home: place.path("members").join(&name), name, part }).collect()
 }
 

@@ -40,7 +40,8 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
         };
         let beside = |found: usize, expected: Option<f64>| match expected {
             Some(expected) => format!("{found} ({expected:.1})"),
-            None => format!("{found} (-)"),
+            None if member.role == "node" => format!("{found} (-)"),
+            None => "-".into(),
         };
         writeln!(
             text,
@@ -95,7 +96,9 @@ fn write_harm(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// One sentence, once everything was checked.
 pub(super) fn conclusion(facts: &Facts) -> String {
     let banned = attackers(facts).filter(|(member, _)| facts.ban(member).is_some()).count();
-    let harmless = attackers(facts).filter(|(_, attack)| attack.escape_probability.is_none()).count();
+    let harmless = attackers(facts)
+        .filter(|(member, attack)| attack.escape_probability.is_none() && facts.ban(member).is_none())
+        .count();
     let all = attackers(facts).count();
     let mut text = format!("\nAs it should be: {banned} of {all} attackers banned and nobody else");
     if harmless > 0 {
@@ -119,7 +122,9 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
     let mut escaped = false;
     for (member, attack) in attackers(facts) {
         match (facts.ban(member).is_some(), attack.escape_probability) {
-            (true, None) => wrong.push(format!("{} was banned, and did nothing that convicts", member.name)),
+            (true, None) if member.role == "node" => {
+                wrong.push(format!("{} was banned, and did nothing that convicts", member.name))
+            }
             (false, Some(_)) if attack.convictable => {
                 wrong.push(format!("{} got away: {}", member.name, attack.promise));
                 escaped = true;

@@ -5,7 +5,6 @@ use std::fs;
 use std::path::Path;
 
 use muster_core::ids::{Digest, MemberId};
-use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
 use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
@@ -13,8 +12,9 @@ use serde::{Deserialize, Serialize};
 
 use super::Rehearsal;
 use super::cast::{Part, Player};
+use super::lie::Lie;
 use super::live::{DutyFact, Live, RoundFact};
-use super::odds::Odds;
+use super::odds::{CERTAIN, Odds};
 use crate::attack::Attack;
 use crate::exit::{Failure, Outcome};
 
@@ -79,7 +79,7 @@ pub(super) struct AttackFact {
     pub(super) name: &'static str,
     /// What was to be expected of it, in words.
     pub(super) promise: String,
-    /// Its bad contributions, up to the one that convicted it; none when it was not. Where verdicts lag, several are
+    /// Its bad contributions, up to the one that convicted it; none when it was not, or of a verifier. Where verdicts lag, several are
     /// proved before the first ban, and any of them may be the one that it names.
     pub(super) contributions: Option<usize>,
     /// Audits of those; of all its bad contributions when it was not convicted.
@@ -88,7 +88,8 @@ pub(super) struct AttackFact {
     pub(super) audits_expected: Option<f64>,
     /// Bad contributions up to the one that convicts, to be expected.
     pub(super) contributions_expected: Option<f64>,
-    /// Probability that it escaped; none where there is nothing to convict.
+    /// Probability that it escaped; none where there is nothing to convict, or of a verifier that no honest member need
+    /// convict.
     pub(super) escape_probability: Option<f64>,
     /// Whether it should have been banned by the end.
     pub(super) convictable: bool,
@@ -163,37 +164,21 @@ impl Facts {
             Ok(replayed) => (replayed, None),
             Err(what) => (Replayed::default(), Some(what)),
         };
-        let run = archive.manifest.run();
-        let bodies =
-            archive.records.iter().filter_map(|signed| Some(signed.verify(run).ok()?.into_inner().body));
-        let (mut bans, mut sealed) = (Vec::new(), None);
-        for body in bodies {
-            match body {
-                Body::Ban(ban) => bans.push(BanFact::of(&ban)),
-                Body::Close(root) => sealed = Some(root),
-                _ => {}
-            }
-        }
-        let steward = archive.manifest.steward;
-        let mut members = vec![MemberFact {
-            id: format!("{steward:#}"),
-            name: "steward".into(),
-            role: "steward",
-            honest: true,
-            attack: None,
-            leaves_counted: 0,
-            duty: None,
-            final_state_root: sealed.map(|root: Digest| format!("{root:#}")),
-        }];
+        let (bans, sealed) = sealed(archive);
+        let mut members = vec![MemberFact::steward(archive.manifest.steward, sealed)];
         let odds = rehearsal.odds()?;
         for player in observed.players {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
-            if let Part::Attacker(attack) = player.part {
-                let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
-                let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
-                let audits: Vec<u32> = audits.map(|(_, round)| *round).collect();
-                member.attack = Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), &audits));
-            }
+            let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
+            member.attack = match player.part {
+                Part::Attacker(attack) => {
+                    let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
+                    let audits = audits.map(|(_, round)| *round);
+                    Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), audits))
+                }
+                Part::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
+                Part::Node | Part::Verifier => None,
+            };
             members.push(member);
         }
         let cheating = replayed.bad.iter().map(|bad| CheatFact {
@@ -203,7 +188,7 @@ impl Facts {
         });
         let (unigram, bigram) = unigram_bigram(&archive.dataset);
         Ok(Self {
-            run: format!("{run:#}"),
+            run: format!("{:#}", archive.manifest.run()),
             rounds: observed.live.rounds,
             attacked_from: rehearsal.from,
             members,
@@ -245,10 +230,14 @@ impl Facts {
 }
 
 impl AttackFact {
-    fn of(attack: &Attack, odds: &Odds, (from, convicted): (u32, Option<u32>), audits: &[u32]) -> Self {
+    fn of(
+        attack: &Attack,
+        odds: &Odds,
+        (from, convicted): (u32, Option<u32>),
+        audits: impl Iterator<Item = u32>,
+    ) -> Self {
         let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);
-        let audits =
-            audits.iter().filter(|round| bad(**round) && convicted.is_none_or(|last| **round <= last));
+        let audits = audits.filter(|round| bad(*round) && convicted.is_none_or(|last| *round <= last));
         let expected = odds.expected(attack);
         Self {
             name: attack.name,
@@ -259,6 +248,23 @@ impl AttackFact {
             contributions_expected: expected.map(|expected| expected.contributions),
             escape_probability: expected.map(|expected| expected.escapes),
             convictable: expected.is_some_and(|expected| expected.certain()),
+        }
+    }
+}
+
+impl AttackFact {
+    /// A liar spoils no round: nothing is counted of it.
+    fn of_liar(lie: Lie, odds: &Odds) -> Self {
+        let escapes = odds.liar_escapes(lie);
+        Self {
+            name: lie.name(),
+            promise: odds.liar_promise(lie),
+            contributions: None,
+            audits: 0,
+            audits_expected: None,
+            contributions_expected: None,
+            escape_probability: escapes,
+            convictable: escapes.is_some_and(|escapes| escapes < CERTAIN),
         }
     }
 }
@@ -276,7 +282,34 @@ impl BanFact {
     }
 }
 
+/// Bans in order, and the root of the final state.
+fn sealed(archive: &Archive) -> (Vec<BanFact>, Option<Digest>) {
+    let run = archive.manifest.run();
+    let (mut bans, mut root) = (Vec::new(), None);
+    for record in archive.records.iter().filter_map(|signed| signed.verify(run).ok()) {
+        match &record.body {
+            Body::Ban(ban) => bans.push(BanFact::of(ban)),
+            Body::Close(last) => root = Some(*last),
+            _ => {}
+        }
+    }
+    (bans, root)
+}
+
 impl MemberFact {
+    fn steward(id: MemberId, root: Option<Digest>) -> Self {
+        Self {
+            id: format!("{id:#}"),
+            name: "steward".into(),
+            role: "steward",
+            honest: true,
+            attack: None,
+            leaves_counted: 0,
+            duty: None,
+            final_state_root: root.map(|root| format!("{root:#}")),
+        }
+    }
+
     fn of(
         player: &Player,
         leaves: &BTreeMap<MemberId, u64>,
@@ -285,14 +318,13 @@ impl MemberFact {
         let id = player.id().ok_or_else(|| {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
         })?;
-        let role = if player.part == Part::Verifier { Role::Verifier } else { Role::Node };
         let ending = fs::read(player.home.join(RESULT)).ok();
         let ending: Option<Ending> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(Self {
             id: format!("{id:#}"),
             name: player.name.clone(),
-            role: role.word(),
-            honest: !matches!(player.part, Part::Attacker(_)),
+            role: player.part.role().word(),
+            honest: player.part.honest(),
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             duty: duties.get(&format!("{id:#}")).copied(),

@@ -18,6 +18,22 @@ pub enum Lie {
 }
 
 impl Lie {
+    /// What `--attack` calls it.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Acquit => "acquit",
+            Self::Accuse => "accuse",
+        }
+    }
+
+    /// What it does, for people.
+    pub(super) fn about(self) -> &'static str {
+        match self {
+            Self::Acquit => "Verifier that lets everything pass.",
+            Self::Accuse => "Verifier that finds every leaf wrong, and accuses.",
+        }
+    }
+
     /// The conduct of a verifier that lies like this.
     pub fn conduct(self) -> Arc<dyn Conduct> {
         Arc::new(self)

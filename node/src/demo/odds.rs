@@ -2,11 +2,12 @@
 
 use std::fmt::Write;
 
+use super::lie::Lie;
 use crate::attack::{Attack, Wrong};
 use crate::config::Settings;
 
 /// An attack that escapes less often than this should have been caught.
-const CERTAIN: f64 = 1e-3;
+pub(super) const CERTAIN: f64 = 1e-3;
 /// Bad contributions for which the chance to escape is shown.
 const SHOWN: [u32; 6] = [1, 2, 5, 10, 20, 50];
 
@@ -22,6 +23,10 @@ pub(super) struct Odds {
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
+    /// Probability that another verifier re-executes a passing verdict.
+    rechecked: f64,
+    /// Contributions of a round.
+    nodes: u32,
     /// Aggregators of each part.
     replicas: u8,
     /// First round, rounds, and how many of the last are audited by everyone.
@@ -59,6 +64,8 @@ impl Odds {
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
+            rechecked: if verifiers > 1 { settings.audit.recheck.clamp(0.0, 1.0) } else { 0.0 },
+            nodes,
             replicas: settings.aggregation.replicas,
             rounds: (from, training.rounds, settings.audit.final_rounds),
         }
@@ -90,8 +97,31 @@ impl Odds {
         Some(Expected { contributions, audits: 1.0 / found, escapes })
     }
 
+    /// Probability that a verifier that lies from the first round on is not banned; none where that depends on what others
+    /// do. One that accuses is convicted by the first verdict that it gives on an honest member; verifiers share the
+    /// audits.
+    pub(super) fn liar_escapes(&self, lie: Lie) -> Option<f64> {
+        let verdict = self.share / f64::from(self.verifiers.max(1));
+        let contributions = self.nodes.saturating_mul(self.rounds.1);
+        (lie == Lie::Accuse).then(|| (1.0 - verdict).powi(contributions.min(i32::MAX as u32) as i32))
+    }
+
+    /// What is to be expected of a verifier that lies, in a sentence.
+    pub(super) fn liar_promise(&self, lie: Lie) -> String {
+        match lie {
+            Lie::Accuse => {
+                "convicted by its first verdict on an honest member, which the steward re-executes".into()
+            }
+            Lie::Acquit if self.rechecked > 0.0 => format!(
+                "convicted after {:.1} passes of a cheat in the mean, and the cheat with it; where nobody cheats, it lies to                  nobody",
+                1.0 / self.rechecked
+            ),
+            Lie::Acquit => "never convicted: nobody rechecks what it passes".into(),
+        }
+    }
+
     /// The expected harm, for people.
-    pub(super) fn text(&self, attackers: &[Attack]) -> String {
+    pub(super) fn text(&self, attackers: &[Attack], liars: &[Lie]) -> String {
         let Self { share, drawn, leaves: m, verifiers, .. } = *self;
         let rho = share * f64::from(drawn.min(m)) / f64::from(m);
         let mut text = String::new();
@@ -120,18 +150,13 @@ impl Odds {
         }
         let _ =
             writeln!(text, "and what else counts until a verdict takes effect, two or three rounds later.\n");
+        let attackers = attackers.iter().map(|attack| (attack.name, attack.about(), self.promise(attack)));
+        let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
         let mut told: Vec<&str> = Vec::new();
-        for attack in attackers {
-            if !told.contains(&attack.name) {
-                told.push(attack.name);
-                let _ = writeln!(
-                    text,
-                    "{:<11} {}\n{:<11} {}",
-                    attack.name,
-                    attack.about(),
-                    "",
-                    self.promise(attack)
-                );
+        for (name, about, promise) in attackers.chain(liars) {
+            if !told.contains(&name) {
+                told.push(name);
+                let _ = writeln!(text, "{name:<11} {about}\n{:<11} {promise}", "");
             }
         }
         text
@@ -218,9 +243,20 @@ mod tests {
     }
 
     #[test]
+    fn liars_are_convicted_by_those_whom_they_accuse_or_by_rechecks() {
+        // Four contributions in each of 30 rounds; one of two verifiers audits an eighth of them.
+        let escapes = odds(0.25, 1, 2).liar_escapes(Lie::Accuse).unwrap();
+        assert!((escapes - (7.0f64 / 8.0).powi(120)).abs() < 1e-12);
+        assert_eq!(odds(0.0, 1, 2).liar_escapes(Lie::Accuse), Some(1.0), "who audits nothing accuses nobody");
+        assert_eq!(odds(0.25, 1, 2).liar_escapes(Lie::Acquit), None);
+        assert!(odds(0.25, 1, 2).liar_promise(Lie::Acquit).contains("after 10.0 passes"));
+        assert!(odds(0.25, 1, 1).liar_promise(Lie::Acquit).contains("nobody rechecks"));
+    }
+
+    #[test]
     fn what_is_promised_is_said() {
         let attackers = ["one-leaf", "withhold", "one-leaf"].map(|name| name.parse().unwrap());
-        let text = odds(0.25, 1, 1).text(&attackers);
+        let text = odds(0.25, 1, 1).text(&attackers, &[Lie::Accuse]);
         assert!(
             text.contains("25 % of the") && text.contains("1 of 4 leaves") && text.contains("6.2 % of all"),
             "{text}"
@@ -228,7 +264,8 @@ mod tests {
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
         assert!(text.contains("nothing to convict"), "{text}");
         assert_eq!(text.matches("Peer that").count(), 2, "{text}");
-        assert!(odds(0.0, 1, 1).text(&attackers).contains("never convicted"));
+        assert!(text.contains("accuse      Verifier that finds every leaf wrong"), "{text}");
+        assert!(odds(0.0, 1, 1).text(&attackers, &[]).contains("never convicted"));
         assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
     }
 }

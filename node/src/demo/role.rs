@@ -59,6 +59,9 @@ pub enum Role {
         invitation: String,
         /// Its directory.
         data_dir: PathBuf,
+        /// How it computes.
+        #[command(flatten)]
+        backend: Backend,
     },
 }
 
@@ -90,8 +93,8 @@ pub fn play(role: Role) -> Outcome<Exit> {
         Role::Verifier { invitation, data_dir, backend } => {
             Ok(watch(&invitation, data_dir.as_os_str(), (backend, Arc::new(Honest))))
         }
-        Role::Liar { lie, invitation, data_dir } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), (Backend::default(), lie.conduct())))
+        Role::Liar { lie, invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), (backend, lie.conduct())))
         }
     }
 }

@@ -13,6 +13,7 @@ mod hearsay;
 mod inputs;
 pub mod memory;
 mod peers;
+pub mod process;
 mod replica;
 mod results;
 mod stopwatch;

@@ -1,0 +1,18 @@
+//! The process that follows a run, on a machine that does other things as well.
+
+/// Lowers the priority of this process. Threads that are made later inherit it.
+pub fn give_way() {
+    let own = std::process::id().to_string();
+    let done = std::process::Command::new("renice").args(["-n", "10", "-p", &own]).output();
+    if !done.is_ok_and(|done| done.status.success()) {
+        tracing::warn!("--nice has no effect: the command `renice` is missing or refused");
+    }
+}
+
+/// A file that may not grow (`ulimit -f`) fails the write, which says so; the signal would end the process without a
+/// word. Within a runtime.
+pub fn refuse_large_files() {
+    // SIGXFSZ on Linux, macOS and the BSDs.
+    #[cfg(unix)]
+    let _ = tokio::signal::unix::signal(tokio::signal::unix::SignalKind::from_raw(25));
+}
