@@ -113,7 +113,7 @@ impl Odds {
                 "convicted by its first verdict on an honest member, which the steward re-executes".into()
             }
             Lie::Acquit if self.rechecked > 0.0 => format!(
-                "convicted after {:.1} passes of a cheat in the mean, and the cheat with it; where nobody cheats, it lies to                  nobody",
+                "convicted after {:.1} passes of a cheat in the mean, and the cheat with it",
                 1.0 / self.rechecked
             ),
             Lie::Acquit => "never convicted: nobody rechecks what it passes".into(),
