@@ -16,9 +16,10 @@ use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Closed, Ledger, Member, Stage, Standing};
 use muster_core::manifest::{Admission, Listed, Mode};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
-use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, Leave, Return, Role, Ticket};
+use muster_core::messages::enrol::{Addresses, CloseTree, Enrol, Invitation, Leave, Return, Role, Ticket};
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Echo};
+use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
 use muster_replica::archive::Archive;
@@ -240,6 +241,10 @@ impl Chain {
 
     fn come_back(&mut self, who: u8) -> Result<(), Reject> {
         let addresses = self.member(who).addresses.clone();
+        self.move_to(who, addresses)
+    }
+
+    fn move_to(&mut self, who: u8, addresses: Addresses) -> Result<(), Reject> {
         let back = Return { height: self.ledger.height(), addresses };
         self.seal(Body::Return(person(who).sign(self.run(), &back)))
     }
@@ -813,4 +818,68 @@ fn an_organiser_closes_a_tree_by_hand_and_the_run_goes_on() {
     assert!(shown.contains("brought in 1, closed by the organiser"), "{shown}");
     let (code, output) = close(&first);
     assert!(code == 1 && output.contains("the run is over"), "{code}: {output}");
+}
+
+#[test]
+fn ledger_13_who_is_active_moves_once_a_round_and_says_nothing_else() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    chain.begin();
+    let new = |port: u8| List::new(vec![Text::new(format!("sim:{port}")).expect("short")]).expect("one");
+    refused(chain.come_back(10), "moved to");
+    chain.move_to(10, new(90)).expect("a move");
+    assert_eq!(chain.member(10).addresses, new(90));
+    // Each would stay on everybody's disk.
+    refused(chain.move_to(10, new(91)), "once a round");
+    chain.round(Vec::new());
+    chain.move_to(10, new(91)).expect("a move");
+    refused(chain.move_to(10, new(92)), "once a round");
+}
+
+#[test]
+fn ledger_20_who_keeps_a_round_from_being_audited_by_its_silence_fails() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..14).for_each(|who| chain.invite(who, Role::Node, true));
+    chain.start();
+    let round = |chain: &mut Chain, echoes: &[u8]| {
+        chain.freeze();
+        chain.inputs(&[]).expect("inputs");
+        chain.outcome(echoes, Vec::new()).expect("an outcome");
+        let last = chain.ledger.next_round().0 - 1;
+        chain.ledger.round(Round(last)).expect("kept").echoed()
+    };
+    // Two thirds have said what they saw: a quarter may be late.
+    assert!(round(&mut chain, &[10, 11, 12]));
+    assert_eq!((chain.member(13).standing, chain.member(13).failures), (Standing::Active, 0));
+    // With half of the weight silent nobody could ever audit the round.
+    assert!(!round(&mut chain, &[10, 11]));
+    for who in 10..14 {
+        let silent = who >= 12;
+        assert_eq!(chain.member(who).standing == Standing::Away, silent, "{who}");
+        assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
+    }
+}
+
+#[test]
+fn a_run_begins_without_who_came_and_went_away() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..13).for_each(|who| chain.invite(who, Role::Node, true));
+    let patience = u64::from(chain.ledger.manifest().timers.commit);
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    conductor.start();
+    conductor.live(1_000, id(10), true);
+    conductor.tick(1_000 + 2 * patience);
+    assert_eq!(conductor.poll_output(), None, "one of two that it begins with");
+    conductor.live(2_000, id(12), true);
+    assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(seats))) if seats.len() == 3));
+}
+
+#[test]
+fn nothing_is_sealed_before_what_was_promised_is_taken_again() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    (10..12).for_each(|who| conductor.live(0, id(who), true));
+    assert_eq!(conductor.poll_output(), None);
+    conductor.start();
+    assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(_)))));
 }

@@ -111,7 +111,7 @@ impl Sim {
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
             layout: Layout::of(&manifest.model),
-            conductor: Conductor::new(ledger, 0),
+            conductor: started(ledger),
             docket: Docket::default(),
             book: Book::new(shared),
             board: Vec::new(),
@@ -278,4 +278,10 @@ impl Sim {
             Event::Accuse(accuser, evidence) => self.judge(accuser, &evidence),
         }
     }
+}
+
+fn started(ledger: Ledger) -> Conductor {
+    let mut conductor = Conductor::new(ledger, 0);
+    conductor.start();
+    conductor
 }

@@ -20,6 +20,7 @@ use muster_replica::archive::mean_loss;
 use muster_replica::{Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results};
 use muster_store::journal::Journal;
 use tokio::sync::Notify;
+use tokio::task::JoinSet;
 use tracing::{debug, info, warn};
 
 use crate::audits::{Audits, Conduct, Done, Message, Stop, Subject, Tally, Work, WorkKind};
@@ -481,11 +482,16 @@ impl Watcher {
         let layout = lock(&self.replica).layout().clone();
         let mut q = vec![0; layout.parameters()];
         let name = (subject.commit.round, subject.author, subject.commit.root);
-        for (blocks, contacts) in &subject.sources {
+        let mut tasks = JoinSet::new();
+        for (blocks, contacts) in subject.sources.clone() {
             // The steward keeps what an aggregator would otherwise keep of itself alone.
             let contacts: Vec<Contact> =
-                contacts.iter().chain([&self.session.target.steward]).cloned().collect();
-            match self.session.peers.contribution(&contacts, &layout, name, blocks).await {
+                contacts.into_iter().chain([self.session.target.steward.clone()]).collect();
+            let (peers, layout) = (self.session.peers.clone(), layout.clone());
+            tasks.spawn(async move { peers.contribution(&contacts, &layout, name, &blocks).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            match done.unwrap_or(Err(PeerError::Unexpected)) {
                 Ok(found) => {
                     lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
                     for (data, values) in found {

@@ -20,10 +20,12 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
-use muster_replica::{Gossiping, Results, contact};
+use muster_replica::{Gossiping, PeerError, Results, contact, patience};
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use super::board::Board;
 use super::court::{Accusation, Court};
@@ -47,8 +49,8 @@ const RESTART: u64 = 15_000;
 const FAREWELL: u64 = 15_000;
 /// Longest sleep: members' clocks and the disk may have moved.
 const TURN: u64 = 500;
-/// Rejected records of the conductor's own in a row that mean a bug.
-const REJECTIONS: u32 = 16;
+/// Refused records of a round's own in a row that mean a bug.
+const REFUSALS: u32 = 16;
 
 /// What reaches the actor.
 pub(super) enum Message {
@@ -126,7 +128,7 @@ pub(super) struct Doing {
     pub(super) delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
     /// Members of which was said that they did not check results.
     pub(super) stalling: BTreeSet<MemberId>,
-    rejections: u32,
+    refusals: u32,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
     closed_at: Option<u64>,
@@ -146,7 +148,7 @@ impl Doing {
             applying: false,
             delivered: BTreeMap::new(),
             stalling: BTreeSet::new(),
-            rejections: 0,
+            refusals: 0,
             stop_after: None,
             closed_at: None,
             failed: None,
@@ -198,7 +200,7 @@ impl Actor {
             let roots = replica.state().roots();
             drop(replica);
             self.conductor.propose(Body::Open(roots));
-            return;
+            return self.conductor.start();
         }
         // Members have not found the way back yet: without this, a restart would cost them the round.
         let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
@@ -206,9 +208,8 @@ impl Actor {
             self.conductor.live(0, member, true);
             self.state.absent.insert(member, RESTART);
         }
-        self.conductor.hold(true);
         self.replay(kept);
-        self.conductor.hold(false);
+        self.conductor.start();
     }
 
     fn take(&mut self, message: Message) {
@@ -295,7 +296,7 @@ impl Actor {
         if let Body::Ban(ban) = &mut body {
             ban.effective = self.ledger().first_round_without();
         }
-        let name = encode(&body);
+        let (name, of_round) = (encode(&body), is_of_round(&body));
         let record = self.ledger().record(body);
         let signed = self.identity.sign(self.ledger().run(), &record);
         let sealed = self.conductor.sealed(self.now(), &signed);
@@ -306,14 +307,15 @@ impl Actor {
                     gossip.seal(&self.identity, self.ledger(), &signed, &record);
                 }
                 self.board.seal(signed);
-                self.state.rejections = 0;
+                self.state.refusals = 0;
                 self.sealed(&record)?;
                 Response::Done
             }
             Err(reject) => {
                 tracing::debug!("a proposed record was not sealed: {reject}");
-                self.state.rejections += 1;
-                if self.state.rejections >= REJECTIONS {
+                // What members bring about, two of them may, or one that wants this steward to stop.
+                self.state.refusals += u32::from(of_round);
+                if self.state.refusals >= REFUSALS {
                     let why = format!(
                         "the round cannot go on, its record is refused: {reject}; please report this"
                     );
@@ -479,6 +481,11 @@ impl Actor {
     }
 }
 
+/// Whether the round itself asks for a record, and cannot go on without.
+fn is_of_round(body: &Body) -> bool {
+    matches!(body, Body::Begin(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Outcome(_))
+}
+
 struct WantedPart {
     result: PartResult,
     blocks: Vec<Block>,
@@ -496,25 +503,7 @@ struct Applying {
 impl Applying {
     /// The next state's roots, or the parts that could not be had. The aggregate is on the disk before it is applied.
     async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
-        let mut missing = Vec::new();
-        for part in &self.wanted {
-            let digest = &part.result.digest;
-            if self.results.has(self.round, &part.blocks, digest) {
-                continue;
-            }
-            let peers = &self.court.peers;
-            match peers.values(&part.holders, &self.court.layout, self.round, &part.blocks, digest).await {
-                Ok(values) => self.results.put(self.round, &part.blocks, digest, values),
-                Err(error) => {
-                    tracing::warn!(
-                        "part {} of round {} is not to be had: {error}",
-                        part.result.part,
-                        self.round
-                    );
-                    missing.push(part.result.part);
-                }
-            }
-        }
+        let mut missing = self.fetch().await;
         // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
         let defined = |part: &&WantedPart| part.blocks.iter().all(|block| self.is_finite(part, *block));
         missing.extend(self.wanted.iter().filter(|part| !defined(part)).map(|part| part.result.part));
@@ -538,6 +527,39 @@ impl Applying {
             .await
             .map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
         applied.map(Ok)
+    }
+
+    /// Fetches the values of all parts at once; those that could not be had. Who has said what came of a part has as long to
+    /// show it as it had to say it.
+    async fn fetch(&self) -> Vec<Part> {
+        let mut tasks = JoinSet::new();
+        let least = Duration::from_millis(self.court.manifest.timers.result.into());
+        for WantedPart { result, blocks, holders } in &self.wanted {
+            if self.results.has(self.round, blocks, &result.digest) {
+                continue;
+            }
+            let (court, results) = (self.court.clone(), self.results.clone());
+            let (round, part, digest) = (self.round, result.part, result.digest);
+            let (blocks, holders) = (blocks.clone(), holders.clone());
+            tasks.spawn(async move {
+                let limit = least.max(patience(&court.layout, &blocks));
+                let values = court.peers.values(&holders, &court.layout, round, &blocks, &digest);
+                let values = timeout(limit, values).await.unwrap_or(Err(PeerError::Late));
+                match values {
+                    Ok(values) => results.put(round, &blocks, &digest, values),
+                    Err(error) => {
+                        tracing::warn!("part {part} of round {round} is not to be had: {error}");
+                        return Some(part);
+                    }
+                }
+                None
+            });
+        }
+        let mut missing = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            missing.extend(done.ok().flatten());
+        }
+        missing
     }
 
     fn is_finite(&self, part: &WantedPart, block: Block) -> bool {

@@ -22,6 +22,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
+use tokio::task::JoinSet;
 
 /// Tries to fetch a contribution before evidence is judged without it.
 const TRIES: u32 = 3;
@@ -181,11 +182,17 @@ impl Court {
                 kept.insert(data.block);
             }
         }
-        for (part, (blocks, holders)) in wanted.parts.iter().enumerate() {
-            if blocks.iter().all(|block| kept.contains(block)) {
-                continue;
+        let mut tasks = JoinSet::new();
+        for (part, (blocks, holders)) in wanted.parts.iter().cloned().enumerate() {
+            if !blocks.iter().all(|block| kept.contains(block)) {
+                let (peers, layout) = (self.peers.clone(), self.layout.clone());
+                tasks.spawn(async move {
+                    (part, peers.contribution(&holders, &layout, commitment, &blocks).await)
+                });
             }
-            let found = self.peers.contribution(holders, &self.layout, commitment, blocks).await;
+        }
+        while let Some(done) = tasks.join_next().await {
+            let (part, found) = done.map_err(|error| error.to_string())?;
             let found = found.map_err(|error| error.to_string())?;
             if self.manifest.profile != Profile::Exact {
                 // TOL-12: verifiers and jurors have it of the steward from now on.

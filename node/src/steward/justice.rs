@@ -402,10 +402,13 @@ impl Actor {
     }
 }
 
-/// Refuses what need not be examined, before anything is fetched or recomputed because of it: leaves of a round that is not
-/// over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
+/// Refuses what need not be examined, before anything is fetched or recomputed because of it: what is said of a round that
+/// is still to come, for which nobody can be banned yet; leaves of a round that is not over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
 fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
     check_steps(ledger.manifest(), evidence)?;
+    if claim.round >= ledger.first_round_without() {
+        return Err(Reject::Stale("nobody is judged for a round that is still to come"));
+    }
     let Some(view) = ledger.round(claim.round).filter(|_| evidence.is_of_leaves()) else { return Ok(()) };
     if view.results().is_none() {
         return Err(Reject::Stale("leaves are judged once their round is over"));

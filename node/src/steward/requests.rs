@@ -24,6 +24,8 @@ const DELIVERIES: usize = 8;
 /// What is taken at once, or sealed first.
 enum Answer {
     Now(Response),
+    /// At once, but it brings nothing new: there is nothing to keep.
+    Again,
     /// Once this is sealed.
     Sealed(Box<Body>),
 }
@@ -34,6 +36,9 @@ impl Actor {
         match self.judge_request(&peer, request) {
             Ok(Answer::Now(response)) => {
                 let _ = answer.send(response);
+            }
+            Ok(Answer::Again) => {
+                let _ = answer.send(Response::Done);
             }
             Ok(Answer::Sealed(body)) => {
                 self.state.waiting.push((encode(&*body), answer));
@@ -214,8 +219,8 @@ impl Actor {
         Ok(Answer::Now(Response::Done))
     }
 
-    /// Takes a result; what would be sealed of a part is shown in the next turn.
-    fn result(&mut self, signed: &Signed<PartResult>) -> Result<(), Reject> {
+    /// Takes a result; what would be sealed of a part is shown in the next turn. Says whether it is new.
+    fn result(&mut self, signed: &Signed<PartResult>) -> Result<bool, Reject> {
         let said = signed.verify(self.ledger().run())?;
         let held = self.conductor.held_result(said.part, &said.author()).cloned();
         if let Some(evidence) = two_results(self.ledger(), held.as_ref(), signed) {
@@ -229,8 +234,9 @@ impl Actor {
     fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
         let now = self.now();
         match &notice {
-            Notice::Echo(signed) => self.conductor.echo(now, signed.clone())?,
-            Notice::Result(signed) => self.result(signed)?,
+            Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => return Ok(Answer::Again),
+            Notice::Result(signed) if !self.result(signed)? => return Ok(Answer::Again),
+            Notice::Echo(_) | Notice::Result(_) => {}
             Notice::Return(signed) => {
                 self.ledger().check_return(signed)?;
                 return Ok(Answer::Sealed(Box::new(Body::Return(signed.clone()))));

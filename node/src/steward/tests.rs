@@ -5,10 +5,11 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use muster_core::codec::List;
-use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::ids::{Digest, Height, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::enrol::{Enrol, Role, Ticket};
-use muster_core::messages::round::Commit;
+use muster_core::messages::audit::{Equivocation, Evidence};
+use muster_core::messages::enrol::{Enrol, Leave, Role, Ticket};
+use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_net::endpoint::Endpoint;
@@ -214,9 +215,7 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
     assert!(refusal(forger.enrol().await).contains("only the organiser"));
     let stranger = refusal(
         second
-            .ask(Request::Notice(Notice::Leave(
-                second.identity.sign(once.run, &muster_core::messages::enrol::Leave { height: Height(1) }),
-            )))
+            .ask(Request::Notice(Notice::Leave(second.identity.sign(once.run, &Leave { height: Height(1) }))))
             .await,
     );
     assert!(stranger.contains("no member"), "{stranger}");
@@ -319,7 +318,7 @@ async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts()
     let banned = |ledger: &Ledger| ledger.member(&first.id()).map(|m| m.standing) == Some(Standing::Banned);
     let frozen = |ledger: &Ledger| ledger.current().unwrap().freeze().is_some();
     let ledger = second.ledger_when(&folder, |ledger| banned(ledger) && frozen(ledger)).await;
-    let view = ledger.round(muster_core::ids::Round(0)).unwrap();
+    let view = ledger.round(Round(0)).unwrap();
     let roots: Vec<Digest> = view.commitments().map(|(_, c)| c.commit.root).collect();
     assert_eq!(roots, [Digest([7; 32]), Digest([9; 32])]);
     let evidence: Vec<_> = fs::read_dir(folder.join("evidence")).unwrap().collect();
@@ -390,4 +389,82 @@ async fn members_find_a_steward_that_moved() {
     for joined in [first, second] {
         assert!(matches!(joined.await.unwrap().unwrap(), End::Closed { .. }));
     }
+}
+
+/// Two callers whose commitments were frozen; before them somebody came and left again.
+async fn frozen(folder: &Path) -> ([Caller; 2], Ledger) {
+    let line = ticket(folder, 3, 3600);
+    let [gone, first, second] = [3, 1, 2].map(|secret| Caller::new(secret, line.clone()));
+    gone.enrol().await.unwrap();
+    let height = gone.ledger(folder).await.height();
+    let leave = gone.identity.sign(line.run, &Leave { height });
+    gone.ask(Request::Notice(Notice::Leave(leave))).await.unwrap();
+    first.enrol().await.unwrap();
+    second.enrol().await.unwrap();
+    let ledger = first.ledger_when(folder, |ledger| ledger.stage() == Stage::Computing).await;
+    for caller in [&first, &second] {
+        caller.ask(Request::Commit(caller.commit(&ledger, 7))).await.unwrap();
+    }
+    let ledger = first.ledger_when(folder, |ledger| ledger.stage() == Stage::Exchanging).await;
+    ([first, second], ledger)
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_steward_that_comes_back_waits_for_members_before_it_seals_their_inputs() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let ([first, _second], before) = frozen(&folder).await;
+    kill(hosting, &folder).await;
+    let (hosting, _) = start(&folder).await;
+    let after = first.ledger(&folder).await;
+    assert_eq!((after.stage(), after.height()), (Stage::Exchanging, before.height()));
+    kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn what_is_said_again_takes_no_room() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let ([first, _second], ledger) = frozen(&folder).await;
+    let view = ledger.current().unwrap();
+    let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
+    let echo = Request::Notice(Notice::Echo(first.identity.sign(ledger.run(), &echo)));
+    let kept = || fs::metadata(folder.join("inbox/0")).unwrap().len();
+    let none = kept();
+    first.ask(echo.clone()).await.unwrap();
+    let once = kept();
+    for _ in 0..3 {
+        first.ask(echo.clone()).await.unwrap();
+    }
+    assert!(none < once && kept() == once);
+    kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn contradictions_about_rounds_to_come_do_not_stop_the_steward() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let ([first, _second], ledger) = frozen(&folder).await;
+    let view = ledger.current().unwrap();
+    let commit = |round, root| {
+        let (head, state) = (view.head(), view.state().root());
+        let (slot, seats, profile) = (muster_core::ids::Slot(0), 2, ledger.manifest().profile);
+        let root = Digest([root; 32]);
+        let commit =
+            Commit { round: Round(round), head, state, slot, seats, leaves: 1, profile, loss: 0, root };
+        first.identity.sign(ledger.run(), &commit)
+    };
+    for round in 1000..1040 {
+        let contradiction = Equivocation { first: commit(round, 1), second: commit(round, 2) };
+        let why = refusal(first.ask(Request::Accuse(Evidence::Equivocation(contradiction))).await);
+        assert!(why.contains("still to come"), "{why}");
+    }
+    assert_eq!(first.ledger(&folder).await.stage(), Stage::Exchanging);
+    assert!(
+        !folder.join("evidence").exists() || fs::read_dir(folder.join("evidence")).unwrap().next().is_none()
+    );
+    kill(hosting, &folder).await;
 }

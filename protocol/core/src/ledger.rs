@@ -62,6 +62,8 @@ pub struct Ledger {
     /// Strangers admitted since the last outcome.
     strangers: u16,
     rounds: VecDeque<RoundView>,
+    /// The record that opened the last round.
+    opened: Option<Height>,
     /// What silent members owe an answer to.
     debts: BTreeMap<MemberId, members::Debt>,
     past: rewind::Past,
@@ -92,6 +94,7 @@ impl Ledger {
             invitations: BTreeMap::new(),
             strangers: 0,
             rounds: VecDeque::new(),
+            opened: None,
             debts: BTreeMap::new(),
             past: rewind::Past::default(),
             manifest,
@@ -252,6 +255,7 @@ impl Ledger {
         if seats.is_empty() {
             return;
         }
+        self.opened = Some(self.height);
         let aggregators = self.aggregators(seats);
         let view = RoundView::open(self, seats, &aggregators);
         // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left out.

@@ -24,6 +24,7 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
+use tokio::task::JoinSet;
 
 use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
@@ -508,21 +509,36 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches what is not there of a round's sealed results; whether all of it is.
+    /// Fetches what is not there of a round's sealed results, all parts at once; whether all of it is.
     async fn fetch_results(&self, round: Round) -> bool {
         let Some(view) = self.ledger.round(round) else { return false };
+        let mut tasks = JoinSet::new();
         for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
-            let wanted = self.wanted(result);
-            if self.results.has(round, &wanted.blocks, &wanted.digest) {
+            let Wanted { part, blocks, digest, holders } = self.wanted(result);
+            if self.results.has(round, &blocks, &digest) {
                 continue;
             }
-            let layout = self.ledger.layout();
-            match self.peers.values(&wanted.holders, layout, round, &wanted.blocks, &wanted.digest).await {
-                Ok(values) => self.results.put(round, &wanted.blocks, &wanted.digest, values),
-                Err(error) => {
-                    tracing::info!("part {} of round {round} is not to be had ({error})", wanted.part);
-                    return false;
+            let (peers, results) = (self.peers.clone(), self.results.clone());
+            let layout = self.ledger.layout().clone();
+            tasks.spawn(async move {
+                let values = tokio::select! {
+                    values = peers.values(&holders, &layout, round, &blocks, &digest) => values,
+                    // It is being fetched ahead, too.
+                    () = results.wait(round, &blocks, &digest) => return true,
+                };
+                match values {
+                    Ok(values) => results.put(round, &blocks, &digest, values),
+                    Err(error) => {
+                        tracing::info!("part {part} of round {round} is not to be had ({error})");
+                        return false;
+                    }
                 }
+                true
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            if !done.unwrap_or(false) {
+                return false;
             }
         }
         true
@@ -543,8 +559,10 @@ impl Follower {
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.
     async fn fetch_state(&mut self) -> Result<bool, FollowError> {
-        let Response::State(offer) = self.peers.ask(&self.steward, &Request::StateOffer).await? else {
-            return Err(PeerError::Unexpected.into());
+        let offer = match self.peers.ask(&self.steward, &Request::StateOffer).await {
+            Ok(Response::State(offer)) => offer,
+            Ok(_) => return Err(PeerError::Unexpected.into()),
+            Err(error) => return later(error),
         };
         let sealed = match self.ledger.round(offer.round) {
             Some(view) => Some(*view.state()),
@@ -555,7 +573,10 @@ impl Follower {
             return Ok(false);
         }
         tracing::info!("fetching the state before round {}", offer.round);
-        let state = self.download(&offer).await?;
+        let state = match self.download(&offer).await {
+            Ok(state) => state,
+            Err(error) => return later(error),
+        };
         if state.roots() != offer.roots {
             return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
         }
@@ -563,7 +584,7 @@ impl Follower {
         Ok(true)
     }
 
-    async fn download(&self, offer: &StateOffer) -> Result<State, FollowError> {
+    async fn download(&self, offer: &StateOffer) -> Result<State, PeerError> {
         let length = self.ledger.layout().parameters();
         let mut vectors: [Vec<f32>; 3] = Default::default();
         for (vector, values) in (0u8..).zip(&mut vectors) {
@@ -573,10 +594,10 @@ impl Follower {
                 let query = StateQuery { round: offer.round, root: offer.roots.root(), vector, first, count };
                 let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await?
                 else {
-                    return Err(PeerError::Unexpected.into());
+                    return Err(PeerError::Unexpected);
                 };
                 if bytes.len() != count as usize * 4 {
-                    return Err(PeerError::Unexpected.into());
+                    return Err(PeerError::Unexpected);
                 }
                 values.extend(reals(&bytes));
             }
@@ -590,6 +611,17 @@ impl Follower {
             first,
             second,
         })
+    }
+}
+
+/// A steward that is away, or that offers this state no more, is asked again with the next news.
+fn later(error: PeerError) -> Result<bool, FollowError> {
+    match error {
+        PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable => {
+            tracing::info!("the state is not to be had now ({error}); trying again");
+            Ok(false)
+        }
+        error => Err(error.into()),
     }
 }
 

@@ -1,7 +1,6 @@
 //! The inputs of a part, fetched from whoever may have them: to reduce it again.
 
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -11,9 +10,6 @@ use muster_core::messages::wire::BlockData;
 use tokio::task::JoinSet;
 
 use crate::peers::{Contact, PeerError, Peers, contact};
-
-/// How long each holder has at first, where an aggregator is suspected: a round waits, and its friends may only delay.
-const SOON: Duration = Duration::from_secs(3);
 
 /// Blocks of contributions with their proofs, and their integers.
 pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
@@ -92,14 +88,7 @@ impl PartInputs {
             holders.extend(steward.cloned());
             let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
             let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);
-            tasks.spawn(async move {
-                let found = if suspected {
-                    peers.contribution_soon(&holders, &layout, name, (&lacking, SOON)).await
-                } else {
-                    peers.contribution(&holders, &layout, name, &lacking).await
-                };
-                (member, found)
-            });
+            tasks.spawn(async move { (member, peers.contribution(&holders, &layout, name, &lacking).await) });
         }
         while let Some(done) = tasks.join_next().await {
             let (member, answer): (MemberId, Result<_, PeerError>) =

@@ -25,7 +25,7 @@ pub use follower::{Event, FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Finding, Hearsay, SplitView};
 pub use inputs::{InputBlocks, PartInputs};
-pub use peers::{Contact, PeerError, Peers, contact, groups};
+pub use peers::{Contact, PeerError, Peers, contact, groups, patience};
 pub use replica::{HELD_OUT_WINDOWS, Replica};
 pub use results::Results;
 pub use stopwatch::{Phase, Stopwatch};

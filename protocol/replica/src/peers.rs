@@ -1,6 +1,7 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
 use std::fmt;
+use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -15,9 +16,15 @@ use muster_core::state::reals;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::NetError;
 use muster_net::pool::Pool;
+use tokio::time::timeout;
 
 /// Patience with one answer that needs no long computation.
 const ANSWER: Duration = Duration::from_secs(30);
+/// How long a contact has for blocks before the next one is asked as well, and how many bytes more a second.
+const SOON: Duration = Duration::from_secs(3);
+const SLOWEST: u64 = 1 << 20;
+/// How many times as long it has until it is given up.
+const AT_LAST: u32 = 10;
 /// Connections kept open at most.
 const CONNECTIONS: usize = 512;
 
@@ -57,6 +64,8 @@ pub enum PeerError {
     Reject(Reject),
     /// The peer answered something that was not asked.
     Unexpected,
+    /// The peer took longer than it may.
+    Late,
     /// It has no address, or nobody was asked.
     Unreachable,
 }
@@ -68,6 +77,7 @@ impl fmt::Display for PeerError {
             Self::Refused(why) => write!(f, "refused: {why}"),
             Self::Reject(reject) => write!(f, "sent something untrue: {reject}"),
             Self::Unexpected => write!(f, "answered something that was not asked"),
+            Self::Late => write!(f, "took too long"),
             Self::Unreachable => write!(f, "no address to reach it"),
         }
     }
@@ -132,7 +142,8 @@ impl Peers {
         call(&self.polls, &self.current(contact), request, patience).await
     }
 
-    /// Values of a part, in order of its blocks, from the first contact whose values have the digest.
+    /// Values of a part, in order of its blocks, from the first contact whose values have the digest. They are asked in
+    /// turn, the next one as soon as one has not answered in [`patience`], and until then as well.
     ///
     /// # Errors
     /// [`PeerError`] of the last contact.
@@ -144,21 +155,16 @@ impl Peers {
         blocks: &[Block],
         digest: &Digest,
     ) -> Result<Vec<Vec<f32>>, PeerError> {
-        let mut last = PeerError::Unreachable;
-        for contact in contacts {
-            match self.values_from(contact, layout, round, blocks).await {
-                Ok(values) => {
-                    let whole =
-                        values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
-                    if whole.finish() == *digest {
-                        return Ok(values);
-                    }
-                    last = PeerError::Reject(Reject::BadProof("the values of a part"));
-                }
-                Err(error) => last = error,
+        let ask = |contact: &Contact| {
+            let contact = contact.clone();
+            async move {
+                let values = self.values_from(&contact, layout, round, blocks).await?;
+                let whole = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+                let right = whole.finish() == *digest;
+                right.then_some(values).ok_or(PeerError::Reject(Reject::BadProof("the values of a part")))
             }
-        }
-        Err(last)
+        };
+        in_turn(contacts, patience(layout, blocks), &ask).await
     }
 
     async fn values_from(
@@ -186,7 +192,7 @@ impl Peers {
     }
 
     /// Blocks of a member's contribution, each proved against its committed root, from the first contact that has
-    /// them all.
+    /// them all. They are asked as in [`Peers::values`].
     ///
     /// # Errors
     /// [`PeerError`] of the last contact.
@@ -194,38 +200,14 @@ impl Peers {
         &self,
         contacts: &[Contact],
         layout: &Layout,
-        (round, member, root): (Round, MemberId, Digest),
+        name: (Round, MemberId, Digest),
         blocks: &[Block],
     ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
-        let mut last = PeerError::Unreachable;
-        for contact in contacts {
-            match self.contribution_from(contact, layout, (round, member, root), blocks).await {
-                Ok(found) => return Ok(found),
-                Err(error) => last = error,
-            }
-        }
-        Err(last)
-    }
-
-    /// As [`Self::contribution`], but no contact that only delays holds the others up: each has `patience` first, and
-    /// all have as long as they take when none was so fast.
-    ///
-    /// # Errors
-    /// [`PeerError`] of the last contact.
-    pub async fn contribution_soon(
-        &self,
-        contacts: &[Contact],
-        layout: &Layout,
-        name: (Round, MemberId, Digest),
-        (blocks, patience): (&[Block], Duration),
-    ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
-        for contact in contacts {
-            let asked = self.contribution_from(contact, layout, name, blocks);
-            if let Ok(Ok(found)) = tokio::time::timeout(patience, asked).await {
-                return Ok(found);
-            }
-        }
-        self.contribution(contacts, layout, name, blocks).await
+        let ask = |contact: &Contact| {
+            let contact = contact.clone();
+            async move { self.contribution_from(&contact, layout, name, blocks).await }
+        };
+        in_turn(contacts, patience(layout, blocks), &ask).await
     }
 
     async fn contribution_from(
@@ -251,6 +233,54 @@ impl Peers {
         }
         Ok(found)
     }
+}
+
+/// How long a contact may take for these blocks before the next one is asked as well: whoever holds them may only want to
+/// delay, and the others have them, too.
+pub fn patience(layout: &Layout, blocks: &[Block]) -> Duration {
+    let values = blocks.iter().filter_map(|block| layout.block(*block)).map(|block| block.range.len());
+    let bytes = 4 * values.sum::<usize>() as u64;
+    SOON + Duration::from_micros(bytes.saturating_mul(1_000_000) / SLOWEST)
+}
+
+/// The first good answer. Each contact is asked as soon as the one before has failed, or has not answered for so long; it is
+/// given up after [`AT_LAST`] times as long.
+fn in_turn<'a, T, F>(
+    contacts: &'a [Contact],
+    patience: Duration,
+    ask: &'a (impl Fn(&Contact) -> F + Sync),
+) -> Pin<Box<dyn Future<Output = Result<T, PeerError>> + Send + 'a>>
+where
+    T: Send + 'a,
+    F: Future<Output = Result<T, PeerError>> + Send + 'a,
+{
+    let Some((contact, others)) = contacts.split_first() else {
+        return Box::pin(async { Err(PeerError::Unreachable) });
+    };
+    Box::pin(async move {
+        let asked = timeout(AT_LAST * patience, ask(contact));
+        let mut asked = pin!(async { asked.await.unwrap_or(Err(PeerError::Late)) });
+        let failure = match timeout(patience, &mut asked).await {
+            Ok(Ok(answer)) => return Ok(answer),
+            Ok(Err(failure)) if others.is_empty() => return Err(failure),
+            Ok(Err(_)) => return in_turn(others, patience, ask).await,
+            Err(_) if others.is_empty() => return asked.await,
+            Err(_) => {
+                let mut rest = in_turn(others, patience, ask);
+                tokio::select! {
+                    answer = &mut asked => match answer {
+                        Ok(answer) => return Ok(answer),
+                        Err(_) => return rest.await,
+                    },
+                    answer = &mut rest => match answer {
+                        Ok(answer) => return Ok(answer),
+                        Err(failure) => failure,
+                    },
+                }
+            }
+        };
+        asked.await.map_err(|_| failure)
+    })
 }
 
 async fn call(

@@ -315,6 +315,12 @@ impl Ledger {
             back.height > member.since && back.height <= self.height,
             "a return is newer than the absence",
         )?;
+        if member.standing == Standing::Active {
+            // Each of them is on everybody's disk for ever.
+            let moved = member.addresses != back.addresses;
+            let settled = self.opened.is_some_and(|opened| member.since < opened);
+            self.require(moved && settled, "who is active says where it has moved to, once a round")?;
+        }
         let sits_out = member.standing == Standing::Away && self.is_barred(member.barred);
         self.require(!sits_out, "who failed several times sits out some rounds before it returns")?;
         Ok(back)

@@ -370,6 +370,23 @@ impl RoundView {
     pub fn weighs(&self) -> bool {
         self.commitments().any(|(_, commitment)| commitment.weight > 0)
     }
+
+    /// Whose echo of the freeze is missing, where those that are there carry less than two thirds of the weight, or of the
+    /// committed leaves where nobody has any; else nobody.
+    pub fn unheard(&self, has_echoed: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
+        let weighs = self.weighs();
+        let counts = |c: &Commitment| u64::from(if weighs { c.weight } else { c.commit.leaves });
+        let (mut all, mut heard, mut unheard) = (0, 0, Vec::new());
+        for (_, commitment) in self.commitments().filter(|(_, commitment)| counts(commitment) > 0) {
+            all += counts(commitment);
+            if has_echoed(&commitment.author) {
+                heard += counts(commitment);
+            } else {
+                unheard.push(commitment.author);
+            }
+        }
+        if 3 * heard >= 2 * all { Vec::new() } else { unheard }
+    }
 }
 
 impl Ledger {
@@ -558,7 +575,7 @@ impl Ledger {
             results.push(result.map(Verified::into_inner));
         }
         let seconds = self.check_seconds(outcome)?;
-        let echoed = self.echoed_weight(view, outcome)?;
+        let unheard = self.unheard(view, outcome)?;
         self.check_credits(&outcome.credits)?;
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
@@ -577,7 +594,8 @@ impl Ledger {
             view.results = Some(results);
             view.signed_results = outcome.results.to_vec();
             view.second_results = seconds;
-            view.echoed = echoed;
+            view.echoed = unheard.is_empty();
+            view.missed.extend(unheard);
         }
         self.add_credits(&outcome.credits);
         self.strangers = 0;
@@ -604,8 +622,8 @@ impl Ledger {
         Ok(seconds)
     }
 
-    /// Whether the echoes carry two thirds of the weight; of the committed leaves where nobody has any.
-    fn echoed_weight(&self, view: &RoundView, outcome: &Outcome) -> Result<bool, Reject> {
+    /// Checks the echoes, and gives who should have echoed and has not: nobody where they suffice.
+    fn unheard(&self, view: &RoundView, outcome: &Outcome) -> Result<Vec<MemberId>, Reject> {
         let mut authors = Vec::new();
         for signed in &outcome.echoes {
             authors.push(self.check_echo(signed)?.author());
@@ -614,13 +632,7 @@ impl Ledger {
             authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)),
             "echoes are in order of slots, one each",
         )?;
-        let weighs = view.weighs();
-        let leaves = |c: &Commitment| if weighs { c.weight } else { c.commit.leaves };
-        let weight = |counts: &dyn Fn(&Commitment) -> bool| -> u64 {
-            let counted = view.commitments().filter(|(_, c)| counts(c));
-            counted.map(|(_, c)| u64::from(leaves(c))).sum()
-        };
-        Ok(3 * weight(&|c| authors.contains(&c.author)) >= 2 * weight(&|_| true))
+        Ok(view.unheard(|member| authors.contains(member)))
     }
 
     /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there

@@ -47,7 +47,9 @@ pub struct Conductor {
     outputs: VecDeque<Output>,
     sealing: bool,
     applying: bool,
-    held: bool,
+    started: bool,
+    /// Since when the first round could begin, if everybody were here.
+    ready_since: Option<u64>,
     inspecting: bool,
     /// Members that let a round wait for their word on its results: nobody waits for them until they give it again.
     stalling: BTreeSet<MemberId>,
@@ -81,7 +83,8 @@ struct Said {
 }
 
 impl Conductor {
-    /// Takes over a ledger, new or read from disk.
+    /// Takes over a ledger, new or read from disk. Ends no phase before [`Conductor::start`]: after a restart everything that
+    /// has a receipt is taken again first, so that what is sealed leaves none of it out.
     pub fn new(ledger: Ledger, now: u64) -> Self {
         Self {
             ledger,
@@ -93,16 +96,16 @@ impl Conductor {
             outputs: VecDeque::new(),
             sealing: false,
             applying: false,
-            held: false,
+            started: false,
+            ready_since: None,
             inspecting: false,
             stalling: BTreeSet::new(),
         }
     }
 
-    /// Ends no phase until it is let go: after a restart everything that has a receipt is taken again first, so that what
-    /// is sealed leaves none of it out.
-    pub fn hold(&mut self, held: bool) {
-        self.held = held;
+    /// From now on phases end.
+    pub fn start(&mut self) {
+        self.started = true;
         self.advance();
     }
 
@@ -132,7 +135,7 @@ impl Conductor {
 
     /// When to call [`Conductor::tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<u64> {
-        let began = self.gathered.checking.unwrap_or(self.phase_began);
+        let began = self.gathered.checking.unwrap_or(self.began());
         Some(began.saturating_add(u64::from(self.patience()?)))
     }
 
@@ -184,18 +187,19 @@ impl Conductor {
         self.gathered.commits.get(&slot)
     }
 
-    /// An echo of the freeze.
+    /// An echo of the freeze; whether it is the first one of its author.
     ///
     /// # Errors
     /// [`Reject`] as by [`Ledger::check_echo`].
-    pub fn echo(&mut self, now: u64, signed: Signed<Echo>) -> Result<(), Reject> {
+    pub fn echo(&mut self, now: u64, signed: Signed<Echo>) -> Result<bool, Reject> {
         let echo = self.ledger.check_echo(&signed)?;
         let slot = self.ledger.current().and_then(|view| view.slot_of(&echo.author()));
-        if let Some(slot) = slot {
-            self.gathered.echoes.entry(slot).or_insert(signed);
+        let new = slot.filter(|slot| !self.gathered.echoes.contains_key(slot));
+        if let Some(slot) = new {
+            self.gathered.echoes.insert(slot, signed);
         }
         self.tick(now);
-        Ok(())
+        Ok(new.is_some())
     }
 
     /// A member has delivered what it could; the receipts say what.
@@ -241,12 +245,12 @@ impl Conductor {
         Ok(())
     }
 
-    /// An aggregator has reduced a part.
+    /// An aggregator has reduced a part; whether this is new of it.
     ///
     /// # Errors
     /// [`Reject`] as by [`Ledger::check_result`], and while the results are being applied: what is applied is what the
     /// outcome lists.
-    pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<(), Reject> {
+    pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<bool, Reject> {
         if self.applying || self.gathered.next.is_some() {
             return Err(Reject::Stale("the round's results are being applied"));
         }
@@ -255,9 +259,12 @@ impl Conductor {
         if self.gathered.struck.contains(&name) {
             return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
         }
-        self.gathered.results.entry(name).or_insert(Said { signed, digest: result.digest });
+        let new = !self.gathered.results.contains_key(&name);
+        if new {
+            self.gathered.results.insert(name, Said { signed, digest: result.digest });
+        }
         self.tick(now);
-        Ok(())
+        Ok(new)
     }
 
     /// The result that an aggregator of the open round has said and that was not struck.
@@ -326,19 +333,27 @@ impl Conductor {
             Stage::Exchanging => Some(timers.part),
             Stage::Reducing => Some(timers.result),
             Stage::Auditing => Some(timers.final_audit),
-            Stage::Gathering if self.ledger.current().is_some() => Some(timers.commit),
+            Stage::Gathering if self.ledger.current().is_some() || self.ready_since.is_some() => {
+                Some(timers.commit)
+            }
             Stage::Empty | Stage::Gathering | Stage::Closed => None,
         }
     }
 
+    /// When what the round waits for now began.
+    fn began(&self) -> u64 {
+        self.ready_since.unwrap_or(self.phase_began)
+    }
+
     /// Whether the phase has lasted as long as it may.
     pub fn overdue(&self) -> bool {
-        self.patience()
-            .is_some_and(|patience| self.now >= self.phase_began.saturating_add(u64::from(patience)))
+        self.patience().is_some_and(|patience| self.now >= self.began().saturating_add(u64::from(patience)))
     }
 
     fn advance(&mut self) {
-        if self.held || self.sealing || self.applying || self.inspecting || !self.outputs.is_empty() {
+        let first = self.ledger.stage() == Stage::Gathering && self.ledger.current().is_none();
+        self.ready_since = (first && self.ledger.ready()).then(|| self.ready_since.unwrap_or(self.now));
+        if !self.started || self.sealing || self.applying || self.inspecting || !self.outputs.is_empty() {
             return;
         }
         let next = match self.ledger.stage() {
@@ -354,9 +369,13 @@ impl Conductor {
     fn begin(&self) -> Option<Output> {
         let seats = self.ledger.derived_seats();
         let here = seats.iter().filter(|seat| self.is_live(&seat.member)).count();
-        // Once rounds were trained, members that went away in the middle of one are not waited for for ever.
-        let begun = self.ledger.current().is_some() && self.overdue() && here > 0;
-        let present = here == seats.len() && !seats.is_empty() || begun;
+        // Nobody is waited for for ever: before the first round, as long as as many are here as the run begins with.
+        let least = match self.ledger.current() {
+            Some(_) => 1,
+            None => usize::from(self.ledger.manifest().admission.start_nodes).max(1),
+        };
+        let enough = self.overdue() && here >= least;
+        let present = here == seats.len() && !seats.is_empty() || enough;
         (self.ledger.ready() && present).then(|| Output::Seal(Body::Begin(bounded(seats))))
     }
 
@@ -386,7 +405,11 @@ impl Conductor {
         // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
         let counts = |slot| !view.weighs() || view.commitment(slot).is_some_and(|c| c.weight > 0);
         let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
-        if self.waits_for(view, done) && !self.overdue() {
+        // Without echoes nobody could audit the round (LEDGER-20).
+        let has_echoed =
+            |id: &MemberId| view.slot_of(id).is_some_and(|slot| self.gathered.echoes.contains_key(&slot));
+        let unheard = view.unheard(has_echoed).iter().any(|id| self.is_awaited(id));
+        if (self.waits_for(view, done) || unheard) && !self.overdue() {
             return None;
         }
         let second: Vec<Part> = view.reassigned().collect();
