@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use e2e::manifests::tiny;
 use muster_core::codec::{Bytes, List, Text, decode, encode};
@@ -36,6 +37,8 @@ enum Conduct {
     Refuses,
     /// Hands out zeros.
     Lies,
+    /// Takes questions, and never answers.
+    Stalls,
 }
 
 fn contribution(layout: &Layout, number: u8) -> Vec<i32> {
@@ -51,6 +54,9 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
     let handler = move |_: MemberId, request: Vec<u8>| {
         let layout = layout.clone();
         async move {
+            if conduct == Conduct::Stalls {
+                std::future::pending::<()>().await;
+            }
             let query = match decode(&request) {
                 Ok(Request::InputBlocks(query)) => query,
                 Ok(Request::ResultBlocks(query)) => {
@@ -234,4 +240,22 @@ async fn round_7_values_other_than_the_signed_ones_are_not_taken() {
     };
     assert!(of(vec![liar.clone()]).await.is_err());
     assert_eq!(of(vec![liar, scene.steward.clone()]).await.expect("the second one has them"), right);
+}
+
+/// Holders that only delay, at as many addresses as a member may have, hold up nobody who can ask others.
+#[tokio::test]
+async fn round_7_who_takes_questions_and_answers_none_delays_for_seconds() {
+    let scene = Scene::new([Conduct::Stalls, Conduct::Serves, Conduct::Serves], true).await;
+    let (part, layout) = (scene.part(), scene.ledger.layout());
+    let right = values(layout, &part.blocks);
+    let digest = right.iter().fold(PartDigest::default(), |digest, block| digest.block(block)).finish();
+    let peers = Peers::new(Endpoint::new(scene.ledger.run(), Arc::new(identity(99))));
+    let mut mute = contact(&scene.ledger, &identity(10).id()).expect("a member");
+    mute.addresses = vec![mute.addresses[0].clone(); 8];
+    let begun = Instant::now();
+    let holders = [mute.clone(), mute, scene.steward.clone()];
+    let found = peers.values(&holders, layout, Round(0), &part.blocks, &digest).await;
+    assert_eq!(found.expect("the steward has them"), right);
+    scene.fetched(Some(&scene.steward), false).await.expect("authors and the steward have it all");
+    assert!(begun.elapsed() < Duration::from_secs(20), "{:?}", begun.elapsed());
 }
