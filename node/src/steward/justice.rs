@@ -19,6 +19,8 @@ use super::retro::Retro;
 
 /// Accusations that wait at most, and those of one accuser but the steward: nobody keeps the others from being heard.
 const WAITING: usize = 256;
+/// Those among them that any member may bring.
+const ANYBODYS: usize = 64;
 const WAITING_OF_ONE: usize = 4;
 /// Milliseconds until what could not be decided is examined again, if somebody still accuses.
 const AGAIN: u64 = 30_000;
@@ -88,8 +90,11 @@ impl Justice {
         if self.known.get(&digest).is_some_and(|again| again.is_none_or(|at| now < at)) {
             return Ok(());
         }
-        let own = self.waiting.iter().filter(|waiting| waiting.accuser == accusation.accuser).count();
-        if own >= most || self.waiting.len() >= WAITING {
+        let count = |such: &dyn Fn(&Accusation) -> bool| self.waiting.iter().filter(|one| such(one)).count();
+        let own = count(&|waiting| waiting.accuser == accusation.accuser);
+        let anybodys =
+            is_anybodys(&accusation.evidence) && count(&|waiting| is_anybodys(&waiting.evidence)) >= ANYBODYS;
+        if own >= most || anybodys || self.waiting.len() >= WAITING {
             return Err(Reject::Rule("too many accusations wait; try again later"));
         }
         if self.known.len() >= REMEMBERED {
@@ -180,8 +185,7 @@ impl Actor {
         let member = self.ledger().member(accuser).filter(|member| member.role == Role::Verifier);
         let stands =
             member.is_some_and(|member| matches!(member.standing, Standing::Active | Standing::Away));
-        let from_messages = matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_));
-        stands || *accuser == self.identity.id() || from_messages
+        stands || *accuser == self.identity.id() || is_anybodys(evidence)
     }
 
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
@@ -402,6 +406,11 @@ impl Actor {
     }
 }
 
+/// Whether messages alone decide it, so that any member may bring it.
+fn is_anybodys(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_))
+}
+
 /// Refuses what need not be examined, before anything is fetched or recomputed because of it: what is said of a round that
 /// is still to come, for which nobody can be banned yet; leaves of a round that is not over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
 fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
@@ -537,6 +546,22 @@ mod tests {
             .count();
         assert_eq!(taken, WAITING_OF_ONE);
         assert!(justice.queue(0, accusation(2, 200), WAITING_OF_ONE).is_ok());
+    }
+
+    #[test]
+    fn what_anybody_may_bring_leaves_room_for_what_verifiers_find() {
+        let mut justice = Justice::default();
+        let taken = (0..=u8::MAX).filter(|accuser| {
+            let mut some = accusation(*accuser, 1);
+            some.digest = Digest([*accuser; 32]);
+            justice.queue(0, some, WAITING_OF_ONE).is_ok()
+        });
+        assert_eq!(taken.count(), ANYBODYS);
+        let (ledger, steward) = begun();
+        let freeze = steward.sign(ledger.run(), &ledger.record(Body::Close(Digest::default())));
+        let total = Evidence::Total(Total { freeze, culprit: member(CHEAT).id() });
+        let found = Accusation { digest: total.digest(), evidence: total, ..accusation(OTHER, 1) };
+        assert!(justice.queue(0, found, WAITING_OF_ONE).is_ok());
     }
 
     #[test]
