@@ -30,8 +30,8 @@ pub(crate) fn write(
     care: Care,
     fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
 ) -> Result<()> {
-    let aside = aside(path);
-    let written = write_aside(&aside, care, fill).and_then(|()| fs::rename(&aside, path));
+    let (aside, file) = create_aside(path, care).map_err(|error| StoreError::io(path, &error))?;
+    let written = fill_aside(file, care, fill).and_then(|()| fs::rename(&aside, path));
     if let Err(error) = written {
         let _ = fs::remove_file(&aside);
         return Err(StoreError::io(path, &error));
@@ -39,18 +39,26 @@ pub(crate) fn write(
     if care == Care::Cheap { Ok(()) } else { sync_directory(parent(path)) }
 }
 
-fn write_aside(
-    aside: &Path,
-    care: Care,
-    fill: impl FnOnce(&mut dyn Write) -> io::Result<()>,
-) -> io::Result<()> {
+/// A new file beside `path`. Names that a killed process left behind are passed over: where nothing sweeps them, numbers
+/// that begin anew would meet them again.
+fn create_aside(path: &Path, care: Care) -> io::Result<(PathBuf, File)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
     if care == Care::Secret {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     }
-    let mut file = BufWriter::new(options.open(aside)?);
+    loop {
+        let aside = aside(path);
+        match options.open(&aside) {
+            Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
+            opened => return Ok((aside, opened?)),
+        }
+    }
+}
+
+fn fill_aside(file: File, care: Care, fill: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> io::Result<()> {
+    let mut file = BufWriter::new(file);
     fill(&mut file)?;
     let file = file.into_inner()?;
     if care == Care::Cheap { Ok(()) } else { file.sync_all() }
@@ -181,6 +189,21 @@ mod tests {
         assert!(error.to_string().contains("the disk is full; make room"), "{error}");
         assert_eq!(read(&path).unwrap(), b"old");
         assert_eq!(names(directory.path()).unwrap(), ["file"]);
+    }
+
+    #[test]
+    fn what_a_killed_process_left_stops_no_write() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("file");
+        let name = aside(&path).file_name().unwrap().to_str().unwrap().to_owned();
+        let last: u64 = name.strip_prefix("file.").unwrap().strip_suffix(ASIDE).unwrap().parse().unwrap();
+        // More than one: other tests take numbers meanwhile.
+        let left = |number| directory.path().join(format!("file.{number}{ASIDE}"));
+        (1..=64).for_each(|more| fs::write(left(last + more), b"half").unwrap());
+        for care in [Care::Cheap, Care::Secret] {
+            write(&path, care, |file| file.write_all(b"whole")).unwrap();
+            assert_eq!(read(&path).unwrap(), b"whole");
+        }
     }
 
     #[cfg(target_os = "linux")]
