@@ -42,7 +42,7 @@ impl fmt::Display for Counts {
 pub(super) struct Roster {
     coins: BTreeMap<(Round, MemberId), Coin>,
     entries: BTreeMap<(Round, Slot), Entry>,
-    /// Rounds that were counted.
+    /// Rounds that were counted, and whose coin is its own to show still.
     served: BTreeSet<(Round, MemberId)>,
     /// What each verifier owes for the longest time, and since when it is that.
     clocks: BTreeMap<MemberId, (Owed, u64)>,
@@ -110,6 +110,10 @@ impl Roster {
     /// `passed` says which contributions have passed already.
     pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>, step: Step<'_>) {
         self.forget(ledger, step);
+        // DUTY-6: whoever is left in a round no more, as one that is idle, owes nothing there when it is forgotten.
+        self.served.retain(|(round, verifier)| {
+            ledger.round(*round).is_some_and(|view| view.inspectors().contains(verifier))
+        });
         for view in ledger.rounds().filter(|view| view.auditable()) {
             for verifier in view.inspectors() {
                 if self.served.insert((view.round(), *verifier)) {

@@ -2,6 +2,7 @@
 
 use muster_core::coins::CoinKind;
 use muster_core::messages::audit::Jury;
+use muster_core::messages::enrol::Return;
 use muster_core::messages::record::{Ban, Idle};
 
 use super::*;
@@ -80,6 +81,46 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
         audits.next_message(&|_| true)
     });
     assert!(late[0].is_none(), "{late:?}");
+}
+
+#[test]
+fn one_that_was_idle_owes_nothing_twice() {
+    let mut rounds = manifest(0, 0);
+    (rounds.training.rounds, rounds.retention.contributions) = (8, 1);
+    let mut world = World::shared([Conduct::Honest; 2], rounds, 2);
+    // No coin selects anybody: to show it is all that there is to do.
+    let show = |world: &mut World, number: u8, round: u32| {
+        let (round, view) = (Round(round), world.ledger.round(Round(round)).unwrap());
+        let coin = coin_tree(number).open(CoinKind::Node, round, 0).unwrap();
+        let duty = Duty { round, freeze: view.freeze_digest().unwrap(), coin };
+        let duty = Notice::Duty(id(number).sign(world.run, &duty));
+        world.docket.post(0, &world.ledger, &duty).unwrap();
+    };
+    show(&mut world, 22, 0);
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    let idles = world.docket.idles(1000, &world.ledger);
+    assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
+    world.seal(idles[0].clone());
+    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    let back = Return { height: world.ledger.height(), addresses: Default::default() };
+    world.seal(Body::Return(id(21).sign(world.run, &back)));
+    let mut exact = Exact::new(1, None).unwrap();
+    // No time passes: nobody is idle but for what is forgotten.
+    for round in 1..=3 {
+        world.train(&mut exact);
+        [21, 22].iter().for_each(|number| show(&mut world, *number, round));
+        assert!(world.docket.idles(1000, &world.ledger).is_empty(), "it has done all that is its own");
+    }
+    assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
+    // What it leaves undone after its return counts.
+    let mut idles = Vec::new();
+    for round in 4..=5 {
+        world.train(&mut exact);
+        show(&mut world, 22, round);
+        idles.extend(world.docket.idles(1000, &world.ledger));
+    }
+    assert!(matches!(&idles[..], [Body::Idle(idle)] if idle.verifier == member(21)), "{idles:?}");
+    assert_eq!(world.docket.counts()[&member(21)].overdue, 2);
 }
 
 #[test]
