@@ -605,17 +605,25 @@ fn audit_8_silence_to_one_request_has_all_that_was_asked_recomputed() {
     world.train(&mut Exact::new(1, None).unwrap());
     let mut audits = world.audits();
     world.run(&mut audits);
-    let mut silences = world.docket.silences(1000, &world.ledger);
-    assert_eq!(silences.len(), 4, "two rounds of two members");
-    let event = world.seal(silences.remove(0));
-    let Event::Sealed(record) = &event else { panic!() };
-    let Body::Silence(request) = &record.body else { panic!() };
-    let target = request.verify(world.run).unwrap().target;
+    let target = |world: &World, body: &Body| match body {
+        Body::Silence(request) => request.verify(world.run).unwrap().target,
+        other => panic!("{other:?}"),
+    };
+    let silences = world.docket.silences(1000, &world.ledger);
+    let [first, second] = silences.try_into().expect("one of each member, of two rounds");
+    let (silent, other) = (target(&world, &first), target(&world, &second));
+    assert_ne!(silent, other, "a second one of the same member would be refused");
+    let event = world.seal(first);
     audits.take(&world.ledger, &[event]).unwrap();
     world.run(&mut audits);
-    let slot = world.nodes.iter().position(|node| node.identity.id() == target).unwrap();
+    let slot = world.nodes.iter().position(|node| node.identity.id() == silent).unwrap();
     let everything = format!("everything of slot {slot}");
     assert_eq!(world.worked.iter().filter(|work| **work == everything).count(), 2, "{:?}", world.worked);
+    // The other one's was not sealed: its second audit brings another one, after as long.
+    assert!(world.docket.silences(1999, &world.ledger).is_empty());
+    let again = world.docket.silences(2000, &world.ledger);
+    assert_eq!(again.iter().map(|body| target(&world, body)).collect::<Vec<_>>(), [other]);
+    world.seal(second);
     assert!(world.docket.silences(9000, &world.ledger).is_empty(), "no second silence is sealed");
 }
 

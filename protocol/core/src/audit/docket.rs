@@ -88,17 +88,18 @@ impl Docket {
         }
     }
 
-    /// Silences that are due: audited members whose turn has lasted longer than the run's patience.
+    /// Silences that are due: audited members whose turn has lasted longer than the run's patience. One for each member,
+    /// as no second one is sealed (AUDIT-8): what else it owes is looked at when as long has passed again.
     pub fn silences(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
         let patience = u64::from(ledger.manifest().timers.audit);
-        let mut silences = Vec::new();
+        let (mut silent, mut silences) = (BTreeSet::new(), Vec::new());
         for case in self.cases.values_mut() {
             if case.turn.is_some_and(|turn| now >= turn.saturating_add(patience)) {
-                case.turn = None;
                 let standing = ledger.member(&case.request.target).map(|member| member.standing);
-                if matches!(standing, Some(Standing::Active | Standing::Away)) {
-                    silences.push(Body::Silence(case.signed.clone()));
-                }
+                let present = matches!(standing, Some(Standing::Active | Standing::Away));
+                let first = present && silent.insert(case.request.target);
+                case.turn = (present && !first).then_some(now);
+                silences.extend(first.then(|| Body::Silence(case.signed.clone())));
             }
         }
         silences
