@@ -13,17 +13,26 @@ use muster_core::sketch::Probe;
 use super::compute::LeafSum;
 use super::conduct::Conduct;
 
-/// Tables sealed and not yet opened, by request; the oldest goes when there are too many.
+/// Tables sealed and not yet opened; when there are too many, one of the oldest round goes, which may be forgotten by now.
 const OPEN: usize = 1024;
 
 /// The tables that this member has sealed.
 pub struct Answers {
     run: RunId,
     secret: [u8; 32],
-    sealed: Mutex<BTreeMap<Digest, Sealed>>,
+    sealed: Mutex<Tables>,
+}
+
+#[derive(Default)]
+struct Tables {
+    by_request: BTreeMap<Digest, Sealed>,
+    /// How many were ever sealed.
+    count: u64,
 }
 
 struct Sealed {
+    /// Its place in the order of sealing.
+    place: u64,
     verifier: MemberId,
     round: Round,
     table: Digest,
@@ -59,14 +68,10 @@ impl Answers {
             self.run,
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
+        let (verifier, round) = (request.author(), request.round);
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
-        sealed.insert(
-            name,
-            Sealed { verifier: request.author(), round: request.round, table: table.digest(), salt, rows },
-        );
-        while sealed.len() > OPEN {
-            sealed.pop_first();
-        }
+        let place = sealed.make_room(&name);
+        sealed.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
         table
     }
 
@@ -79,11 +84,11 @@ impl Answers {
     ) -> Option<Signed<TableOpening>> {
         let results = signed.verify(self.run).ok()?;
         let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
-        let held = sealed.get(&results.request)?;
+        let held = sealed.by_request.get(&results.request)?;
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
-        let held = sealed.remove(&results.request)?;
+        let held = sealed.by_request.remove(&results.request)?;
         let opening = TableOpening {
             request: results.request,
             results: signed.digest(),
@@ -91,5 +96,70 @@ impl Answers {
             rows: conduct.open(held.round, held.rows)?,
         };
         Some(identity.sign(self.run, &opening))
+    }
+}
+
+impl Tables {
+    /// Makes room for the table of a request, and gives its place. Before it is there: what was just sealed is opened
+    /// next, of whatever round.
+    fn make_room(&mut self, request: &Digest) -> u64 {
+        self.by_request.remove(request);
+        while self.by_request.len() >= OPEN {
+            let age = |(_, table): &(&Digest, &Sealed)| (table.round, table.place);
+            let Some(oldest) = self.by_request.iter().min_by_key(age).map(|(name, _)| *name) else { break };
+            self.by_request.remove(&oldest);
+        }
+        self.count += 1;
+        self.count
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::join::conduct::Honest;
+
+    const RUN: RunId = RunId(Digest([7; 32]));
+
+    /// Tables of one member, and what asks for their opening.
+    struct Audited {
+        answers: Answers,
+        member: Identity,
+        verifier: Identity,
+        asked: u32,
+    }
+
+    impl Audited {
+        fn seal(&mut self, round: u32) -> Signed<ResultsSeal> {
+            self.asked += 1;
+            let mut freeze = Digest::default();
+            freeze.0[..4].copy_from_slice(&self.asked.to_le_bytes());
+            let target = self.member.id();
+            let request = AuditRequest { round: Round(round), freeze, target, coin: None };
+            let signed = self.verifier.sign(RUN, &request);
+            let request = signed.verify(RUN).unwrap();
+            let table =
+                self.answers.seal(&self.member, &signed, &request, Digest::default(), Rows::default());
+            let (request, table, seal) = (signed.digest(), table.digest(), Digest::default());
+            self.verifier.sign(RUN, &ResultsSeal { request, table, seal })
+        }
+
+        fn opens(&self, results: &Signed<ResultsSeal>) -> bool {
+            self.answers.open(&self.member, results, &Honest).is_some()
+        }
+    }
+
+    #[test]
+    fn of_too_many_tables_the_oldest_go() {
+        let [member, verifier] = [1, 2].map(|secret| Identity::from_secret(&[secret; 32]));
+        let mut audited = Audited { answers: Answers::new(RUN, [3; 32]), member, verifier, asked: 0 };
+        let sealed: Vec<_> = (0..OPEN as u32 + 100).map(|asked| audited.seal(5 + asked / 300)).collect();
+        // What was asked last is of the oldest round, and is opened all the same.
+        let last = audited.seal(4);
+        assert!(audited.opens(&last));
+        let open: Vec<bool> = sealed.iter().map(|results| audited.opens(results)).collect();
+        assert_eq!(open.iter().position(|open| *open), Some(101));
+        assert!(open[101..].iter().all(|open| *open), "none but the oldest");
+        assert!(!audited.opens(&sealed[500]), "a table is opened once");
     }
 }
