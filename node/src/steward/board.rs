@@ -83,25 +83,38 @@ impl Board {
         if self.pages().waits(self.name, follow) {
             let _ = tokio::time::timeout(PATIENCE, changed.changed()).await;
         }
-        self.news(follow)
+        self.news(follow, |from, most| self.journal.records(from, most))
     }
 
-    fn news(&self, follow: &Follow) -> Result<News, StoreError> {
+    /// What is new to the asker. `old` reads records from the journal, once the actor can go on: it must not wait for
+    /// what a stranger has read.
+    fn news(
+        &self,
+        follow: &Follow,
+        old: impl FnOnce(Height, usize) -> Result<Vec<Signed<Record>>, StoreError>,
+    ) -> Result<News, StoreError> {
         let pages = self.pages();
-        let oldest = pages.next.0 - pages.recent.len() as u64;
-        let records = if follow.height.0 >= oldest {
-            let lacking = usize::try_from(follow.height.0 - oldest).unwrap_or(usize::MAX);
+        let (next, oldest) = (pages.next, pages.next.0 - pages.recent.len() as u64);
+        let recent = follow.height.0.checked_sub(oldest).map(|lacking| {
+            let lacking = usize::try_from(lacking).unwrap_or(usize::MAX);
             pages.recent.iter().skip(lacking).take(limits::PULL_RECORDS).cloned().collect()
-        } else {
-            self.journal.records(follow.height, limits::PULL_RECORDS)?
-        };
+        });
         let read = if follow.board == self.name { follow.notice } else { 0 };
         let first_notice = read.max(pages.first_notice);
         let lacking = usize::try_from(first_notice - pages.first_notice).unwrap_or(usize::MAX);
         let notices = pages.notices.iter().skip(lacking).take(limits::PULL_NOTICES).cloned().collect();
+        drop(pages);
+        let records = match recent {
+            Some(records) => records,
+            None => {
+                // No more than was shown by then: the journal may be ahead.
+                let shown = usize::try_from(next.0.saturating_sub(follow.height.0)).unwrap_or(usize::MAX);
+                old(follow.height, shown.min(limits::PULL_RECORDS))?
+            }
+        };
         Ok(News {
             records: fitting(records),
-            newest: Height(pages.next.0.saturating_sub(1)),
+            newest: Height(next.0.saturating_sub(1)),
             board: self.name,
             first_notice,
             notices: fitting(notices),
@@ -134,4 +147,36 @@ fn fitting<T: borsh::BorshSerialize, const MAX: usize>(items: Vec<T>) -> List<T,
         kept.push(item);
     }
     List::new(kept).expect("no more than MAX are kept")
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Digest, RunId};
+    use muster_core::messages::record::Body;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    #[test]
+    fn old_records_are_read_while_the_actor_goes_on() {
+        let steward = Identity::from_secret(&[2; 32]);
+        let record = |height| {
+            let (previous, body) = (Digest::default(), Body::Close(Digest::default()));
+            steward.sign(RunId(previous), &Record { height: Height(height), previous, body })
+        };
+        let journal = Arc::new(Journal::in_memory().unwrap());
+        let board = Board::new(journal.clone(), Height(2), 7);
+        let records: Vec<_> = (0..4).map(record).collect();
+        journal.append_all(Height(0), &records).unwrap();
+        board.seal(records[2].clone());
+        let news = board.news(&Follow { height: Height(0), board: 0, notice: 0 }, |from, most| {
+            assert!(board.pages.try_lock().is_ok(), "the actor seals meanwhile");
+            journal.records(from, most)
+        });
+        let news = news.unwrap();
+        assert_eq!((news.records.to_vec(), news.newest), (records[..3].to_vec(), Height(2)), "what is shown");
+        let recent = |_, _| -> Result<_, StoreError> { panic!("what is in memory is not read") };
+        let news = board.news(&Follow { height: Height(2), board: 7, notice: 0 }, recent).unwrap();
+        assert_eq!(news.records.to_vec(), records[2..3]);
+    }
 }
