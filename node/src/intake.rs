@@ -1,6 +1,8 @@
 //! What a keeper takes in: blocks proved against frozen commitments, until their parts are whole. Aggregators keep the
 //! parts that they reduce, the steward keeps aggregators' own ones, and on its disk alone what aggregators did not take.
 
+pub(crate) mod shelf;
+
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -17,25 +19,21 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::mpsc;
 
+use shelf::{Blocks, Proved, Shelf};
+
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
 const ROUNDS: usize = 3;
 /// Label of the first piece of what others should have taken, behind those of all parts.
 const RELAYED: u16 = limits::PARTS as u16;
 
-type Blocks = BTreeMap<Block, Arc<(BlockData, Vec<i32>)>>;
 type Held = BTreeMap<(Round, MemberId), Blocks>;
-type Loaded = ((Round, MemberId), Blocks);
 
 /// Received blocks.
 pub(crate) struct Intake {
     layout: Arc<Layout>,
-    home: Arc<Home>,
-    /// Told of a write that failed: a keeper that cannot keep must not go on.
-    failed: mpsc::Sender<StoreError>,
+    shelf: Arc<Shelf>,
     held: Mutex<Held>,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
-    /// The contribution last read from disk, and no more: whoever asks for old rounds must not fill the memory.
-    loaded: Mutex<Option<Loaded>>,
 }
 
 /// What is on the disk of a member's blocks that others should have taken.
@@ -48,14 +46,8 @@ struct Relayed {
 impl Intake {
     /// Empty, with a disk for what is older, and whom to tell when that fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        Self {
-            layout,
-            home,
-            failed,
-            held: Mutex::default(),
-            relayed: Mutex::default(),
-            loaded: Mutex::default(),
-        }
+        let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
+        Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default() }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
@@ -112,7 +104,7 @@ impl Intake {
         let horizon = Round(round.0.saturating_sub(ROUNDS as u32));
         held.retain(|(round, _), _| *round >= horizon);
         drop(held);
-        self.keep(round, sender, part, data);
+        self.shelf.keep(round, sender, part, data);
         true
     }
 
@@ -128,14 +120,14 @@ impl Intake {
         let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
         relayed.retain(|(of, _), _| *of >= round);
         let failed = |error| {
-            let _ = self.failed.try_send(error);
+            self.shelf.fail(error);
             Reject::Rule("the keeper's disk does not take it; try again later")
         };
         let own = match relayed.entry((round, sender)) {
             Entry::Occupied(own) => own.into_mut(),
             Entry::Vacant(own) => {
                 // Pieces from before a restart have receipts: nothing is written over them.
-                let last = self.home.contribution_labels(round, &sender).map_err(failed)?.pop();
+                let last = self.shelf.labels(round, &sender).map_err(failed)?.pop();
                 let next = last.map_or(Some(RELAYED), |last| last.max(RELAYED - 1).checked_add(1));
                 own.insert(Relayed { blocks: BTreeSet::new(), next })
             }
@@ -143,28 +135,11 @@ impl Intake {
         data.retain(|data| !own.blocks.contains(&data.block));
         if !data.is_empty() {
             let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
-            self.home.save_contribution(round, &sender, label, &data).map_err(failed)?;
+            self.shelf.save(round, &sender, label, &data).map_err(failed)?;
             own.next = label.checked_add(1);
             own.blocks.extend(data.iter().map(|data| data.block));
         }
         Ok(plan.iter().all(|block| own.blocks.contains(block)))
-    }
-
-    /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
-    /// disk, because a keeper that dies now costs its part one reassignment and nothing else.
-    fn keep(&self, round: Round, member: MemberId, part: Part, data: Vec<Arc<(BlockData, Vec<i32>)>>) {
-        let (home, failed) = (self.home.clone(), self.failed.clone());
-        let write = move || {
-            let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
-            if let Err(error) = home.save_contribution(round, &member, part.0, &blocks) {
-                // One that was told before is enough.
-                let _ = failed.try_send(error);
-            }
-        };
-        match tokio::runtime::Handle::try_current() {
-            Ok(runtime) => drop(runtime.spawn_blocking(write)),
-            Err(_) => write(),
-        }
     }
 
     /// One block with its integers, from memory or disk.
@@ -174,22 +149,9 @@ impl Intake {
         member: &MemberId,
         root: &muster_core::ids::Digest,
         block: Block,
-    ) -> Option<Arc<(BlockData, Vec<i32>)>> {
-        if let Some(found) = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned())
-        {
-            return Some(found);
-        }
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |(name, blocks): &Loaded| *name == (round, *member) && blocks.contains_key(&block);
-        if !loaded.as_ref().is_some_and(has) {
-            let kept = self.home.load_contribution(round, member).ok()?;
-            let open = |data: BlockData| {
-                let integers = open_block(&self.layout, root, &data).ok()?;
-                Some((data.block, Arc::new((data, integers))))
-            };
-            *loaded = Some(((round, *member), kept.into_iter().filter_map(open).collect()));
-        }
-        loaded.as_ref()?.1.get(&block).cloned()
+    ) -> Option<Proved> {
+        let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
+        held.or_else(|| self.shelf.block(round, member, root, block))
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -315,10 +277,6 @@ mod tests {
             assert!(intake.block(Round(round), &member, &tree.root(), Block(3)).is_none());
         }
         assert!(intake.lock().is_empty());
-        let loaded = intake.loaded.lock().unwrap();
-        assert_eq!(
-            loaded.as_ref().map(|(name, blocks)| (*name, blocks.len())),
-            Some(((Round(19), member), 1))
-        );
+        assert_eq!(intake.shelf.loaded(), Some(((Round(19), member), 1)));
     }
 }
