@@ -22,7 +22,7 @@ use tokio::sync::mpsc;
 use shelf::{Blocks, Proved, Shelf};
 
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
-const ROUNDS: usize = 3;
+const ROUNDS: u32 = 3;
 /// Label of the first piece of what others should have taken, behind those of all parts.
 const RELAYED: u16 = limits::PARTS as u16;
 
@@ -101,8 +101,7 @@ impl Intake {
         if data.len() < plan.len() {
             return false;
         }
-        let horizon = Round(round.0.saturating_sub(ROUNDS as u32));
-        held.retain(|(round, _), _| *round >= horizon);
+        held.retain(|(of, _), _| *of >= horizon(round));
         drop(held);
         self.shelf.keep(round, sender, part, data);
         true
@@ -159,6 +158,11 @@ impl Intake {
     }
 }
 
+/// The oldest round that is remembered beside this one.
+fn horizon(round: Round) -> Round {
+    Round(round.0.saturating_sub(ROUNDS))
+}
+
 /// The part that delivered blocks are of, by the first of them.
 ///
 /// # Errors
@@ -213,6 +217,36 @@ mod tests {
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Arc::new(Home::open(&folder.join("home")).unwrap());
         (Intake::new(layout.clone(), home.clone(), mpsc::channel(1).0), home, layout)
+    }
+
+    #[test]
+    fn a_whole_part_is_written_once_and_again_only_where_the_disk_did_not_take_it() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let (q, sender) = (vec![7; layout.parameters()], MemberId([4; 32]));
+        let tree = Commitment::new(&layout, &q);
+        let (part, plan) = (Part(2), [1, 2].map(Block));
+        let hold = |round, numbers: &[u32]| {
+            let opened = numbers.iter().map(|number| {
+                let data = tree.block(&layout, &q, Block(*number)).unwrap();
+                (data.block, Arc::new((data, vec![])))
+            });
+            intake.hold(Round(round), sender, (part, &plan), opened.collect())
+        };
+        let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
+        assert!(!hold(5, &[1]));
+        assert!(hold(5, &[2]));
+        assert_eq!(files(5), 2);
+        let contributions = home.path().join("contributions");
+        std::fs::remove_dir_all(&contributions).unwrap();
+        assert!(hold(5, &[1]), "it has its receipt again");
+        assert_eq!(files(5), 0, "what is whole brings nothing new");
+        // Another round's, while there is no room for it.
+        std::fs::write(&contributions, b"in the way").unwrap();
+        assert!(hold(6, &[1, 2]));
+        std::fs::remove_file(&contributions).unwrap();
+        assert!(hold(6, &[2]));
+        assert_eq!(files(6), 2);
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What a keeper has on its disk of contributions: parts that are whole, and pieces of what others should have taken.
 
-use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
@@ -10,6 +10,8 @@ use muster_core::messages::wire::BlockData;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::mpsc;
+
+use super::horizon;
 
 /// A block that was proved against its commitment, with its integers.
 pub(crate) type Proved = Arc<(BlockData, Vec<i32>)>;
@@ -23,6 +25,8 @@ pub(crate) struct Shelf {
     home: Arc<Home>,
     /// Told of a write that failed: a keeper that cannot keep must not go on.
     failed: mpsc::Sender<StoreError>,
+    /// Whole parts of the last rounds that are written, or about to be.
+    kept: Mutex<BTreeSet<(Round, MemberId, Part)>>,
     /// The contribution last read, and no more: whoever asks for old rounds must not fill the memory.
     loaded: Mutex<Option<Loaded>>,
 }
@@ -30,7 +34,7 @@ pub(crate) struct Shelf {
 impl Shelf {
     /// Over a disk, and whom to tell when that fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        Self { layout, home, failed, loaded: Mutex::default() }
+        Self { layout, home, failed, kept: Mutex::default(), loaded: Mutex::default() }
     }
 
     /// Tells of a failure; one that was told before is enough.
@@ -61,12 +65,20 @@ impl Shelf {
     }
 
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
-    /// disk, because a keeper that dies now costs its part one reassignment and nothing else.
+    /// disk, because a keeper that dies now costs its part one reassignment and nothing else. Once, however often its
+    /// blocks come; one that the disk did not take is written when it comes again.
     pub(super) fn keep(self: &Arc<Self>, round: Round, member: MemberId, part: Part, data: Vec<Proved>) {
+        let (name, mut kept) = ((round, member, part), self.kept());
+        kept.retain(|(of, ..)| *of >= horizon(round));
+        if !kept.insert(name) {
+            return;
+        }
+        drop(kept);
         let shelf = self.clone();
         let write = move || {
             let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
             if let Err(error) = shelf.save(round, &member, part.0, &blocks) {
+                shelf.kept().remove(&name);
                 shelf.fail(error);
             }
         };
@@ -74,6 +86,10 @@ impl Shelf {
             Ok(runtime) => drop(runtime.spawn_blocking(write)),
             Err(_) => write(),
         }
+    }
+
+    fn kept(&self) -> MutexGuard<'_, BTreeSet<(Round, MemberId, Part)>> {
+        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// One block, proved once more against the commitment.
