@@ -141,6 +141,11 @@ impl Intake {
         Ok(plan.iter().all(|block| own.blocks.contains(block)))
     }
 
+    /// What is on the disk, for others who write there.
+    pub(crate) fn shelf(&self) -> &Arc<Shelf> {
+        &self.shelf
+    }
+
     /// One block with its integers, from memory or disk.
     pub(crate) fn block(
         &self,
@@ -311,6 +316,31 @@ mod tests {
             assert!(intake.block(Round(round), &member, &tree.root(), Block(3)).is_none());
         }
         assert!(intake.lock().is_empty());
-        assert_eq!(intake.shelf.loaded(), Some(((Round(19), member), 1)));
+        assert_eq!(intake.shelf.in_memory(), Some(((Round(19), member), 1)));
+    }
+
+    #[test]
+    fn what_is_not_there_is_not_looked_for_again_until_something_is_written() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let (member, other) = (MemberId([3; 32]), MemberId([4; 32]));
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = |number| tree.block(&layout, &q, Block(number)).unwrap();
+        let has = |member, number| intake.block(Round(5), member, &tree.root(), Block(number)).is_some();
+        home.save_contribution(Round(5), &member, 0, &[block(2)]).unwrap();
+        assert!(has(&member, 2));
+        // Whoever looks once more finds nothing, and has forgotten the rest.
+        std::fs::remove_dir_all(home.path().join("contributions")).unwrap();
+        for _ in 0..3 {
+            assert!(!has(&member, 3));
+            assert!(!has(&other, layout.blocks().len() as u32), "of no layout, so of no contribution");
+            assert!(has(&member, 2), "it was not read again");
+        }
+        // What is written of another one changes nothing; of this one, it is there.
+        intake.shelf.save(Round(5), &other, 0, &[block(1)]).unwrap();
+        assert!(has(&member, 2));
+        intake.shelf.save(Round(5), &member, 1, &[block(3)]).unwrap();
+        assert!(has(&member, 3) && !has(&member, 2), "it was read again");
     }
 }

@@ -155,6 +155,7 @@ fn assemble(
         manifest: manifest.clone(),
         layout,
         home,
+        shelf: intake.shelf().clone(),
         keep_aggregates,
         peers: Peers::new(endpoint),
         dataset: dataset.clone(),

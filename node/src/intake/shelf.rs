@@ -17,7 +17,13 @@ use super::horizon;
 pub(crate) type Proved = Arc<(BlockData, Vec<i32>)>;
 /// Blocks of one contribution.
 pub(super) type Blocks = BTreeMap<Block, Proved>;
-type Loaded = ((Round, MemberId), Blocks);
+
+/// What was read of a contribution.
+struct Loaded {
+    name: (Round, MemberId),
+    /// None while it is being read.
+    blocks: Option<Blocks>,
+}
 
 /// Contributions on the disk.
 pub(crate) struct Shelf {
@@ -27,14 +33,18 @@ pub(crate) struct Shelf {
     failed: mpsc::Sender<StoreError>,
     /// Whole parts of the last rounds that are written, or about to be.
     kept: Mutex<BTreeSet<(Round, MemberId, Part)>>,
-    /// The contribution last read, and no more: whoever asks for old rounds must not fill the memory.
+    /// Held while something is read: one thing at a time.
+    reading: Mutex<()>,
+    /// The contribution last read, and no more: whoever asks for old rounds must not fill the memory. It answers for the
+    /// disk, also of what is not there, until something is written of it.
     loaded: Mutex<Option<Loaded>>,
 }
 
 impl Shelf {
     /// Over a disk, and whom to tell when that fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
-        Self { layout, home, failed, kept: Mutex::default(), loaded: Mutex::default() }
+        let (kept, reading, loaded) = Default::default();
+        Self { layout, home, failed, kept, reading, loaded }
     }
 
     /// Tells of a failure; one that was told before is enough.
@@ -61,7 +71,9 @@ impl Shelf {
         label: u16,
         blocks: &[BlockData],
     ) -> Result<(), StoreError> {
-        self.home.save_contribution(round, member, label, blocks)
+        let saved = self.home.save_contribution(round, member, label, blocks);
+        self.loaded().take_if(|loaded| loaded.name == (round, *member));
+        saved
     }
 
     /// Writes a whole part down for audits, exhibits and restarts, beside the round: a receipt does not wait for the
@@ -92,7 +104,7 @@ impl Shelf {
         self.kept.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// One block, proved once more against the commitment.
+    /// One block, proved once more against the commitment. May wait for the disk.
     pub(super) fn block(
         &self,
         round: Round,
@@ -100,23 +112,50 @@ impl Shelf {
         root: &Digest,
         block: Block,
     ) -> Option<Proved> {
-        let mut loaded = self.loaded.lock().unwrap_or_else(PoisonError::into_inner);
-        let has = |(name, blocks): &Loaded| *name == (round, *member) && blocks.contains_key(&block);
-        if !loaded.as_ref().is_some_and(has) {
-            let kept = self.home.load_contribution(round, member).ok()?;
-            let open = |data: BlockData| {
-                let integers = open_block(&self.layout, root, &data).ok()?;
-                Some((data.block, Arc::new((data, integers))))
-            };
-            *loaded = Some(((round, *member), kept.into_iter().filter_map(open).collect()));
+        let name = (round, *member);
+        self.layout.block(block)?;
+        if let Some(answer) = self.known(name, block) {
+            return answer;
         }
-        loaded.as_ref()?.1.get(&block).cloned()
+        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        // Somebody may have read it while this one waited.
+        if let Some(answer) = self.known(name, block) {
+            return answer;
+        }
+        *self.loaded() = Some(Loaded { name, blocks: None });
+        let blocks = self.read(round, member, root);
+        let found = blocks.as_ref().and_then(|blocks| blocks.get(&block).cloned());
+        // Gone where something was written meanwhile.
+        if let Some(loaded) = &mut *self.loaded() {
+            loaded.blocks = blocks;
+        }
+        found
+    }
+
+    /// What was read says of a block; none where this contribution was not read.
+    fn known(&self, name: (Round, MemberId), block: Block) -> Option<Option<Proved>> {
+        let loaded = self.loaded();
+        let blocks = loaded.as_ref().filter(|loaded| loaded.name == name)?.blocks.as_ref()?;
+        Some(blocks.get(&block).cloned())
+    }
+
+    /// All that there is of a contribution; none when the disk fails.
+    fn read(&self, round: Round, member: &MemberId, root: &Digest) -> Option<Blocks> {
+        let kept = self.home.load_contribution(round, member).ok()?;
+        let open = |data: BlockData| {
+            let integers = open_block(&self.layout, root, &data).ok()?;
+            Some((data.block, Arc::new((data, integers))))
+        };
+        Some(kept.into_iter().filter_map(open).collect())
+    }
+
+    fn loaded(&self) -> MutexGuard<'_, Option<Loaded>> {
+        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// What is in memory: of which contribution, and how many blocks.
     #[cfg(test)]
-    pub(super) fn loaded(&self) -> Option<((Round, MemberId), usize)> {
-        let loaded = self.loaded.lock().unwrap();
-        loaded.as_ref().map(|(name, blocks)| (*name, blocks.len()))
+    pub(super) fn in_memory(&self) -> Option<((Round, MemberId), usize)> {
+        self.loaded().as_ref().map(|loaded| (loaded.name, loaded.blocks.as_ref().map_or(0, BTreeMap::len)))
     }
 }

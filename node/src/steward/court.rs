@@ -24,6 +24,8 @@ use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
 use tokio::task::JoinSet;
 
+use crate::intake::shelf::Shelf;
+
 /// Tries to fetch a contribution before evidence is judged without it.
 const TRIES: u32 = 3;
 /// Between two tries.
@@ -155,6 +157,8 @@ pub(super) struct Court {
     pub(super) manifest: Arc<Manifest>,
     pub(super) layout: Arc<Layout>,
     pub(super) home: Home,
+    /// The same disk's contributions.
+    pub(super) shelf: Arc<Shelf>,
     /// Whether the aggregates of all rounds stay.
     pub(super) keep_aggregates: bool,
     pub(super) peers: Peers,
@@ -197,7 +201,7 @@ impl Court {
             if self.manifest.profile != Profile::Exact {
                 // TOL-12: verifiers and jurors have it of the steward from now on.
                 let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
-                let kept = self.home.save_contribution(wanted.round, &wanted.member, part as u16, &data);
+                let kept = self.shelf.save(wanted.round, &wanted.member, part as u16, &data);
                 kept.map_err(|error| error.to_string())?;
             }
             for (data, values) in found {

@@ -382,6 +382,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Makers, Settings};
+    use crate::intake::shelf::Shelf;
 
     const TOLERANT: &str = "
         [model]
@@ -411,9 +412,13 @@ mod tests {
         let dataset = Arc::new(Dataset::open(&place, &data).unwrap());
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let identity = Arc::new(Identity::from_secret(&[2; 32]));
+        let layout = Arc::new(Layout::of(&manifest.model));
+        let home = Home::open(&folder.join("home")).unwrap();
+        let (failed, _) = tokio::sync::mpsc::channel(1);
         Arc::new(Court {
-            layout: Arc::new(Layout::of(&manifest.model)),
-            home: Home::open(&folder.join("home")).unwrap(),
+            shelf: Arc::new(Shelf::new(layout.clone(), Arc::new(home.clone()), failed)),
+            layout,
+            home,
             keep_aggregates: false,
             peers: Peers::new(Endpoint::new(manifest.run(), identity)),
             dataset,

@@ -15,7 +15,6 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
 use muster_store::error::StoreError;
-use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
@@ -73,7 +72,6 @@ impl Session {
             conduct: self.conduct.clone(),
             arithmetic: self.arithmetic.clone(),
             shared: self.shared.clone(),
-            home: self.home.clone(),
             journal: self.journal.clone(),
             ledger: ledger.clone(),
             failed: self.failed.clone(),
@@ -125,7 +123,6 @@ struct Committing {
     conduct: Arc<dyn Conduct>,
     arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     shared: Arc<Shared>,
-    home: Arc<Home>,
     journal: Arc<Journal>,
     ledger: Arc<Ledger>,
     failed: mpsc::Sender<StoreError>,
@@ -190,13 +187,12 @@ impl Committing {
     /// Writes a contribution down for audits and exhibits after a restart, beside the round: whoever dies before it is
     /// written computes it again, to the same bits, and has lost the round at most.
     fn keep(&self, round: Round, contribution: Arc<Contribution>) {
-        let (home, ledger, me) = (self.home.clone(), self.ledger.clone(), self.shared.identity.id());
-        let failed = self.failed.clone();
+        let (shared, ledger, failed) = (self.shared.clone(), self.ledger.clone(), self.failed.clone());
         tokio::task::spawn_blocking(move || {
             let layout = ledger.layout();
             let blocks = (0..layout.blocks().len() as u32).map(Block);
             let blocks: Vec<_> = blocks.filter_map(|block| contribution.block(layout, block)).collect();
-            if let Err(error) = home.save_contribution(round, &me, OWN_PART, &blocks) {
+            if let Err(error) = shared.intake.shelf().save(round, &shared.identity.id(), OWN_PART, &blocks) {
                 // One failure that was told before is enough.
                 drop(failed.try_send(error));
             }
@@ -211,6 +207,7 @@ mod tests {
     use muster_core::manifest::Profile;
     use muster_core::sign::Identity;
     use muster_core::sketch::Probe;
+    use muster_store::home::Home;
 
     use super::*;
     use crate::config::Settings;
