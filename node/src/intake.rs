@@ -7,22 +7,25 @@ use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use muster_core::codec::List;
 use muster_core::contribution::open_block;
 use muster_core::error::Reject;
-use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::limits;
 use muster_core::messages::round::Receipt;
-use muster_core::messages::wire::{BlockData, PutBlocks};
+use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Response};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
-use tokio::sync::mpsc;
+use tokio::sync::{Semaphore, mpsc};
 
 use shelf::{Blocks, Proved, Shelf};
 
 /// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
 const ROUNDS: u32 = 3;
+/// Answers that are read at once; more of them wait, and hold up nothing else.
+const READERS: usize = 2;
 /// Label of the first piece of what others should have taken, behind those of all parts.
 const RELAYED: u16 = limits::PARTS as u16;
 
@@ -34,6 +37,7 @@ pub(crate) struct Intake {
     shelf: Arc<Shelf>,
     held: Mutex<Held>,
     relayed: Mutex<BTreeMap<(Round, MemberId), Relayed>>,
+    readers: Arc<Semaphore>,
 }
 
 /// What is on the disk of a member's blocks that others should have taken.
@@ -47,7 +51,8 @@ impl Intake {
     /// Empty, with a disk for what is older, and whom to tell when that fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
-        Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default() }
+        let readers = Arc::new(Semaphore::new(READERS));
+        Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
     }
 
     /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
@@ -146,12 +151,28 @@ impl Intake {
         &self.shelf
     }
 
-    /// One block with its integers, from memory or disk.
+    /// Answers who asks for blocks of the contribution with this root. What is not in memory is read beside the caller.
+    ///
+    /// # Errors
+    /// As [`gathered`].
+    pub(crate) async fn answer(self: Arc<Self>, query: InputQuery, root: Digest) -> Result<Response, Reject> {
+        let stopping = Reject::Stale("this keeper is stopping");
+        let Ok(turn) = self.readers.clone().acquire_owned().await else { return Err(stopping) };
+        let read = tokio::task::spawn_blocking(move || {
+            // Until it is read, also where nobody waits for it any more.
+            let _turn = turn;
+            let (round, member) = (query.round, query.member);
+            gathered(&query.blocks, |block| Some(self.block(round, &member, &root, block)?.0.clone()))
+        });
+        read.await.unwrap_or(Err(stopping))
+    }
+
+    /// One block with its integers, from memory or disk. May wait for the disk.
     pub(crate) fn block(
         &self,
         round: Round,
         member: &MemberId,
-        root: &muster_core::ids::Digest,
+        root: &Digest,
         block: Block,
     ) -> Option<Proved> {
         let held = self.lock().get(&(round, *member)).and_then(|blocks| blocks.get(&block).cloned());
@@ -161,6 +182,26 @@ impl Intake {
     fn lock(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// The blocks asked for, as one answer holds them; of more than that no more is looked at.
+///
+/// # Errors
+/// [`Reject`] when one of them is not to be had, or they are more than an answer holds.
+pub(crate) fn gathered(
+    blocks: &[Block],
+    one: impl Fn(Block) -> Option<BlockData>,
+) -> Result<Response, Reject> {
+    let (mut bytes, mut found) = (0, Vec::new());
+    for block in blocks {
+        let data = one(*block).ok_or(Reject::Stale("this block is not kept here"))?;
+        bytes += data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+        if bytes > BULK_BYTES {
+            return Err(Reject::Rule("these are more blocks than one answer holds"));
+        }
+        found.push(data);
+    }
+    List::new(found).map(Response::Blocks).map_err(|_| Reject::Rule("too many blocks"))
 }
 
 /// The oldest round that is remembered beside this one.
@@ -342,5 +383,58 @@ mod tests {
         assert!(has(&member, 2));
         intake.shelf.save(Round(5), &member, 1, &[block(3)]).unwrap();
         assert!(has(&member, 3) && !has(&member, 2), "it was read again");
+    }
+
+    #[test]
+    fn of_more_than_an_answer_holds_no_more_is_looked_at() {
+        let layout = Layout::of(&Settings::default().model.checked().unwrap());
+        let q: Vec<i32> = (0..layout.parameters() as i32).map(|place| place * 7919).collect();
+        let tree = Commitment::new(&layout, &q);
+        let largest = (0..layout.blocks().len()).max_by_key(|block| layout.blocks()[*block].range.len());
+        let data = tree.block(&layout, &q, Block(largest.unwrap() as u32)).unwrap();
+        let bytes: usize = data.chunks.iter().map(|chunk| chunk.len()).sum();
+        let looked = std::cell::Cell::new(0);
+        let one = |_| {
+            looked.set(looked.get() + 1);
+            Some(data.clone())
+        };
+        assert!(gathered(&vec![data.block; BULK_BYTES / bytes], one).is_ok());
+        looked.set(0);
+        assert!(gathered(&vec![data.block; 1024], one).is_err());
+        assert_eq!(looked.get(), BULK_BYTES / bytes + 1);
+        assert!(gathered(&[data.block], |_| None).is_err());
+    }
+
+    #[test]
+    fn answers_are_read_a_few_at_a_time_beside_who_asks() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let (intake, member) = (Arc::new(intake), MemberId([3; 32]));
+        let q = vec![7; layout.parameters()];
+        let tree = Commitment::new(&layout, &q);
+        let block = tree.block(&layout, &q, Block(2)).unwrap();
+        home.save_contribution(Round(5), &member, 0, std::slice::from_ref(&block)).unwrap();
+        let ask = || {
+            let query = InputQuery { round: Round(5), member, blocks: List::new(vec![Block(2)]).unwrap() };
+            intake.clone().answer(query, tree.root())
+        };
+        let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
+        // A disk that hangs: the one thread of this runtime goes on.
+        let hangs = intake.shelf.hang();
+        let asked: Vec<_> = (0..5).map(|_| runtime.spawn(ask())).collect();
+        runtime.block_on(async {
+            while intake.readers.available_permits() > 0 {
+                tokio::task::yield_now().await;
+            }
+            asked[0].abort();
+            tokio::task::yield_now().await;
+        });
+        assert_eq!(intake.readers.available_permits(), 0, "it is still being read for nobody");
+        assert!(asked[1..].iter().all(|asked| !asked.is_finished()));
+        drop(hangs);
+        let given = Ok(Response::Blocks(List::new(vec![block]).unwrap()));
+        for asked in asked.into_iter().skip(1) {
+            assert_eq!(runtime.block_on(asked).unwrap(), given);
+        }
     }
 }

@@ -148,7 +148,7 @@ fn assemble(
     let layout = ledger.layout().clone();
     let results = Results::new(layout.clone());
     let (failed, failures) = mpsc::channel(1);
-    let intake = Intake::new(layout.clone(), Arc::new(home.clone()), failed);
+    let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Presence::default());
     let replica = Arc::new(Mutex::new(replica));
     let court = Arc::new(Court {

@@ -153,6 +153,12 @@ impl Shelf {
         self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
+    /// A disk that gives nothing while the guard lives.
+    #[cfg(test)]
+    pub(super) fn hang(&self) -> MutexGuard<'_, ()> {
+        self.reading.lock().unwrap()
+    }
+
     /// What is in memory: of which contribution, and how many blocks.
     #[cfg(test)]
     pub(super) fn in_memory(&self) -> Option<((Round, MemberId), usize)> {

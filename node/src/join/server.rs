@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::codec::{List, decode, encode};
+use muster_core::codec::{decode, encode};
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Request, Response};
+use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
 use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Results, Stopwatch};
@@ -15,7 +15,7 @@ use tokio::sync::watch;
 use super::conduct::Conduct;
 use super::own::Own;
 use super::pledges::Pledges;
-use crate::intake::Intake;
+use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
 const PATIENCE: Duration = Duration::from_secs(10);
@@ -25,7 +25,7 @@ pub(super) struct Shared {
     pub(super) identity: Arc<Identity>,
     pub(super) ledger: watch::Receiver<Arc<Ledger>>,
     pub(super) conduct: Arc<dyn Conduct>,
-    pub(super) intake: Intake,
+    pub(super) intake: Arc<Intake>,
     pub(super) own: Own,
     pub(super) pledges: Pledges,
     pub(super) results: Results,
@@ -40,7 +40,7 @@ impl Handler for Shared {
             Request::ResultBlocks(query) => {
                 self.results.answer(&query).ok_or_else(|| absent("these results"))?
             }
-            Request::InputBlocks(query) => self.inputs(&query)?,
+            Request::InputBlocks(query) => self.inputs(peer, query).await?,
             _ => return Err(Refuse("a node does not answer this: ask the steward".into())),
         };
         Ok(encode(&response))
@@ -74,36 +74,69 @@ impl Shared {
         }
     }
 
-    fn inputs(&self, query: &InputQuery) -> Result<Response, Refuse> {
+    /// Blocks of a contribution, for those who reduce, audit or judge: members and the steward. A stranger's keys cost
+    /// nothing, and what it asks for is read from the disk.
+    async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Refuse> {
         let ledger = self.ledger.borrow().clone();
+        if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
+            return Err(Refuse("blocks are for members".into()));
+        }
         let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
         let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
         let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
-        if query.member == self.identity.id() && !self.conduct.serves(query.round) {
+        let own = query.member == self.identity.id();
+        if own && !self.conduct.serves(query.round) {
             return Err(absent("this contribution"));
         }
-        let mut bytes = 0;
-        let mut blocks: Vec<BlockData> = Vec::new();
-        for block in &query.blocks {
-            let own = (query.member == self.identity.id()).then(|| self.own.round(query.round)).flatten();
-            let data = match own {
-                Some(contribution) => contribution.block(ledger.layout(), *block),
-                None => self
-                    .intake
-                    .block(query.round, &query.member, &commitment.commit.root, *block)
-                    .map(|entry| entry.0.clone()),
-            };
-            let data = data.ok_or_else(|| absent("this block"))?;
-            bytes += data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
-            if bytes > BULK_BYTES {
-                return Err(Refuse("more blocks than one answer holds".into()));
-            }
-            blocks.push(data);
-        }
-        List::new(blocks).map(Response::Blocks).map_err(|misuse| Refuse(misuse.to_string()))
+        let answer = match self.own.round(query.round).filter(|_| own) {
+            Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),
+            None => self.intake.clone().answer(query, commitment.commit.root).await,
+        };
+        answer.map_err(|reject| Refuse(reject.to_string()))
     }
 }
 
 fn absent(what: &str) -> Refuse {
     Refuse(format!("{what} is not held here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::List;
+    use muster_core::ids::{Block, Digest};
+    use muster_core::manifest::{Data, Start, Tokeniser};
+    use muster_store::home::Home;
+
+    use super::*;
+    use crate::config::{Makers, Settings};
+    use crate::join::conduct::Honest;
+
+    #[tokio::test]
+    async fn a_stranger_has_nothing_read_from_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
+        let (root, held_out_root) = (Digest::default(), Digest::default());
+        let (tokeniser, start) = (Tokeniser::Bytes, Start::Drawn);
+        let data = Data { root, bytes: 4096, held_out_root, held_out_bytes: 0, tokeniser, start };
+        let makers = Makers { organiser: me, steward, nonce: [0; 16] };
+        let ledger = Ledger::new(Arc::new(Settings::default().manifest(&makers, data).unwrap()));
+        let layout = ledger.layout().clone();
+        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let failed = tokio::sync::mpsc::channel(1).0;
+        let shared = Shared {
+            identity: Arc::new(Identity::from_secret(&[1; 32])),
+            ledger: watch::channel(Arc::new(ledger)).1,
+            conduct: Arc::new(Honest),
+            intake: Arc::new(Intake::new(layout.clone(), home, failed)),
+            own: Own::new(2),
+            pledges: Pledges::default(),
+            results: Results::new(layout),
+            stopwatch: Arc::default(),
+        };
+        let blocks = List::new(vec![Block(0)]).unwrap();
+        let query = InputQuery { round: Round(0), member: me, blocks };
+        let refused = |peer| shared.inputs(peer, query.clone());
+        assert_eq!(refused(stranger).await, Err(Refuse("blocks are for members".into())));
+        assert_eq!(refused(steward).await, Err(absent("this round")));
+    }
 }

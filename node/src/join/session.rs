@@ -149,11 +149,12 @@ impl Session {
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         let (failed, failures) = mpsc::channel(1);
+        let intake = Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone());
         let shared = Arc::new(Shared {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
-            intake: Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone()),
+            intake: Arc::new(intake),
             own: Own::new(keep),
             results: follower.results().clone(),
             pledges: Pledges::default(),

@@ -99,7 +99,7 @@ pub(super) struct Actor {
     pub(super) identity: Arc<Identity>,
     pub(super) court: Arc<Court>,
     pub(super) results: Results,
-    pub(super) intake: Intake,
+    pub(super) intake: Arc<Intake>,
     pub(super) presence: Arc<Presence>,
     pub(super) inbox: Inbox,
     pub(super) report: Report,

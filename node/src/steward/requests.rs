@@ -1,14 +1,14 @@
 //! What members say to the steward, checked, and the answers.
 
-use muster_core::codec::{List, encode};
+use muster_core::codec::encode;
 use muster_core::error::Reject;
-use muster_core::ids::MemberId;
+use muster_core::ids::{Digest, MemberId};
 use muster_core::ledger::Standing;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
-use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, Notice, PutBlocks, Request, Response};
+use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
 use tokio::sync::oneshot;
 
@@ -21,17 +21,19 @@ use crate::organise::invite;
 /// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
 const DELIVERIES: usize = 8;
 
-/// What is taken at once, or sealed first.
+/// What is taken at once, or sealed or read first.
 enum Answer {
     Now(Response),
     /// At once, but it brings nothing new: there is nothing to keep.
     Again,
     /// Once this is sealed.
     Sealed(Box<Body>),
+    /// Once it is read, of the contribution with this root.
+    Read(InputQuery, Digest),
 }
 
 impl Actor {
-    /// Answers a request, now or once what it asks for is sealed.
+    /// Answers a request, now or once what it asks for is sealed or read.
     pub(super) fn answer(&mut self, peer: MemberId, request: Request, answer: oneshot::Sender<Response>) {
         match self.judge_request(&peer, request) {
             Ok(Answer::Now(response)) => {
@@ -43,6 +45,12 @@ impl Actor {
             Ok(Answer::Sealed(body)) => {
                 self.state.waiting.push((encode(&*body), answer));
                 self.conductor.propose(*body);
+            }
+            Ok(Answer::Read(query, root)) => {
+                let read = self.intake.clone().answer(query, root);
+                tokio::spawn(async move {
+                    let _ = answer.send(read.await.unwrap_or_else(|reject| refused(&reject.to_string())));
+                });
             }
             Err(reject) => {
                 let _ = answer.send(refused(&reject.to_string()));
@@ -91,7 +99,7 @@ impl Actor {
             }
             Request::Accuse(evidence) => self.accuse(*peer, evidence).map(|()| Answer::Now(Response::Done)),
             Request::PutBlocks(put) => self.put(peer, put),
-            Request::InputBlocks(query) => self.inputs(&query),
+            Request::InputBlocks(query) => self.inputs(query),
             _ => Err(Reject::Rule("this is asked of a node")),
         }
     }
@@ -170,20 +178,11 @@ impl Actor {
         ))
     }
 
-    fn inputs(&self, query: &InputQuery) -> Result<Answer, Reject> {
+    fn inputs(&self, query: InputQuery) -> Result<Answer, Reject> {
         let view = self.ledger().round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
         let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
         let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
-        let block = |block| Some(self.intake.block(query.round, &query.member, &root, block)?.0.clone());
-        let blocks: Option<Vec<_>> = query.blocks.iter().copied().map(block).collect();
-        let blocks: Vec<BlockData> = blocks.ok_or(Reject::Stale("this block is not kept here"))?;
-        let bytes: usize = blocks.iter().flat_map(|data| &data.chunks).map(|chunk| chunk.len()).sum();
-        if bytes > BULK_BYTES {
-            return Err(Reject::Rule("these are more blocks than one answer holds"));
-        }
-        List::new(blocks)
-            .map(|blocks| Answer::Now(Response::Blocks(blocks)))
-            .map_err(|_| Reject::Rule("too many blocks"))
+        Ok(Answer::Read(query, root))
     }
 
     fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Answer, Reject> {
