@@ -131,8 +131,7 @@ impl Session {
         let home = Arc::new(Home::open(&options.data_dir)?);
         home.write_file("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
-        let run = options.ticket.run;
-        let endpoint = Endpoint::new(run, identity.clone());
+        let endpoint = Endpoint::new(options.ticket.run, identity.clone());
         let peers = Peers::new(endpoint.clone());
         let steward = Contact {
             member: options.ticket.steward,
@@ -149,12 +148,12 @@ impl Session {
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         let (failed, failures) = mpsc::channel(1);
-        let intake = Intake::new(follower.ledger().layout().clone(), home.clone(), failed.clone());
+        let layout = follower.ledger().layout().clone();
         let shared = Arc::new(Shared {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
-            intake: Arc::new(intake),
+            intake: Arc::new(Intake::new(layout, home.clone(), failed.clone())),
             own: Own::new(keep),
             results: follower.results().clone(),
             pledges: Pledges::default(),
@@ -162,7 +161,7 @@ impl Session {
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &identity, &mut follower, &addresses);
-        let answers = Arc::new(Answers::new(run, *home.secret("salt")?));
+        let answers = Arc::new(Answers::new(options.ticket.run, *home.secret("salt")?));
         Ok(Self {
             duties: Duties::new(identity.id()),
             checks: Checks::new(identity.id()),
