@@ -345,6 +345,7 @@ impl Actor {
                 self.state.shown.clear();
                 self.state.relayed.clear();
                 self.state.delivered.clear();
+                self.justice.forget(self.conductor.ledger());
                 self.report.duties(self.docket.counts());
                 self.report.round(self.conductor.ledger(), outcome.round);
                 let keep = self.ledger().manifest().retention.contributions.saturating_add(2);

@@ -38,8 +38,8 @@ pub(super) struct Justice {
     examining: bool,
     /// Accusations that were examined, and when they may be once more: those that could not be decided.
     known: BTreeMap<Digest, Option<u64>>,
-    /// Open audits: who is asked by whom.
-    open: BTreeMap<Digest, (MemberId, MemberId)>,
+    /// Open audits: about which round, who is asked by whom.
+    open: BTreeMap<Digest, (Round, MemberId, MemberId)>,
     /// Members that a verdict finds guilty and nobody has accused or acquitted yet.
     charged: BTreeSet<MemberId>,
     /// Cases that jurors think about, by evidence.
@@ -70,13 +70,13 @@ impl Justice {
     }
 
     /// An audit began.
-    pub(super) fn opened(&mut self, request: Digest, target: MemberId, verifier: MemberId) {
-        self.open.insert(request, (target, verifier));
+    pub(super) fn opened(&mut self, request: Digest, round: Round, target: MemberId, verifier: MemberId) {
+        self.open.insert(request, (round, target, verifier));
     }
 
     /// An audit has its verdict.
     pub(super) fn closed(&mut self, request: &Digest, pass: bool) {
-        if let Some((target, _)) = self.open.remove(request).filter(|_| !pass) {
+        if let Some((_, target, _)) = self.open.remove(request).filter(|_| !pass) {
             self.charged.insert(target);
         }
     }
@@ -112,7 +112,12 @@ impl Justice {
 
     /// A verifier is gone or idle: nobody waits for its audits any more.
     pub(super) fn dismiss(&mut self, verifier: &MemberId) {
-        self.open.retain(|_, (_, asker)| asker != verifier);
+        self.open.retain(|_, (_, _, asker)| asker != verifier);
+    }
+
+    /// A round has ended: audits of those that are remembered no more end with nothing.
+    pub(super) fn forget(&mut self, ledger: &Ledger) {
+        self.open.retain(|_, (round, ..)| ledger.round(*round).is_some());
     }
 
     /// Nothing is held against a member any more, or it is banned already.
@@ -145,7 +150,7 @@ impl Justice {
     fn at_rest(&self, ledger: &Ledger) -> bool {
         let present =
             |member: &MemberId| ledger.member(member).is_some_and(|m| m.standing == Standing::Active);
-        let owed = self.open.values().any(|(target, verifier)| present(target) && present(verifier));
+        let owed = self.open.values().any(|(_, target, verifier)| present(target) && present(verifier));
         let fetching = |exhibit: &Exhibit| matches!(exhibit, Exhibit::Fetching(_) | Exhibit::Failed(..));
         let past = self.retros.values().any(Retro::is_open) || !self.trials.is_empty();
         let busy = past || self.examining || !self.waiting.is_empty() || self.exhibits.values().any(fetching);
@@ -549,6 +554,19 @@ mod tests {
     }
 
     #[test]
+    fn an_audit_that_nobody_ended_does_not_hold_up_the_end() {
+        let (ledger, _) = begun();
+        let [other, cheat] = [OTHER, CHEAT].map(|number| member(number).id());
+        let mut justice = Justice::default();
+        justice.opened(Digest([1; 32]), Round(0), cheat, other);
+        justice.forget(&ledger);
+        assert!(!justice.at_rest(&ledger), "its round is remembered");
+        justice.opened(Digest([1; 32]), Round(9), cheat, other);
+        justice.forget(&ledger);
+        assert!(justice.at_rest(&ledger));
+    }
+
+    #[test]
     fn what_anybody_may_bring_leaves_room_for_what_verifiers_find() {
         let mut justice = Justice::default();
         let taken = (0..=u8::MAX).filter(|accuser| {
@@ -570,7 +588,7 @@ mod tests {
         let [other, cheat] = [OTHER, CHEAT].map(|number| member(number).id());
         let mut justice = Justice::default();
         let verdict = |justice: &mut Justice, number: u8, on: MemberId| {
-            justice.opened(Digest([number; 32]), on, MemberId([99; 32]));
+            justice.opened(Digest([number; 32]), Round(0), on, MemberId([99; 32]));
             justice.closed(&Digest([number; 32]), false);
         };
         verdict(&mut justice, 1, cheat);

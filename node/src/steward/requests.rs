@@ -275,7 +275,8 @@ impl Actor {
         match notice {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
-                    self.justice.opened(signed.digest(), request.target, request.author());
+                    let verifier = request.author();
+                    self.justice.opened(signed.digest(), request.round, request.target, verifier);
                     self.report.audit(&request, request.author());
                 }
             }
