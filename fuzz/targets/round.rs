@@ -76,7 +76,8 @@ impl World {
             Member { identity, ledger: ledger.clone(), duties: Duties::new(identity.id()) }
         };
         let members = (0..PEOPLE).map(member).collect();
-        let conductor = Conductor::new(ledger, 0);
+        let mut conductor = Conductor::new(ledger, 0);
+        conductor.start();
         let mut world = Self {
             conductor,
             members,
@@ -170,9 +171,9 @@ impl World {
         // What comes late or twice is refused, and changes nothing.
         let _ = match mail {
             Mail::Commit(signed) => self.conductor.commit(now, signed.clone()).map(drop),
-            Mail::Echo(signed) => self.conductor.echo(now, signed.clone()),
+            Mail::Echo(signed) => self.conductor.echo(now, signed.clone()).map(drop),
             Mail::Delivered(signed) => self.conductor.delivered(now, signed),
-            Mail::Result(signed) => self.conductor.result(now, signed.clone()),
+            Mail::Result(signed) => self.conductor.result(now, signed.clone()).map(drop),
             Mail::Checked(signed) => self.conductor.checked(now, signed),
         };
         self.drain();
