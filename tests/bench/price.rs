@@ -5,8 +5,7 @@
 //! nothing is said; with 0 only the latter is shown. Every process is this program again, as `muster` or, where the first
 //! argument is `verifier`, as `muster-verifier`. Both runs are there all the time and take turns of a second: while one
 //! goes on, the other is stopped, for the speed of a machine that others use too drifts by more than what is measured
-//! here. All processes of a run share this machine: its time for a round includes what its verifier computes, which gives way
-//! to the nodes (`--nice`).
+//! here. All processes of a run share this machine: its time for a round includes what its verifier computes.
 
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitCode, Stdio};
@@ -330,7 +329,7 @@ impl Running {
             let invitation = line(&["invite", &at("run"), "--role", "verifier"]);
             let directory = at("verifier");
             good(&["verifier", "enroll", &invitation, "--data-dir", &directory]);
-            watching.push(program(&["verifier", "watch", &directory, "--nice"]).spawn().expect("a program"));
+            watching.push(program(&["verifier", "watch", &directory]).spawn().expect("a program"));
             if beside == Beside::VerifierAndObserver {
                 let observer = ["verifier", "observe", &invitation, "--data-dir", &at("observer")];
                 watching.push(program(&observer).spawn().expect("a program"));

@@ -47,7 +47,7 @@ enum Command {
         leaves: Leaves,
         #[command(flatten)]
         gossip: Gossip,
-        /// Give way to everything else on this machine, a node's training for one.
+        /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
         #[arg(long)]
         nice: bool,
     },
