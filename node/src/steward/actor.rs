@@ -313,7 +313,7 @@ impl Actor {
             }
             Err(reject) => {
                 tracing::debug!("a proposed record was not sealed: {reject}");
-                // What members bring about, two of them may, or one that wants this steward to stop.
+                // What members bring about is no fault of this steward, however often it is refused.
                 self.state.refusals += u32::from(of_round);
                 if self.state.refusals >= REFUSALS {
                     let why = format!(
