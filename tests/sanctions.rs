@@ -276,6 +276,11 @@ fn a_rewind_keeps_its_limits() {
     };
     seal(&mut after, Body::Ban(ban)).expect("another ban");
     refused(&after, &Rewind { evidence: Digest([6; 32]), ..good }, "two rewinds without spacing");
+    assert_eq!(after.next_rewind(), Round(next.0 + 4), "three above the round that went on");
+    assert!(
+        (0..=after.next_round().0).all(|round| !after.can_rewind_to(Round(round))),
+        "out of reach by then"
+    );
 }
 
 /// A run in which an attacker is found late, by a verifier that comes late; the state goes back for it.

@@ -95,8 +95,25 @@ fn a_verifier_that_accuses_the_innocent_is_banned() {
     let verifiers = run.invite("verifier", 2);
     let mut honest = run.watch("honest", &verifiers);
     let mut liar = run.lie("liar", "accuse", &verifiers);
-    [&mut first, &mut second, &mut honest, &mut steward].into_iter().for_each(good);
+    let mut observer = run.observe("observer", &verifiers);
+    [&mut first, &mut second, &mut honest, &mut observer, &mut steward].into_iter().for_each(good);
     caught(&run, &mut liar, &["false accusation"]);
+    shown(&run, &["honest", "observer", "liar"]);
+    let log = liar.log();
+    assert!(
+        log.contains("banned for a false accusation in round") && log.contains("muster-verifier check"),
+        "{log}"
+    );
+}
+
+/// These have the evidence of the one ban, as the steward has it.
+fn shown(run: &Run, members: &[&str]) {
+    let evidence = run.events("ban")[0]["evidence"].as_str().expect("a digest").to_owned();
+    let of = |member: &str| fs::read(run.path(&format!("{member}/evidence/{evidence}.evidence")));
+    let held = of("run").expect("the steward's");
+    for member in members {
+        assert_eq!(of(member).ok().as_ref(), Some(&held), "{member}");
+    }
 }
 
 #[test]

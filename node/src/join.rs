@@ -71,6 +71,8 @@ pub enum JoinError {
         finding: &'static str,
         /// By whom.
         accuser: MemberId,
+        /// Where the evidence is, or why it is not there, in words.
+        evidence: String,
     },
     /// The steward refused something, in its words.
     Refused(String),
@@ -106,8 +108,11 @@ impl JoinError {
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Banned { round, finding, accuser } => {
-                write!(f, "this member was banned for a {finding} in round {round}, found by {accuser}")
+            Self::Banned { round, finding, accuser, evidence } => {
+                write!(
+                    f,
+                    "this member was banned for a {finding} in round {round}, found by {accuser}; {evidence}"
+                )
             }
             Self::Refused(why) => write!(f, "the steward refused: {why}"),
             Self::Over(how) => {

@@ -166,6 +166,7 @@ fn assemble(
     let server = Server {
         manifest,
         dataset,
+        home: court.home.clone(),
         board: board.clone(),
         results: results.clone(),
         presence: presence.clone(),

@@ -110,7 +110,8 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
         | Request::InputBlocks(_)
         | Request::StateOffer
         | Request::State(_)
-        | Request::Data(_) => request.clone(),
+        | Request::Data(_)
+        | Request::Evidence(_) => request.clone(),
     }
 }
 

@@ -21,7 +21,6 @@ use muster_core::state::State;
 use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
-use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::reading;
 
@@ -154,14 +153,21 @@ impl Place {
         let mut arithmetic = self.machine.leaves(self.manifest.profile).ok()?;
         let manifest = self.manifest.clone();
         let sum = recompute_sum(&manifest, &commit, &state, self, &mut *arithmetic)?;
-        (sum.root(&manifest) == commit.root).then_some(sum.q)
+        if sum.root(&manifest) != commit.root {
+            self.missing.push(format!(
+                "the contribution of {member} to round {round} is not what its leaves give, and is not in exhibits/ of {}: \
+                 the steward's folder has it if {member} was convicted",
+                self.folder.display()
+            ));
+            return None;
+        }
+        Some(sum.q)
     }
 
-    /// The records here: of an archive, or of a member's journal, which no other process may hold.
+    /// The records here: of an archive, or of a member's journal, whether or not it is at work.
     fn records(&self, height: Height) -> Result<Vec<Signed<Record>>, String> {
         read_ledger(&self.folder).or_else(|_| {
-            let home = Home::open(&self.folder).map_err(|error| error.to_string())?;
-            let journal = Journal::open(&home).map_err(|error| error.to_string())?;
+            let journal = Journal::copy_of(&self.folder).map_err(|error| error.to_string())?;
             let count = usize::try_from(height.0).unwrap_or(usize::MAX);
             journal.records(Height(0), count).map_err(|error| error.to_string())
         })

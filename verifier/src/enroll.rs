@@ -75,11 +75,14 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
                 .ok_or_else(|| lost_coins(&session.home));
         }
         let first = first_round(&ledger);
-        if !refused.is_empty() && registered(&session.home)?.is_some_and(|terms| terms.first_round >= first) {
+        let known = registered(&session.home)?;
+        if !refused.is_empty() && known.as_ref().is_some_and(|terms| terms.first_round >= first) {
             break;
         }
-        let terms = new_coins(&session.home, &session.manifest, first)?.terms();
+        let unanswered = known.filter(|_| refused.is_empty());
+        let terms = coins_for(&session.home, &session.manifest, unanswered, first)?;
         session.home.write_file(COINS, &encode(&terms))?;
+        let terms_first = terms.first_round;
         let enrol = Enrol {
             invitation: ticket.invitation.clone(),
             addresses: Addresses::default(),
@@ -87,7 +90,7 @@ async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure>
         };
         let request = Request::Enrol(session.identity.sign(ticket.run, &enrol));
         match session.peers.ask(&session.target.steward, &request).await {
-            Ok(Response::Done) => return Ok(first),
+            Ok(Response::Done) => return Ok(terms_first),
             Ok(_) => return Err(PeerError::Unexpected.into()),
             Err(PeerError::Refused(why)) => refused = why,
             Err(error) => return Err(error.into()),
@@ -102,6 +105,21 @@ fn first_round(ledger: &Ledger) -> Round {
         return ledger.next_round();
     }
     Round(ledger.next_round().0.saturating_add(ledger.manifest().audit.coin_lead).saturating_add(HASTE))
+}
+
+/// The coins of an earlier enrolment that got no answer, while they can still be registered: the steward may have taken
+/// them meanwhile, and then others would be worth nothing.
+fn coins_for(
+    home: &Home,
+    manifest: &Manifest,
+    known: Option<CoinTerms>,
+    first: Round,
+) -> Result<CoinTerms, Failure> {
+    let in_time = |terms: &CoinTerms| terms.first_round.0.saturating_add(HASTE) > first.0;
+    match known.filter(in_time) {
+        Some(terms) => Ok(terms),
+        None => Ok(new_coins(home, manifest, first)?.terms()),
+    }
 }
 
 fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree, Failure> {
@@ -166,6 +184,19 @@ mod tests {
         let mut manifest: Manifest = decode(&bytes.collect::<Vec<u8>>()).unwrap();
         (manifest.training.rounds, manifest.retention.states) = (u32::MAX, u32::MAX);
         manifest
+    }
+
+    #[test]
+    fn an_enrolment_without_an_answer_is_tried_again_with_the_same_coins() {
+        let place = tempfile::tempdir().unwrap();
+        let (home, mut manifest) = (Home::open(place.path()).unwrap(), large());
+        manifest.training.rounds = 100;
+        let terms = |known, first| coins_for(&home, &manifest, known, Round(first)).unwrap();
+        let first = terms(None, 10);
+        // The run has moved on by less than there is to spare.
+        assert_eq!(terms(Some(first.clone()), 10 + HASTE - 1), first);
+        let later = terms(Some(first), 10 + HASTE);
+        assert_eq!(later.first_round, Round(10 + HASTE), "too late for those");
     }
 
     #[tokio::test]

@@ -2,17 +2,23 @@
 
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_core::ledger::{Ledger, Stage};
-use muster_core::messages::record::Body;
+use muster_core::messages::record::{Ban, Body};
 use muster_net::swarm::Settings;
-use muster_replica::Event;
 use muster_replica::archive::mean_loss;
+use muster_replica::{Event, evidence_words, keep_evidence};
 use muster_store::journal::Journal;
+use tokio::task::JoinSet;
+use tokio::time::timeout;
 
 use crate::cli::say;
 use crate::failure::Failure;
 use crate::session::{Session, Target};
+
+/// For evidence that is still on its way when the run is over.
+const LAST: Duration = Duration::from_secs(30);
 
 /// How observing ended.
 pub enum Ended {
@@ -38,19 +44,36 @@ pub async fn observe(
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal, threads, gossip).await?;
     say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
+    let mut evidence = JoinSet::new();
     let following = async {
         while follower.ledger().stage() != Stage::Closed || !follower.in_step() {
             let events = follower.step().await?;
             for event in &events {
                 show(follower.ledger(), event);
+                if let Event::Sealed(record) = event
+                    && let Body::Ban(ban) = &record.body
+                {
+                    evidence.spawn(keep(&session, ban));
+                }
             }
         }
+        let _ = timeout(LAST, async { while evidence.join_next().await.is_some() {} }).await;
         say("the run is over; its last state was checked here");
         Ok(Ended::Closed)
     };
     tokio::select! {
         ended = following => ended,
         _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
+    }
+}
+
+/// Keeps what a ban rests on, and says where it is or that the steward does not show it.
+fn keep(session: &Session, ban: &Ban) -> impl Future<Output = ()> + use<> {
+    let (peers, steward) = (session.peers.clone(), session.target.steward.clone());
+    let (home, culprit, name) = (session.home.clone(), ban.culprit, ban.evidence);
+    async move {
+        let kept = keep_evidence(&peers, &steward, &home, &name).await;
+        say(&format!("of the ban of {culprit}: {}", evidence_words(&kept)));
     }
 }
 

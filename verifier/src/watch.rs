@@ -17,7 +17,9 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::State;
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
-use muster_replica::{Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results};
+use muster_replica::{
+    Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results, evidence_words, keep_evidence,
+};
 use muster_store::journal::Journal;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
@@ -215,6 +217,7 @@ impl Watcher {
             self.drawn.notify_one();
             board = follower.board();
             self.applied(follower, &events).await?;
+            self.keep_evidence(&events).await?;
             self.stand(follower).await?;
             if is_whole(&events) && !self.caught_up.swap(true, Ordering::Relaxed) {
                 let me = self.session.identity.id();
@@ -263,6 +266,27 @@ impl Watcher {
             home.prune_states(&|kept| kept == round || kept.next() == round || wanted.contains(&kept))
         });
         saved.await.map_err(|error| Failure::Environment(error.to_string()))??;
+        Ok(())
+    }
+
+    /// Keeps what bans rest on, beside what it accuses itself of; ends, with the reason, when it was expelled.
+    async fn keep_evidence(&self, events: &[Event]) -> Result<(), Failure> {
+        let me = self.session.identity.id();
+        for event in events {
+            let Event::Sealed(record) = event else { continue };
+            let Body::Ban(ban) = &record.body else { continue };
+            let (peers, steward) = (self.session.peers.clone(), self.session.target.steward.clone());
+            let (home, culprit, name) = (self.session.home.clone(), ban.culprit, ban.evidence);
+            let keeping = async move { keep_evidence(&peers, &steward, &home, &name).await };
+            if culprit == me {
+                let (words, round, accuser) = (ban.finding.words(), ban.round, ban.accuser);
+                let where_it_is = evidence_words(&keeping.await);
+                return Err(Failure::Negative(format!(
+                    "this verifier was banned for a {words} in round {round}, found by {accuser}; {where_it_is}"
+                )));
+            }
+            tokio::spawn(async move { info!("of the ban of {culprit}: {}", evidence_words(&keeping.await)) });
+        }
         Ok(())
     }
 

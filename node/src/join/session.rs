@@ -5,7 +5,7 @@ mod commit;
 mod disk;
 mod prepare;
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_compute::Backend;
@@ -20,7 +20,10 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Checks, Duties, Duty};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_replica::{Contact, Event, FollowError, Follower, PeerError, Peers, Phase, fetch_dataset};
+use muster_replica::{
+    Contact, Event, FollowError, Follower, PeerError, Peers, Phase, evidence_words, fetch_dataset,
+    keep_evidence,
+};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -74,12 +77,16 @@ struct Dismissal {
     ban: Ban,
     /// Since when it has no seat any more.
     served: Option<Instant>,
+    /// Where the evidence is, in words, once the steward was asked.
+    evidence: Arc<OnceLock<String>>,
 }
 
 impl Dismissal {
     fn verdict(&self) -> JoinError {
-        let Ban { round, finding, accuser, .. } = self.ban;
-        JoinError::Banned { round, finding: finding.words(), accuser }
+        let Ban { round, finding, accuser, evidence, .. } = self.ban;
+        let nothing = || format!("the steward has not shown the evidence {evidence}");
+        let evidence = self.evidence.get().cloned().unwrap_or_else(nothing);
+        JoinError::Banned { round, finding: finding.words(), accuser, evidence }
     }
 }
 
@@ -339,7 +346,7 @@ impl Session {
             Event::Sealed(record) => match &record.body {
                 Body::Ban(ban) if ban.culprit == self.me() => {
                     self.progress.line("banned: serving what this member still holds, then leaving");
-                    self.dismissal = Some(Dismissal { ban: ban.clone(), served: None });
+                    self.dismissal = Some(self.dismissed(ban));
                 }
                 Body::Leave(leave) if leave.claimed_signer() == self.me() => {
                     self.progress.line("finishing the round, then leaving for good");
@@ -349,6 +356,18 @@ impl Session {
             },
         }
         Ok(())
+    }
+
+    /// Asks, beside everything else, for what this member is banned for.
+    fn dismissed(&self, ban: &Ban) -> Dismissal {
+        let evidence = Arc::new(OnceLock::new());
+        let (peers, steward) = (self.follower.peers().clone(), self.follower.steward().clone());
+        let (home, name, told) = (self.home.clone(), ban.evidence, evidence.clone());
+        tokio::spawn(async move {
+            let kept = keep_evidence(&peers, &steward, &home, &name).await;
+            let _ = told.set(evidence_words(&kept));
+        });
+        Dismissal { ban: ban.clone(), served: None, evidence }
     }
 
     /// Asks to be let go for good.

@@ -269,6 +269,29 @@ fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
     if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
 }
 
+/// When the state may go back.
+struct Times {
+    /// The next round.
+    now: Round,
+    /// What it has to be for a Rewind.
+    allowed: Round,
+    /// Rounds that a Rewind goes back at most.
+    most: u32,
+}
+
+/// Whose first round within reach the state goes back for now: the earliest of all, because the next Rewind is far away.
+/// So those that are still being measured are waited for, but not for so long that the earliest gets out of reach.
+fn first_of(
+    beyond: impl Iterator<Item = (MemberId, Round)>,
+    times: &Times,
+    measuring: bool,
+) -> Option<(MemberId, Round)> {
+    let (member, to) = beyond.min_by_key(|(member, round)| (*round, *member))?;
+    let can_wait = times.now.0.saturating_sub(to.0) < times.most;
+    let go = times.allowed <= times.now && !(measuring && can_wait);
+    go.then_some((member, to))
+}
+
 impl Actor {
     /// Somebody was convicted.
     pub(super) fn examine_past(&mut self, ban: &Ban) {
@@ -279,17 +302,15 @@ impl Actor {
     pub(super) fn pursue_past(&mut self) {
         let members: Vec<MemberId> = self.justice.retros.keys().copied().collect();
         for member in members {
-            match self.justice.retros.get(&member) {
-                Some(Retro::Waiting(ban)) if self.is_complete(ban) => {
-                    let ban = ban.clone();
-                    self.measure(ban);
-                }
-                Some(Retro::Beyond(ban, rounds)) => {
-                    let (ban, rounds) = (ban.clone(), rounds.clone());
-                    self.go_back(&ban, &rounds);
-                }
-                _ => {}
+            if let Some(Retro::Waiting(ban)) = self.justice.retros.get(&member)
+                && self.is_complete(ban)
+            {
+                let ban = ban.clone();
+                self.measure(ban);
             }
+        }
+        if self.justice.retros.values().any(|retro| matches!(retro, Retro::Beyond(..))) {
+            self.go_back();
         }
     }
 
@@ -333,29 +354,44 @@ impl Actor {
         self.justice.retros.insert(culprit, retro);
     }
 
-    /// Proposes to go back to before the first of these rounds, once that may be sealed.
-    fn go_back(&mut self, ban: &Ban, rounds: &[Round]) {
+    /// ROLLBACK-3: proposes to go back to before the first bad round of all convicts, once that may be sealed.
+    fn go_back(&mut self) {
         let ledger = self.ledger();
-        if matches!(ledger.stage(), Stage::Exchanging | Stage::Reducing) {
-            return;
+        let going = match ledger.stage() {
+            Stage::Exchanging | Stage::Reducing => return,
+            stage => matches!(stage, Stage::Gathering | Stage::Computing),
+        };
+        let reach = |round: &&Round| {
+            let held = || ledger.state_before(**round).is_some_and(|state| self.holds(&state.root()));
+            going && ledger.can_rewind_to(**round) && held()
+        };
+        let beyond = self.justice.retros.values().filter_map(|retro| {
+            let Retro::Beyond(ban, rounds) = retro else { return None };
+            Some((ban.culprit, rounds.iter().find(reach).copied()))
+        });
+        let (within, out): (Vec<_>, Vec<_>) = beyond.partition(|(_, first)| first.is_some());
+        let measuring = self.justice.retros.values().any(|retro| matches!(retro, Retro::Measuring(_)));
+        let times = Times {
+            now: ledger.next_round(),
+            allowed: ledger.next_rewind(),
+            most: ledger.manifest().rollback.most_rounds,
+        };
+        let back = first_of(
+            within.iter().filter_map(|(member, first)| Some((*member, (*first)?))),
+            &times,
+            measuring,
+        );
+        let rewind = back.and_then(|(member, to)| {
+            let Some(Retro::Beyond(ban, _)) = self.justice.retros.get(&member) else { return None };
+            Some(Rewind { to, state: *ledger.state_before(to)?, evidence: ban.evidence })
+        });
+        for (culprit, _) in out {
+            let why = "no round of it is within reach of a Rewind any more";
+            self.report.line(&format!("what {culprit} did is beyond rollback.limit, but {why}"));
+            self.justice.retros.insert(culprit, Retro::Over);
         }
-        let to = ledger.check_rewind_time().map_err(|reject| reject.to_string()).and_then(|first| {
-            let mut rounds = rounds.iter().copied().filter(|round| *round >= first);
-            rounds.next().ok_or_else(|| "the rounds are out of reach".to_owned())
-        });
-        let state = to.and_then(|to| {
-            let state = ledger.state_before(to).filter(|state| self.holds(&state.root()));
-            state.map(|state| (to, *state)).ok_or_else(|| "the state is not kept any more".to_owned())
-        });
-        match state {
-            Ok((to, state)) => {
-                self.conductor.propose(Body::Rewind(Rewind { to, state, evidence: ban.evidence }));
-            }
-            Err(why) => {
-                let culprit = ban.culprit;
-                self.report.line(&format!("what {culprit} did is beyond rollback.limit, but stays: {why}"));
-                self.justice.retros.insert(culprit, Retro::Over);
-            }
+        if let Some(rewind) = rewind {
+            self.conductor.propose(Body::Rewind(rewind));
         }
     }
 
@@ -460,6 +496,20 @@ mod tests {
         assert!(court.fetch(&wanted).await.is_err());
         let inputs = court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state).await;
         assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
+    }
+
+    #[test]
+    fn rollback_3_the_state_goes_back_for_whoever_began_first() {
+        let [early, late] = [9, 1].map(|number| MemberId([number; 32]));
+        let both = || [(late, Round(50)), (early, Round(40))].into_iter();
+        let times = |now, allowed| Times { now: Round(now), allowed: Round(allowed), most: 16 };
+        assert_eq!(first_of(both(), &times(52, 52), false), Some((early, Round(40))));
+        // Too soon after another one: later, if it is within reach then.
+        assert_eq!(first_of(both(), &times(52, 55), false), None);
+        // Somebody else may have begun earlier; but the fortieth is not waited out of reach.
+        assert_eq!(first_of(both(), &times(55, 52), true), None);
+        assert_eq!(first_of(both(), &times(56, 52), true), Some((early, Round(40))));
+        assert_eq!(first_of(std::iter::empty(), &times(52, 52), false), None);
     }
 
     #[test]

@@ -4,7 +4,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_core::codec::{Bytes, List, Text, decode, encode};
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery};
@@ -12,6 +12,7 @@ use muster_core::state::{State, real_bytes};
 use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Replica, Results};
 use muster_store::dataset::Dataset;
+use muster_store::home::Home;
 use tokio::sync::{mpsc, oneshot};
 
 use super::actor::Message;
@@ -27,6 +28,7 @@ const OFFERS: usize = 2;
 pub(super) struct Server {
     pub(super) manifest: Arc<Manifest>,
     pub(super) dataset: Arc<Dataset>,
+    pub(super) home: Home,
     pub(super) board: Arc<Board>,
     pub(super) results: Results,
     pub(super) presence: Arc<Presence>,
@@ -48,6 +50,7 @@ impl Handler for Server {
             Request::StateOffer => self.offer().await?,
             Request::State(query) => self.offers.piece(&query)?,
             Request::Data(query) => self.data(&query)?,
+            Request::Evidence(name) => self.evidence(name).await?,
             Request::Enrol(_)
             | Request::Commit(_)
             | Request::PutBlocks(_)
@@ -82,6 +85,14 @@ impl Server {
     fn data(&self, query: &DataQuery) -> Result<Response, Refuse> {
         let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
         bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
+    }
+
+    /// What a ban rests on; nothing else is ever kept as evidence here.
+    async fn evidence(&self, name: Digest) -> Result<Response, Refuse> {
+        let home = self.home.clone();
+        let loaded = tokio::task::spawn_blocking(move || home.load_evidence(&name)).await;
+        let evidence = loaded.ok().and_then(Result::ok);
+        evidence.map(Response::Evidence).ok_or_else(|| Refuse("no such evidence is held here".into()))
     }
 
     async fn offer(&self) -> Result<Response, Refuse> {

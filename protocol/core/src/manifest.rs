@@ -640,6 +640,12 @@ impl Admission {
         require(self.per_round >= 1, "admission.per_round", "must be at least 1")?;
         require(self.probation <= 1 << 24, "admission.probation", "must be at most 2^24")?;
         require((1..=16).contains(&self.vouchers), "admission.vouchers", "must be 1 to 16")?;
+        let several = self.probation == 0 || self.vouchers >= 2;
+        require(
+            several,
+            "admission.vouchers",
+            "must be 2 at least: one lying verifier would end a probation",
+        )?;
         require(self.depth <= limits::INVITATION_DEPTH, "admission.depth", "must be at most 16")?;
         require(self.newcomer_ppm <= 1_000_000, "admission.newcomer_ppm", "must be at most 1000000")?;
         require(self.halving >= 1, "admission.halving", "must be at least 1")?;

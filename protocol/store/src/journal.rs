@@ -6,6 +6,7 @@ use std::mem::ManuallyDrop;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use borsh::BorshDeserialize;
 use muster_core::codec::{decode, encode};
@@ -26,6 +27,9 @@ const FILE: &str = "journal.redb";
 const RECORDS: TableDefinition<u64, &[u8]> = TableDefinition::new("records");
 const VOTES: TableDefinition<(&str, u32), &[u8]> = TableDefinition::new("votes");
 const NOTES: TableDefinition<&str, &[u8]> = TableDefinition::new("notes");
+/// Tries to copy a journal that another process writes to, and the pause between two.
+const COPIES: u32 = 8;
+const COPY_PAUSE: Duration = Duration::from_millis(100);
 const CACHE_BYTES: usize = 16 << 20;
 const ADVICE: &str = "restore it from a copy, or start with a new directory and a new identity";
 
@@ -66,6 +70,28 @@ impl Journal {
         let made = made.and_then(|database| prepare(&database).map(|()| database));
         let database = made.map_err(|error| failed(&path, error))?;
         Ok(Self { database, path, _home: None })
+    }
+
+    /// A copy in memory of the journal in a folder, which another process may be writing to meanwhile.
+    ///
+    /// # Errors
+    /// [`Kind::Missing`]; [`Kind::Corrupt`] when it is damaged, or changes faster than it is read; what the system reports.
+    pub fn copy_of(folder: &Path) -> Result<Self> {
+        let path = folder.join(FILE);
+        let mut tries = 1..COPIES;
+        loop {
+            match guarded(&path, || copied(&path)) {
+                Ok(database) => {
+                    let database = ManuallyDrop::into_inner(database);
+                    return Ok(Self { database, path, _home: None });
+                }
+                // A page of it may have been written while it was read.
+                Err(error) if error.kind() == Kind::Corrupt && tries.next().is_some() => {
+                    std::thread::sleep(COPY_PAUSE);
+                }
+                Err(error) => return Err(error),
+            }
+        }
     }
 
     /// Height of the next record: how many there are.
@@ -237,22 +263,26 @@ fn builder() -> Builder {
 /// Opens a journal after a check of all its checksums, on a copy in memory: where the database finds damage it goes
 /// back to the commit before, and what was said last would be forgotten.
 fn open_whole(path: &Path) -> Step<Database> {
-    let bytes = std::fs::read(path)?;
-    let copy = InMemoryBackend::new();
-    copy.set_len(bytes.len() as u64)?;
-    copy.write(0, &bytes)?;
-    // Left behind when damaged, because closing it would panic.
-    let mut database = ManuallyDrop::new(builder().create_with_backend(copy)?);
-    if !database.check_integrity()? {
-        return Err(redb::Error::Corrupted("a checksum does not fit".into()));
-    }
-    drop(ManuallyDrop::into_inner(database));
+    drop(ManuallyDrop::into_inner(copied(path)?));
     let database = builder().open(path)?;
     let reading = database.begin_read()?;
     reading.open_table(RECORDS)?;
     reading.open_table(VOTES)?;
     reading.open_table(NOTES)?;
     drop(reading);
+    Ok(database)
+}
+
+/// A whole journal, read into memory; one that is damaged is left behind, because closing it would panic.
+fn copied(path: &Path) -> Step<ManuallyDrop<Database>> {
+    let bytes = std::fs::read(path)?;
+    let copy = InMemoryBackend::new();
+    copy.set_len(bytes.len() as u64)?;
+    copy.write(0, &bytes)?;
+    let mut database = ManuallyDrop::new(builder().create_with_backend(copy)?);
+    if !database.check_integrity()? {
+        return Err(redb::Error::Corrupted("a checksum does not fit".into()));
+    }
     Ok(database)
 }
 

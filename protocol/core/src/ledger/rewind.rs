@@ -43,28 +43,30 @@ impl Ledger {
         }
     }
 
-    /// The first round to which the run may go back now; none while it may not.
-    ///
-    /// # Errors
-    /// [`Reject`] naming the rule that stands against it.
-    pub fn check_rewind_time(&self) -> Result<Round, Reject> {
-        let rollback = &self.manifest.rollback;
-        self.require(rollback.is_on(), "this run does not go back")?;
-        let between = matches!(self.stage, Stage::Gathering | Stage::Computing);
-        self.require(between, "the state goes back between two updates, while rounds go on")?;
-        let spaced = |last: Round| self.next_round.0 >= last.0.saturating_add(rollback.spacing);
-        self.require(self.past.last.is_none_or(spaced), "rewinds are rollback.spacing rounds apart")?;
-        let first = self.past.states.iter().map(|(before, _)| *before);
-        let within = |round: &Round| self.next_round.0 - round.0 <= rollback.most_rounds;
-        let mut first = first.filter(|round| *round < self.next_round && within(round));
-        first.next().ok_or(Reject::Rule("there is an update to take back"))
+    /// The first round that can be the next one when a rewind is sealed: this one, or the one that is
+    /// `rollback.spacing` above the last rewind's.
+    pub fn next_rewind(&self) -> Round {
+        let spacing = self.manifest.rollback.spacing;
+        let apart = self.past.last.map_or(0, |last| last.0.saturating_add(spacing));
+        Round(self.next_round.0.max(apart))
+    }
+
+    /// Whether a rewind can go back to before `round`, now or at [`Self::next_rewind`].
+    pub fn can_rewind_to(&self, round: Round) -> bool {
+        let back = self.next_rewind().0.checked_sub(round.0);
+        let within = back.is_some_and(|back| back <= self.manifest.rollback.most_rounds);
+        within && round < self.next_round && self.state_before(round).is_some()
     }
 
     // LEDGER-17: a Rewind goes to a sealed state of the present line, at most most_rounds back, for a sealed Ban.
     pub(super) fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
-        let first = self.check_rewind_time()?;
+        self.require(self.manifest.rollback.is_on(), "this run does not go back")?;
+        let between = matches!(self.stage, Stage::Gathering | Stage::Computing);
+        self.require(between, "the state goes back between two updates, while rounds go on")?;
+        let apart = self.next_rewind() == self.next_round;
+        self.require(apart, "rewinds are rollback.spacing rounds apart")?;
         self.require(
-            rewind.to >= first && rewind.to < self.next_round,
+            self.can_rewind_to(rewind.to),
             "a rewind goes back at most rollback.most_rounds rounds",
         )?;
         self.require(

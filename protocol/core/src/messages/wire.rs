@@ -52,6 +52,8 @@ wire! {
         Checked(Signed<Checked>),
         /// Takes the organiser's order, whoever brings it. From the steward.
         CloseTree(Signed<CloseTree>),
+        /// The evidence of a sealed ban, by its digest. From the steward, whoever asks.
+        Evidence(Digest),
     }
 }
 
@@ -78,6 +80,8 @@ wire! {
         State(StateOffer),
         /// The delivery is in time.
         Delivered(Signed<DeliveryReceipt>),
+        /// What a ban rests on.
+        Evidence(Evidence),
     }
 }
 

@@ -200,3 +200,30 @@ fn a_full_disk_loses_nothing() {
     assert_eq!(journal.records(Height(0), 100).unwrap(), records(9));
     journal.append(Height(9), &record(9)).unwrap();
 }
+
+#[test]
+fn a_journal_is_copied_while_it_is_written() {
+    let directory = tempfile::tempdir().unwrap();
+    let home = Home::open(directory.path()).unwrap();
+    let journal = Journal::open(&home).unwrap();
+    let done = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for height in 0..60 {
+                journal.append(Height(height), &record(height)).unwrap();
+            }
+            done.store(true, Ordering::Relaxed);
+        });
+        let mut before = 0;
+        while !done.load(Ordering::Relaxed) {
+            let copy = Journal::copy_of(directory.path()).unwrap();
+            let height = copy.height().unwrap().0;
+            assert!(height >= before);
+            assert_eq!(copy.records(Height(0), 100).unwrap(), records(height));
+            before = height;
+        }
+    });
+    let copy = Journal::copy_of(directory.path()).unwrap();
+    assert_eq!(copy.records(Height(0), 100).unwrap(), records(60));
+    assert_eq!(Journal::copy_of(&directory.path().join("elsewhere")).unwrap_err().kind(), Kind::Missing);
+}
