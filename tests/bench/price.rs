@@ -91,6 +91,8 @@ struct Told {
     costs: (f64, f64, [f64; 2]),
 }
 
+/// Rounds that an audit of a verifier that keeps up is behind at most.
+const RECENT: u64 = 2;
 /// More rounds than there is time for.
 const UNENDING: usize = 100_000;
 /// How long a run goes on at a time, and how often it is looked whether a round is over.
@@ -171,8 +173,12 @@ fn compare(case: &Case, each: Duration) {
         [(FULL, Beside::Verifier), (PLAIN, Beside::Nobody)].map(|(settings, beside)| {
             let run = Running::begin(case, UNENDING, settings, beside);
             run.wait_for(WARM);
+            if beside != Beside::Nobody {
+                run.wait_for_audits();
+            }
             run.signal("STOP");
-            Timed { run, active: Duration::ZERO, sealed: Vec::new() }
+            let before = run.busy();
+            Timed { run, active: Duration::ZERO, sealed: Vec::new(), before }
         });
     while full.active < each || full.sealed.len().min(plain.sealed.len()) < 2 * PARTS {
         full.turn();
@@ -197,6 +203,14 @@ fn compare(case: &Case, each: Duration) {
         with.len(),
         without.len()
     );
+    for (name, timed) in [("with", &full), ("without", &plain)] {
+        let [steward, nodes, verifier] = timed.busy();
+        println!(
+            "  processor seconds a round {name}: steward {steward:.3}, nodes {nodes:.3}, verifier {verifier:.3}; {:.0} % of \
+             the processors' time is idle",
+            100.0 * (1.0 - timed.share())
+        );
+    }
     let duty = full
         .run
         .events("round")
@@ -218,6 +232,8 @@ struct Timed {
     active: Duration,
     /// When, by this clock, rounds were over, and how many were.
     sealed: Vec<(f64, usize)>,
+    /// Processor seconds of each role before.
+    before: [f64; 3],
 }
 
 impl Timed {
@@ -233,6 +249,21 @@ impl Timed {
         }
         self.run.signal("STOP");
         self.active += begun.elapsed();
+    }
+
+    /// Processor seconds a round: of the steward, the nodes, the verifier.
+    fn busy(&self) -> [f64; 3] {
+        let rounds = self.sealed.last().map_or(0, |(_, last)| last - self.sealed[0].1).max(1) as f64;
+        let now = self.run.busy();
+        std::array::from_fn(|role| (now[role] - self.before[role]) / rounds)
+    }
+
+    /// Share of the processors' time that these processes were busy.
+    fn share(&self) -> f64 {
+        let now = self.run.busy();
+        let busy: f64 = now.iter().zip(&self.before).map(|(now, before)| now - before).sum();
+        let processors = std::thread::available_parallelism().map_or(1, usize::from) as f64;
+        busy / self.active.as_secs_f64() / processors
     }
 
     /// Of each round; of the first ones nothing is said.
@@ -357,10 +388,27 @@ impl Running {
         std::fs::read_to_string(self.log()).unwrap_or_default().matches(r#""event":"round""#).count()
     }
 
+    /// Waits until the verifier has begun: first it makes the coins of all rounds that there could be, once.
+    fn wait_for_audits(&self) {
+        let recent = || {
+            let audit = self.events("audit").pop()?;
+            Some(audit["round"].as_u64()? + RECENT >= self.rounds() as u64)
+        };
+        while recent() != Some(true) {
+            std::thread::sleep(10 * LOOK);
+        }
+    }
+
     fn wait_for(&self, rounds: usize) {
         while self.rounds() < rounds {
             std::thread::sleep(LOOK);
         }
+    }
+
+    /// Processor seconds until now: of the steward, the nodes, the verifier.
+    fn busy(&self) -> [f64; 3] {
+        let of = |children: &[Child]| children.iter().filter_map(processor_seconds).sum();
+        [of(std::slice::from_ref(&self.host)), of(&self.members), of(&self.watching)]
     }
 
     fn signal(&self, name: &str) {

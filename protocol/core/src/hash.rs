@@ -3,19 +3,41 @@
 //! `H(domain, a, b, …)` is BLAKE3 in derive-key mode with the context `"muster 1 <domain>"` over
 //! `len(a) ‖ a ‖ len(b) ‖ b …`, each length a little-endian `u64`.
 
+use std::sync::OnceLock;
+
+use blake3::hazmat::{ContextKey, HasherExt, hash_derive_key_context};
 use borsh::BorshSerialize;
 
 use crate::codec::encode;
 use crate::ids::Digest;
 
 /// What a hash is for. Two domains never give one hash.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Domain(&'static str);
+#[derive(Clone, Copy, Debug)]
+pub struct Domain(&'static Context);
+
+/// A derive-key context, with its key once that is needed: to derive it takes as long as to hash what is short.
+#[derive(Debug)]
+struct Context {
+    name: &'static str,
+    key: OnceLock<ContextKey>,
+}
+
+impl PartialEq for Domain {
+    fn eq(&self, other: &Self) -> bool {
+        self.0.name == other.0.name
+    }
+}
+
+impl Eq for Domain {}
 
 macro_rules! domains {
     ($($(#[$doc:meta])* $name:ident = $context:literal),* $(,)?) => {
         impl Domain {
-            $($(#[$doc])* pub const $name: Self = Self(concat!("muster 1 ", $context));)*
+            $($(#[$doc])* pub const $name: Self = {
+                static CONTEXT: Context =
+                    Context { name: concat!("muster 1 ", $context), key: OnceLock::new() };
+                Self(&CONTEXT)
+            };)*
 
             /// All domains, for the test that no two agree and for the vectors.
             pub const ALL: &'static [Self] = &[$(Self::$name),*];
@@ -91,7 +113,7 @@ domains! {
 impl Domain {
     /// The BLAKE3 derive-key context.
     pub fn context(self) -> &'static str {
-        self.0
+        self.0.name
     }
 }
 
@@ -101,12 +123,17 @@ pub struct Hasher(blake3::Hasher);
 
 impl Hasher {
     /// Starts a hash of one domain.
+    #[inline]
     pub fn new(domain: Domain) -> Self {
-        Self(blake3::Hasher::new_derive_key(domain.0))
+        let key = domain.0.key.get_or_init(|| hash_derive_key_context(domain.context()));
+        Self(blake3::Hasher::new_from_context_key(key))
     }
+
+    // Inlined, because a hasher is large to be moved.
 
     /// Adds one framed part.
     #[must_use]
+    #[inline]
     pub fn part(mut self, bytes: &[u8]) -> Self {
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
@@ -116,6 +143,7 @@ impl Hasher {
     /// Adds bytes without a frame: bulk data that begins the hash keeps BLAKE3's full speed, which any prefix
     /// halves. Only parts of one fixed length may follow, so that the whole stays injective.
     #[must_use]
+    #[inline]
     pub fn bulk(mut self, bytes: &[u8]) -> Self {
         self.0.update(bytes);
         self
@@ -123,11 +151,13 @@ impl Hasher {
 
     /// Adds the canonical encoding of a value as one framed part.
     #[must_use]
+    #[inline]
     pub fn value<T: BorshSerialize + ?Sized>(self, value: &T) -> Self {
         self.part(&encode(value))
     }
 
     /// The hash.
+    #[inline]
     pub fn finish(&self) -> Digest {
         Digest(*self.0.finalize().as_bytes())
     }
@@ -151,6 +181,15 @@ pub fn below(uniform: u64, n: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_hash_begins_with_its_context() {
+        for domain in Domain::ALL {
+            let mut plain = blake3::Hasher::new_derive_key(domain.context());
+            plain.update(&3u64.to_le_bytes()).update(b"abc");
+            assert_eq!(Hasher::new(*domain).part(b"abc").finish().0, *plain.finalize().as_bytes());
+        }
+    }
 
     #[test]
     fn framing_separates() {
