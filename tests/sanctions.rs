@@ -536,6 +536,16 @@ fn a_node_halts_on_a_steward_that_breaks_its_word() {
     let (code, output) = run.verifier(&["check", &proofs[0].to_string_lossy()]);
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("guilty: the steward"), "{output}");
+    // Nor does it follow again, nor anybody who was shown the proof.
+    let shown = run.path("shown/evidence");
+    std::fs::create_dir_all(&shown).expect("a folder");
+    std::fs::copy(&proofs[0], shown.join(proofs[0].file_name().expect("a name"))).expect("a copy");
+    for member in ["victim", "shown"] {
+        let mut halted = run.join(member, &ticket.to_line(), &["--no-gossip"]);
+        assert_eq!(halted.wait(), 1, "{}", halted.log());
+        assert!(halted.log().contains("the steward broke its word, halting"), "{}", halted.log());
+        assert!(!run.path(member).join("result.json").exists() || member == "victim", "it followed");
+    }
     // Anywhere: the file and the manifest are enough.
     let elsewhere = run.path("elsewhere");
     std::fs::create_dir_all(&elsewhere).expect("a folder");

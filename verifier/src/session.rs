@@ -135,7 +135,7 @@ impl Session {
         let replica = replica.map_err(failure::arithmetic)?;
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
-        follower.keep_proofs(self.home.clone());
+        follower.keep_proofs(self.home.clone())?;
         if let Some(settings) = gossip
             && let Err(error) = follower.join_swarm(&self.identity, settings)
         {

@@ -151,7 +151,7 @@ impl Session {
         let dataset = fetch_text(&options, (&peers, &steward), &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
-        follower.keep_proofs(Home::clone(&home));
+        follower.keep_proofs(Home::clone(&home))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         let (failed, failures) = mpsc::channel(1);

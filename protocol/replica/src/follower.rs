@@ -118,7 +118,7 @@ fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
     write!(
         f,
         ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin. Show it to the \
-         organiser and to the other members; do not go on with this steward",
+         organiser and to the other members: in the evidence/ of their data directories it stops them, too",
         proof.display()
     )
 }
@@ -199,9 +199,21 @@ impl Follower {
         Ok(follower)
     }
 
-    /// Writes proofs of the steward's misconduct into this home.
-    pub fn keep_proofs(&mut self, home: Home) {
+    /// Writes proofs of the steward's misconduct into this home. AUDIT-13: does not follow where one is there already, of
+    /// an earlier process or from somebody who showed it.
+    ///
+    /// # Errors
+    /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
+    pub fn keep_proofs(&mut self, home: Home) -> Result<(), FollowError> {
+        for name in home.evidence().map_err(FollowError::Store)? {
+            let Ok(Evidence::Misconduct(misconduct)) = home.load_evidence(&name) else { continue };
+            if let Judgement::Guilty { detail, .. } = judge_steward(self.ledger.manifest(), &misconduct) {
+                let proof = Some(home.evidence_path(&name));
+                return Err(FollowError::Convicted { why: detail, proof });
+            }
+        }
         self.proofs = Some(home);
+        Ok(())
     }
 
     /// Writes down what convicts the steward, and gives the reason to halt.
