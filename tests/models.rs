@@ -114,16 +114,25 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         assert!(code == 2 && output.contains("wrong.toml") && output.contains(words), "{code}: {output}");
         assert!(!run.path("wrong").exists());
     };
-    refused("[model]\nheads = 3\n", "model.heads must divide model.width");
+    refused("[model]\nwidth = 64\nheads = 3\n", "model.heads must divide model.width, 64; it is 3");
     refused("[model]\nkey_value_heads = 3\n", "model.key_value_heads must divide model.heads");
+    refused("[model]\nwidth = 36\nheads = 4\n", "must leave an even head width for rotary positions, not 9");
+    refused("[model]\nrope_base = 0.5\n", "model.rope_base must be at least 1; it is 0.5");
     refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
     refused(
         "[model]\nvocabulary = 4096\n",
         "model.vocabulary is 4096, but the text's tokens are of 256 kinds",
     );
-    refused("[model]\nsequence = 65000\n", "must hold at least one window");
-    refused("[model]\nlayers = 300\n", "model.layers is over the limit of 256");
+    refused("[model]\nsequence = 65000\n", "model.sequence must be below the training text's tokens");
+    refused("[model]\nsequence = 65537\n", "model.sequence must be 1 to 65536; it is 65537");
+    refused("[model]\nlayers = 300\n", "model.layers must be 1 to 256; it is 300");
+    refused("[model]\nwidth = 1048578\n", "model.width must be 1 to 1048576; it is 1048578");
+    refused("[training]\nleaf_windows = 1025\n", "training.leaf_windows must be 1 to 1024; it is 1025");
     refused("[model]\nwidth = 1048576\nhidden = 1048576\n", "model has more than");
     refused("[model]\nfamily = \"albert\"\n", "model.mask_token must lie below model.vocabulary");
+    refused(
+        "[model]\nfamily = \"albert\"\nmask_token = 1\nmasked = 0.0\n",
+        "model.masked must lie in (0, 1]; it is 0",
+    );
     refused("[model]\nfamily = \"perceptron\"\n", "family: unknown variant");
 }
