@@ -7,10 +7,13 @@ use std::sync::Arc;
 use e2e::processes::{Run, wait_for};
 use e2e::programs;
 use muster_core::codec::{Bytes, List, Real, Text, decode, encode};
-use muster_core::ids::{MemberId, RunId};
+use muster_core::ids::{Digest, Height, MemberId, RunId};
 use muster_core::manifest::{CommittedFile, DataFile, Manifest, Start};
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
 use muster_core::messages::enrol::Ticket;
+use muster_core::messages::gossip::Head;
 use muster_core::messages::wire::{Request, Response};
+use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::{Refuse, serve};
@@ -170,7 +173,25 @@ fn a_manifest_that_breaks_a_rule_is_refused_by_whoever_is_to_join() {
         is_joined_by_nobody(&run, name, &liar, (1, &format!("the manifest: {words}")));
         let (code, output) = run.muster(&["members", &run.at(&format!("{name}-node"))]);
         assert!(code == 1 && output.contains(&format!("the manifest: {words}")), "{code}: {output}");
+        let (ticket, kept) = (liar.ticket.clone(), liar.kept(&run, name));
+        drop(liar);
+        let (code, output) = run.verifier(&["enroll", &ticket, "--data-dir", &kept]);
+        assert!(code == 1 && output.contains(&format!("the manifest: {words}")), "{code}: {output}");
+        let (code, output) = run.verifier(&["check", &two_heads(&run), "--run", &kept]);
+        assert!(code == 3 && output.contains(&format!("manifest.bin: {words}")), "{code}: {output}");
     }
+}
+
+/// A file of evidence that needs nothing but the manifest to be judged.
+fn two_heads(run: &Run) -> String {
+    let sealed = |byte| {
+        let head = Head { height: Height(1), head: Digest([byte; 32]) };
+        Seal::Head(Identity::from_secret(&[1; 32]).sign(RunId(Digest([2; 32])), &head))
+    };
+    let seals = TwoSeals { first: sealed(3), second: sealed(4) };
+    fs::write(run.path("two-heads"), encode(&Evidence::Misconduct(Misconduct::Split(seals))))
+        .expect("a file");
+    run.at("two-heads")
 }
 
 #[test]
@@ -185,6 +206,8 @@ fn a_run_beyond_this_machines_memory_is_refused_before_anything_is_fetched() {
         (manifest.training.rounds, manifest.retention.states) = (1000, 1000);
     });
     is_joined_by_nobody(&run, "large", &liar, (3, "of memory here"));
+    let (code, output) = run.muster(&["bench", &liar.ticket]);
+    assert!(code == 1 && output.contains("can help   no, because this run takes"), "{code}: {output}");
 }
 
 /// What becomes of the bytes of an answer.
@@ -196,6 +219,7 @@ struct Liar {
     target: String,
     /// An invitation without the organiser's leave.
     ticket: String,
+    manifest: Arc<Manifest>,
     _runtime: Runtime,
 }
 
@@ -225,6 +249,7 @@ impl Liar {
         let address = listener.local_addr().to_string();
         let target = format!("{id:#}@{:#}@{address}", identity.id());
         let ticket = ticket(id, identity.id(), &address);
+        let handed = manifest.clone();
         let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
             let (manifest, dataset) = (manifest.clone(), dataset.clone());
             async move {
@@ -243,7 +268,14 @@ impl Liar {
             }
         });
         runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));
-        Self { address, target, ticket, _runtime: runtime }
+        Self { address, target, ticket, manifest: handed, _runtime: runtime }
+    }
+
+    /// The verifier's directory, as if it had kept the manifest.
+    fn kept(&self, run: &Run, name: &str) -> String {
+        let folder = format!("{name}-verifier");
+        fs::write(run.path(&folder).join("manifest.bin"), self.manifest.bytes()).expect("a file");
+        run.at(&folder)
     }
 
     fn invitation(&self, run: &Run) -> String {
