@@ -5,6 +5,12 @@ use std::fs;
 
 use e2e::processes::Run;
 use e2e::programs;
+use muster_compute::Machine;
+use muster_core::codec::decode;
+use muster_core::layout::Layout;
+use muster_core::limits;
+use muster_core::manifest::Manifest;
+use muster_replica::memory;
 
 /// Settings that every run of this file shares.
 const COMMON: &str = "[training]\nrounds = 8\nleaves = 4\nleaf_windows = 2\nrecompute = true\n\
@@ -135,4 +141,33 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         "model.masked must lie in (0, 1]; it is 0",
     );
     refused("[model]\nfamily = \"perceptron\"\n", "family: unknown variant");
+}
+
+/// The shape of TinyLlama, a layer more: its tokens are bytes.
+const BILLION: &str = "[model]\nwidth = 2048\nlayers = 23\nheads = 32\nkey_value_heads = 4\nhidden = 5632\n\
+                       sequence = 2048\n[training]\nleaf_windows = 1\nrecompute = true\n";
+
+#[test]
+fn a_billion_parameters_are_planned_without_the_memory_for_them() {
+    let run = Run::packed(programs!(), "", None);
+    fs::write(run.path("large.toml"), BILLION).unwrap();
+    let (config, data, out) = (run.at("large.toml"), run.at("corpus"), run.at("large"));
+    run.good(&["run", "new", "--config", &config, "--data", &data, "--out", &out, "--elsewhere"]);
+    let manifest: Manifest = decode(&fs::read(run.path("large/manifest.bin")).unwrap()).unwrap();
+    manifest.check().unwrap();
+    let layout = Layout::of(&manifest.model);
+    assert_eq!(layout.parameters() as u64, manifest.model.parameters());
+    assert_eq!(layout.parameters(), 1_013_544_960);
+    assert!(layout.tensors().len() <= limits::TENSORS);
+    // Tensors of a whole number of blocks, and norms.
+    let norms = layout.tensors().iter().filter(|tensor| tensor.shape[0] == 1).count();
+    let whole = layout.parameters() - norms * 2048;
+    assert_eq!(layout.blocks().len(), whole / limits::BLOCK_COEFFICIENTS + norms);
+    assert_eq!(layout.chunks().len(), whole / limits::CHUNK_COEFFICIENTS + norms);
+    let need = memory::contributing(&manifest, &Machine::new(4, None));
+    let gibibytes = need.bytes() >> 30;
+    assert!((190..=200).contains(&gibibytes), "README.md says 195: {gibibytes}");
+    memory::within(need, Some(need.bytes())).unwrap();
+    let why = memory::within(need, Some(64 << 30)).unwrap_err().to_string();
+    assert!(why.contains("model.*") && why.contains("has 64.0 GiB left"), "{why}");
 }
