@@ -269,8 +269,9 @@ def golden(manifest, rounds, left_out):
 
 
 @operation
-def run(manifest, rounds, left_out):
-    """Rounds from the first state on; the last one leaves out these blocks.
+def run(manifest, rounds, left_out, spoiled=None):
+    """Rounds from the first state on; the last one leaves out these blocks. `spoiled`, if there, is a coefficient that is NaN
+    in the first round's parameters.
 
     With W windows a leaf and L leaves a round: windows 0.. calibrate, round t has the seed of 32 bytes t, its leaf ℓ the
     windows from W(1 + tL + ℓ) on; the aggregate is Q/2, as f32. Window 7 is evaluated at the end.
@@ -280,6 +281,8 @@ def run(manifest, rounds, left_out):
     calibration = ref.round_seed(ref.tagged("run", data), 2**32 - 1, bytes(32))
     state = training.initial(manifest, ref.tagged("initial", data), numbered_windows(manifest, 0), calibration)
     expect = {"exponents": state["exponents"], "roots": [training.state_root(state).hex()], "losses": [], "sums": []}
+    if spoiled is not None:
+        state["parameters"][spoiled] = by.NAN
     for turn in range(rounds):
         sums = [0] * len(state["parameters"])
         for number in range(leaves):
@@ -503,5 +506,10 @@ def family_arithmetic_runs():
     yield case("LAMB, two rounds", "ARITH-67", "any bit of a run", "run", left_out=[3], manifest=manifest(TINY, layerwise), rounds=2)
     yield case("masked, LAMB, recomputed", "ARITH-67", "any bit of a run, or activations that are computed otherwise again", "run", left_out=[],
                manifest=manifest(MASKED, layerwise, recompute=True), rounds=2)
+    # A token's row that the first leaf does not read, and the others do.
+    yield case("a parameter that is NaN", "ARITH-20", "a NaN's sign, or what a comparison made of it", "run", left_out=[],
+               manifest=manifest(UNTIED), rounds=2, spoiled=29)
+    yield case("masked, a parameter that is NaN", "ARITH-20", "a NaN's sign, or what a comparison made of it", "run", left_out=[],
+               manifest=manifest(MASKED), rounds=2, spoiled=500)
     yield case("a million parameters", "ARITH-4", "tiles, panels and blocks that a tiny model does not fill", "golden",
                manifest=manifest(MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[8])  # half of a tensor

@@ -9,6 +9,7 @@ import pathlib
 import random
 import struct
 
+import manifest as manifest_rules
 import reference as ref
 
 VECTORS = pathlib.Path(__file__).parent / "vectors"
@@ -151,6 +152,14 @@ def dataset(manifest, bytes_mod_251, sequence, numbers=None):
 def manifest(bytes):
     ref.decode("Manifest", un(bytes))
     return {"run": ref.tagged("run", un(bytes)).hex()}
+
+
+@operation
+def permitted(bytes):
+    """Whether there may be a run of this manifest; else the field that a refusal names: one rule is broken at most."""
+    faults = manifest_rules.faults(ref.decode("Manifest", un(bytes)))
+    assert len(faults) <= 1, faults
+    return {"refused": faults[0][1] if faults else None}
 
 
 @operation
@@ -457,6 +466,134 @@ BLOCKY = {**SMALL, "vocabulary": 1100, "width": 64, "hidden": 260, "layers": 1}
 BLOCKY_MODEL = ref.write("Model", BLOCKY).hex()
 RUN = fill(0x11)
 
+def bits(value):
+    return f"{struct.unpack('<I', struct.pack('<f', value))[0]:08x}"
+
+
+# A manifest that keeps every rule: near its limits where that is cheap.
+SOUND = dict(
+    version=1, name="sound", organiser=fill(1), steward=fill(2), nonce=fill(3, 16),
+    model=dict(vocabulary=256, width=64, layers=2, heads=4, hidden=96, sequence=32, norm_epsilon=bits(1e-5),
+               initial_scale=bits(16.0), family=dict(Decoder=dict(key_value_heads=2, tied=True, rope_base=bits(1.0)))),
+    profile="Exact", tolerance=dict(groups=[], loss=bits(0.0)),
+    data=dict(root=fill(4), bytes=10_000, held_out_root=fill(5), held_out_bytes=1000, tokeniser=dict(Bytes=None),
+              start=dict(Drawn=None)),
+    training=dict(rounds=1 << 24, leaves=1 << 16, leaf_windows=1024, grid_bits=14, recompute=False),
+    optimiser=dict(method="AdamW", rate=bits(0.01), minimum_rate=bits(0.0), warmup=2, schedule="Cosine", beta1=bits(0.0),
+                   beta2=bits(0.99), epsilon=bits(1e-8), weight_decay=bits(0.0), clip_norm=bits(0.0)),
+    aggregation=dict(rule="CenteredClip", radius=bits(1.25), iterations=64, cap_ppm=10**6, assumed_ppm=499_999, mixing=False,
+                     replicas=2),
+    audit=dict(node_ppm=10**6, leaves=32, coin_lead=1, final_rounds=7, recheck_ppm=10**6, block_ppm=10**6),
+    admission=dict(start_nodes=3, start_verifiers=2, most_members=5, mode=dict(Invited=None), per_round=1, probation=1 << 24,
+                   vouchers=16, member_invites=0, depth=16, newcomer_ppm=10**6, halving=1),
+    timers=dict(commit=1, part=1, result=1, audit=1, final_audit=1), retention=dict(contributions=8, states=8),
+    rollback=dict(limit=bits(0.5), most_rounds=8, spacing=9), delay=0, exchange=0, groups=0)
+
+
+def changed_manifest(changes):
+    """The sound manifest with other values at these paths."""
+    manifest = json.loads(json.dumps(SOUND))
+    for path, value in changes.items():
+        *outer, last = path.split(".")
+        section = manifest
+        for name in outer:
+            section = section[name]
+        section[last] = value
+    return manifest
+
+
+def masked(**change):
+    return dict(Albert={**dict(embedding=8, masked_ppm=10**6, mask_token=255), **change})
+
+
+def numbered(bytes=1, tokens=256):
+    return dict(File=dict(digest=fill(6), bytes=bytes, tokens=tokens))
+
+
+def listing(*founders):
+    return dict(Listed=dict(founders=list(founders), nodes=[fill(8)], verifiers=[]))
+
+
+PERMITTED = [
+    ("sound, at its limits", "MANIFEST-1", "a run is refused that others train", {}),
+    ("sound, masked", "MANIFEST-5", "", {"model.family": masked()}),
+    ("sound, masked with an odd width of heads", "MANIFEST-5", "nothing is turned in pairs", {"model.family": masked(), "model.width": 36}),
+    ("sound, tokens of a file", "MANIFEST-6", "the vocabulary may be padded", {"data.tokeniser": numbered(), "model.vocabulary": 1279}),
+    ("sound, with tolerance", "TOL-5", "", {"profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
+    ("sound, one window", "MANIFEST-6", "", {"data.bytes": 33}),
+    ("sound, listed", "MANIFEST-11", "", {"admission.mode": listing(fill(7))}),
+    ("sound, never going back", "MANIFEST-12", "what is off has no bounds", {"rollback": dict(limit=bits(0.0), most_rounds=0, spacing=0)}),
+]
+REFUSED = [
+    ("another version", "MANIFEST-2", "rules that nobody here knows", {"version": 2}),
+    ("a delay", "MANIFEST-2", "reserved", {"delay": 1}),
+    ("an exchange", "MANIFEST-2", "reserved", {"exchange": 1}),
+    ("groups", "MANIFEST-2", "reserved", {"groups": 1}),
+    ("a vocabulary beyond", "MANIFEST-3", "sizes that overflow",
+     {"model.vocabulary": (1 << 20) + 1, "data.tokeniser": numbered(tokens=1 << 20)}),
+    ("too wide", "MANIFEST-3", "sizes that overflow", {"model.width": (1 << 20) + 8, "model.layers": 1, "model.hidden": 2, "model.family": masked(embedding=1)}),
+    ("no layer", "MANIFEST-3", "", {"model.layers": 0}),
+    ("too many layers", "MANIFEST-3", "", {"model.layers": 257}),
+    ("no head", "MANIFEST-3", "division by zero", {"model.heads": 0}),
+    ("heads that do not divide", "MANIFEST-3", "widths of heads that are rounded", {"model.heads": 3, "model.family": masked()}),
+    ("narrow inside", "MANIFEST-3", "", {"model.hidden": 1}),
+    ("no token in a window", "MANIFEST-3", "", {"model.sequence": 0}),
+    ("long windows", "MANIFEST-3", "", {"model.sequence": 65_537, "data.bytes": 1 << 20}),
+    ("epsilon of norms", "MANIFEST-3", "a row of zeros has no norm", {"model.norm_epsilon": bits(0.0)}),
+    ("initial scale", "MANIFEST-3", "parameters that are no numbers after a round", {"model.initial_scale": bits(16.5)}),
+    ("too many coefficients", "MANIFEST-3", "numbers of blocks that overflow", {"model.width": 1 << 16, "model.hidden": 1 << 16}),
+    ("heads that share no keys", "MANIFEST-4", "", {"model.family": dict(Decoder=dict(key_value_heads=3, tied=True, rope_base=bits(1.0)))}),
+    ("no keys", "MANIFEST-4", "division by zero", {"model.family": dict(Decoder=dict(key_value_heads=0, tied=True, rope_base=bits(1.0)))}),
+    ("an odd width of heads", "MANIFEST-4", "positions turn pairs", {"model.width": 36}),
+    ("base of positions", "MANIFEST-4", "angles beyond the domain of ARITH-26",
+     {"model.family": dict(Decoder=dict(key_value_heads=2, tied=True, rope_base=bits(0.5)))}),
+    ("no embedding", "MANIFEST-5", "", {"model.family": masked(embedding=0)}),
+    ("nothing is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=0)}),
+    ("more than all is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=10**6 + 1)}),
+    ("the mask is no token", "MANIFEST-5", "a row beyond the embedding", {"model.family": masked(mask_token=256)}),
+    ("a long text", "MANIFEST-6", "", {"data.bytes": (1 << 40) + 1}),
+    ("half a token", "MANIFEST-6", "", {"data.tokeniser": numbered(), "data.held_out_bytes": 999}),
+    ("fewer rows than tokens", "MANIFEST-6", "a row beyond the embedding", {"model.vocabulary": 255}),
+    ("many more rows than tokens", "MANIFEST-6", "another tokeniser's", {"model.vocabulary": 1280}),
+    ("no window", "MANIFEST-6", "nothing to draw", {"data.bytes": 32}),
+    ("an empty tokeniser", "DATA-4", "", {"data.tokeniser": numbered(bytes=0)}),
+    ("parameters of another model", "DATA-6", "", {"data.start": dict(Given=dict(root=fill(9), bytes=4))}),
+    ("tolerance in exact", "TOL-5", "cheats that differ by little", {"tolerance": dict(groups=[], loss=bits(0.1))}),
+    ("no tolerance", "TOL-5", "honest members are convicted", {"profile": "Bf16", "tolerance": dict(groups=[], loss=bits(0.1))}),
+    ("a wide tolerance", "TOL-5", "", {"profile": "Bf16", "tolerance": dict(groups=[bits(0.126)], loss=bits(0.1))}),
+    ("no round", "MANIFEST-7", "", {"training.rounds": 0}),
+    ("too many rounds", "MANIFEST-7", "", {"training.rounds": (1 << 24) + 1}),
+    ("too many leaves", "MANIFEST-7", "", {"training.leaves": 65_537}),
+    ("too many windows of a leaf", "MANIFEST-7", "", {"training.leaf_windows": 1025}),
+    ("no grid", "MANIFEST-7", "", {"training.grid_bits": 0}),
+    ("a fine grid", "MANIFEST-7", "coefficients that saturate", {"training.grid_bits": 15}),
+    ("beta of one", "MANIFEST-8", "moments that never move: ARITH divides by zero", {"optimiser.beta2": bits(1.0)}),
+    ("a negative beta", "MANIFEST-8", "", {"optimiser.beta1": bits(-0.5)}),
+    ("no epsilon", "MANIFEST-8", "0/0 of a coefficient without gradient", {"optimiser.epsilon": bits(0.0)}),
+    ("no rate", "MANIFEST-8", "", {"optimiser.rate": bits(0.0)}),
+    ("negative decay", "MANIFEST-8", "", {"optimiser.weight_decay": bits(-0.1)}),
+    ("no radius", "MANIFEST-9", "", {"aggregation.radius": bits(0.0)}),
+    ("many iterations", "MANIFEST-9", "", {"aggregation.iterations": 65}),
+    ("no share", "MANIFEST-9", "", {"aggregation.cap_ppm": 0}),
+    ("half of all lie", "MANIFEST-9", "", {"aggregation.assumed_ppm": 500_000}),
+    ("three replicas", "MANIFEST-9", "", {"aggregation.replicas": 3}),
+    ("more audits than contributions", "MANIFEST-10", "", {"audit.node_ppm": 10**6 + 1}),
+    ("an audit of nothing", "MANIFEST-10", "", {"audit.leaves": 0}),
+    ("coins of the round", "MANIFEST-10", "coins that are chosen after what they draw", {"audit.coin_lead": 0}),
+    ("audits of what is forgotten", "MANIFEST-10", "the end waits for what nobody can answer", {"audit.final_rounds": 8}),
+    ("a timer of zero", "MANIFEST-10", "", {"timers.part": 0}),
+    ("nobody to start with", "MANIFEST-11", "", {"admission.start_nodes": 0}),
+    ("more to start with than may come", "MANIFEST-11", "it never starts", {"admission.most_members": 4}),
+    ("too many members", "MANIFEST-11", "", {"admission.most_members": 4097}),
+    ("a probation without audits", "MANIFEST-11", "it never ends", {"audit.node_ppm": 0, "admission.newcomer_ppm": 0}),
+    ("one verifier's word", "MANIFEST-11", "who lies alone ends a probation", {"admission.vouchers": 1}),
+    ("a key twice", "MANIFEST-11", "", {"admission.mode": listing(fill(8))}),
+    ("open, without a price", "STAND-7", "identities for nothing", {"admission.mode": dict(Open=None), "admission.probation": 0}),
+    ("going back further than is kept", "MANIFEST-12", "", {"rollback.most_rounds": 9, "rollback.spacing": 10}),
+    ("going back again and again", "MANIFEST-12", "a run without end", {"rollback.spacing": 8}),
+    ("a negative limit", "MANIFEST-12", "", {"rollback.limit": bits(-0.5)}),
+]
+
 
 # ---------------------------------------------------------------- the families
 
@@ -612,6 +749,10 @@ def family_manifest():
     changed = sample("Manifest", nonce=fill(0xff, 16))
     yield case("sample", "CODEC-1", "two programs join two runs", "manifest", bytes=sample("Manifest"))
     yield case("another nonce", "CODEC-1", "equal settings make one run", "manifest", bytes=changed)
+    for name, rule, why, changes in PERMITTED + REFUSED:
+        data = ref.write("Manifest", changed_manifest(changes))
+        assert all(fault[0] == rule for fault in manifest_rules.faults(ref.decode("Manifest", data))), name
+        yield case(name, rule, why, "permitted", bytes=data.hex())
 
 
 def family_ledger():

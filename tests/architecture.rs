@@ -144,6 +144,35 @@ fn core_touches_nothing_outside_itself() {
     }
 }
 
+/// Where `unsafe` is allowed: the kernels, and what calls the few functions of our own around libtorch.
+const UNSAFE: [&str; 2] = ["protocol/compute/src/kernel", "protocol/compute/src/torch/library.rs"];
+
+#[test]
+fn only_kernels_and_the_door_to_libtorch_are_unsafe() {
+    let manifest =
+        |folder: &str| fs::read_to_string(root().join(folder).join("Cargo.toml")).expect("a manifest");
+    assert!(manifest("").contains("unsafe_code = \"forbid\""));
+    let members =
+        ["protocol/core", "protocol/store", "protocol/net", "protocol/replica", "node", "verifier", "tests"];
+    for folder in members {
+        assert!(manifest(folder).contains("[lints]\nworkspace = true"), "{folder} has lints of its own");
+    }
+    assert!(manifest("protocol/compute").contains("unsafe_code = \"deny\""));
+    let mut files = Vec::new();
+    ["protocol", "node", "verifier", "tests"]
+        .iter()
+        .for_each(|folder| rust_files(&root().join(folder), &mut files));
+    let names = files.iter().filter(|file| {
+        // Not this line.
+        let lint = concat!("unsafe", "_code)");
+        fs::read_to_string(file).expect("a source file").contains(lint)
+    });
+    for file in names {
+        let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
+        assert!(UNSAFE.iter().any(|allowed| name.starts_with(allowed)), "{name} allows unsafe code");
+    }
+}
+
 /// What stands between backticks in the text.
 fn quoted(text: &str) -> BTreeSet<&str> {
     text.lines().flat_map(|line| line.split('`').skip(1).step_by(2)).collect()

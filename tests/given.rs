@@ -1,18 +1,23 @@
-//! Runs that begin with somebody's checkpoint, as real processes: they go on where it stopped, and nobody takes other
-//! parameters than the committed ones.
+//! Runs that begin with somebody's checkpoint, as real processes: they go on where it stopped. Nobody takes other
+//! parameters than the committed ones, nor a manifest that breaks a rule, nor a run that its memory cannot hold.
 
 use std::fs;
 use std::sync::Arc;
 
 use e2e::processes::{Run, wait_for};
 use e2e::programs;
-use muster_core::codec::{Bytes, decode, encode};
-use muster_core::ids::MemberId;
+use muster_core::codec::{Bytes, List, Real, Text, decode, encode};
+use muster_core::ids::{Digest, Height, MemberId, RunId};
 use muster_core::manifest::{CommittedFile, DataFile, Manifest, Start};
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
+use muster_core::messages::enrol::Ticket;
+use muster_core::messages::gossip::Head;
 use muster_core::messages::wire::{Request, Response};
+use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::{Refuse, serve};
+use muster_replica::memory;
 use muster_store::dataset::{Dataset, committed_parameters};
 use muster_store::home::Home;
 use tokio::runtime::Runtime;
@@ -135,22 +140,107 @@ fn a_steward_that_sends_other_parameters_is_believed_by_nobody() {
     assert_eq!(sent.expect("given"), kept.expect("fetched"));
 }
 
+/// Joins, enrols, observes and asks who is there: each ends with this code and these words, and without the text.
+fn is_joined_by_nobody(run: &Run, name: &str, liar: &Liar, (code, words): (i32, &str)) {
+    let at = |role: &str| format!("{name}-{role}");
+    let mut joiner = run.join(&at("node"), &liar.ticket, &[]);
+    let mut observer = run.observe(&at("observer"), &liar.target);
+    for process in [&mut joiner, &mut observer] {
+        assert_eq!(process.wait(), code, "{name}: {}", process.log());
+        assert!(process.log().contains(words), "{name}: {}", process.log());
+    }
+    let verifier = run.at(&at("verifier"));
+    let (ended, output) = run.verifier(&["enroll", &liar.ticket, "--data-dir", &verifier]);
+    assert!(ended == code && output.contains(words), "{name}: {ended}: {output}");
+    for role in ["node", "observer", "verifier"] {
+        assert!(!run.path(&at(role)).join("data").exists(), "{name}: a {role} fetched the text");
+    }
+}
+
+#[test]
+fn a_manifest_that_breaks_a_rule_is_refused_by_whoever_is_to_join() {
+    let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(2)), None);
+    let broken: [(&str, fn(&mut Manifest), &str); 6] = [
+        ("heads", |manifest| manifest.model.heads = 3, "model.heads must divide model.width"),
+        ("sequence", |manifest| manifest.model.sequence = 1 << 17, "model.sequence"),
+        ("vocabulary", |manifest| manifest.model.vocabulary = 255, "model.vocabulary is 255"),
+        ("windows", |manifest| manifest.training.leaf_windows = 1025, "training.leaf_windows"),
+        ("grid", |manifest| manifest.training.grid_bits = 15, "training.grid_bits"),
+        ("beta", |manifest| manifest.optimiser.beta2 = Real::new(1.0).expect("finite"), "optimiser.beta2"),
+    ];
+    for (name, alter, words) in broken {
+        let liar = Liar::altered(&run, alter);
+        is_joined_by_nobody(&run, name, &liar, (1, &format!("the manifest: {words}")));
+        let (code, output) = run.muster(&["members", &run.at(&format!("{name}-node"))]);
+        assert!(code == 1 && output.contains(&format!("the manifest: {words}")), "{code}: {output}");
+        let (ticket, kept) = (liar.ticket.clone(), liar.kept(&run, name));
+        drop(liar);
+        let (code, output) = run.verifier(&["enroll", &ticket, "--data-dir", &kept]);
+        assert!(code == 1 && output.contains(&format!("the manifest: {words}")), "{code}: {output}");
+        let (code, output) = run.verifier(&["check", &two_heads(&run), "--run", &kept]);
+        assert!(code == 3 && output.contains(&format!("manifest.bin: {words}")), "{code}: {output}");
+    }
+}
+
+/// A file of evidence that needs nothing but the manifest to be judged.
+fn two_heads(run: &Run) -> String {
+    let sealed = |byte| {
+        let head = Head { height: Height(1), head: Digest([byte; 32]) };
+        Seal::Head(Identity::from_secret(&[1; 32]).sign(RunId(Digest([2; 32])), &head))
+    };
+    let seals = TwoSeals { first: sealed(3), second: sealed(4) };
+    fs::write(run.path("two-heads"), encode(&Evidence::Misconduct(Misconduct::Split(seals))))
+        .expect("a file");
+    run.at("two-heads")
+}
+
+#[test]
+fn a_run_beyond_this_machines_memory_is_refused_before_anything_is_fetched() {
+    if memory::available().is_none() {
+        return;
+    }
+    let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(2)), None);
+    let liar = Liar::altered(&run, |manifest| {
+        let model = &mut manifest.model;
+        (model.width, model.hidden, model.layers, model.heads) = (4096, 16_384, 31, 32);
+        (manifest.training.rounds, manifest.retention.states) = (1000, 1000);
+    });
+    is_joined_by_nobody(&run, "large", &liar, (3, "of memory here"));
+    let (code, output) = run.muster(&["bench", &liar.ticket]);
+    assert!(code == 1 && output.contains("can help   no, because this run takes"), "{code}: {output}");
+}
+
 /// What becomes of the bytes of an answer.
 type Lie = fn(&mut Vec<u8>);
 
-/// A steward that hands out the manifest and the text as they are, and something else for the parameters.
+/// A steward that hands out a manifest and the text as they are, and something else for the parameters.
 struct Liar {
     address: String,
     target: String,
+    /// An invitation without the organiser's leave.
+    ticket: String,
+    manifest: Arc<Manifest>,
     _runtime: Runtime,
 }
 
 impl Liar {
+    /// Of the run in the folder.
     fn new(run: &Run, lie: Lie) -> Self {
+        Self::of(run, |_| (), lie)
+    }
+
+    /// Of a run that differs from the one in the folder.
+    fn altered(run: &Run, alter: impl FnOnce(&mut Manifest)) -> Self {
+        Self::of(run, alter, |_| ())
+    }
+
+    fn of(run: &Run, alter: impl FnOnce(&mut Manifest), lie: Lie) -> Self {
         let folder = run.path("run");
         let bytes = fs::read(folder.join("manifest.bin")).expect("a manifest");
-        let manifest: Arc<Manifest> = Arc::new(decode(&bytes).expect("canonical"));
+        let mut manifest: Manifest = decode(&bytes).expect("canonical");
         let dataset = Arc::new(Dataset::open(&folder.join("data"), &manifest.data).expect("a corpus"));
+        alter(&mut manifest);
+        let manifest = Arc::new(manifest);
         let identity = Home::open(&folder).and_then(|home| home.identity()).expect("the steward's key");
         let identity = Arc::new(identity);
         let id = manifest.run();
@@ -158,6 +248,8 @@ impl Liar {
         let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
         let address = listener.local_addr().to_string();
         let target = format!("{id:#}@{:#}@{address}", identity.id());
+        let ticket = ticket(id, identity.id(), &address);
+        let handed = manifest.clone();
         let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
             let (manifest, dataset) = (manifest.clone(), dataset.clone());
             async move {
@@ -176,10 +268,24 @@ impl Liar {
             }
         });
         runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));
-        Self { address, target, _runtime: runtime }
+        Self { address, target, ticket, manifest: handed, _runtime: runtime }
+    }
+
+    /// The verifier's directory, as if it had kept the manifest.
+    fn kept(&self, run: &Run, name: &str) -> String {
+        let folder = format!("{name}-verifier");
+        fs::write(run.path(&folder).join("manifest.bin"), self.manifest.bytes()).expect("a file");
+        run.at(&folder)
     }
 
     fn invitation(&self, run: &Run) -> String {
         run.good(&["invite", &run.at("run"), "--role", "node", "--address", &self.address]).trim().to_owned()
     }
+}
+
+/// One line to join by, without an invitation.
+fn ticket(run: RunId, steward: MemberId, address: &str) -> String {
+    let address = Text::new(address.to_owned()).expect("an address");
+    let addresses = List::new(vec![address]).expect("one address");
+    Ticket { run, steward, addresses, invitation: None }.to_line()
 }

@@ -5,6 +5,12 @@ use std::fs;
 
 use e2e::processes::Run;
 use e2e::programs;
+use muster_compute::Machine;
+use muster_core::codec::decode;
+use muster_core::layout::Layout;
+use muster_core::limits;
+use muster_core::manifest::Manifest;
+use muster_replica::memory;
 
 /// Settings that every run of this file shares.
 const COMMON: &str = "[training]\nrounds = 8\nleaves = 4\nleaf_windows = 2\nrecompute = true\n\
@@ -114,16 +120,54 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         assert!(code == 2 && output.contains("wrong.toml") && output.contains(words), "{code}: {output}");
         assert!(!run.path("wrong").exists());
     };
-    refused("[model]\nheads = 3\n", "model.heads must divide model.width");
+    refused("[model]\nwidth = 64\nheads = 3\n", "model.heads must divide model.width, 64; it is 3");
     refused("[model]\nkey_value_heads = 3\n", "model.key_value_heads must divide model.heads");
+    refused("[model]\nwidth = 36\nheads = 4\n", "must leave an even head width for rotary positions, not 9");
+    refused("[model]\nrope_base = 0.5\n", "model.rope_base must be at least 1; it is 0.5");
     refused("[model]\nvocabulary = 255\n", "model.vocabulary is 255, but the text's tokens are of 256 kinds");
     refused(
         "[model]\nvocabulary = 4096\n",
         "model.vocabulary is 4096, but the text's tokens are of 256 kinds",
     );
-    refused("[model]\nsequence = 65000\n", "must hold at least one window");
-    refused("[model]\nlayers = 300\n", "model.layers is over the limit of 256");
+    refused("[model]\nsequence = 65000\n", "model.sequence must be below the training text's tokens");
+    refused("[model]\nsequence = 65537\n", "model.sequence must be 1 to 65536; it is 65537");
+    refused("[model]\nlayers = 300\n", "model.layers must be 1 to 256; it is 300");
+    refused("[model]\nwidth = 1048578\n", "model.width must be 1 to 1048576; it is 1048578");
+    refused("[training]\nleaf_windows = 1025\n", "training.leaf_windows must be 1 to 1024; it is 1025");
     refused("[model]\nwidth = 1048576\nhidden = 1048576\n", "model has more than");
     refused("[model]\nfamily = \"albert\"\n", "model.mask_token must lie below model.vocabulary");
+    refused(
+        "[model]\nfamily = \"albert\"\nmask_token = 1\nmasked = 0.0\n",
+        "model.masked must lie in (0, 1]; it is 0",
+    );
     refused("[model]\nfamily = \"perceptron\"\n", "family: unknown variant");
+}
+
+/// The shape of TinyLlama, a layer more: its tokens are bytes.
+const BILLION: &str = "[model]\nwidth = 2048\nlayers = 23\nheads = 32\nkey_value_heads = 4\nhidden = 5632\n\
+                       sequence = 2048\n[training]\nleaf_windows = 1\nrecompute = true\n";
+
+#[test]
+fn a_billion_parameters_are_planned_without_the_memory_for_them() {
+    let run = Run::packed(programs!(), "", None);
+    fs::write(run.path("large.toml"), BILLION).unwrap();
+    let (config, data, out) = (run.at("large.toml"), run.at("corpus"), run.at("large"));
+    run.good(&["run", "new", "--config", &config, "--data", &data, "--out", &out, "--elsewhere"]);
+    let manifest: Manifest = decode(&fs::read(run.path("large/manifest.bin")).unwrap()).unwrap();
+    manifest.check().unwrap();
+    let layout = Layout::of(&manifest.model);
+    assert_eq!(layout.parameters() as u64, manifest.model.parameters());
+    assert_eq!(layout.parameters(), 1_013_544_960);
+    assert!(layout.tensors().len() <= limits::TENSORS);
+    // Tensors of a whole number of blocks, and norms.
+    let norms = layout.tensors().iter().filter(|tensor| tensor.shape[0] == 1).count();
+    let whole = layout.parameters() - norms * 2048;
+    assert_eq!(layout.blocks().len(), whole / limits::BLOCK_COEFFICIENTS + norms);
+    assert_eq!(layout.chunks().len(), whole / limits::CHUNK_COEFFICIENTS + norms);
+    let need = memory::contributing(&manifest, &Machine::new(4, None));
+    let gibibytes = need.bytes() >> 30;
+    assert!((190..=200).contains(&gibibytes), "README.md says 195: {gibibytes}");
+    memory::within(need, Some(need.bytes())).unwrap();
+    let why = memory::within(need, Some(64 << 30)).unwrap_err().to_string();
+    assert!(why.contains("model.*") && why.contains("has 64.0 GiB left"), "{why}");
 }

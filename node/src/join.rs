@@ -84,13 +84,15 @@ pub enum JoinError {
     Store(StoreError),
     /// Following failed.
     Follow(FollowError),
+    /// The run's manifest, as the steward sent it, is not the run's or breaks a rule; in words.
+    Manifest(String),
 }
 
 impl JoinError {
     /// The exit code: 1 a negative verdict, 3 environment, 4 network.
     pub fn exit_code(&self) -> u8 {
         match self {
-            Self::Banned { .. } | Self::Refused(_) | Self::Over(_) => 1,
+            Self::Banned { .. } | Self::Refused(_) | Self::Over(_) | Self::Manifest(_) => 1,
             Self::Follow(
                 FollowError::Misconduct(..)
                 | FollowError::Convicted { .. }
@@ -118,7 +120,7 @@ impl fmt::Display for JoinError {
             Self::Over(how) => {
                 write!(f, "this member {how}; with another --data-dir you can join as a new one")
             }
-            Self::Environment(what) => f.write_str(what),
+            Self::Environment(what) | Self::Manifest(what) => f.write_str(what),
             Self::Store(error) => error.fmt(f),
             Self::Follow(error) => error.fmt(f),
         }
@@ -143,7 +145,7 @@ impl From<BootstrapError> for JoinError {
     fn from(error: BootstrapError) -> Self {
         match error {
             BootstrapError::Follow(error) => Self::Follow(error),
-            BootstrapError::Manifest(misuse) => Self::Environment(misuse.to_string()),
+            BootstrapError::Manifest(_) => Self::Manifest(error.to_string()),
         }
     }
 }

@@ -149,7 +149,7 @@ fn archived(folder: &Path) -> Outcome<Ledger> {
 fn unreached(error: BootstrapError) -> Failure {
     match error {
         BootstrapError::Follow(error) => followed(error),
-        BootstrapError::Manifest(misuse) => Failure::network(misuse.to_string()),
+        BootstrapError::Manifest(_) => Failure { exit: Exit::Negative, message: error.to_string() },
     }
 }
 

@@ -32,7 +32,7 @@ use crate::session::rounds_bar;
 /// node's, or an archive.
 ///
 /// # Errors
-/// [`Failure`] when there is nothing to decide on: no file, no manifest. What is missing to decide is
+/// [`Failure`] when there is nothing to decide on: no file, no manifest, or one that breaks a rule. What is missing to decide is
 /// [`Judgement::Undecided`], in words.
 pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judgement, Failure> {
     let bytes = reading::file(file)?;
@@ -45,12 +45,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     let folder = folder.ok_or_else(|| {
         Failure::Usage("no manifest.bin beside this evidence: name the run's folder with --run DIR".into())
     })?;
-    let manifest: Manifest = match decode(&reading::file(&folder.join("manifest.bin"))?) {
-        Ok(manifest) => manifest,
-        Err(reject) => {
-            return Err(Failure::Environment(format!("{}: manifest.bin: {reject}", folder.display())));
-        }
-    };
+    let manifest = permitted(&folder)?;
     let accused = match accused(&manifest, &evidence) {
         Ok(accused) => accused,
         Err(reject) => return Ok(malformed(&reject)),
@@ -67,6 +62,16 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         }
         judgement => judgement,
     })
+}
+
+/// The manifest of a folder, which may be a stranger's.
+fn permitted(folder: &Path) -> Result<Manifest, Failure> {
+    let wrong = |why: String| Failure::Environment(format!("{}: manifest.bin: {why}", folder.display()));
+    let manifest: Manifest = decode(&reading::file(&folder.join("manifest.bin"))?)
+        .map_err(|reject: Reject| wrong(reject.to_string()))?;
+    // MANIFEST-1: whoever is to judge a run MUST refuse one whose manifest breaks a rule.
+    manifest.check().map_err(|misuse| wrong(format!("{misuse}; there is no such run to judge")))?;
+    Ok(manifest)
 }
 
 /// Round and member of the contribution that is to be looked at; `None` when the messages decide alone.

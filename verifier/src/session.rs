@@ -163,6 +163,8 @@ fn stored_manifest(home: &Home, run: RunId) -> Result<Option<Arc<Manifest>>, Fai
         let what = format!("{place} belongs to run {}, not to {run}; use another directory", manifest.run());
         return Err(Failure::Usage(what));
     }
+    // MANIFEST-1: with a manifest that it has kept as with one that it is sent.
+    manifest.check().map_err(|misuse| Failure::Negative(format!("{place}: the manifest: {misuse}")))?;
     Ok(Some(Arc::new(manifest)))
 }
 

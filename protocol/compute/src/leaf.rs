@@ -206,6 +206,7 @@ impl Engine {
         each(&mut workers[..busy], tasks, |worker, (index, (loss, window))| {
             *loss = forward_pass(&passes, worker, batch, (index, window));
         });
+        // ARITH-45: An evaluation has the same mean over its windows; NaN where that is not finite.
         let predicted = batch.windows.len() * plan.predicted;
         let mean = losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64;
         self.plan = Some(plan);

@@ -41,6 +41,10 @@ fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
     let mut state = exact.initial(&manifest, &windows(&manifest, 0));
     let exponents = state.exponents.clone();
     let (mut roots, mut losses, mut sums) = (vec![hex(&state.root().0)], Vec::new(), Vec::new());
+    if let Some(place) = inputs.get("spoiled").and_then(Value::as_u64) {
+        // One that no vector holds: with a sign and a payload.
+        state.parameters[place as usize] = f32::from_bits(0xffc0_0001);
+    }
     let mut first_leaf = None;
     let rounds = inputs["rounds"].as_u64().unwrap();
     for round in 0..rounds {

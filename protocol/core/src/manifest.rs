@@ -1,11 +1,10 @@
 //! The manifest: everything that members of a run agree on before it starts. Its hash is the run id.
 
-use std::collections::BTreeSet;
+mod rules;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::codec::{List, Real, Text, encode};
-use crate::error::Misuse;
 use crate::hash::{Domain, hash_of};
 use crate::ids::{Digest, MemberId, RunId};
 use crate::{limits, wire};
@@ -492,119 +491,6 @@ impl Manifest {
         let rounds = self.training.rounds;
         if self.rollback.is_on() { rounds.saturating_mul(2) } else { rounds }
     }
-
-    /// Checks every rule that a manifest must keep.
-    ///
-    /// # Errors
-    /// [`Misuse`] naming field and rule.
-    pub fn check(&self) -> Result<(), Misuse> {
-        require(self.version == VERSION, "version", "must be 1")?;
-        self.model.check()?;
-        self.data.check(&self.model)?;
-        self.check_tolerance()?;
-        self.check_training()?;
-        self.check_audit()?;
-        self.check_rollback()?;
-        require(
-            self.delay == 0 && self.exchange == 0 && self.groups == 0,
-            "delay, exchange, groups",
-            "are reserved and must be 0",
-        )?;
-        require(self.windows() >= 1, "data.bytes", "must hold at least one window of model.sequence tokens")
-    }
-
-    /// TOL-5.
-    fn check_tolerance(&self) -> Result<(), Misuse> {
-        let Tolerance { groups, loss } = &self.tolerance;
-        if self.profile == Profile::Exact {
-            let none = groups.is_empty() && *loss == Real::ZERO;
-            return require(none, "tolerance", "is for other profiles than exact, where leaves are equal");
-        }
-        require(!groups.is_empty(), "tolerance.groups", "is what profiles other than exact need: calibrate")?;
-        let sound = |bound: &Real| bound.value() > 0.0 && bound.value() <= 0.125;
-        require(groups.iter().all(sound), "tolerance.groups", "must be above 0 and at most 0.125")?;
-        require(sound(loss), "tolerance.loss", "must be above 0 and at most 0.125")
-    }
-
-    fn check_training(&self) -> Result<(), Misuse> {
-        let training = &self.training;
-        require((1..=limits::ROUNDS).contains(&training.rounds), "training.rounds", "must be 1 to 2^24")?;
-        require((1..=1 << 16).contains(&training.leaves), "training.leaves", "must be 1 to 65536")?;
-        let windows = 1..=limits::LEAF_WINDOWS;
-        require(windows.contains(&training.leaf_windows), "training.leaf_windows", "must be 1 to 1024")?;
-        require((1..=14).contains(&training.grid_bits), "training.grid_bits", "must be 1 to 14")?;
-        let optimiser = &self.optimiser;
-        let unit = 0.0..1.0;
-        require(unit.contains(&optimiser.beta1.value()), "optimiser.beta1", "must lie in [0, 1)")?;
-        require(unit.contains(&optimiser.beta2.value()), "optimiser.beta2", "must lie in [0, 1)")?;
-        require(optimiser.epsilon.value() > 0.0, "optimiser.epsilon", "must be positive")?;
-        require(optimiser.rate.value() > 0.0, "optimiser.rate", "must be positive")?;
-        require(optimiser.minimum_rate.value() >= 0.0, "optimiser.minimum_rate", "must not be negative")?;
-        require(optimiser.weight_decay.value() >= 0.0, "optimiser.weight_decay", "must not be negative")?;
-        require(optimiser.clip_norm.value() >= 0.0, "optimiser.clip_norm", "must not be negative")?;
-        let aggregation = &self.aggregation;
-        require(aggregation.radius.value() > 0.0, "aggregation.radius", "must be positive")?;
-        require(aggregation.iterations <= 64, "aggregation.iterations", "must be at most 64")?;
-        require(
-            (1..=1_000_000).contains(&aggregation.cap_ppm),
-            "aggregation.cap_ppm",
-            "must be 1 to 1000000",
-        )?;
-        require((1..=2).contains(&aggregation.replicas), "aggregation.replicas", "must be 1 or 2")?;
-        require(
-            aggregation.assumed_ppm < 500_000,
-            "aggregation.assumed_ppm",
-            "must be below 500000: no rule withstands a majority",
-        )
-    }
-
-    fn check_rollback(&self) -> Result<(), Misuse> {
-        let Rollback { limit, most_rounds, spacing } = &self.rollback;
-        require(limit.value() >= 0.0, "rollback.limit", "must not be negative")?;
-        let kept = self.retention.states.min(self.retention.contributions);
-        let reach = !self.rollback.is_on() || (1..=kept).contains(most_rounds);
-        require(
-            reach,
-            "rollback.most_rounds",
-            "must be at least 1 and within retention.states and retention.contributions",
-        )?;
-        require(
-            !self.rollback.is_on() || spacing > most_rounds,
-            "rollback.spacing",
-            "must be above rollback.most_rounds, or the run could go back for ever",
-        )
-    }
-
-    fn check_audit(&self) -> Result<(), Misuse> {
-        let audit = &self.audit;
-        require(audit.node_ppm <= 1_000_000, "audit.node_ppm", "must be at most 1000000")?;
-        require(audit.recheck_ppm <= 1_000_000, "audit.recheck_ppm", "must be at most 1000000")?;
-        require(audit.block_ppm <= 1_000_000, "audit.block_ppm", "must be at most 1000000")?;
-        let leaves = 1..=limits::AUDIT_LEAVES;
-        require(leaves.contains(&usize::from(audit.leaves)), "audit.leaves", "must be 1 to 32")?;
-        require(
-            audit.final_rounds <= self.retention.contributions,
-            "audit.final_rounds",
-            "must be within retention.contributions",
-        )?;
-        require(
-            audit.final_rounds < self.retention.states,
-            "audit.final_rounds",
-            "must be below retention.states",
-        )?;
-        require(
-            audit.coin_lead >= 1,
-            "audit.coin_lead",
-            "must be at least 1, or coins could be chosen after the freeze they are used with",
-        )?;
-        require(self.retention.states >= 2, "retention.states", "must be at least 2")?;
-        self.admission.check(audit.node_ppm)?;
-        let timers = &self.timers;
-        let positive = [timers.commit, timers.part, timers.result, timers.audit, timers.final_audit]
-            .iter()
-            .all(|t| *t > 0);
-        require(positive, "timers", "must all be positive")
-    }
 }
 
 impl Admission {
@@ -623,44 +509,6 @@ impl Admission {
             newcomer_ppm: 0,
             halving: 1,
         }
-    }
-
-    fn check(&self, node_ppm: u32) -> Result<(), Misuse> {
-        require(self.start_nodes >= 1, "admission.start_nodes", "must be at least 1")?;
-        require(
-            (1..=limits::MEMBERS).contains(&usize::from(self.most_members)),
-            "admission.most_members",
-            "must be 1 to 4096",
-        )?;
-        require(
-            u32::from(self.start_nodes) + u32::from(self.start_verifiers) <= self.most_members.into(),
-            "admission.most_members",
-            "must be at least start_nodes and start_verifiers together, or the run never starts",
-        )?;
-        require(self.per_round >= 1, "admission.per_round", "must be at least 1")?;
-        require(self.probation <= 1 << 24, "admission.probation", "must be at most 2^24")?;
-        require((1..=16).contains(&self.vouchers), "admission.vouchers", "must be 1 to 16")?;
-        let several = self.probation == 0 || self.vouchers >= 2;
-        require(
-            several,
-            "admission.vouchers",
-            "must be 2 at least: one lying verifier would end a probation",
-        )?;
-        require(self.depth <= limits::INVITATION_DEPTH, "admission.depth", "must be at most 16")?;
-        require(self.newcomer_ppm <= 1_000_000, "admission.newcomer_ppm", "must be at most 1000000")?;
-        require(self.halving >= 1, "admission.halving", "must be at least 1")?;
-        require(
-            self.probation == 0 || self.newcomer_ppm.max(node_ppm) > 0,
-            "admission.probation",
-            "never ends when nobody is audited: raise audit.share or admission.newcomer_share",
-        )?;
-        // STAND-7: in open mode nothing but probation prices a new identity.
-        let priced = self.mode != Mode::Open || self.probation > 0;
-        require(priced, "admission.probation", "must be positive in open mode")?;
-        let Mode::Listed(listed) = &self.mode else { return Ok(()) };
-        let keys = || listed.founders.iter().chain(&listed.nodes).chain(&listed.verifiers);
-        let different: BTreeSet<&MemberId> = keys().collect();
-        require(different.len() == keys().count(), "admission.mode", "lists a key twice")
     }
 }
 
@@ -698,44 +546,6 @@ impl Data {
     pub fn all_bytes(&self) -> u64 {
         DataFile::ALL.iter().fold(0, |all, file| all.saturating_add(self.file_bytes(*file)))
     }
-
-    /// Checks sizes, and the vocabulary against the tokeniser's. Models pad theirs to round numbers: some more kinds
-    /// are good, fewer or many more are another tokeniser's.
-    fn check(&self, model: &Model) -> Result<(), Misuse> {
-        let most = limits::DATA_BYTES;
-        require(
-            self.bytes <= most && self.held_out_bytes <= most,
-            "data.bytes",
-            "is over the limit of 1 TiB",
-        )?;
-        let whole = |bytes: u64| bytes.is_multiple_of(self.token_bytes());
-        require(whole(self.bytes) && whole(self.held_out_bytes), "data.bytes", "must be whole tokens")?;
-        let kinds = self.kinds();
-        require((2..=1 << 20).contains(&kinds), "data.tokeniser", "must know 2 to 2^20 tokens")?;
-        let matches = (kinds..=kinds + limits::PADDED_TOKENS).contains(&model.vocabulary);
-        if !matches {
-            return Err(Misuse(format!(
-                "model.vocabulary is {}, but the text's tokens are of {kinds} kinds: it must be {kinds}, or up to \
-                 {} more where a model pads it",
-                model.vocabulary,
-                limits::PADDED_TOKENS
-            )));
-        }
-        if let Tokeniser::File(file) = &self.tokeniser {
-            // DATA-4: a tokeniser's file is not empty, and within the limit.
-            let fits = (1..=limits::TOKENISER_BYTES).contains(&file.bytes);
-            require(fits, "data.tokeniser.bytes", "must be 1 to 64 MiB")?;
-        }
-        match &self.start {
-            Start::Drawn => Ok(()),
-            // DATA-6: a manifest whose file has another length than 4·d is refused.
-            Start::Given(file) => require(
-                file.bytes == 4 * model.parameters(),
-                "data.start.bytes",
-                "must be four for each parameter of the model",
-            ),
-        }
-    }
 }
 
 impl Tokeniser {
@@ -755,36 +565,6 @@ impl DataFile {
 }
 
 impl Model {
-    /// Checks the shape.
-    ///
-    /// # Errors
-    /// [`Misuse`] naming field and rule.
-    pub fn check(&self) -> Result<(), Misuse> {
-        let sizes = [
-            ("model.vocabulary", self.vocabulary, 2),
-            ("model.width", self.width, 1),
-            ("model.layers", self.layers, 1),
-            ("model.heads", self.heads, 1),
-            ("model.hidden", self.hidden, 2),
-            ("model.sequence", self.sequence, 1),
-        ];
-        for (field, size, least) in sizes {
-            require(size >= least, field, &format!("must be at least {least}"))?;
-            require(size <= 1 << 20, field, "is over the limit of 2^20")?;
-        }
-        require(self.width.is_multiple_of(self.heads), "model.heads", "must divide model.width")?;
-        require(self.sequence <= limits::SEQUENCE, "model.sequence", "is over the limit of 65536")?;
-        require(self.layers <= 256, "model.layers", "is over the limit of 256")?;
-        require(self.norm_epsilon.value() > 0.0, "model.norm_epsilon", "must be positive")?;
-        let scale = self.initial_scale.value();
-        require(scale > 0.0 && scale <= 16.0, "model.initial_scale", "must be above 0 and at most 16")?;
-        match &self.family {
-            Family::Decoder(decoder) => decoder.check(self)?,
-            Family::Albert(albert) => albert.check(self)?,
-        }
-        require(self.parameters() <= limits::PARAMETERS, "model", "has more than 2^33 parameters")
-    }
-
     /// Parameters in all.
     pub fn parameters(&self) -> u64 {
         let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
@@ -808,81 +588,9 @@ impl Model {
     }
 }
 
-impl Decoder {
-    fn check(&self, model: &Model) -> Result<(), Misuse> {
-        require(self.key_value_heads >= 1, "model.key_value_heads", "must be at least 1")?;
-        require(
-            model.heads.is_multiple_of(self.key_value_heads),
-            "model.key_value_heads",
-            "must divide model.heads",
-        )?;
-        require(
-            (model.width / model.heads).is_multiple_of(2),
-            "model.heads",
-            "must leave an even head width for rotary positions",
-        )?;
-        require(self.rope_base.value() >= 1.0, "model.rope_base", "must be at least 1")
-    }
-}
-
 impl Albert {
     /// Positions of a window that are predicted, at least one.
     pub fn masked(&self, sequence: u32) -> u32 {
         ((u64::from(sequence) * u64::from(self.masked_ppm) / 1_000_000) as u32).clamp(1, sequence.max(1))
-    }
-
-    fn check(&self, model: &Model) -> Result<(), Misuse> {
-        require(
-            (1..=1 << 20).contains(&self.embedding),
-            "model.embedding",
-            "must be at least 1 and at most 2^20",
-        )?;
-        require((1..=1_000_000).contains(&self.masked_ppm), "model.masked", "must lie in (0, 1]")?;
-        require(self.mask_token < model.vocabulary, "model.mask_token", "must lie below model.vocabulary")
-    }
-}
-
-fn require(holds: bool, field: &str, rule: &str) -> Result<(), Misuse> {
-    if holds { Ok(()) } else { Err(Misuse(format!("{field} {rule}"))) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    fn refusal(admission: &Admission) -> Option<String> {
-        admission.check(0).err().map(|misuse| misuse.0)
-    }
-
-    #[test]
-    fn a_run_that_never_starts_is_refused() {
-        assert_eq!(refusal(&Admission::closed(3, 2, 5)), None);
-        let why = refusal(&Admission::closed(3, 2, 4)).unwrap();
-        assert!(why.starts_with("admission.most_members must be at least start_nodes"), "{why}");
-        assert!(refusal(&Admission::closed(u16::MAX, u16::MAX, 4096)).is_some());
-    }
-
-    #[test]
-    fn initial_parameters_are_of_a_size_to_train() {
-        let real = |value| Real::new(value).unwrap();
-        let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) };
-        let model = |scale| Model {
-            vocabulary: 256,
-            width: 4,
-            layers: 1,
-            heads: 1,
-            hidden: 4,
-            sequence: 4,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(scale),
-            family: Family::Decoder(decoder.clone()),
-        };
-        for scale in [1e-3, 1.0, 16.0] {
-            model(scale).check().unwrap();
-        }
-        for scale in [0.0, -1.0, 16.1, 3e38] {
-            let why = model(scale).check().unwrap_err().0;
-            assert_eq!(why, "model.initial_scale must be above 0 and at most 16");
-        }
     }
 }

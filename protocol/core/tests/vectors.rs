@@ -129,6 +129,10 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("merkle", "proof") => proof(inputs),
         ("dataset", "dataset") => dataset(inputs),
         ("manifest", "manifest") => json!({ "run": full(&read_as::<Manifest>(inputs, "bytes").run().0) }),
+        ("manifest", "permitted") => {
+            let refusal = read_as::<Manifest>(inputs, "bytes").check().err();
+            json!({ "refused": refusal.and_then(|misuse| Some(misuse.0.split_once(' ')?.0.to_owned())) })
+        }
         ("ledger", "record") => json!({ "head": full(&read_as::<record::Record>(inputs, "bytes").head()) }),
         ("ledger", "evidence") => {
             json!({ "name": full(&read_as::<audit::Evidence>(inputs, "bytes").digest()) })

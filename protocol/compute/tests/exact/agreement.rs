@@ -6,7 +6,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, Update};
 
-use crate::setting::{leaf, manifest, model, windows};
+use crate::setting::{leaf, manifest, model, models, windows};
 
 /// Everything that two rounds compute.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest) -> (State, Vec<i64>, u64) {
@@ -94,35 +94,50 @@ fn what_is_not_finite_stays_out() {
     }
 }
 
-/// A leaf whose windows meet NaN, infinities and −0 in the parameters: what is hashed has the same bits everywhere.
+/// A leaf of each kind of model whose windows meet NaN, infinities and −0 in the parameters: what is hashed has the same
+/// bits everywhere.
 #[test]
 fn nan_reaches_no_hash() {
-    let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
-    let windows = windows(&manifest.model, 3, 1);
-    let mut good = Exact::new(1, None).unwrap().initial(&manifest, &windows);
-    for (place, value) in [(41, -0.0), (47, f32::from_bits(1)), (5, 3e38), (9, -3e38)] {
-        good.parameters[place] = value;
-    }
-    for bad in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::INFINITY, f32::NEG_INFINITY] {
-        for place in [0, 45, 700, good.parameters.len() - 1] {
-            let mut state = good.clone();
-            state.parameters[place] = bad;
-            let results = paths().into_iter().flat_map(|path| [1, 3].map(|threads| (path, threads)));
-            let mut results = results.map(|(path, threads)| {
-                let mut exact = Exact::new(threads, Some(path)).unwrap();
-                let (loss, sum) = leaf(&mut exact, &manifest, &state, 1, &windows);
-                let held_out = exact.evaluate(&manifest, &state, &windows).to_bits();
-                let mut next = state.clone();
-                let values = sum.iter().map(|value| *value as f32 * bad).collect();
-                exact.apply(&manifest, &mut next, &Update { values, present: vec![true; 64] });
-                let vectors = [next.parameters, next.first, next.second]
-                    .map(|vector| vector.iter().map(|value| value.to_bits()).collect::<Vec<u32>>());
-                (loss, sum, held_out, vectors, next.exponents)
-            });
-            let expected = results.next().unwrap();
-            results.for_each(|found| assert!(found == expected, "{bad} at {place}"));
+    for manifest in models().into_iter().map(manifest) {
+        let windows = windows(&manifest.model, 3, 1);
+        let mut good = Exact::new(1, None).unwrap().initial(&manifest, &windows);
+        for (place, value) in [(41, -0.0), (47, f32::from_bits(1)), (5, 3e38), (9, -3e38)] {
+            good.parameters[place] = value;
+        }
+        for bad in [f32::NAN, -f32::NAN, f32::from_bits(0x7f80_0001), f32::INFINITY, f32::NEG_INFINITY] {
+            for place in [0, 45, good.parameters.len() / 2, good.parameters.len() - 1] {
+                let mut state = good.clone();
+                state.parameters[place] = bad;
+                let mut ways = paths().into_iter().flat_map(|path| [1, 3].map(|threads| (path, threads)));
+                let (path, threads) = ways.next().unwrap();
+                let mut first = Exact::new(threads, Some(path)).unwrap();
+                let expected = hashed(&mut first, &manifest, &state, &windows, bad);
+                for (path, threads) in ways {
+                    let mut exact = Exact::new(threads, Some(path)).unwrap();
+                    let found = hashed(&mut exact, &manifest, &state, &windows, bad);
+                    assert!(found == expected, "{bad} at {place}: {path:?} {threads}");
+                }
+            }
         }
     }
+}
+
+/// The bits of all that is hashed or sealed of a leaf, an evaluation and an update with a bad aggregate.
+fn hashed(
+    exact: &mut Exact,
+    manifest: &Manifest,
+    state: &State,
+    windows: &[Vec<u32>],
+    bad: f32,
+) -> (i64, Vec<i32>, u64, [Vec<u32>; 3], Vec<i16>) {
+    let (loss, sum) = leaf(exact, manifest, state, 1, windows);
+    let held_out = exact.evaluate(manifest, state, windows).to_bits();
+    let mut next = state.clone();
+    let values = sum.iter().map(|value| *value as f32 * bad).collect();
+    exact.apply(manifest, &mut next, &Update { values, present: vec![true; 64] });
+    let vectors = [next.parameters, next.first, next.second]
+        .map(|vector| vector.iter().map(|value| value.to_bits()).collect());
+    (loss, sum, held_out, vectors, next.exponents)
 }
 
 #[test]

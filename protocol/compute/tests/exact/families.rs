@@ -3,10 +3,10 @@
 use muster_compute::{Exact, Path, paths};
 use muster_core::grid::LOSS_NOT_FINITE;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Manifest, Method, Model};
+use muster_core::manifest::{Family, Manifest, Method};
 use muster_core::state::{Arithmetic, State, Update};
 
-use crate::setting::{albert, leaf, manifest, model, windows};
+use crate::setting::{albert, leaf, manifest, model, models, windows};
 
 /// Two rounds: states, sums, losses, and the held-out loss.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec<(i64, Vec<i32>)>, u64) {
@@ -25,16 +25,6 @@ fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec
     }
     let held_out = exact.evaluate(&stored, &state, &windows(model, 3, 8));
     (state, leaves, held_out.to_bits())
-}
-
-/// Small models of every kind.
-fn models() -> Vec<Model> {
-    vec![
-        model([70, 32, 3, 4, 2, 56, 49], true),
-        model([33, 24, 2, 4, 4, 17, 25], false),
-        albert([70, 32, 3, 4, 56, 49], 16),
-        albert([1100, 18, 2, 3, 40, 30], 7),
-    ]
 }
 
 #[test]

@@ -39,6 +39,16 @@ pub fn albert([vocabulary, width, layers, heads, hidden, sequence]: [u32; 6], em
     }
 }
 
+/// Small models of every kind.
+pub fn models() -> Vec<Model> {
+    vec![
+        model([70, 32, 3, 4, 2, 56, 49], true),
+        model([33, 24, 2, 4, 4, 17, 25], false),
+        albert([70, 32, 3, 4, 56, 49], 16),
+        albert([1100, 18, 2, 3, 40, 30], 7),
+    ]
+}
+
 pub fn manifest(model: Model) -> Manifest {
     let nobody = MemberId([0; 32]);
     let tokens = model.vocabulary;

@@ -100,7 +100,7 @@ impl Vector for __m512 {
     }
 }
 
-/// Sixteen grid integers: as `quantise`, but that the processor rounds down as it converts, and that one operation
+/// Sixteen grid integers: as `quantise`, the portable twin in muster-core (`grid.rs`), but that the processor rounds down as it converts, and that one operation
 /// multiplies, which is exact, and adds.
 ///
 /// # Safety

@@ -1,0 +1,294 @@
+//! Which manifests a run may have: every rule of `spec/manifest.md`, in its order. A refusal names field, rule and value.
+
+use core::fmt::Display;
+use core::ops::RangeInclusive;
+use std::collections::BTreeSet;
+
+use super::{
+    Admission, Albert, Data, Decoder, Family, Manifest, Mode, Model, Profile, Rollback, Start, Tokeniser,
+    Tolerance, VERSION,
+};
+use crate::codec::Real;
+use crate::error::Misuse;
+use crate::ids::MemberId;
+use crate::limits;
+
+/// A whole, in the shares of a manifest.
+const MILLION: u32 = 1_000_000;
+
+impl Manifest {
+    /// Checks every rule that a manifest must keep.
+    ///
+    /// # Errors
+    /// [`Misuse`] naming field, rule and value.
+    pub fn check(&self) -> Result<(), Misuse> {
+        // MANIFEST-2: version is 1; delay, exchange and groups are 0.
+        require(self.version == VERSION, "version", "must be 1", self.version)?;
+        for (field, value) in [("delay", self.delay), ("exchange", self.exchange), ("groups", self.groups)] {
+            require(value == 0, field, "is reserved and must be 0", value)?;
+        }
+        self.model.check()?;
+        self.data.check(&self.model)?;
+        self.check_windows()?;
+        self.check_tolerance()?;
+        self.check_training()?;
+        self.check_optimiser()?;
+        self.check_aggregation()?;
+        self.check_audit()?;
+        self.admission.check(self.audit.node_ppm)?;
+        self.check_rollback()
+    }
+
+    /// MANIFEST-6: the training text has one window at least, of `sequence` + 1 tokens.
+    fn check_windows(&self) -> Result<(), Misuse> {
+        let rule = format!("must be below the training text's tokens, {}", self.data.tokens());
+        require(self.windows() >= 1, "model.sequence", &rule, self.model.sequence)
+    }
+
+    /// TOL-5: each bound above 0 and at most 1/8; `exact` has none.
+    fn check_tolerance(&self) -> Result<(), Misuse> {
+        let Tolerance { groups, loss } = &self.tolerance;
+        if self.profile == Profile::Exact {
+            let rule = "is for other profiles than exact, where leaves are equal";
+            require(groups.is_empty(), "tolerance.groups", rule, format!("{} bounds", groups.len()))?;
+            return require(*loss == Real::ZERO, "tolerance.loss", rule, loss.value());
+        }
+        let rule = "is what profiles other than exact need: calibrate";
+        require(!groups.is_empty(), "tolerance.groups", rule, "empty")?;
+        let bounds = groups.iter().map(|bound| ("tolerance.groups", bound));
+        for (field, bound) in bounds.chain([("tolerance.loss", loss)]) {
+            let sound = bound.value() > 0.0 && bound.value() <= 0.125;
+            require(sound, field, "must be above 0 and at most 0.125", bound.value())?;
+        }
+        Ok(())
+    }
+
+    /// MANIFEST-7: 1 to 2^24 rounds, 1 to 65,536 leaves, 1 to 1,024 windows of a leaf, `grid_bits` 1 to 14.
+    fn check_training(&self) -> Result<(), Misuse> {
+        let training = &self.training;
+        within("training.rounds", training.rounds, 1..=limits::ROUNDS)?;
+        within("training.leaves", training.leaves, 1..=1 << 16)?;
+        within("training.leaf_windows", training.leaf_windows, 1..=limits::LEAF_WINDOWS)?;
+        within("training.grid_bits", training.grid_bits, 1..=14)
+    }
+
+    /// MANIFEST-8: `beta1` and `beta2` lie in \[0, 1); `epsilon` and `rate` are above 0; `minimum_rate`,
+    /// `weight_decay` and `clip_norm` are 0 or more.
+    fn check_optimiser(&self) -> Result<(), Misuse> {
+        let optimiser = &self.optimiser;
+        for (field, beta) in [("optimiser.beta1", optimiser.beta1), ("optimiser.beta2", optimiser.beta2)] {
+            require((0.0..1.0).contains(&beta.value()), field, "must lie in [0, 1)", beta.value())?;
+        }
+        positive("optimiser.epsilon", optimiser.epsilon)?;
+        positive("optimiser.rate", optimiser.rate)?;
+        let rest = [
+            ("optimiser.minimum_rate", optimiser.minimum_rate),
+            ("optimiser.weight_decay", optimiser.weight_decay),
+            ("optimiser.clip_norm", optimiser.clip_norm),
+        ];
+        rest.into_iter().try_for_each(|(field, value)| not_negative(field, value))
+    }
+
+    /// MANIFEST-9: `radius` is above 0; at most 64 iterations; `cap_ppm` 1 to 10^6; `assumed_ppm` below half of 10^6;
+    /// 1 or 2 replicas.
+    fn check_aggregation(&self) -> Result<(), Misuse> {
+        let aggregation = &self.aggregation;
+        positive("aggregation.radius", aggregation.radius)?;
+        within("aggregation.iterations", aggregation.iterations, 0..=64)?;
+        within("aggregation.cap_ppm", aggregation.cap_ppm, 1..=MILLION)?;
+        within("aggregation.replicas", aggregation.replicas, 1..=2)?;
+        let (minority, assumed) = (aggregation.assumed_ppm < MILLION / 2, aggregation.assumed_ppm);
+        let rule = "must be below 500000: no rule withstands a majority";
+        require(minority, "aggregation.assumed_ppm", rule, assumed)
+    }
+
+    /// MANIFEST-10: shares are at most 10^6; an audit draws 1 to 32 leaves; `coin_lead` is 1 at least;
+    /// `retention.states` is 2 at least and above `final_rounds`, `retention.contributions` no less than that; all
+    /// timers are above 0.
+    fn check_audit(&self) -> Result<(), Misuse> {
+        let (audit, retention, timers) = (&self.audit, &self.retention, &self.timers);
+        within("audit.node_ppm", audit.node_ppm, 0..=MILLION)?;
+        within("audit.recheck_ppm", audit.recheck_ppm, 0..=MILLION)?;
+        within("audit.block_ppm", audit.block_ppm, 0..=MILLION)?;
+        within("audit.leaves", usize::from(audit.leaves), 1..=limits::AUDIT_LEAVES)?;
+        let rule = "must be at least 1, or coins could be chosen after the freeze they are used with";
+        require(audit.coin_lead >= 1, "audit.coin_lead", rule, audit.coin_lead)?;
+        require(retention.states >= 2, "retention.states", "must be at least 2", retention.states)?;
+        let last = audit.final_rounds;
+        let rule = format!("must be within retention.contributions, {}", retention.contributions);
+        require(last <= retention.contributions, "audit.final_rounds", &rule, last)?;
+        let rule = format!("must be below retention.states, {}", retention.states);
+        require(last < retention.states, "audit.final_rounds", &rule, last)?;
+        let timers = [
+            ("timers.commit", timers.commit),
+            ("timers.part", timers.part),
+            ("timers.result", timers.result),
+            ("timers.audit", timers.audit),
+            ("timers.final_audit", timers.final_audit),
+        ];
+        timers.into_iter().try_for_each(|(field, wait)| require(wait > 0, field, "must be positive", wait))
+    }
+
+    /// MANIFEST-12: `rollback.limit` is 0 or more; above 0, `most_rounds` is 1 at least and no more than either
+    /// retention, and `spacing` is above `most_rounds`.
+    fn check_rollback(&self) -> Result<(), Misuse> {
+        let Rollback { limit, most_rounds, spacing } = &self.rollback;
+        not_negative("rollback.limit", *limit)?;
+        if !self.rollback.is_on() {
+            return Ok(());
+        }
+        let kept = self.retention.states.min(self.retention.contributions);
+        let rule =
+            format!("must be at least 1 and within retention.states and retention.contributions, {kept}");
+        require((1..=kept).contains(most_rounds), "rollback.most_rounds", &rule, most_rounds)?;
+        let rule =
+            format!("must be above rollback.most_rounds, {most_rounds}, or the run could go back for ever");
+        require(spacing > most_rounds, "rollback.spacing", &rule, spacing)
+    }
+}
+
+impl Model {
+    /// Checks the shape.
+    ///
+    /// # Errors
+    /// [`Misuse`] naming field, rule and value.
+    pub fn check(&self) -> Result<(), Misuse> {
+        // MANIFEST-3: vocabulary and hidden are 2 to 2^20, width and heads 1 to 2^20, layers 1 to 256, sequence 1 to
+        // 2^16; norm_epsilon is above 0, initial_scale above 0 and at most 16; heads divides width; d is 2^33 at most.
+        within("model.vocabulary", self.vocabulary, 2..=1 << 20)?;
+        within("model.width", self.width, 1..=1 << 20)?;
+        within("model.layers", self.layers, 1..=256)?;
+        within("model.heads", self.heads, 1..=1 << 20)?;
+        within("model.hidden", self.hidden, 2..=1 << 20)?;
+        within("model.sequence", self.sequence, 1..=limits::SEQUENCE)?;
+        positive("model.norm_epsilon", self.norm_epsilon)?;
+        let scale = self.initial_scale.value();
+        let rule = "must be above 0 and at most 16";
+        require(scale > 0.0 && scale <= 16.0, "model.initial_scale", rule, scale)?;
+        divides("model.heads", self.heads, "model.width", self.width)?;
+        match &self.family {
+            Family::Decoder(decoder) => decoder.check(self)?,
+            Family::Albert(albert) => albert.check(self)?,
+        }
+        let count = self.parameters();
+        require(count <= limits::PARAMETERS, "model", "has more than 2^33 parameters", count)
+    }
+}
+
+impl Decoder {
+    /// MANIFEST-4: `key_value_heads` divides `heads`; width / heads is even; `rope_base` is 1 at least.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        within("model.key_value_heads", self.key_value_heads, 1..=model.heads)?;
+        divides("model.key_value_heads", self.key_value_heads, "model.heads", model.heads)?;
+        let head = model.width / model.heads;
+        let rule = format!("must leave an even head width for rotary positions, not {head}");
+        require(head.is_multiple_of(2), "model.heads", &rule, model.heads)?;
+        let base = self.rope_base.value();
+        require(base >= 1.0, "model.rope_base", "must be at least 1", base)
+    }
+}
+
+impl Albert {
+    /// MANIFEST-5: `embedding` is 1 to 2^20, `masked_ppm` 1 to 10^6, `mask_token` below the vocabulary.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        within("model.embedding", self.embedding, 1..=1 << 20)?;
+        let masked = f64::from(self.masked_ppm) / f64::from(MILLION);
+        require((1..=MILLION).contains(&self.masked_ppm), "model.masked", "must lie in (0, 1]", masked)?;
+        let rule = format!("must lie below model.vocabulary, {}", model.vocabulary);
+        require(self.mask_token < model.vocabulary, "model.mask_token", &rule, self.mask_token)
+    }
+}
+
+impl Data {
+    /// Checks sizes, and the vocabulary against the tokeniser's. Models pad theirs to round numbers: some more kinds
+    /// are good, fewer or many more are another tokeniser's.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        let kinds = self.kinds();
+        // MANIFEST-6: each text has 2^40 bytes at most, and whole tokens; they are of 2 to 2^20 kinds, the vocabulary
+        // of so many or up to 1,023 more.
+        for (field, bytes) in [("data.bytes", self.bytes), ("data.held_out_bytes", self.held_out_bytes)] {
+            within(field, bytes, 0..=limits::DATA_BYTES)?;
+            let rule = format!("must be whole tokens of {}", self.token_bytes());
+            require(bytes.is_multiple_of(self.token_bytes()), field, &rule, bytes)?;
+        }
+        require((2..=1 << 20).contains(&kinds), "data.tokeniser", "must know 2 to 2^20 tokens", kinds)?;
+        let matches = (kinds..=kinds + limits::PADDED_TOKENS).contains(&model.vocabulary);
+        if !matches {
+            return Err(Misuse(format!(
+                "model.vocabulary is {}, but the text's tokens are of {kinds} kinds: it must be {kinds}, or up to \
+                 {} more where a model pads it",
+                model.vocabulary,
+                limits::PADDED_TOKENS
+            )));
+        }
+        if let Tokeniser::File(file) = &self.tokeniser {
+            // DATA-4: a tokeniser's file is not empty, and within the limit.
+            within("data.tokeniser.bytes", file.bytes, 1..=limits::TOKENISER_BYTES)?;
+        }
+        let Start::Given(file) = &self.start else { return Ok(()) };
+        // DATA-6: a manifest whose file has another length than 4·d is refused.
+        let whole = 4 * model.parameters();
+        let rule = format!("must be four for each parameter of the model, {whole}");
+        require(file.bytes == whole, "data.start.bytes", &rule, file.bytes)
+    }
+}
+
+impl Admission {
+    /// MANIFEST-11: `start_nodes`, `per_round` and `halving` are 1 at least; `most_members` is 1 to 4,096 and no less
+    /// than `start_nodes` + `start_verifiers`; `probation` is 2^24 at most, `vouchers` 1 to 16, `depth` 16 at most,
+    /// `newcomer_ppm` 10^6 at most; where there is a probation, `vouchers` is 2 at least and some
+    /// contributions are audited; no key is listed twice.
+    fn check(&self, node_ppm: u32) -> Result<(), Misuse> {
+        require(self.start_nodes >= 1, "admission.start_nodes", "must be at least 1", self.start_nodes)?;
+        within("admission.most_members", usize::from(self.most_members), 1..=limits::MEMBERS)?;
+        let start = u32::from(self.start_nodes) + u32::from(self.start_verifiers);
+        let rule = format!(
+            "must be at least start_nodes and start_verifiers together, {start}, or the run never starts"
+        );
+        require(start <= self.most_members.into(), "admission.most_members", &rule, self.most_members)?;
+        require(self.per_round >= 1, "admission.per_round", "must be at least 1", self.per_round)?;
+        within("admission.probation", self.probation, 0..=1 << 24)?;
+        within("admission.vouchers", self.vouchers, 1..=16)?;
+        let several = self.probation == 0 || self.vouchers >= 2;
+        let rule = "must be at least 2 with a probation, or one verifier that lies ends it";
+        require(several, "admission.vouchers", rule, self.vouchers)?;
+        within("admission.depth", self.depth, 0..=limits::INVITATION_DEPTH)?;
+        within("admission.newcomer_ppm", self.newcomer_ppm, 0..=MILLION)?;
+        require(self.halving >= 1, "admission.halving", "must be at least 1", self.halving)?;
+        let ends = self.probation == 0 || self.newcomer_ppm.max(node_ppm) > 0;
+        let rule = "never ends when nobody is audited: raise audit.share or admission.newcomer_share";
+        require(ends, "admission.probation", rule, self.probation)?;
+        // STAND-7: in open mode nothing but probation prices a new identity.
+        let priced = self.mode != Mode::Open || self.probation > 0;
+        require(priced, "admission.probation", "must be positive in open mode", self.probation)?;
+        let Mode::Listed(listed) = &self.mode else { return Ok(()) };
+        let mut seen = BTreeSet::new();
+        let keys = || listed.founders.iter().chain(&listed.nodes).chain(&listed.verifiers);
+        let again: Option<&MemberId> = keys().find(|key| !seen.insert(**key));
+        again.map_or(Ok(()), |key| Err(Misuse(format!("admission.mode lists a key twice; it is {key:#}"))))
+    }
+}
+
+fn require(holds: bool, field: &str, rule: &str, value: impl Display) -> Result<(), Misuse> {
+    if holds { Ok(()) } else { Err(Misuse(format!("{field} {rule}; it is {value}"))) }
+}
+
+fn within<T: PartialOrd + Display>(field: &str, value: T, range: RangeInclusive<T>) -> Result<(), Misuse> {
+    let rule = format!("must be {} to {}", range.start(), range.end());
+    require(range.contains(&value), field, &rule, value)
+}
+
+fn positive(field: &str, value: Real) -> Result<(), Misuse> {
+    require(value.value() > 0.0, field, "must be positive", value.value())
+}
+
+fn not_negative(field: &str, value: Real) -> Result<(), Misuse> {
+    require(value.value() >= 0.0, field, "must not be negative", value.value())
+}
+
+fn divides(field: &str, value: u32, whole: &str, size: u32) -> Result<(), Misuse> {
+    require(size.is_multiple_of(value), field, &format!("must divide {whole}, {size}"), value)
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,141 @@
+"""Which manifests a run may have (manifest.md): each rule gives its id, the field that it is about, and whether it holds."""
+
+import struct
+
+from reference import U32, le, tensors, token_bytes
+
+MILLION = 10**6
+
+
+def faults(m):
+    """MANIFEST-1: the broken rules, each with the field that a refusal names."""
+    rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + tolerance(m) + training(m["training"])
+    rules += optimiser(m["optimiser"]) + aggregation(m["aggregation"]) + audit(m["audit"], m["retention"], m["timers"])
+    rules += admission(m["admission"], m["audit"]) + rollback(m["rollback"], m["retention"])
+    return sorted({(rule, field) for rule, field, holds in rules if not holds})
+
+
+def real(bits):
+    return struct.unpack("<f", le(int(bits, 16), 4))[0]
+
+
+def among(rule, section, values, **bounds):
+    """That fields of a section lie between two numbers, both included."""
+    return [(rule, f"{section}.{field}", least <= values[field] <= most) for field, (least, most) in bounds.items()]
+
+
+def reserved(m):
+    """MANIFEST-2"""
+    fields = {"version": 1, "delay": 0, "exchange": 0, "groups": 0}
+    return [("MANIFEST-2", field, m[field] == value) for field, value in fields.items()]
+
+
+def model(m):
+    """MANIFEST-3"""
+    (family, of), = m["family"].items()
+    size = 1 << 20
+    rules = among("MANIFEST-3", "model", m, vocabulary=(2, size), hidden=(2, size), width=(1, size), heads=(1, size),
+                  layers=(1, 256), sequence=(1, 1 << 16))
+    sized = all(holds for _, _, holds in rules)
+    divided = m["heads"] >= 1 and m["width"] % m["heads"] == 0
+    rules += [("MANIFEST-3", "model.norm_epsilon", real(m["norm_epsilon"]) > 0),
+              ("MANIFEST-3", "model.initial_scale", 0 < real(m["initial_scale"]) <= 16),
+              ("MANIFEST-3", "model.heads", divided),
+              ("MANIFEST-3", "model", not (sized and divided) or coefficients(m) <= 1 << 33)]
+    return rules + (decoder(m, of, divided) if family == "Decoder" else albert(m, of))
+
+
+def coefficients(m):
+    return sum(rows * columns for _, rows, columns in tensors(m))
+
+
+def decoder(m, of, divided):
+    """MANIFEST-4"""
+    groups = of["key_value_heads"]
+    return [("MANIFEST-4", "model.key_value_heads", groups >= 1 and m["heads"] % groups == 0),
+            ("MANIFEST-4", "model.heads", not divided or m["width"] // m["heads"] % 2 == 0),
+            ("MANIFEST-4", "model.rope_base", real(of["rope_base"]) >= 1)]
+
+
+def albert(m, of):
+    """MANIFEST-5"""
+    return [("MANIFEST-5", "model.embedding", 1 <= of["embedding"] <= 1 << 20),
+            ("MANIFEST-5", "model.masked", 1 <= of["masked_ppm"] <= MILLION),
+            ("MANIFEST-5", "model.mask_token", of["mask_token"] < m["vocabulary"])]
+
+
+def text(data, m):
+    """MANIFEST-6, DATA-4, DATA-6"""
+    (tokeniser, file), = data["tokeniser"].items()
+    (start, given), = data["start"].items()
+    kinds = 256 if tokeniser == "Bytes" else file["tokens"]
+    size = token_bytes(None if tokeniser == "Bytes" else kinds)
+    rules = among("MANIFEST-6", "data", data, bytes=(0, 1 << 40), held_out_bytes=(0, 1 << 40))
+    rules += [("MANIFEST-6", f"data.{field}", data[field] % size == 0) for field in ("bytes", "held_out_bytes")]
+    rules += [("MANIFEST-6", "data.tokeniser", 2 <= kinds <= 1 << 20),
+              ("MANIFEST-6", "model.vocabulary", kinds <= m["vocabulary"] <= kinds + 1023),
+              ("MANIFEST-6", "model.sequence", data["bytes"] // size > m["sequence"])]
+    if tokeniser == "File":
+        rules.append(("DATA-4", "data.tokeniser.bytes", 1 <= file["bytes"] <= 1 << 26))
+    if start == "Given":
+        rules.append(("DATA-6", "data.start.bytes", given["bytes"] == 4 * coefficients(m)))
+    return rules
+
+
+def tolerance(m):
+    """TOL-5"""
+    bounds, loss = [real(bits) for bits in m["tolerance"]["groups"]], real(m["tolerance"]["loss"])
+    if m["profile"] == "Exact":
+        return [("TOL-5", "tolerance.groups", not bounds), ("TOL-5", "tolerance.loss", loss == 0)]
+    sound = lambda bound: 0 < bound <= 0.125
+    return [("TOL-5", "tolerance.groups", bool(bounds) and all(map(sound, bounds))), ("TOL-5", "tolerance.loss", sound(loss))]
+
+
+def training(t):
+    """MANIFEST-7"""
+    return among("MANIFEST-7", "training", t, rounds=(1, 1 << 24), leaves=(1, 1 << 16), leaf_windows=(1, 1024), grid_bits=(1, 14))
+
+
+def optimiser(o):
+    """MANIFEST-8"""
+    rules = [("MANIFEST-8", f"optimiser.{name}", 0 <= real(o[name]) < 1) for name in ("beta1", "beta2")]
+    rules += [("MANIFEST-8", f"optimiser.{name}", real(o[name]) > 0) for name in ("epsilon", "rate")]
+    return rules + [("MANIFEST-8", f"optimiser.{name}", real(o[name]) >= 0)
+                    for name in ("minimum_rate", "weight_decay", "clip_norm")]
+
+
+def aggregation(a):
+    """MANIFEST-9"""
+    return [("MANIFEST-9", "aggregation.radius", real(a["radius"]) > 0)] + among(
+        "MANIFEST-9", "aggregation", a, iterations=(0, 64), cap_ppm=(1, MILLION), assumed_ppm=(0, MILLION // 2 - 1), replicas=(1, 2))
+
+
+def audit(a, kept, timers):
+    """MANIFEST-10"""
+    last = a["final_rounds"] <= kept["contributions"] and a["final_rounds"] < kept["states"]
+    rules = among("MANIFEST-10", "audit", a, node_ppm=(0, MILLION), recheck_ppm=(0, MILLION), block_ppm=(0, MILLION), leaves=(1, 32),
+                  coin_lead=(1, U32))
+    rules += among("MANIFEST-10", "retention", kept, states=(2, U32)) + [("MANIFEST-10", "audit.final_rounds", last)]
+    return rules + [("MANIFEST-10", f"timers.{name}", wait > 0) for name, wait in timers.items()]
+
+
+def admission(a, audits):
+    """MANIFEST-11, STAND-7"""
+    (mode, listed), = a["mode"].items()
+    keys = [key for group in (listed or {}).values() for key in group]
+    rules = among("MANIFEST-11", "admission", a, start_nodes=(1, U32), per_round=(1, U32), halving=(1, U32), most_members=(1, 4096),
+                  probation=(0, 1 << 24), vouchers=(1, 16), depth=(0, 16), newcomer_ppm=(0, MILLION))
+    audited = a["newcomer_ppm"] > 0 or audits["node_ppm"] > 0
+    return rules + [
+        ("MANIFEST-11", "admission.most_members", a["start_nodes"] + a["start_verifiers"] <= a["most_members"]),
+        ("MANIFEST-11", "admission.probation", a["probation"] == 0 or audited),
+        ("STAND-7", "admission.probation", mode != "Open" or a["probation"] > 0),
+        ("MANIFEST-11", "admission.mode", len(set(keys)) == len(keys))]
+
+
+def rollback(r, kept):
+    """MANIFEST-12"""
+    limit, most = real(r["limit"]), r["most_rounds"]
+    return [("MANIFEST-12", "rollback.limit", limit >= 0),
+            ("MANIFEST-12", "rollback.most_rounds", limit <= 0 or 1 <= most <= min(kept["states"], kept["contributions"])),
+            ("MANIFEST-12", "rollback.spacing", limit <= 0 or r["spacing"] > most)]
