@@ -265,7 +265,7 @@ impl Rehearsal {
     /// What the settings do to attacks.
     fn odds(&self) -> Outcome<Odds> {
         let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
-        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from))
+        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from).with(&self.liars))
     }
 }
 

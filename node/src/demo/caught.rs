@@ -7,6 +7,9 @@ use super::facts::{AttackFact, Facts, MemberFact, UNREPLAYED};
 use super::odds::percent;
 use crate::exit::Outcome;
 
+/// Why a verifier that lets everything pass is still there: it is convicted by a recheck of a false verdict, or not at all.
+const NOT_RECHECKED: &str = "no recheck has proved a verdict false";
+
 /// A line for each attacker, and what the attacks did to the loss.
 pub(super) fn table(facts: &Facts) -> String {
     let mut text = String::new();
@@ -35,7 +38,7 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
         let left = 100.0 * cheats.iter().sum::<f64>() / cheats.len().max(1) as f64;
         let left = if cheats.is_empty() { "-".into() } else { format!("{left:.0} %") };
         let Some(ban) = facts.ban(member) else {
-            writeln!(text, "{:<13} {:<8} {}", member.name, "no", unbanned(attack))?;
+            writeln!(text, "{:<13} {:<8} {}", member.name, "no", unbanned(member, attack))?;
             continue;
         };
         let beside = |found: usize, expected: Option<f64>| match expected {
@@ -58,8 +61,9 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
 }
 
 /// Why an attacker was not banned.
-fn unbanned(attack: &AttackFact) -> String {
+fn unbanned(member: &MemberFact, attack: &AttackFact) -> String {
     match attack.escape_probability {
+        None if member.role == "verifier" => format!("{NOT_RECHECKED} ({})", attack.promise),
         None => attack.promise.clone(),
         Some(escapes) if attack.convictable => {
             format!("got away, which should happen with probability {}", percent(escapes))
@@ -96,16 +100,23 @@ fn write_harm(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// One sentence, once everything was checked.
 pub(super) fn conclusion(facts: &Facts) -> String {
     let banned = attackers(facts).filter(|(member, _)| facts.ban(member).is_some()).count();
-    let harmless = attackers(facts)
-        .filter(|(member, attack)| attack.escape_probability.is_none() && facts.ban(member).is_none())
-        .count();
+    let undecided = |role: &str| {
+        let still_there = attackers(facts).filter(|(member, attack)| {
+            member.role == role && attack.escape_probability.is_none() && facts.ban(member).is_none()
+        });
+        still_there.count()
+    };
+    let (harmless, liars) = (undecided("node"), undecided("verifier"));
     let all = attackers(facts).count();
     let mut text = format!("\nAs it should be: {banned} of {all} attackers banned and nobody else");
     if harmless > 0 {
         text += &format!("; {harmless} did nothing that convicts");
     }
-    if banned + harmless < all {
-        text += &format!("; {} escaped, as these settings let some", all - banned - harmless);
+    if liars > 0 {
+        text += &format!("; of {liars} more {NOT_RECHECKED}");
+    }
+    if banned + harmless + liars < all {
+        text += &format!("; {} escaped, as these settings let some", all - banned - harmless - liars);
     }
     match facts.replay_stopped {
         None => text + "; every honest member and the replay hold the same state.\n",
@@ -208,6 +219,17 @@ mod tests {
         assert!(text.contains("honest members banned: 0"), "{text}");
         let sentence = conclusion(&facts());
         assert!(sentence.contains("1 of 3 attackers banned") && sentence.contains("1 escaped"), "{sentence}");
+    }
+
+    #[test]
+    fn a_liar_that_no_recheck_found_is_not_called_harmless() {
+        let mut facts = facts();
+        facts.members.push(MemberFact { role: "verifier", ..attack("acquit", None) });
+        check(&facts).unwrap();
+        let (text, sentence) = (table(&facts), conclusion(&facts));
+        assert!(text.contains("no recheck has proved a verdict false (what was promised)"), "{text}");
+        assert!(sentence.contains("1 of 4 attackers banned"), "{sentence}");
+        assert!(sentence.contains("; 1 did nothing that convicts; of 1 more no recheck"), "{sentence}");
     }
 
     #[test]

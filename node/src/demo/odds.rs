@@ -23,6 +23,8 @@ pub(super) struct Odds {
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
+    /// Verifiers that let everything pass.
+    acquitting: u16,
     /// Probability that another verifier re-executes a passing verdict.
     rechecked: f64,
     /// Contributions of a round.
@@ -55,7 +57,7 @@ impl Expected {
 }
 
 impl Odds {
-    /// Of these settings, with attacks from a round on.
+    /// Of these settings, with attacks from a round on and none of the verifiers lying.
     pub(super) fn of(settings: &Settings, (nodes, verifiers): (u32, u16), from: u32) -> Self {
         let training = &settings.training;
         Self {
@@ -64,6 +66,7 @@ impl Odds {
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
+            acquitting: 0,
             rechecked: if verifiers > 1 { settings.audit.recheck.clamp(0.0, 1.0) } else { 0.0 },
             nodes,
             replicas: settings.aggregation.replicas,
@@ -71,9 +74,22 @@ impl Odds {
         }
     }
 
-    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts.
+    /// The same with verifiers that lie.
+    pub(super) fn with(self, liars: &[Lie]) -> Self {
+        let acquitting = liars.iter().filter(|lie| **lie == Lie::Acquit).count();
+        Self { acquitting: (acquitting as u16).min(self.verifiers), ..self }
+    }
+
+    /// 1 − δ: share of the verifiers that find what there is to find. One that accuses everybody counts: it does not spare
+    /// a cheat.
+    fn upright(&self) -> f64 {
+        f64::from(self.verifiers - self.acquitting) / f64::from(self.verifiers.max(1))
+    }
+
+    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts. The
+    /// inspector is drawn; that a recheck may find out one that lets everything pass is not counted on.
     fn convicted(&self, found: f64, share: f64) -> f64 {
-        if self.verifiers > 0 { share * found } else { 0.0 }
+        self.upright() * share * found
     }
 
     /// None where there is nothing to convict.
@@ -94,7 +110,7 @@ impl Odds {
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
         let contributions = 1.0 / self.convicted(found, self.share);
-        Some(Expected { contributions, audits: 1.0 / found, escapes })
+        Some(Expected { contributions, audits: 1.0 / (self.upright() * found), escapes })
     }
 
     /// Probability that a verifier that lies from the first round on is not banned; none where that depends on what others
@@ -112,7 +128,7 @@ impl Odds {
             Lie::Accuse => {
                 "convicted by its first verdict on an honest member, which the steward re-executes".into()
             }
-            Lie::Acquit if self.rechecked > 0.0 => format!(
+            Lie::Acquit if self.rechecked > 0.0 && self.acquitting < self.verifiers => format!(
                 "convicted after {:.1} passes of a cheat in the mean, and the cheat with it",
                 1.0 / self.rechecked
             ),
@@ -134,6 +150,13 @@ impl Odds {
             drawn.min(m),
             percent(rho)
         );
+        if self.acquitting > 0 {
+            let _ = writeln!(
+                text,
+                "Of them {} let everything pass: below, their audits find nothing, and no recheck finds them out.\n",
+                self.acquitting
+            );
+        }
         let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
         let heads = SHOWN.map(|bad| format!("{bad:>7}")).concat();
         let _ = writeln!(
@@ -251,6 +274,25 @@ mod tests {
         assert_eq!(odds(0.25, 1, 2).liar_escapes(Lie::Acquit), None);
         assert!(odds(0.25, 1, 2).liar_promise(Lie::Acquit).contains("after 10.0 passes"));
         assert!(odds(0.25, 1, 1).liar_promise(Lie::Acquit).contains("nobody rechecks"));
+    }
+
+    #[test]
+    fn who_lets_everything_pass_takes_its_share_of_the_audits_with_it() {
+        let one = |liars: &[Lie]| odds(1.0, 1, 2).with(liars);
+        let burst = |liars: &[Lie]| expected(one(liars), "burst").unwrap();
+        assert_eq!((burst(&[]).escapes, burst(&[Lie::Accuse]).escapes), (0.0, 0.0));
+        let halved = burst(&[Lie::Acquit]);
+        assert!((halved.escapes - 0.5).abs() < 1e-12 && !halved.certain(), "{halved:?}");
+        assert!((halved.contributions - 2.0).abs() < 1e-12 && (halved.audits - 2.0).abs() < 1e-12);
+        // The final audit has one inspector for each contribution, too.
+        let sign = expected(odds(0.25, 1, 2).with(&[Lie::Acquit]), "sign").unwrap();
+        assert!((sign.escapes - 0.875f64.powi(18) * 0.25).abs() < 1e-9, "{sign:?}");
+        // What contradicts itself, or is wrong in the aggregate, is found without these audits.
+        assert_eq!(expected(one(&[Lie::Acquit]), "equivocate"), Some(AT_ONCE));
+        assert_eq!(expected(one(&[Lie::Acquit]), "nudge"), expected(one(&[]), "nudge"));
+        let text = one(&[Lie::Acquit]).text(&["burst".parse().unwrap()], &[Lie::Acquit]);
+        assert!(text.contains("Of them 1 let everything pass"), "{text}");
+        assert!(text.contains("escapes this run with probability 50 %"), "{text}");
     }
 
     #[test]
