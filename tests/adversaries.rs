@@ -180,6 +180,18 @@ fn verifiers_in_league_with_the_cheats_delay_their_ban_until_a_recheck_finds_the
 }
 
 #[test]
+fn a_verifier_that_accuses_everyone_of_a_total_mismatch_is_dismissed() {
+    let mut sim = Sim::new(Plan { verifiers: 1, ..Plan::new(6, 8, vec![Player::honest(); 5]) });
+    while sim.ledger().current().is_none_or(|view| view.round() < FROM) {
+        sim.run(sim.now() + 100);
+    }
+    let accused = sim.slander(0, Round(FROM.0 - 1));
+    let report = sim.finish();
+    assert_eq!((accused, report.dismissed), (5, 5), "{report:?}");
+    assert_eq!((report.convictions.len(), report.verifiers_banned), (0, (0, 0)), "{report:?}");
+}
+
+#[test]
 fn a_coalition_of_nearly_half_and_a_verifier_in_league_are_all_found() {
     let names = ["flip", "alie", "ipm-0.6", "lazy", "sign", "stale", "one-leaf", "random", "omit"];
     let attacks = names.map(attack);
