@@ -88,6 +88,12 @@ fn settled_loss(report: &Report) -> f64 {
     mean(&last)
 }
 
+/// The most that a run's loss lay above that of the run without cheats in the same round, once its cheats had counted.
+fn worst_beside(report: &Report, clean: &Report, from: Round) -> f64 {
+    let rounds = report.losses.iter().zip(&clean.losses).skip(from.index());
+    rounds.map(|(loss, clean)| loss - clean).fold(f64::NEG_INFINITY, f64::max)
+}
+
 fn mean(values: &[f64]) -> f64 {
     values.iter().sum::<f64>() / values.len().max(1) as f64
 }
@@ -98,6 +104,12 @@ fn spread(values: &[f64]) -> (f64, f64) {
         (least.min(*value), most.max(*value))
     });
     (mean(values), (most - least) / 2.0)
+}
+
+/// As `+0.04 ± 0.01`.
+fn beside(values: impl IntoIterator<Item = f64>) -> String {
+    let (mean, half) = spread(&values.into_iter().collect::<Vec<f64>>());
+    format!("{mean:+.2} ± {half:.2}")
 }
 
 /// As `2.71 ± 0.02`.
