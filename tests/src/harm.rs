@@ -6,6 +6,7 @@ pub mod attacks;
 pub mod coalitions;
 pub mod detection;
 pub mod published;
+pub mod waits;
 
 use std::fs;
 use std::io;
@@ -19,9 +20,10 @@ use crate::sim::{Plan, Report};
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 6] = [
+pub const TABLES: [(&str, Maker); 7] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
+    ("latency", detection::latency),
     ("attacks", attacks::table),
     ("rules", attacks::others),
     ("published", published::table),
@@ -95,7 +97,7 @@ fn worst_beside(report: &Report, clean: &Report, from: Round) -> f64 {
 }
 
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64
 }
 
 /// A mean, and half of the range.
