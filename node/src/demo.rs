@@ -112,7 +112,7 @@ Exit code 1: an attack got away that these settings should have caught, or an ho
 
 Attacks:
 {}
-Lies of verifiers, from the first round on:
+What verifiers may do wrong, from the first round on:
 {}",
         lines.collect::<String>(),
         lies.collect::<String>()

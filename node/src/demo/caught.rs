@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::account::{honest_wronged, verdict};
-use super::facts::{AttackFact, Facts, MemberFact, UNREPLAYED};
+use super::facts::{AttackFact, CheatFact, Facts, MemberFact, UNREPLAYED};
 use super::odds::percent;
 use crate::exit::Outcome;
 
@@ -33,8 +33,13 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
         "attacker", "banned", "for", "bad rounds (exp)", "audits (exp)", "counted"
     )?;
     for (member, attack) in attackers(facts) {
-        let cheats: Vec<f64> =
-            facts.cheating.iter().filter(|cheat| cheat.id == member.id).map(|cheat| cheat.factor).collect();
+        let cheats = facts.cheating.iter().filter(|cheat| cheat.id == member.id);
+        let (back, stayed): (Vec<&CheatFact>, _) = cheats.partition(|cheat| facts.taken_back(cheat.round));
+        let counted = match back.len() {
+            0 => stayed.len().to_string(),
+            back => format!("{}, -{back}", stayed.len()),
+        };
+        let cheats: Vec<f64> = back.into_iter().chain(stayed).map(|cheat| cheat.factor).collect();
         let left = 100.0 * cheats.iter().sum::<f64>() / cheats.len().max(1) as f64;
         let left = if cheats.is_empty() { "-".into() } else { format!("{left:.0} %") };
         let Some(ban) = facts.ban(member) else {
@@ -54,8 +59,11 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
             ban.finding,
             beside(attack.contributions.unwrap_or(0), attack.contributions_expected),
             beside(attack.audits, attack.audits_expected),
-            cheats.len(),
+            counted,
         )?;
+    }
+    if !facts.rewinds.is_empty() {
+        writeln!(text, "(counted: after the minus what a Rewind took back)")?;
     }
     Ok(())
 }
@@ -63,6 +71,7 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// Why an attacker was not banned.
 fn unbanned(member: &MemberFact, attack: &AttackFact) -> String {
     match attack.escape_probability {
+        None if attack.idles => format!("was sealed as idle {} times ({})", member.idled, attack.promise),
         None if member.role == "verifier" => format!("{NOT_RECHECKED} ({})", attack.promise),
         None => attack.promise.clone(),
         Some(escapes) if attack.convictable => {
@@ -100,13 +109,15 @@ fn write_harm(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// One sentence, once everything was checked.
 pub(super) fn conclusion(facts: &Facts) -> String {
     let banned = attackers(facts).filter(|(member, _)| facts.ban(member).is_some()).count();
-    let undecided = |role: &str| {
+    let undecided = |role: &str, idles: bool| {
         let still_there = attackers(facts).filter(|(member, attack)| {
-            member.role == role && attack.escape_probability.is_none() && facts.ban(member).is_none()
+            let unbanned = attack.escape_probability.is_none() && facts.ban(member).is_none();
+            unbanned && member.role == role && attack.idles == idles
         });
         still_there.count()
     };
-    let (harmless, liars) = (undecided("node"), undecided("verifier"));
+    let (harmless, liars, idle) =
+        (undecided("node", false), undecided("verifier", false), undecided("verifier", true));
     let all = attackers(facts).count();
     let mut text = format!("\nAs it should be: {banned} of {all} attackers banned and nobody else");
     if harmless > 0 {
@@ -115,8 +126,12 @@ pub(super) fn conclusion(facts: &Facts) -> String {
     if liars > 0 {
         text += &format!("; of {liars} more {NOT_RECHECKED}");
     }
-    if banned + harmless + liars < all {
-        text += &format!("; {} escaped, as these settings let some", all - banned - harmless - liars);
+    if idle > 0 {
+        text += &format!("; {idle} more left their duty undone, which convicts nobody and makes idle");
+    }
+    let accounted = banned + harmless + liars + idle;
+    if accounted < all {
+        text += &format!("; {} escaped, as these settings let some", all - accounted);
     }
     match facts.replay_stopped {
         None => text + "; every honest member and the replay hold the same state.\n",
@@ -153,8 +168,8 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{BanFact, Baselines, CheatFact};
-    use super::super::live::RoundFact;
+    use super::super::facts::{BanFact, Baselines};
+    use super::super::live::{RewindFact, RoundFact};
     use super::*;
 
     fn attack(name: &'static str, escapes: Option<f64>) -> MemberFact {
@@ -167,9 +182,11 @@ mod tests {
             contributions_expected: escapes.map(|_| 4.0),
             escape_probability: escapes,
             convictable: escapes.is_some_and(|escapes| escapes < 1e-3),
+            idles: name == "sleep",
         };
         MemberFact {
             duty: None,
+            idled: 3,
             id: format!("{name}-id"),
             name: name.into(),
             role: "node",
@@ -197,6 +214,7 @@ mod tests {
             attacked_from: 5,
             members: vec![attack("flip", Some(1e-9)), attack("slow", Some(0.4)), attack("withhold", None)],
             bans: vec![ban],
+            rewinds: Vec::new(),
             cheating: vec![CheatFact { id: "flip-id".into(), round: 5, factor: 0.25 }],
             held_out_loss: None,
             baselines: Baselines { unigram: 3.0, bigram: 2.0 },
@@ -222,13 +240,25 @@ mod tests {
     }
 
     #[test]
+    fn what_a_rewind_took_back_did_not_count() {
+        let mut facts = facts();
+        facts.cheating.push(CheatFact { round: 6, ..facts.cheating[0].clone() });
+        facts.rewinds = vec![RewindFact { to: 6, next: 9 }];
+        let text = table(&facts);
+        assert!(text.contains("     1, -1  25 %") && text.contains("what a Rewind took back"), "{text}");
+    }
+
+    #[test]
     fn a_liar_that_no_recheck_found_is_not_called_harmless() {
         let mut facts = facts();
         facts.members.push(MemberFact { role: "verifier", ..attack("acquit", None) });
+        facts.members.push(MemberFact { role: "verifier", ..attack("sleep", None) });
         check(&facts).unwrap();
         let (text, sentence) = (table(&facts), conclusion(&facts));
+        assert!(text.contains("was sealed as idle 3 times (what was promised)"), "{text}");
+        assert!(sentence.contains("; 1 more left their duty undone"), "{sentence}");
         assert!(text.contains("no recheck has proved a verdict false (what was promised)"), "{text}");
-        assert!(sentence.contains("1 of 4 attackers banned"), "{sentence}");
+        assert!(sentence.contains("1 of 5 attackers banned"), "{sentence}");
         assert!(sentence.contains("; 1 did nothing that convicts; of 1 more no recheck"), "{sentence}");
     }
 

@@ -23,8 +23,10 @@ pub(super) struct Odds {
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
-    /// Verifiers that let everything pass.
-    acquitting: u16,
+    /// Verifiers whose audits find nothing.
+    sparing: u16,
+    /// T_audit in seconds: how long a verifier may owe the same.
+    patience: f64,
     /// Probability that another verifier re-executes a passing verdict.
     rechecked: f64,
     /// Contributions of a round.
@@ -66,7 +68,8 @@ impl Odds {
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
-            acquitting: 0,
+            sparing: 0,
+            patience: settings.timers.audit,
             rechecked: if verifiers > 1 { settings.audit.recheck.clamp(0.0, 1.0) } else { 0.0 },
             nodes,
             replicas: settings.aggregation.replicas,
@@ -76,18 +79,19 @@ impl Odds {
 
     /// The same with verifiers that lie.
     pub(super) fn with(self, liars: &[Lie]) -> Self {
-        let acquitting = liars.iter().filter(|lie| **lie == Lie::Acquit).count();
-        Self { acquitting: (acquitting as u16).min(self.verifiers), ..self }
+        let sparing = liars.iter().filter(|lie| lie.spares()).count();
+        Self { sparing: (sparing as u16).min(self.verifiers), ..self }
     }
 
     /// 1 − δ: share of the verifiers that find what there is to find. One that accuses everybody counts: it does not spare
     /// a cheat.
     fn upright(&self) -> f64 {
-        f64::from(self.verifiers - self.acquitting) / f64::from(self.verifiers.max(1))
+        f64::from(self.verifiers - self.sparing) / f64::from(self.verifiers.max(1))
     }
 
     /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts. The
-    /// inspector is drawn; that a recheck may find out one that lets everything pass is not counted on.
+    /// inspector is drawn; that a recheck may find out one that lets everything pass, or that others take over what one
+    /// leaves undone, is not counted on.
     fn convicted(&self, found: f64, share: f64) -> f64 {
         self.upright() * share * found
     }
@@ -128,11 +132,15 @@ impl Odds {
             Lie::Accuse => {
                 "convicted by its first verdict on an honest member, which the steward re-executes".into()
             }
-            Lie::Acquit if self.rechecked > 0.0 && self.acquitting < self.verifiers => format!(
+            Lie::Acquit if self.rechecked > 0.0 && self.sparing < self.verifiers => format!(
                 "convicted after {:.1} passes of a cheat in the mean, and the cheat with it",
                 1.0 / self.rechecked
             ),
             Lie::Acquit => "never convicted: nobody rechecks what it passes".into(),
+            Lie::Sleep | Lie::Hunt | Lie::EarlyCoin => format!(
+                "never convicted: it owes what it leaves undone, is sealed as idle after {:.0} s, and others take over",
+                self.patience
+            ),
         }
     }
 
@@ -150,11 +158,11 @@ impl Odds {
             drawn.min(m),
             percent(rho)
         );
-        if self.acquitting > 0 {
+        if self.sparing > 0 {
             let _ = writeln!(
                 text,
-                "Of them {} let everything pass: below, their audits find nothing, and no recheck finds them out.\n",
-                self.acquitting
+                "Of them {} find nothing: below, no recheck finds them out, and nobody does their audits for them.\n",
+                self.sparing
             );
         }
         let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
@@ -287,11 +295,13 @@ mod tests {
         // The final audit has one inspector for each contribution, too.
         let sign = expected(odds(0.25, 1, 2).with(&[Lie::Acquit]), "sign").unwrap();
         assert!((sign.escapes - 0.875f64.powi(18) * 0.25).abs() < 1e-9, "{sign:?}");
+        assert_eq!(burst(&[Lie::Sleep]), halved);
+        assert!(one(&[]).liar_promise(Lie::Hunt).contains("sealed as idle after"));
         // What contradicts itself, or is wrong in the aggregate, is found without these audits.
         assert_eq!(expected(one(&[Lie::Acquit]), "equivocate"), Some(AT_ONCE));
         assert_eq!(expected(one(&[Lie::Acquit]), "nudge"), expected(one(&[]), "nudge"));
         let text = one(&[Lie::Acquit]).text(&["burst".parse().unwrap()], &[Lie::Acquit]);
-        assert!(text.contains("Of them 1 let everything pass"), "{text}");
+        assert!(text.contains("Of them 1 find nothing"), "{text}");
         assert!(text.contains("escapes this run with probability 50 %"), "{text}");
     }
 
@@ -305,8 +315,11 @@ mod tests {
         );
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
         assert!(text.contains("nothing to convict"), "{text}");
-        assert_eq!(text.matches("Peer that").count(), 2, "{text}");
-        assert!(text.contains("accuse      Verifier that finds every leaf wrong"), "{text}");
+        assert_eq!(text.matches("Peer that").count(), 3, "{text}");
+        assert!(
+            text.contains("accuse      Peer that inspects as it should, finds every leaf wrong"),
+            "{text}"
+        );
         assert!(odds(0.0, 1, 1).text(&attackers, &[]).contains("never convicted"));
         assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
     }
