@@ -181,6 +181,11 @@ impl Odds {
         }
         let _ =
             writeln!(text, "and what else counts until a verdict takes effect, two or three rounds later.\n");
+        let _ = writeln!(
+            text,
+            "Not rehearsed: admission. All nodes here are founders, with weight from the first round on; a stranger has none \
+             before its probation is over (admission.*).\n"
+        );
         let attackers = attackers.iter().map(|attack| (attack.name, attack.about(), self.promise(attack)));
         let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
         let mut told: Vec<&str> = Vec::new();
@@ -314,7 +319,7 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
-        assert!(text.contains("nothing to convict"), "{text}");
+        assert!(text.contains("nothing to convict") && text.contains("Not rehearsed: admission"), "{text}");
         assert_eq!(text.matches("Peer that").count(), 3, "{text}");
         assert!(
             text.contains("accuse      Peer that inspects as it should, finds every leaf wrong"),
