@@ -1,6 +1,10 @@
 //! How long cheats last, in simulations of seconds; `simulate -- detection` runs the long ones.
 
+use std::fs;
+use std::path::Path;
+
 use e2e::detection::{Schedule, Setting, run_all};
+use e2e::harm::{detection, published};
 
 const SCHEDULES: [Schedule; 6] = [
     Schedule::Drip,
@@ -23,6 +27,7 @@ fn setting(seed: u64) -> Setting {
         drawn: 2,
         leaves: 8,
         load: 0.5,
+        latency: 1,
     }
 }
 
@@ -64,8 +69,37 @@ fn expected_harm_lies_between_its_bounds() {
 }
 
 #[test]
+fn a_slow_verdict_costs_what_counts_until_then_and_nothing_else() {
+    let slow = |latency| Setting { latency, load: 0.01, ..setting(9) }.run();
+    let (soon, late) = (slow(1), slow(6));
+    let each_round = |schedule: &Schedule| !matches!(schedule, Schedule::Slow(_) | Schedule::Burst(_));
+    let cheats = SCHEDULES.iter().zip(soon.tallies.iter().zip(&late.tallies));
+    for (schedule, (soon, late)) in cheats.filter(|(schedule, _)| each_round(schedule)) {
+        assert!(late.fits(late.hazard), "{schedule:?}");
+        if *schedule == Schedule::OnceAndGone {
+            continue;
+        }
+        assert_eq!((soon.waited(), late.waited()), ((1.0, 1), (6.0, 6)), "{schedule:?}");
+        let (more, expected) = (late.late_harm() - soon.late_harm(), 5.0 * setting(9).a_round(*schedule));
+        assert!((more - expected).abs() < 0.15 * expected, "{schedule:?}: {more} instead of {expected}");
+    }
+}
+
+#[test]
 fn a_seed_has_one_result() {
     let short = |seed| Setting { rounds: 60, ..setting(seed) }.run();
     assert_eq!(short(5), short(5));
     assert_ne!(short(5), short(6));
+}
+
+/// Rows that are cheap to make again: whatever moves them has moved the others, and all are to be written anew.
+#[test]
+fn the_tables_of_the_spec_are_those_of_this_code() {
+    let spec = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("spec/harm.md");
+    let spec = fs::read_to_string(spec).expect("the chapter");
+    for made in [detection::schedules_at(1), published::table_to(1)] {
+        for line in made.lines() {
+            assert!(spec.lines().any(|recorded| recorded == line), "`simulate table --write` is due: {line}");
+        }
+    }
 }

@@ -107,10 +107,28 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
     assert!(banned.contains(&("accuse".into(), "false accusation".into())), "{output}");
     let deserved = ["accuse", "acquit", "flip"];
     assert!(banned.iter().all(|(name, _)| deserved.contains(&name.as_str())), "{output}");
-    for words in
-        ["Verifier that finds every leaf wrong", "convicted by its first verdict on an honest member"]
-    {
+    for words in [
+        "Peer that inspects as it should, finds every leaf wrong",
+        "convicted by its first verdict on an honest member",
+    ] {
         assert!(output.contains(words), "{words}: {output}");
     }
     assert!(output.contains("honest members banned: 0"), "{output}");
+}
+
+/// Of four verifiers one sleeps, one hunts a member and one shows its coins too early: each is sealed as idle, nobody is
+/// banned for it, and the fourth one finds the cheat.
+#[test]
+fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
+    let (output, report) = drill_with("4", &["flip", "sleep", "hunt", "early-coin"]);
+    assert_eq!(banned(&report), set([("flip", "sum mismatch")]), "{output}");
+    let members = report["members"].as_array().expect("members");
+    for name in ["sleep", "hunt", "early-coin"] {
+        let member = members.iter().find(|member| member["name"] == name).expect("a verifier");
+        assert!(member["idled"].as_u64() > Some(0), "{member}: {output}");
+        assert!(output.contains(&format!("\n{name}")), "{output}");
+    }
+    let honest = members.iter().find(|member| member["name"] == "verifier").expect("a verifier");
+    assert_eq!(honest["idled"], 0, "{output}");
+    assert!(output.contains("3 more left their duty undone"), "{output}");
 }

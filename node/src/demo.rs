@@ -112,7 +112,7 @@ Exit code 1: an attack got away that these settings should have caught, or an ho
 
 Attacks:
 {}
-Lies of verifiers, from the first round on:
+What verifiers may do wrong, from the first round on:
 {}",
         lines.collect::<String>(),
         lies.collect::<String>()
@@ -265,7 +265,7 @@ impl Rehearsal {
     /// What the settings do to attacks.
     fn odds(&self) -> Outcome<Odds> {
         let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
-        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from))
+        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from).with(&self.liars))
     }
 }
 

@@ -50,6 +50,9 @@ pub struct Setting {
     pub leaves: u32,
     /// Share of its time that a verifier spends on audits, below 1: the rest keeps its queue short.
     pub load: f64,
+    /// Rounds from the one in which an audit is done to the first one without the convict, at least 1: verdict, second
+    /// opinion, the steward's own execution, ban.
+    pub latency: u32,
 }
 
 impl Setting {
@@ -67,8 +70,12 @@ impl Setting {
 
     /// Expected bad leaves until the audit that convicts, that round's own included.
     pub fn harm(&self, schedule: Schedule) -> f64 {
-        let a_round: f64 = schedule.distribution(self.leaves).iter().map(|(b, p)| f64::from(*b) * p).sum();
-        a_round / self.hazard(schedule)
+        self.a_round(schedule) / self.hazard(schedule)
+    }
+
+    /// Expected bad leaves of a round in which a cheat of this schedule acts.
+    pub fn a_round(&self, schedule: Schedule) -> f64 {
+        schedule.distribution(self.leaves).iter().map(|(bad, share)| f64::from(*bad) * share).sum()
     }
 
     /// Runs it.
@@ -188,8 +195,7 @@ impl<'a> World<'a> {
 
     fn note(&mut self, round: Round, slot: usize, finding: Option<FindingKind>, done: f64) {
         let Some(finding) = finding else { return };
-        // Sealed while round ⌊done⌋ goes on, effective with the next seats.
-        let effective = Round(done as u32 + 1);
+        let effective = Round(done as u32 + self.setting.latency.max(1));
         *self.detected.findings.entry(finding.words()).or_default() += 1;
         if self.members[slot].kind.is_none() || self.members[slot].bad().is_empty() {
             self.detected.false_bans += 1;

@@ -6,6 +6,7 @@ pub mod attacks;
 pub mod coalitions;
 pub mod detection;
 pub mod published;
+pub mod waits;
 
 use std::fs;
 use std::io;
@@ -19,9 +20,10 @@ use crate::sim::{Plan, Report};
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 6] = [
+pub const TABLES: [(&str, Maker); 7] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
+    ("latency", detection::latency),
     ("attacks", attacks::table),
     ("rules", attacks::others),
     ("published", published::table),
@@ -88,8 +90,14 @@ fn settled_loss(report: &Report) -> f64 {
     mean(&last)
 }
 
+/// The most that a run's loss lay above that of the run without cheats in the same round, once its cheats had counted.
+fn worst_beside(report: &Report, clean: &Report, from: Round) -> f64 {
+    let rounds = report.losses.iter().zip(&clean.losses).skip(from.index());
+    rounds.map(|(loss, clean)| loss - clean).fold(f64::NEG_INFINITY, f64::max)
+}
+
 fn mean(values: &[f64]) -> f64 {
-    values.iter().sum::<f64>() / values.len().max(1) as f64
+    values.iter().fold(0.0, |sum, value| sum + value) / values.len().max(1) as f64
 }
 
 /// A mean, and half of the range.
@@ -98,6 +106,12 @@ fn spread(values: &[f64]) -> (f64, f64) {
         (least.min(*value), most.max(*value))
     });
     (mean(values), (most - least) / 2.0)
+}
+
+/// As `+0.04 ± 0.01`.
+fn beside(values: impl IntoIterator<Item = f64>) -> String {
+    let (mean, half) = spread(&values.into_iter().collect::<Vec<f64>>());
+    format!("{mean:+.2} ± {half:.2}")
 }
 
 /// As `2.71 ± 0.02`.

@@ -18,7 +18,7 @@ mod steward;
 mod trial;
 mod watcher;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
@@ -43,7 +43,7 @@ use book::Book;
 use clock::{Clock, Event};
 use node::Node;
 pub use plan::{Behaviour, Plan, Player, cast};
-pub use report::{Conviction, Left, Report};
+pub use report::{Conviction, Left, Report, WrongPart};
 use watcher::Watcher;
 
 /// A contribution's integers, by round and author.
@@ -82,8 +82,8 @@ pub struct Sim {
     worker: Worker,
     contributions: Contributions,
     reduced: Reduced,
-    /// Digests of parts that are not what the rule gave.
-    distorted: BTreeSet<Digest>,
+    /// Parts that are not what the rule gave, by their digests: how many of their blocks differ.
+    distorted: BTreeMap<Digest, usize>,
     /// What the conductor asked to apply.
     applying: VecDeque<Vec<Option<Signed<PartResult>>>>,
     clock: Clock,
@@ -122,7 +122,7 @@ impl Sim {
             relayed: 0,
             contributions: Contributions::new(),
             reduced: Reduced::new(),
-            distorted: BTreeSet::new(),
+            distorted: BTreeMap::new(),
             applying: VecDeque::new(),
             clock: Clock::new(plan.seed),
             trace: Hasher::new(Domain::LEDGER),

@@ -350,10 +350,12 @@ impl Audits {
     pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
         let ready =
             |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
-        if let Some(saying) = self.sayings.iter().find(|saying| !saying.told) {
+        let spoken = |saying: &&Saying| !saying.told && self.conduct.speaks(saying.round);
+        if let Some(saying) = self.sayings.iter().find(spoken) {
             return Some(Message::Say(Box::new(saying.notice.clone())));
         }
-        let mut owed = self.cases.iter().filter(|(_, case)| case.owed.is_some() && ready(case));
+        let owed = self.cases.iter().filter(|((round, _), _)| self.conduct.speaks(*round));
+        let mut owed = owed.filter(|(_, case)| case.owed.is_some() && ready(case));
         let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
         notice.or_else(|| {
             let accusation = self.accusations.values().find(|accusation| !accusation.told)?;
@@ -468,6 +470,9 @@ impl Audits {
     /// Shows the coin of every round that is over and was echoed, and opens the audits that are this verifier's.
     fn survey(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
         let me = self.identity.id();
+        if self.conduct.hurries() && ledger.is_active_verifier(&me) {
+            ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
+        }
         for view in ledger.rounds().filter(|view| view.auditable()) {
             let (round, all) = (view.round(), ledger.in_final_audit(view.round()));
             if self.surveyed.contains(&(round, all)) {
@@ -480,18 +485,16 @@ impl Audits {
                 let drawn = view.inspector(slot) == Some(me);
                 let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
                 let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
-                if !mine {
-                    continue;
-                }
-                if self.silent.remove(&(round, slot)) {
+                if mine && self.silent.remove(&(round, slot)) {
                     self.distrust(ledger, round, &commitment.author);
                 }
                 let ppm = commitment.audit_ppm;
                 let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
                     coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
-                if (selected || sure) && !self.others.passed(ledger, (round, slot)) {
-                    self.open(ledger, view, slot, selected)?;
+                let due = mine && (selected || sure) && !self.others.passed(ledger, (round, slot));
+                if self.conduct.asks(commitment.author, due) {
+                    self.open(ledger, view, slot, selected || !sure)?;
                 }
             }
             self.surveyed.insert((round, all));

@@ -37,6 +37,14 @@ fn write_losses(facts: &Facts, text: &mut String) -> std::fmt::Result {
             writeln!(text, "{rounds} rounds in {:.0} s; the replay stopped: {what}", facts.run_seconds)?
         }
     }
+    for rewind in &facts.rewinds {
+        writeln!(
+            text,
+            "rounds {} to {} were taken back: the state is without them, and as many were trained anew",
+            rewind.to,
+            rewind.next.saturating_sub(2).max(rewind.to)
+        )?;
+    }
     writeln!(text)?;
     let (first, last) = (loss(facts.rounds.first()), loss(facts.rounds.last()));
     writeln!(text, "training loss   {first} in the first round, {last} in the last (nats per byte)")?;
@@ -83,7 +91,10 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         };
         let duty = member.duty.as_ref().map(|duty| {
             let DutyFact { rounds, coins, due, done, overdue, rechecks } = duty;
-            format!("showed {coins} of {rounds} coins, did {done} of {due} audits, left {overdue} undone, rechecked {rechecks}")
+            let idle = if member.idled > 0 { format!("; sealed as idle {} times", member.idled) } else { String::new() };
+            format!(
+                "showed {coins} of {rounds} coins, did {done} of {due} audits, left {overdue} undone, rechecked {rechecks}{idle}"
+            )
         });
         return [Some(ended), duty].into_iter().flatten().collect();
     };
@@ -101,8 +112,11 @@ fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
         lines.push("rounds in which its cheating counted, and what the robust rule left of it:".into());
     }
     for some in cheated.chunks(CHEATS) {
-        let some = some.iter().map(|cheat| format!("{}: {:.0} %", cheat.round, 100.0 * cheat.factor));
-        lines.push(some.collect::<Vec<_>>().join(", "));
+        let some = some.iter().map(|cheat| {
+            let back = if facts.taken_back(cheat.round) { ", taken back" } else { "" };
+            format!("{}: {:.0} %{back}", cheat.round, 100.0 * cheat.factor)
+        });
+        lines.push(some.collect::<Vec<_>>().join("; "));
     }
     lines
 }
@@ -171,7 +185,7 @@ pub(super) fn honest_wronged(facts: &Facts) -> Vec<String> {
 #[cfg(test)]
 mod tests {
     use super::super::facts::{BanFact, Baselines, CheatFact};
-    use super::super::live::RoundFact;
+    use super::super::live::{RewindFact, RoundFact};
     use super::*;
 
     fn member(name: &str, role: &'static str, honest: bool) -> MemberFact {
@@ -183,6 +197,7 @@ mod tests {
             honest,
             attack: None,
             leaves_counted: 8,
+            idled: 0,
             duty: (role == "verifier").then(|| DutyFact {
                 rounds: 9,
                 coins: 9,
@@ -213,6 +228,7 @@ mod tests {
                 evidence: "cc".repeat(32),
                 verifier: "verifier-id".into(),
             }],
+            rewinds: Vec::new(),
             cheating: vec![CheatFact { id: "flip-id".into(), round: 10, factor: 0.034 }],
             held_out_loss: Some(2.0),
             baselines: Baselines { unigram: 3.3, bigram: 2.5 },
@@ -235,6 +251,16 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("held-out loss   2.000"), "{text}");
+    }
+
+    #[test]
+    fn what_was_taken_back_is_said_to_be() {
+        let mut facts = facts();
+        facts.rewinds = vec![RewindFact { to: 10, next: 14 }];
+        let text = table(&facts);
+        assert!(text.contains("rounds 10 to 12 were taken back"), "{text}");
+        assert!(text.contains(" 10: 3 %, taken back\n"), "{text}");
+        assert!([9, 14].iter().all(|round| !facts.taken_back(*round)) && facts.taken_back(12));
     }
 
     #[test]

@@ -3,9 +3,12 @@
 use std::fmt::Write;
 
 use super::account::{honest_wronged, verdict};
-use super::facts::{AttackFact, Facts, MemberFact, UNREPLAYED};
+use super::facts::{AttackFact, CheatFact, Facts, MemberFact, UNREPLAYED};
 use super::odds::percent;
 use crate::exit::Outcome;
+
+/// Why a verifier that lets everything pass is still there: it is convicted by a recheck of a false verdict, or not at all.
+const NOT_RECHECKED: &str = "no recheck has proved a verdict false";
 
 /// A line for each attacker, and what the attacks did to the loss.
 pub(super) fn table(facts: &Facts) -> String {
@@ -30,12 +33,17 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
         "attacker", "banned", "for", "bad rounds (exp)", "audits (exp)", "counted"
     )?;
     for (member, attack) in attackers(facts) {
-        let cheats: Vec<f64> =
-            facts.cheating.iter().filter(|cheat| cheat.id == member.id).map(|cheat| cheat.factor).collect();
+        let cheats = facts.cheating.iter().filter(|cheat| cheat.id == member.id);
+        let (back, stayed): (Vec<&CheatFact>, _) = cheats.partition(|cheat| facts.taken_back(cheat.round));
+        let counted = match back.len() {
+            0 => stayed.len().to_string(),
+            back => format!("{}, -{back}", stayed.len()),
+        };
+        let cheats: Vec<f64> = back.into_iter().chain(stayed).map(|cheat| cheat.factor).collect();
         let left = 100.0 * cheats.iter().sum::<f64>() / cheats.len().max(1) as f64;
         let left = if cheats.is_empty() { "-".into() } else { format!("{left:.0} %") };
         let Some(ban) = facts.ban(member) else {
-            writeln!(text, "{:<13} {:<8} {}", member.name, "no", unbanned(attack))?;
+            writeln!(text, "{:<13} {:<8} {}", member.name, "no", unbanned(member, attack))?;
             continue;
         };
         let beside = |found: usize, expected: Option<f64>| match expected {
@@ -51,15 +59,20 @@ fn write_attackers(facts: &Facts, text: &mut String) -> std::fmt::Result {
             ban.finding,
             beside(attack.contributions.unwrap_or(0), attack.contributions_expected),
             beside(attack.audits, attack.audits_expected),
-            cheats.len(),
+            counted,
         )?;
+    }
+    if !facts.rewinds.is_empty() {
+        writeln!(text, "(counted: after the minus what a Rewind took back)")?;
     }
     Ok(())
 }
 
 /// Why an attacker was not banned.
-fn unbanned(attack: &AttackFact) -> String {
+fn unbanned(member: &MemberFact, attack: &AttackFact) -> String {
     match attack.escape_probability {
+        None if attack.idles => format!("was sealed as idle {} times ({})", member.idled, attack.promise),
+        None if member.role == "verifier" => format!("{NOT_RECHECKED} ({})", attack.promise),
         None => attack.promise.clone(),
         Some(escapes) if attack.convictable => {
             format!("got away, which should happen with probability {}", percent(escapes))
@@ -96,16 +109,29 @@ fn write_harm(facts: &Facts, text: &mut String) -> std::fmt::Result {
 /// One sentence, once everything was checked.
 pub(super) fn conclusion(facts: &Facts) -> String {
     let banned = attackers(facts).filter(|(member, _)| facts.ban(member).is_some()).count();
-    let harmless = attackers(facts)
-        .filter(|(member, attack)| attack.escape_probability.is_none() && facts.ban(member).is_none())
-        .count();
+    let undecided = |role: &str, idles: bool| {
+        let still_there = attackers(facts).filter(|(member, attack)| {
+            let unbanned = attack.escape_probability.is_none() && facts.ban(member).is_none();
+            unbanned && member.role == role && attack.idles == idles
+        });
+        still_there.count()
+    };
+    let (harmless, liars, idle) =
+        (undecided("node", false), undecided("verifier", false), undecided("verifier", true));
     let all = attackers(facts).count();
     let mut text = format!("\nAs it should be: {banned} of {all} attackers banned and nobody else");
     if harmless > 0 {
         text += &format!("; {harmless} did nothing that convicts");
     }
-    if banned + harmless < all {
-        text += &format!("; {} escaped, as these settings let some", all - banned - harmless);
+    if liars > 0 {
+        text += &format!("; of {liars} more {NOT_RECHECKED}");
+    }
+    if idle > 0 {
+        text += &format!("; {idle} more left their duty undone, which convicts nobody and makes idle");
+    }
+    let accounted = banned + harmless + liars + idle;
+    if accounted < all {
+        text += &format!("; {} escaped, as these settings let some", all - accounted);
     }
     match facts.replay_stopped {
         None => text + "; every honest member and the replay hold the same state.\n",
@@ -142,8 +168,8 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::facts::{BanFact, Baselines, CheatFact};
-    use super::super::live::RoundFact;
+    use super::super::facts::{BanFact, Baselines};
+    use super::super::live::{RewindFact, RoundFact};
     use super::*;
 
     fn attack(name: &'static str, escapes: Option<f64>) -> MemberFact {
@@ -156,9 +182,11 @@ mod tests {
             contributions_expected: escapes.map(|_| 4.0),
             escape_probability: escapes,
             convictable: escapes.is_some_and(|escapes| escapes < 1e-3),
+            idles: name == "sleep",
         };
         MemberFact {
             duty: None,
+            idled: 3,
             id: format!("{name}-id"),
             name: name.into(),
             role: "node",
@@ -186,6 +214,7 @@ mod tests {
             attacked_from: 5,
             members: vec![attack("flip", Some(1e-9)), attack("slow", Some(0.4)), attack("withhold", None)],
             bans: vec![ban],
+            rewinds: Vec::new(),
             cheating: vec![CheatFact { id: "flip-id".into(), round: 5, factor: 0.25 }],
             held_out_loss: None,
             baselines: Baselines { unigram: 3.0, bigram: 2.0 },
@@ -208,6 +237,29 @@ mod tests {
         assert!(text.contains("honest members banned: 0"), "{text}");
         let sentence = conclusion(&facts());
         assert!(sentence.contains("1 of 3 attackers banned") && sentence.contains("1 escaped"), "{sentence}");
+    }
+
+    #[test]
+    fn what_a_rewind_took_back_did_not_count() {
+        let mut facts = facts();
+        facts.cheating.push(CheatFact { round: 6, ..facts.cheating[0].clone() });
+        facts.rewinds = vec![RewindFact { to: 6, next: 9 }];
+        let text = table(&facts);
+        assert!(text.contains("     1, -1  25 %") && text.contains("what a Rewind took back"), "{text}");
+    }
+
+    #[test]
+    fn a_liar_that_no_recheck_found_is_not_called_harmless() {
+        let mut facts = facts();
+        facts.members.push(MemberFact { role: "verifier", ..attack("acquit", None) });
+        facts.members.push(MemberFact { role: "verifier", ..attack("sleep", None) });
+        check(&facts).unwrap();
+        let (text, sentence) = (table(&facts), conclusion(&facts));
+        assert!(text.contains("was sealed as idle 3 times (what was promised)"), "{text}");
+        assert!(sentence.contains("; 1 more left their duty undone"), "{sentence}");
+        assert!(text.contains("no recheck has proved a verdict false (what was promised)"), "{text}");
+        assert!(sentence.contains("1 of 5 attackers banned"), "{sentence}");
+        assert!(sentence.contains("; 1 did nothing that convicts; of 1 more no recheck"), "{sentence}");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use serde::{Deserialize, Serialize};
 use super::Rehearsal;
 use super::cast::{Part, Player};
 use super::lie::Lie;
-use super::live::{DutyFact, Live, RoundFact};
+use super::live::{DutyFact, Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
 use crate::attack::Attack;
 use crate::exit::{Failure, Outcome};
@@ -34,7 +34,9 @@ pub(super) struct Facts {
     pub(super) members: Vec<MemberFact>,
     /// Bans in order.
     pub(super) bans: Vec<BanFact>,
-    /// Contributions that counted and were not what they should be.
+    /// Times that the state went back.
+    pub(super) rewinds: Vec<RewindFact>,
+    /// Contributions that counted and were not what they should be, those of rounds that were taken back among them.
     pub(super) cheating: Vec<CheatFact>,
     /// Loss on the held-out text at the end, in nats per token.
     pub(super) held_out_loss: Option<f64>,
@@ -68,6 +70,8 @@ pub(super) struct MemberFact {
     /// A verifier's duties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duty: Option<DutyFact>,
+    /// How often it was sealed as idle.
+    pub(super) idled: u32,
     /// The state that its process ended with; none for one that was thrown out.
     pub(super) final_state_root: Option<String>,
 }
@@ -93,6 +97,8 @@ pub(super) struct AttackFact {
     pub(super) escape_probability: Option<f64>,
     /// Whether it should have been banned by the end.
     pub(super) convictable: bool,
+    /// Whether it is a verifier that leaves its duty undone, of which no evidence comes.
+    pub(super) idles: bool,
 }
 
 /// An expulsion.
@@ -169,6 +175,7 @@ impl Facts {
         let odds = rehearsal.odds()?;
         for player in observed.players {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
+            member.idled = observed.live.idles.get(&member.id).copied().unwrap_or(0);
             let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
             member.attack = match player.part {
                 Part::Attacker(attack) => {
@@ -193,6 +200,7 @@ impl Facts {
             attacked_from: rehearsal.from,
             members,
             bans,
+            rewinds: observed.live.rewinds,
             cheating: cheating.collect(),
             held_out_loss: replayed.held_out_loss,
             baselines: Baselines { unigram, bigram },
@@ -222,6 +230,11 @@ impl Facts {
         self.bans.iter().find(|ban| ban.id == member.id)
     }
 
+    /// Whether a round was taken back: what counted in it is in no state any more.
+    pub(super) fn taken_back(&self, round: u32) -> bool {
+        self.rewinds.iter().any(|rewind| (rewind.to..rewind.next).contains(&round))
+    }
+
     /// What people call a member.
     pub(super) fn name(&self, id: &str) -> String {
         let member = self.members.iter().find(|member| member.id == id);
@@ -248,6 +261,7 @@ impl AttackFact {
             contributions_expected: expected.map(|expected| expected.contributions),
             escape_probability: expected.map(|expected| expected.escapes),
             convictable: expected.is_some_and(|expected| expected.certain()),
+            idles: false,
         }
     }
 }
@@ -265,6 +279,7 @@ impl AttackFact {
             contributions_expected: None,
             escape_probability: escapes,
             convictable: escapes.is_some_and(|escapes| escapes < CERTAIN),
+            idles: lie.idles(),
         }
     }
 }
@@ -306,6 +321,7 @@ impl MemberFact {
             attack: None,
             leaves_counted: 0,
             duty: None,
+            idled: 0,
             final_state_root: root.map(|root| format!("{root:#}")),
         }
     }
@@ -328,6 +344,7 @@ impl MemberFact {
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             duty: duties.get(&format!("{id:#}")).copied(),
+            idled: 0,
             final_state_root: ending.map(|ending| ending.final_state_root),
         })
     }

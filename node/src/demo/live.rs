@@ -24,6 +24,15 @@ pub(super) struct RoundFact {
     pub(super) bytes: u64,
 }
 
+/// The state went back.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) struct RewindFact {
+    /// The first round that was taken back.
+    pub(super) to: u32,
+    /// The first one after it.
+    pub(super) next: u32,
+}
+
 /// What a verifier was to do, and has done, as the steward counts it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DutyFact {
@@ -56,6 +65,10 @@ enum Event {
         member: String,
         round: u32,
     },
+    Idle {
+        member: String,
+    },
+    Rewind(RewindFact),
     Close {
         #[serde(default)]
         duties: BTreeMap<String, DutyFact>,
@@ -82,6 +95,10 @@ pub(super) struct Live {
     pub(super) rounds: Vec<RoundFact>,
     /// Audits that were begun: of whose contribution to which round.
     pub(super) audits: Vec<(String, u32)>,
+    /// Times that the state went back, in order.
+    pub(super) rewinds: Vec<RewindFact>,
+    /// How often verifiers were sealed as idle, by their ids.
+    pub(super) idles: BTreeMap<String, u32>,
     /// Whether the run is over.
     pub(super) closed: bool,
     /// Duties of the verifiers by their ids, once the run is over.
@@ -101,6 +118,8 @@ impl Live {
         Self {
             rounds: Vec::new(),
             audits: Vec::new(),
+            rewinds: Vec::new(),
+            idles: BTreeMap::new(),
             closed: false,
             duties: BTreeMap::new(),
             path: folder.join("log.jsonl"),
@@ -150,6 +169,13 @@ impl Live {
                 ));
             }
             Event::Audit { member, round } => self.audits.push((member, round)),
+            Event::Rewind(rewind) => {
+                let RewindFact { to, next } = rewind;
+                progress
+                    .line(&format!("the state goes back to that before round {to}; round {next} is next"));
+                self.rewinds.push(rewind);
+            }
+            Event::Idle { member } => *self.idles.entry(member).or_default() += 1,
             Event::Close { duties } => {
                 self.closed = true;
                 self.duties = duties;
@@ -205,12 +231,16 @@ mod tests {
         assert_eq!(live.rounds, [RoundFact { round: 3, loss: 2.5, seconds: 0.5, bytes: 77 }]);
         log.write_all(
             b"{\"event\":\"audit\",\"member\":\"cd\",\"round\":2,\"verifier\":\"ef\"}\n\
+              {\"event\":\"idle\",\"member\":\"ef\",\"round\":2}\n\
+              {\"event\":\"rewind\",\"to\":2,\"next\":5,\"root\":\"ab\",\"evidence\":\"cd\"}\n\
               {\"event\":\"close\",\"root\":\"ab\",\"duties\":{\"cd\":{\"rounds\":3,\"coins\":2,\"due\":1,\"done\":1,\
               \"overdue\":1,\"rechecks\":0}}}\n",
         )
         .unwrap();
-        assert!(live.read(&[], &progress).unwrap() && live.read(&[], &progress).unwrap());
+        assert!((0..4).all(|_| live.read(&[], &progress).unwrap()));
         assert_eq!(live.audits, [("cd".to_owned(), 2)]);
+        assert_eq!(live.rewinds, [RewindFact { to: 2, next: 5 }]);
+        assert_eq!(live.idles, BTreeMap::from([("ef".to_owned(), 1)]));
         assert!(live.closed);
         assert_eq!((live.duties["cd"].coins, live.duties["cd"].overdue), (2, 1));
     }

@@ -23,6 +23,10 @@ pub(super) struct Odds {
     /// m: leaves of a contribution.
     leaves: u32,
     verifiers: u16,
+    /// Verifiers whose audits find nothing.
+    sparing: u16,
+    /// T_audit in seconds: how long a verifier may owe the same.
+    patience: f64,
     /// Probability that another verifier re-executes a passing verdict.
     rechecked: f64,
     /// Contributions of a round.
@@ -55,7 +59,7 @@ impl Expected {
 }
 
 impl Odds {
-    /// Of these settings, with attacks from a round on.
+    /// Of these settings, with attacks from a round on and none of the verifiers lying.
     pub(super) fn of(settings: &Settings, (nodes, verifiers): (u32, u16), from: u32) -> Self {
         let training = &settings.training;
         Self {
@@ -64,6 +68,8 @@ impl Odds {
             drawn: settings.audit.leaves.into(),
             leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
+            sparing: 0,
+            patience: settings.timers.audit,
             rechecked: if verifiers > 1 { settings.audit.recheck.clamp(0.0, 1.0) } else { 0.0 },
             nodes,
             replicas: settings.aggregation.replicas,
@@ -71,9 +77,23 @@ impl Odds {
         }
     }
 
-    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts.
+    /// The same with verifiers that lie.
+    pub(super) fn with(self, liars: &[Lie]) -> Self {
+        let sparing = liars.iter().filter(|lie| lie.spares()).count();
+        Self { sparing: (sparing as u16).min(self.verifiers), ..self }
+    }
+
+    /// 1 − δ: share of the verifiers that find what there is to find. One that accuses everybody counts: it does not spare
+    /// a cheat.
+    fn upright(&self) -> f64 {
+        f64::from(self.verifiers - self.sparing) / f64::from(self.verifiers.max(1))
+    }
+
+    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts. The
+    /// inspector is drawn; that a recheck may find out one that lets everything pass, or that others take over what one
+    /// leaves undone, is not counted on.
     fn convicted(&self, found: f64, share: f64) -> f64 {
-        if self.verifiers > 0 { share * found } else { 0.0 }
+        self.upright() * share * found
     }
 
     /// None where there is nothing to convict.
@@ -94,7 +114,7 @@ impl Odds {
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
         let contributions = 1.0 / self.convicted(found, self.share);
-        Some(Expected { contributions, audits: 1.0 / found, escapes })
+        Some(Expected { contributions, audits: 1.0 / (self.upright() * found), escapes })
     }
 
     /// Probability that a verifier that lies from the first round on is not banned; none where that depends on what others
@@ -112,11 +132,15 @@ impl Odds {
             Lie::Accuse => {
                 "convicted by its first verdict on an honest member, which the steward re-executes".into()
             }
-            Lie::Acquit if self.rechecked > 0.0 => format!(
+            Lie::Acquit if self.rechecked > 0.0 && self.sparing < self.verifiers => format!(
                 "convicted after {:.1} passes of a cheat in the mean, and the cheat with it",
                 1.0 / self.rechecked
             ),
             Lie::Acquit => "never convicted: nobody rechecks what it passes".into(),
+            Lie::Sleep | Lie::Hunt | Lie::EarlyCoin => format!(
+                "never convicted: it owes what it leaves undone, is sealed as idle after {:.0} s, and others take over",
+                self.patience
+            ),
         }
     }
 
@@ -134,6 +158,13 @@ impl Odds {
             drawn.min(m),
             percent(rho)
         );
+        if self.sparing > 0 {
+            let _ = writeln!(
+                text,
+                "Of them {} find nothing: below, no recheck finds them out, and nobody does their audits for them.\n",
+                self.sparing
+            );
+        }
         let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
         let heads = SHOWN.map(|bad| format!("{bad:>7}")).concat();
         let _ = writeln!(
@@ -150,6 +181,11 @@ impl Odds {
         }
         let _ =
             writeln!(text, "and what else counts until a verdict takes effect, two or three rounds later.\n");
+        let _ = writeln!(
+            text,
+            "Not rehearsed: admission. All nodes here are founders, with weight from the first round on; a stranger has none \
+             before its probation is over (admission.*).\n"
+        );
         let attackers = attackers.iter().map(|attack| (attack.name, attack.about(), self.promise(attack)));
         let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
         let mut told: Vec<&str> = Vec::new();
@@ -254,6 +290,27 @@ mod tests {
     }
 
     #[test]
+    fn who_lets_everything_pass_takes_its_share_of_the_audits_with_it() {
+        let one = |liars: &[Lie]| odds(1.0, 1, 2).with(liars);
+        let burst = |liars: &[Lie]| expected(one(liars), "burst").unwrap();
+        assert_eq!((burst(&[]).escapes, burst(&[Lie::Accuse]).escapes), (0.0, 0.0));
+        let halved = burst(&[Lie::Acquit]);
+        assert!((halved.escapes - 0.5).abs() < 1e-12 && !halved.certain(), "{halved:?}");
+        assert!((halved.contributions - 2.0).abs() < 1e-12 && (halved.audits - 2.0).abs() < 1e-12);
+        // The final audit has one inspector for each contribution, too.
+        let sign = expected(odds(0.25, 1, 2).with(&[Lie::Acquit]), "sign").unwrap();
+        assert!((sign.escapes - 0.875f64.powi(18) * 0.25).abs() < 1e-9, "{sign:?}");
+        assert_eq!(burst(&[Lie::Sleep]), halved);
+        assert!(one(&[]).liar_promise(Lie::Hunt).contains("sealed as idle after"));
+        // What contradicts itself, or is wrong in the aggregate, is found without these audits.
+        assert_eq!(expected(one(&[Lie::Acquit]), "equivocate"), Some(AT_ONCE));
+        assert_eq!(expected(one(&[Lie::Acquit]), "nudge"), expected(one(&[]), "nudge"));
+        let text = one(&[Lie::Acquit]).text(&["burst".parse().unwrap()], &[Lie::Acquit]);
+        assert!(text.contains("Of them 1 find nothing"), "{text}");
+        assert!(text.contains("escapes this run with probability 50 %"), "{text}");
+    }
+
+    #[test]
     fn what_is_promised_is_said() {
         let attackers = ["one-leaf", "withhold", "one-leaf"].map(|name| name.parse().unwrap());
         let text = odds(0.25, 1, 1).text(&attackers, &[Lie::Accuse]);
@@ -262,9 +319,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("after 16.0 bad contributions"), "{text}");
-        assert!(text.contains("nothing to convict"), "{text}");
-        assert_eq!(text.matches("Peer that").count(), 2, "{text}");
-        assert!(text.contains("accuse      Verifier that finds every leaf wrong"), "{text}");
+        assert!(text.contains("nothing to convict") && text.contains("Not rehearsed: admission"), "{text}");
+        assert_eq!(text.matches("Peer that").count(), 3, "{text}");
+        assert!(
+            text.contains("accuse      Peer that inspects as it should, finds every leaf wrong"),
+            "{text}"
+        );
         assert!(odds(0.0, 1, 1).text(&attackers, &[]).contains("never convicted"));
         assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
     }

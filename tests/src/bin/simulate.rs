@@ -3,6 +3,7 @@
 //! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
 //! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
 //!   one run with these cheats;
+//! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
 //! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
 
 #![allow(clippy::print_stdout, clippy::print_stderr)]
@@ -18,7 +19,7 @@ use muster_node::attack::Attack;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "simulate detection | attack NAME … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+const USAGE: &str = "simulate detection | attack NAME … | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
 
 fn main() -> ExitCode {
     let begun = Instant::now();
@@ -47,6 +48,16 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             Ok(good)
         }
         "attack" => attack(arguments),
+        "waits" => {
+            let write = arguments.iter().position(|argument| argument == "--write");
+            write.into_iter().for_each(|place| drop(arguments.remove(place)));
+            let text = harm::waits::table(&arguments)?;
+            println!("{text}");
+            if write.is_some() {
+                harm::write("waits", &text)?;
+            }
+            Ok(true)
+        }
         "table" => {
             let write = arguments.iter().position(|argument| argument == "--write");
             write.into_iter().for_each(|place| drop(arguments.remove(place)));

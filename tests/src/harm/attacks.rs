@@ -5,9 +5,9 @@ use std::collections::BTreeSet;
 use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::manifest::{Manifest, Rule};
-use muster_node::attack::{ATTACKS, Attack};
+use muster_node::attack::{ATTACKS, Attack, Wrong};
 
-use super::{SEEDS, about, banned, false_bans, left, markdown, mean, settled_loss, spread};
+use super::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Report, Sim, cast};
 
@@ -91,9 +91,7 @@ impl Row<'_> {
     fn losses(&self) -> impl Iterator<Item = String> {
         let loss = |(report, _): &(Report, Plan)| settled_loss(report);
         let more = move |runs: &[(Report, Plan)], clean: &[(Report, Plan)]| {
-            let more: Vec<f64> = runs.iter().zip(clean).map(|(run, clean)| loss(run) - loss(clean)).collect();
-            let (mean, half) = spread(&more);
-            format!("{mean:+.2} ± {half:.2}")
+            beside(runs.iter().zip(clean).map(|(run, clean)| loss(run) - loss(clean)))
         };
         self.runs.chunks(2 * CELL).zip(self.clean.chunks(2 * CELL)).map(move |(runs, clean)| {
             match self.attack {
@@ -107,10 +105,28 @@ impl Row<'_> {
         self.runs.iter().filter(|(_, plan)| plan.friends == 0)
     }
 
-    /// Audits of bad contributions until the one that convicted, of all cheats under all rules, beside the formula's.
+    /// Rounds to the last ban under each rule in turn.
+    fn rounds(&self) -> String {
+        let by_rule = self.runs.chunks(2 * CELL).map(|runs| banned(&runs[CELL..], FROM));
+        let by_rule: Vec<String> = by_rule.collect();
+        if by_rule.iter().all(|rounds| rounds == &by_rule[0]) {
+            return by_rule[0].clone();
+        }
+        by_rule.join("; ")
+    }
+
+    /// Audits of bad contributions until the one that convicted, of all cheats under all rules, beside the formula's; wrong
+    /// blocks where drawn blocks decide, and what does where neither has to be drawn.
     fn audits(&self) -> String {
         let Some(betrayal) = self.attack.map(|attack| attack.betrayal) else { return "–".into() };
-        let Some(found) = betrayal.wrong.found(LEAVES.0, LEAVES.1) else { return "–".into() };
+        let Some(found) = betrayal.wrong.found(LEAVES.0, LEAVES.1) else {
+            return match betrayal.wrong {
+                Wrong::Block => self.blocks(),
+                Wrong::Words => "none: two signatures".into(),
+                Wrong::Part => "none: struck before the seal".into(),
+                _ => "none".into(),
+            };
+        };
         let bad = |round: &Round| *round >= FROM && betrayal.rhythm.bad(round.0 - FROM.0);
         let bans =
             self.audited().flat_map(|(report, _)| report.convictions.iter().filter(|ban| ban.deserved));
@@ -120,7 +136,27 @@ impl Row<'_> {
         format!("{:.1}, {:.1}", 1.0 / found, mean(&counts))
     }
 
+    /// Wrong blocks that were applied, up to the round of the offence, for each conviction, beside 1/block_ppm: those of
+    /// cheats that were not found count, too.
+    fn blocks(&self) -> String {
+        let (mut wrong, mut convictions, mut share) = (0, 0, 0.0);
+        for (report, plan) in self.audited() {
+            let last = |node: usize| {
+                let ban = report.convictions.iter().find(|ban| ban.node == node && ban.deserved);
+                ban.map_or(Round(ROUNDS), |ban| ban.round)
+            };
+            let counted = report.wrong_parts.iter().filter(|part| part.round <= last(part.node));
+            wrong += counted.map(|part| part.blocks).sum::<usize>();
+            convictions += report.convictions.iter().filter(|ban| ban.deserved).count();
+            share = plan.block_share();
+        }
+        format!("{:.1}, {:.1} blocks", 1.0 / share, wrong as f64 / convictions as f64)
+    }
+
     fn findings(&self) -> String {
+        if let Some(Wrong::Nothing(why)) = self.attack.map(|attack| attack.betrayal.wrong) {
+            return format!("nothing: {why}");
+        }
         let bans =
             self.audited().flat_map(|(report, _)| report.convictions.iter().filter(|ban| ban.deserved));
         let findings: BTreeSet<&str> = bans.map(|ban| ban.finding.words()).collect();
@@ -152,8 +188,7 @@ pub fn table() -> String {
     let rows = rows(ATTACKS, &RULES, |row| {
         let clip = &row.runs[CELL..2 * CELL];
         let losses = [row.name()].into_iter().chain(row.losses());
-        let about =
-            [left(clip), row.findings(), row.audits(), banned(row.audited(), FROM), false_bans(row.runs)];
+        let about = [left(clip), row.findings(), row.audits(), row.rounds(), false_bans(row.runs)];
         losses.chain(about).collect()
     });
     let heads = RULES.map(|(.., name)| name);
@@ -171,7 +206,7 @@ pub fn others() -> String {
     let shown: Vec<Attack> = ATTACKS.iter().copied().filter(|attack| SHOWN.contains(&attack.name)).collect();
     let rows = rows(&shown, &OTHERS, |row| {
         let losses = [row.name()].into_iter().chain(row.losses());
-        losses.chain([banned(row.audited(), FROM), false_bans(row.runs)]).collect()
+        losses.chain([row.rounds(), false_bans(row.runs)]).collect()
     });
     let heads = OTHERS.map(|(.., name)| name);
     let head: Vec<&str> =

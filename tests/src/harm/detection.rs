@@ -1,6 +1,7 @@
 //! How long cheats last: schedules beside the formula, verifiers in league with them, and a million audits.
 
 use std::fmt::Write;
+use std::thread::available_parallelism;
 use std::time::Instant;
 
 use muster_core::hash::{Domain, hash_of};
@@ -15,6 +16,9 @@ use crate::detection::{Detected, Schedule, Setting, Tally, run_all};
 pub const ROUNDS: u32 = 10_000;
 /// Audits of each member in a table's simulation, on average.
 const AUDITS: u32 = 200;
+
+/// Rounds from the end of an audit to the first one without the convict.
+const LATENCIES: [u32; 3] = [1, 3, 6];
 
 const SCHEDULES: [Schedule; 6] = [
     Schedule::Drip,
@@ -37,12 +41,22 @@ fn table_setting(seed: u64, node_ppm: u32, drawn: u8, leaves: u32) -> Setting {
         drawn,
         leaves,
         load: 0.5,
+        latency: 1,
     }
 }
 
+/// π in millionths, a and m of the table of schedules.
+const RATES: [(u32, u8, u32); 5] =
+    [(500_000, 1, 4), (500_000, 4, 4), (100_000, 1, 16), (100_000, 4, 16), (50_000, 2, 64)];
+
 /// Bad leaves before conviction by schedule and rates.
 pub fn schedules() -> String {
-    let rates = [(500_000, 1, 4), (500_000, 4, 4), (100_000, 1, 16), (100_000, 4, 16), (50_000, 2, 64)];
+    schedules_at(RATES.len())
+}
+
+/// The same at the first of these rates.
+pub fn schedules_at(first: usize) -> String {
+    let rates = RATES.into_iter().take(first);
     let settings: Vec<Setting> =
         (11..).zip(rates).map(|(seed, (ppm, a, m))| table_setting(seed, ppm, a, m)).collect();
     let detected = run_all(&settings);
@@ -81,6 +95,50 @@ pub fn collusion() -> String {
     });
     let head =
         ["in league", "schedule", "formula", "simulated", "until it is out", "waited", "convictions", "fits"];
+    markdown(&head, rows)
+}
+
+/// The same cheats where verdict and ban take longer.
+pub fn latency() -> String {
+    let rates = [(500_000, 1, 4), (100_000, 4, 16)];
+    let kinds = rates.into_iter().flat_map(|rates| LATENCIES.map(|latency| (rates, latency)));
+    let settings: Vec<Setting> = (41..)
+        .zip(kinds)
+        .map(|(seed, ((ppm, a, m), latency))| Setting { latency, ..table_setting(seed, ppm, a, m) })
+        .collect();
+    let detected = run_all(&settings);
+    let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
+        let rates = format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.drawn, setting.leaves);
+        let shown = cheats(setting, detected).filter(|(schedule, _)| {
+            matches!(schedule, Schedule::Drip | Schedule::Burst(_) | Schedule::FalseSum)
+        });
+        shown.map(move |(schedule, tally)| {
+            let [formula, simulated, until, waited, convictions, fits] = cells(setting, schedule, tally);
+            let latency = setting.latency.to_string();
+            vec![
+                rates.clone(),
+                latency,
+                schedule.words(),
+                formula,
+                simulated,
+                until,
+                waited,
+                convictions,
+                fits,
+            ]
+        })
+    });
+    let head = [
+        "π, a, m",
+        "latency",
+        "schedule",
+        "formula",
+        "simulated",
+        "until it is out",
+        "waited",
+        "convictions",
+        "fits",
+    ];
     markdown(&head, rows)
 }
 
@@ -125,6 +183,7 @@ fn long(seed: u64, rounds: u32) -> Vec<Setting> {
         drawn: 2,
         leaves: 16,
         load: 0.5,
+        latency: 1,
     };
     vec![setting(0, 0), setting(1, 0), setting(2, 1), setting(3, 2)]
 }
@@ -132,16 +191,20 @@ fn long(seed: u64, rounds: u32) -> Vec<Setting> {
 /// The long simulation, and whether it fits: text for people.
 pub fn report(seed: u64, rounds: u32) -> (String, bool) {
     let settings = long(seed, rounds);
+    let begun = Instant::now();
     let detected = run_all(&settings);
+    let (seconds, cores) = (begun.elapsed().as_secs_f64(), available_parallelism().map_or(1, usize::from));
     let mut text = String::new();
     let audits: u64 = detected.iter().map(|detected| detected.audits).sum();
     let false_bans: u64 = detected.iter().map(|detected| detected.false_bans).sum();
     let members: usize = detected.iter().map(|detected| detected.members).sum();
     let _ = writeln!(
         text,
-        "seed {seed}: {members} members in {} runs, {rounds} rounds, four verifiers a run, π = 12 %, a = 2, m = 16\n\
-         {audits} audits, {false_bans} false bans\ndigest of all that was found {:#}\n",
+        "seed {seed}: {members} members in {} runs of {} that know nothing of each other, {rounds} rounds each, four \
+         verifiers a run, π = 12 %, a = 2, m = 16\n{audits} audits, {false_bans} false bans, {seconds:.0} s on {cores} cores\n\
+         digest of all that was found {:#}\n",
         settings.len(),
+        members / settings.len(),
         hash_of(Domain::LEDGER, &format!("{detected:?}"))
     );
     let mut good = false_bans == 0;

@@ -337,23 +337,23 @@ impl Sim {
         };
         let rule =
             |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
-        let reduced = rule(&inputs).expect("an aggregator holds what was sealed");
+        let right = rule(&inputs).expect("an aggregator holds what was sealed");
         let round = view.round();
         let conduct = self.nodes[number].player.conduct.clone();
         let says = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule });
-        let size: usize = reduced.values.iter().map(Vec::len).sum();
+        let size: usize = right.values.iter().map(Vec::len).sum();
         let first = view.aggregators_in(part, attempt).next().and_then(|slot| view.member_at(slot));
         let told = first == Some(self.nodes[number].identity.id());
-        for (slot, factor) in reduced.factors.iter().filter(|_| told) {
+        for (slot, factor) in right.factors.iter().filter(|_| told) {
             self.leave(view, *slot, factor * size as f64 / self.layout.parameters() as f64);
         }
-        let right = reduced.digest;
         let freeze = view.freeze_digest().expect("inputs follow a freeze");
         let mut said = Vec::new();
         for reduced in says {
             let digest = reduced.digest;
-            if digest != right {
-                self.distorted.insert(digest);
+            if digest != right.digest {
+                let blocks = reduced.values.iter().zip(&right.values).filter(|(said, is)| said != is);
+                self.distorted.insert(digest, blocks.count());
             }
             self.reduced.insert((round, part, digest), reduced.values);
             let result = PartResult { round, part, attempt, freeze, inputs, digest };

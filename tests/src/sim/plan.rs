@@ -162,6 +162,12 @@ impl Plan {
         self.players.iter().enumerate().filter(|(_, player)| player.cheats).map(|(number, _)| number)
     }
 
+    /// Probability that a block of the aggregate is reduced again, as the manifest has it.
+    pub fn block_share(&self) -> f64 {
+        let nobody = Identity::from_secret(&[0; 32]);
+        f64::from(self.manifest(&nobody, &nobody, self.dataset().data()).audit.block_ppm) / 1e6
+    }
+
     /// Secret bytes of a member: another one for each kind and number.
     pub(super) fn secret(&self, kind: u8, number: usize) -> [u8; 32] {
         let mut secret = [kind; 32];

@@ -34,6 +34,17 @@ pub struct Left {
     pub factor: f64,
 }
 
+/// An applied part that is not what the rule gives.
+#[derive(Clone, Debug, PartialEq)]
+pub struct WrongPart {
+    /// When.
+    pub round: Round,
+    /// Number of the node that signed it.
+    pub node: usize,
+    /// Its blocks that differ.
+    pub blocks: usize,
+}
+
 /// What happened.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Report {
@@ -61,7 +72,7 @@ pub struct Report {
     /// whether they were right.
     pub inspections: Vec<(PartResult, bool)>,
     /// Parts that were applied and are not what the rule gives.
-    pub wrong_parts: usize,
+    pub wrong_parts: Vec<WrongPart>,
     /// The last state root.
     pub root: Digest,
     /// Digest of all that was sealed, with its times.
@@ -78,11 +89,6 @@ impl Report {
     /// The last loss.
     pub fn last_loss(&self) -> f64 {
         self.losses.last().copied().unwrap_or(f64::NAN)
-    }
-
-    /// The worst loss from a round on.
-    pub fn worst_loss(&self, from: Round) -> f64 {
-        self.losses.iter().skip(from.index()).copied().fold(f64::NEG_INFINITY, f64::max)
     }
 
     /// Mean share that the rule left of bad contributions, and their bad leaves.

@@ -11,7 +11,7 @@ use muster_core::sign::Signed;
 use muster_core::state::Update;
 
 use super::clock::Event;
-use super::report::Conviction;
+use super::report::{Conviction, WrongPart};
 use super::{Part, Sim};
 
 impl Sim {
@@ -232,7 +232,12 @@ impl Sim {
                 missing.push(result.part);
                 continue;
             };
-            self.report.wrong_parts += usize::from(self.distorted.contains(&result.digest));
+            if let Some(blocks) = self.distorted.get(&result.digest) {
+                let signer = signed.claimed_signer();
+                let node = self.nodes.iter().position(|node| node.identity.id() == signer);
+                let node = node.expect("an aggregator is a node");
+                self.report.wrong_parts.push(WrongPart { round: view.round(), node, blocks: *blocks });
+            }
             for (block, values) in view.parts()[result.part.index()].blocks.iter().zip(values) {
                 update.values[blocks[block.index()].range.clone()].copy_from_slice(values);
                 update.present[block.index()] = true;

@@ -2,7 +2,7 @@
 
 use muster_core::audit::{Judgement, claim};
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::audit::{Evidence, FindingKind, Jury, Reduction};
+use muster_core::messages::audit::{Evidence, FindingKind, Jury, Reduction, Total};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
@@ -13,6 +13,23 @@ use super::clock::Event;
 use super::steward::banned;
 
 impl Sim {
+    /// Has a verifier accuse everyone of a total mismatch in a round; how many that are.
+    ///
+    /// # Panics
+    /// When the round is not frozen, or forgotten.
+    pub fn slander(&mut self, watcher: usize, round: Round) -> usize {
+        let accuser = self.watchers[watcher].identity.id();
+        let view = self.conductor.ledger().round(round).expect("a round that is remembered");
+        let freeze = view.freeze().expect("a frozen round").clone();
+        let accused: Vec<MemberId> = view.commitments().map(|(_, commitment)| commitment.author).collect();
+        for culprit in &accused {
+            let total = Evidence::Total(Total { freeze: freeze.clone(), culprit: *culprit });
+            self.accused += 1;
+            self.clock.after(5, 40, Event::Accuse(accuser, Box::new(total)));
+        }
+        accused.len()
+    }
+
     /// Re-executes evidence, and bans if it proves something.
     pub(super) fn judge(&mut self, accuser: MemberId, evidence: &Evidence) {
         self.accused -= 1;
