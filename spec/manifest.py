@@ -128,6 +128,7 @@ def admission(a, audits):
     audited = a["newcomer_ppm"] > 0 or audits["node_ppm"] > 0
     return rules + [
         ("MANIFEST-11", "admission.most_members", a["start_nodes"] + a["start_verifiers"] <= a["most_members"]),
+        ("MANIFEST-11", "admission.vouchers", a["probation"] == 0 or a["vouchers"] >= 2),
         ("MANIFEST-11", "admission.probation", a["probation"] == 0 or audited),
         ("STAND-7", "admission.probation", mode != "Open" or a["probation"] > 0),
         ("MANIFEST-11", "admission.mode", len(set(keys)) == len(keys))]
