@@ -157,10 +157,13 @@ fn is_joined_by_nobody(run: &Run, name: &str, liar: &Liar, (code, words): (i32, 
     }
 }
 
+/// What is altered in a manifest.
+type Change = fn(&mut Manifest);
+
 #[test]
 fn a_manifest_that_breaks_a_rule_is_refused_by_whoever_is_to_join() {
     let run = Run::packed(programs!(), &format!("{MODEL}{}", settings(2)), None);
-    let broken: [(&str, fn(&mut Manifest), &str); 6] = [
+    let broken: [(&str, Change, &str); 6] = [
         ("heads", |manifest| manifest.model.heads = 3, "model.heads must divide model.width"),
         ("sequence", |manifest| manifest.model.sequence = 1 << 17, "model.sequence"),
         ("vocabulary", |manifest| manifest.model.vocabulary = 255, "model.vocabulary is 255"),

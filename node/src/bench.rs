@@ -21,6 +21,10 @@ use crate::exit::{Failure, Outcome};
 pub const PATIENCE: Duration = Duration::from_secs(6);
 /// What drawing a model, its first buffers and one update take for each parameter, about.
 const SECONDS_A_PARAMETER: f64 = 2e-8;
+/// How many times as long as its products, in cache and on idle cores, a window takes at most, about.
+const SLOWER: f64 = 3.0;
+/// How many times as fast as this machine's processor a graphics processor is at most, about.
+const GRAPHICS: f64 = 100.0;
 /// Share of the steward's patience in which a node takes up leaves.
 const COMMIT_SHARE: f64 = 0.7;
 /// Rows, columns and depth of a product whose factors stay in the first two caches.
@@ -29,14 +33,25 @@ const IN_CACHE: [usize; 3] = [96, 64, 256];
 /// What to measure.
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
-    /// A run's folder, a member's data directory, or a `run.toml`; the default settings otherwise.
-    pub run: Option<PathBuf>,
+    /// The run.
+    pub job: Job,
     /// What computes.
     pub machine: Machine,
     /// The profile to measure, instead of the run's own.
     pub precision: Option<Precision>,
     /// What leaves may take: [`PATIENCE`].
     pub patience: Duration,
+}
+
+/// Whose leaves to compute.
+#[derive(Clone, Debug)]
+pub enum Job {
+    /// Those of the default settings.
+    Default,
+    /// Those of a run's folder, a member's data directory, or a `run.toml`.
+    At(PathBuf),
+    /// Those of a run that was fetched, as an invitation says.
+    Agreed(Box<Manifest>),
 }
 
 /// What was measured.
@@ -81,7 +96,7 @@ enum Source {
 /// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks; what libtorch lacks,
 /// where it is asked for.
 pub fn bench(options: &BenchOptions) -> Outcome<Report> {
-    let mut manifest = manifest(options.run.as_deref())?;
+    let mut manifest = manifest(&options.job)?;
     let machine = options.machine;
     let by_default =
         Precision::of(manifest.profile).or((machine.library == Some(Library::Tch)).then_some(Precision::F32));
@@ -98,16 +113,18 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let lacking = memory::within(memory, memory::available()).err();
     // Of one window on all threads, if all of it went as products do.
     let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);
-    let trial = window + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
+    let description = backend.describe();
+    let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
+    let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
     let work = if lacking.is_some() {
         None
-    } else if exact && trial > options.patience.as_secs_f64() {
+    } else if trial > options.patience.as_secs_f64() {
         let leaf = window * f64::from(manifest.training.leaf_windows);
         Some(Work { leaf, source: Source::Products, update: None })
     } else {
         Some(try_out(&manifest, &mut *backend, options.patience))
     };
-    let libtorch = (!exact).then(|| backend.describe());
+    let libtorch = (!exact).then_some(description);
     Ok(Report { path, libtorch, threads: machine.threads, manifest, peak, product, work, memory, lacking })
 }
 
@@ -144,21 +161,22 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
-fn manifest(run: Option<&Path>) -> Outcome<Manifest> {
+fn manifest(job: &Job) -> Outcome<Manifest> {
     let read = |path: &Path| {
         std::fs::read(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
     };
-    let settings = match run {
-        None => Settings::default(),
-        Some(folder) if folder.is_dir() => {
+    let settings = match job {
+        Job::Agreed(manifest) => return Ok(Manifest::clone(manifest)),
+        Job::Default => Settings::default(),
+        Job::At(folder) if folder.is_dir() => {
             let path = folder.join("manifest.bin");
             let manifest: Manifest = decode(&read(&path)?)
                 .map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
             manifest.check()?;
             return Ok(manifest);
         }
-        Some(file) => {
+        Job::At(file) => {
             let text = String::from_utf8(read(file)?)
                 .map_err(|_| Failure::usage(format!("{}: it is no text", file.display())))?;
             Settings::parse(file, &text)?
@@ -337,7 +355,7 @@ mod tests {
         )
         .unwrap();
         let options = BenchOptions {
-            run: Some(settings.clone()),
+            job: Job::At(settings.clone()),
             machine: Machine::new(1, None),
             precision: None,
             patience: Duration::from_millis(50),
@@ -379,9 +397,32 @@ mod tests {
         );
         let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
         let machine = Machine { library, device, ..options.machine };
-        let failure = bench(&BenchOptions { run: None, machine, ..options.clone() }).unwrap_err();
+        let failure = bench(&BenchOptions { job: Job::Default, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
-        let failure = bench(&BenchOptions { run: Some("/nonexistent".into()), ..options }).unwrap_err();
+        let failure = bench(&BenchOptions { job: Job::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
+    }
+    /// Up to the first model that is only estimated: the last one before is just under that.
+    #[test]
+    fn a_measurement_ends_whatever_the_model() {
+        let place = tempfile::tempdir().unwrap();
+        let settings = place.path().join("run.toml");
+        let patience = Duration::from_millis(600);
+        let mut longest = Duration::ZERO;
+        for sequence in (5..16).map(|power| 1 << power) {
+            let model = "width = 128\nlayers = 2\nheads = 2\nkey_value_heads = 2\nhidden = 256";
+            std::fs::write(&settings, format!("[model]\n{model}\nsequence = {sequence}\n")).unwrap();
+            let machine = Machine::new(1, None);
+            let options = BenchOptions { job: Job::At(settings.clone()), machine, precision: None, patience };
+            let begun = Instant::now();
+            let work = bench(&options).unwrap().work.unwrap();
+            longest = longest.max(begun.elapsed());
+            if work.source == Source::Products {
+                // Products and peak take a second; a window, and leaves for as long as a person waits.
+                assert!(longest < patience * 3 + Duration::from_secs(3), "{longest:?}");
+                return;
+            }
+        }
+        panic!("a window of 32,768 tokens was not too long: {longest:?}");
     }
 }

@@ -72,11 +72,12 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
   muster generate ~/.muster --temperature 0")]
     Generate(GenerateArguments),
-    /// Measure whether this machine can help: ten seconds, no peers.
+    /// Measure whether this machine can help, in ten seconds.
     #[command(after_help = "\
   muster bench                    # the settings that `muster run new` begins with
   muster bench run.toml --threads 2
   muster bench myrun/
+  muster bench muster1:…          # the run of an invitation, which is not used up
   muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
     Bench(BenchArguments),
     /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
@@ -272,7 +273,7 @@ struct GossipArguments {
 
 #[derive(Args)]
 struct BenchArguments {
-    /// A run's folder, a member's data directory, or settings [default: the default settings].
+    /// An invitation, a run's folder, a member's data directory, or settings [default: the default settings].
     run: Option<PathBuf>,
     #[command(flatten)]
     leaves: LeafArguments,

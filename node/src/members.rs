@@ -51,16 +51,30 @@ pub fn invitation(options: &InviteOptions) -> Outcome<Ticket> {
 pub async fn members(folder: &Path) -> Outcome<String> {
     let ledger = match ticket(folder)? {
         Some(ticket) => {
-            let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
-            let steward = Contact { member: ticket.steward, addresses };
-            let peers = Peers::new(Endpoint::new(ticket.run, stranger()?));
-            let manifest = fetch_manifest(&peers, &steward, ticket.run).await.map_err(unreached)?;
+            let (peers, steward, manifest) = reach(&ticket).await?;
             fetch_ledger(&peers, &steward, &manifest).await.map_err(followed)?
         }
         None if folder.join(LEDGER).exists() => archived(folder)?,
         None => Hosted::of(folder)?.ledger().await?,
     };
     Ok(tree(&ledger))
+}
+
+/// What an invitation is to: the manifest of its run, fetched by nobody in particular.
+///
+/// # Errors
+/// [`Failure`]: the steward cannot be reached, or the manifest is not the run's or breaks a rule.
+pub async fn agreed(ticket: &Ticket) -> Outcome<Manifest> {
+    let (_, _, manifest) = reach(ticket).await?;
+    Ok(Arc::unwrap_or_clone(manifest))
+}
+
+async fn reach(ticket: &Ticket) -> Outcome<(Peers, Contact, Arc<Manifest>)> {
+    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+    let steward = Contact { member: ticket.steward, addresses };
+    let peers = Peers::new(Endpoint::new(ticket.run, stranger()?));
+    let manifest = fetch_manifest(&peers, &steward, ticket.run).await.map_err(unreached)?;
+    Ok((peers, steward, manifest))
 }
 
 /// Has the steward seal that nobody comes any more by a member, named by the beginning of its id, or by those below it.

@@ -16,13 +16,13 @@ use super::{
     HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
 use crate::address::outward;
-use crate::bench::{BenchOptions, PATIENCE, bench};
+use crate::bench::{BenchOptions, Job, PATIENCE, bench};
 use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
 use crate::join::{self, End, JoinError};
-use crate::members::{close_tree, invitation, members};
+use crate::members::{agreed, close_tree, invitation, members};
 use crate::organise::create::{Calibration, CreateOptions, create_within};
 use crate::organise::export::export;
 use crate::organise::invite::InviteOptions;
@@ -53,12 +53,7 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
         Command::Join(arguments) => join_run(arguments),
         Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         Command::Generate(arguments) => generate_text(&arguments),
-        Command::Bench(BenchArguments { run, leaves, precision }) => {
-            let options = BenchOptions { run, machine: leaves.machine(), precision, patience: PATIENCE };
-            let report = bench(&options)?;
-            show(&report.text())?;
-            Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
-        }
+        Command::Bench(arguments) => measure(arguments),
         Command::Demo(options) => {
             demo::run(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
         }
@@ -85,6 +80,21 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
     }
+}
+
+fn measure(arguments: BenchArguments) -> Outcome<Exit> {
+    let BenchArguments { run, leaves, precision } = arguments;
+    let job = match run {
+        None => Job::Default,
+        Some(path) => match path.to_str().filter(|line| line.starts_with("muster1:")) {
+            Some(line) => Job::Agreed(Box::new(block_on(agreed(&Ticket::from_line(line)?))??)),
+            None => Job::At(path),
+        },
+    };
+    let options = BenchOptions { job, machine: leaves.machine(), precision, patience: PATIENCE };
+    let report = bench(&options)?;
+    show(&report.text())?;
+    Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
 }
 
 fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
