@@ -402,6 +402,7 @@ mod tests {
         let failure = bench(&BenchOptions { job: Job::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
     }
+
     /// Up to the first model that is only estimated: the last one before is just under that.
     #[test]
     fn a_measurement_ends_whatever_the_model() {
@@ -418,8 +419,8 @@ mod tests {
             let work = bench(&options).unwrap().work.unwrap();
             longest = longest.max(begun.elapsed());
             if work.source == Source::Products {
-                // Products and peak take a second; a window, and leaves for as long as a person waits.
-                assert!(longest < patience * 3 + Duration::from_secs(3), "{longest:?}");
+                // A window, and leaves for as long as a person waits; the rest is for a machine that does much else.
+                assert!(longest < patience * 3 + Duration::from_secs(10), "{longest:?}");
                 return;
             }
         }
