@@ -8,7 +8,7 @@ use serde_json::Value;
 
 use super::markdown;
 
-/// Runs whose rounds are shorter than this, in seconds, are shown apart: a verdict takes as long in them, and so more rounds.
+/// Runs whose rounds are shorter than this, in seconds, are shown apart.
 const SHORT: f64 = 0.4;
 
 /// Bans by whether rounds are long, and by finding: rounds between offence and ban, the seconds of a round of their runs.
