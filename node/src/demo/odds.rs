@@ -179,8 +179,10 @@ impl Odds {
                 if once > 0.0 { format!("{:.1}", f64::from(spoiled) / once) } else { "no end".into() };
             let _ = writeln!(text, "{name:<23}{until:>10}{:>34}{}", "", escapes.concat());
         }
-        let _ =
-            writeln!(text, "and what else counts until a verdict takes effect, two or three rounds later.\n");
+        let _ = writeln!(
+            text,
+            "and what else counts until a verdict takes effect, one to four rounds later in drills (spec/harm.md).\n"
+        );
         let _ = writeln!(
             text,
             "Not rehearsed: admission. All nodes here are founders, with weight from the first round on; a stranger has none \

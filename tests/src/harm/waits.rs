@@ -8,10 +8,14 @@ use serde_json::Value;
 
 use super::markdown;
 
-/// Bans for one finding: rounds between offence and ban, the seconds of a round of their runs.
-type Waits = BTreeMap<String, Vec<(u64, f64)>>;
+/// Runs whose rounds are shorter than this, in seconds, are shown apart.
+const SHORT: f64 = 0.4;
 
-/// A row for each finding: how many bans, and how many rounds the cheat still took part in after its offence.
+/// Bans by whether rounds are long, and by finding: rounds between offence and ban, the seconds of a round of their runs.
+type Waits = BTreeMap<(bool, String), Vec<(u64, f64)>>;
+
+/// A row for short and long rounds and each finding: how many bans, and how many rounds the cheat still took part in after
+/// its offence.
 ///
 /// # Errors
 /// [`io::Error`] naming the file that is no report.
@@ -23,15 +27,15 @@ pub fn table(reports: &[String]) -> io::Result<String> {
         let report: Value = serde_json::from_str(&text).map_err(|error| wrong(error.to_string()))?;
         read(&report, &mut waits).ok_or_else(|| wrong("not a report of a drill".into()))?;
     }
-    let rows = waits.into_iter().map(|(finding, bans)| {
+    let rows = waits.into_iter().map(|((_, finding), bans)| {
         let rounds = || bans.iter().map(|(rounds, _)| *rounds);
         let (least, most) = (rounds().min().unwrap_or(0), rounds().max().unwrap_or(0));
         let mean = rounds().sum::<u64>() as f64 / bans.len() as f64;
         let seconds = bans.iter().map(|(_, seconds)| seconds).sum::<f64>() / bans.len() as f64;
         let range = format!("{mean:.1}, {least}–{most}");
-        vec![finding, bans.len().to_string(), range, format!("{seconds:.2} s")]
+        vec![format!("{seconds:.2} s"), finding, bans.len().to_string(), range]
     });
-    Ok(markdown(&["found", "bans", "waited", "a round"], rows))
+    Ok(markdown(&["a round", "found", "bans", "waited"], rows))
 }
 
 fn read(report: &Value, waits: &mut Waits) -> Option<()> {
@@ -41,7 +45,8 @@ fn read(report: &Value, waits: &mut Waits) -> Option<()> {
     for ban in report["bans"].as_array()? {
         let (offence, effective) = (ban["round"].as_u64()?, ban["effective"].as_u64()?);
         let waited = effective.saturating_sub(offence + 1);
-        waits.entry(ban["finding"].as_str()?.to_owned()).or_default().push((waited, seconds));
+        let kind = (seconds >= SHORT, ban["finding"].as_str()?.to_owned());
+        waits.entry(kind).or_default().push((waited, seconds));
     }
     Some(())
 }
