@@ -537,9 +537,10 @@ fn a_node_halts_on_a_steward_that_breaks_its_word() {
     assert_eq!(code, 0, "{output}");
     assert!(output.contains("guilty: the steward"), "{output}");
     // Nor does it follow again, nor anybody who was shown the proof.
-    let shown = run.path("shown/evidence");
-    std::fs::create_dir_all(&shown).expect("a folder");
-    std::fs::copy(&proofs[0], shown.join(proofs[0].file_name().expect("a name"))).expect("a copy");
+    let shown = Home::open(&run.path("shown")).expect("a data directory");
+    let proof: Evidence = decode(&std::fs::read(&proofs[0]).expect("a file")).expect("evidence");
+    shown.save_evidence(&proof).expect("a copy");
+    drop(shown);
     for member in ["victim", "shown"] {
         let mut halted = run.join(member, &ticket.to_line(), &["--no-gossip"]);
         assert_eq!(halted.wait(), 1, "{}", halted.log());
