@@ -14,7 +14,7 @@ use muster_core::ids::{Digest, Height, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::{Manifest, Rollback};
 use muster_core::messages::audit::{
-    FindingKind, Jury, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals,
+    Evidence, FindingKind, Jury, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals,
 };
 use muster_core::messages::enrol::{Enrol, Ticket};
 use muster_core::messages::gossip::Head;
