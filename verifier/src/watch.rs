@@ -177,22 +177,23 @@ fn recall(
     audits: &mut Audits,
 ) -> Result<(), Failure> {
     let ledger = follower.ledger();
-    let mut height = muster_core::ids::Height(0);
+    let (mut height, mut sealed) = (muster_core::ids::Height(0), BTreeSet::new());
     loop {
         let records = journal.records(height, limits::PULL_RECORDS)?;
         for signed in &records {
             height = height.next();
-            if let Ok(record) = signed.verify(ledger.run())
-                && matches!(record.body, Body::Silence(_))
-            {
-                audits.record(ledger, &record.body);
+            match signed.verify(ledger.run()).map(|record| record.body.clone()) {
+                Ok(body @ Body::Silence(_)) => audits.record(ledger, &body),
+                Ok(Body::Ban(ban)) => drop(sealed.insert(ban.evidence)),
+                _ => {}
             }
         }
         if records.is_empty() {
             break;
         }
     }
-    for digest in session.home.evidence()? {
+    // What a sealed ban names is the steward's word, whomever it is about: it is kept to be judged, not to accuse by.
+    for digest in session.home.evidence()?.into_iter().filter(|digest| !sealed.contains(digest)) {
         audits.accuse(ledger, Box::new(session.home.load_evidence(&digest)?));
     }
     Ok(())
