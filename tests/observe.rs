@@ -7,13 +7,16 @@ use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, Height, MemberId};
+use muster_core::ids::{Digest, Height, MemberId, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::limits;
+use muster_core::manifest::Profile;
+use muster_core::messages::audit::{Equivocation, Evidence, FindingKind};
 use muster_core::messages::enrol::Ticket;
-use muster_core::messages::record::{Body, Record};
+use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockQuery, News, Request, Response};
-use muster_core::sign::Signed;
+use muster_core::sign::{Identity, Signed};
 use muster_core::state::{StateRoots, Update, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
@@ -53,18 +56,18 @@ fn an_observer_halts_on_a_steward_that_lies() {
     let mut first = run.join("first", &nodes, &[]);
     let mut second = run.join("second", &nodes, &[]);
     assert_eq!((first.wait(), second.wait(), steward.wait()), (0, 0, 0));
-    let tells = |lie: &str, change: fn(&mut Vec<Record>), code: i32, words: &str| {
+    let tells = |lie: &str, change: &dyn Fn(&mut Vec<Record>), code: i32, words: &str| {
         let teller = Teller::new(&run, change);
         let mut observer = run.observe(lie, &teller.address);
         assert_eq!(observer.wait(), code, "{lie}: {}", observer.log());
         assert!(observer.log().contains(words), "{lie}: {}", observer.log());
     };
-    tells("truth", |_| (), 0, "its last state was checked here");
+    tells("truth", &|_| (), 0, "its last state was checked here");
     let initial = |records: &mut Vec<Record>| {
         let Body::Open(roots) = &mut records[0].body else { panic!("a run opens first") };
         *roots = other(roots);
     };
-    tells("initial", initial, 1, "the initial state computed here is not the sealed one; halting");
+    tells("initial", &initial, 1, "the initial state computed here is not the sealed one; halting");
     let last = |records: &mut Vec<Record>| {
         while !matches!(records.last().expect("an outcome").body, Body::Outcome(_)) {
             records.pop();
@@ -72,15 +75,55 @@ fn an_observer_halts_on_a_steward_that_lies() {
         let Some(Record { body: Body::Outcome(outcome), .. }) = records.last_mut() else { return };
         outcome.state = other(&outcome.state);
     };
-    tells("outcome", last, 1, "was sealed; halting");
+    tells("outcome", &last, 1, "was sealed; halting");
     let seats = |records: &mut Vec<Record>| {
         let mut begins = records.iter_mut();
         let seats = begins.find_map(|r| if let Body::Begin(s) = &mut r.body { Some(s) } else { None });
         let seats = seats.expect("a beginning");
         *seats = List::new(seats[1..].to_vec()).expect("fewer");
     };
-    tells("seats", seats, 1, "breaks a rule, halting: ");
-    tells("gap", |records| drop(records.remove(1)), 1, "breaks a rule, halting: ");
+    tells("seats", &seats, 1, "breaks a rule, halting: ");
+    tells("gap", &|records| drop(records.remove(1)), 1, "breaks a rule, halting: ");
+    let run = Ticket::from_line(&nodes).expect("an invitation").run;
+    tells("frame", &|records| frame(records, run), 0, "names evidence that is about another member or round");
+}
+
+/// Has a member banned, before the run closes, for what a stranger did.
+fn frame(records: &mut Vec<Record>, run: RunId) {
+    let admitted = records.iter().find_map(|record| match &record.body {
+        Body::Admit(enrol) => Some(enrol.claimed_signer()),
+        _ => None,
+    });
+    let member = admitted.expect("a member");
+    let close = records.pop().expect("an end");
+    let ban = Ban {
+        culprit: member,
+        effective: Round(4),
+        round: Round(1),
+        finding: FindingKind::Equivocation,
+        evidence: contradiction(run).digest(),
+        accuser: member,
+        jury: List::default(),
+    };
+    records.push(Record { body: Body::Ban(ban), ..close.clone() });
+    records.push(Record { height: close.height.next(), ..close });
+}
+
+/// Two commitments of a stranger in round 1.
+fn contradiction(run: RunId) -> Evidence {
+    let commit = |root| Commit {
+        round: Round(1),
+        head: Digest::default(),
+        state: Digest::default(),
+        slot: Slot(0),
+        seats: 2,
+        leaves: 1,
+        profile: Profile::Exact,
+        loss: 0,
+        root: Digest([root; 32]),
+    };
+    let [first, second] = [1, 2].map(|root| Identity::from_secret(&[3; 32]).sign(run, &commit(root)));
+    Evidence::Equivocation(Equivocation { first, second })
 }
 
 /// The roots of another state.
@@ -102,7 +145,7 @@ struct Story {
 }
 
 impl Teller {
-    fn new(run: &Run, change: fn(&mut Vec<Record>)) -> Self {
+    fn new(run: &Run, change: &dyn Fn(&mut Vec<Record>)) -> Self {
         let folder = run.path("run");
         let archive = Archive::open(&folder).expect("an archive");
         let home = Home::open(&folder).expect("the steward has ended");
@@ -141,6 +184,10 @@ impl Story {
                 let count = query.count.min(64);
                 let chunks = self.archive.dataset.chunks(query.file, query.first, count);
                 Response::Bytes(Bytes::new(chunks.to_vec()).ok()?)
+            }
+            Request::Evidence(name) => {
+                let evidence = contradiction(self.archive.manifest.run());
+                (evidence.digest() == name).then_some(Response::Evidence(evidence))?
             }
             Request::ResultBlocks(query) => Response::Bytes(Bytes::new(self.values(&query)?).ok()?),
             _ => return None,

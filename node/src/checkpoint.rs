@@ -138,7 +138,8 @@ mod tests {
         let (manifest, mut exact) = (manifest(), Exact::new(1, None).unwrap());
         let home = Home::open(place.path()).unwrap();
         home.write_file(MANIFEST, &manifest.bytes()).unwrap();
-        home.save_state(Round(0), &exact.initial(&manifest, &[])).unwrap();
+        let state = exact.initial(&manifest, &[]);
+        home.save_state(Round(0), &state, &state.roots()).unwrap();
         let layout = Layout::of(&manifest.model);
         let (values, blocks) = (layout.parameters(), layout.blocks().len());
         let mut open = |values, blocks| {

@@ -70,10 +70,10 @@ pub async fn observe(
 /// Keeps what a ban rests on, and says where it is or that the steward does not show it.
 fn keep(session: &Session, ban: &Ban) -> impl Future<Output = ()> + use<> {
     let (peers, steward) = (session.peers.clone(), session.target.steward.clone());
-    let (home, culprit, name) = (session.home.clone(), ban.culprit, ban.evidence);
+    let (home, manifest, ban) = (session.home.clone(), session.manifest.clone(), ban.clone());
     async move {
-        let kept = keep_evidence(&peers, &steward, &home, &name).await;
-        say(&format!("of the ban of {culprit}: {}", evidence_words(&kept)));
+        let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;
+        say(&format!("of the ban of {}: {}", ban.culprit, evidence_words(&kept)));
     }
 }
 

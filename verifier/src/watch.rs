@@ -8,11 +8,11 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Machine;
 use muster_core::ids::{Digest, Round};
-use muster_core::ledger::{Stage, Standing};
+use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::limits;
 use muster_core::manifest::Profile;
 use muster_core::messages::enrol::Return;
-use muster_core::messages::record::Body;
+use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::State;
 use muster_net::swarm::Settings;
@@ -36,6 +36,9 @@ use crate::worker::Worker;
 
 /// How long an accusation is left alone before it is repeated.
 const REMINDER: Duration = Duration::from_secs(20);
+/// Rounds after which the whole state is written down again. A process that was killed goes on from there, by the results
+/// that others still have, or fetches the state.
+const STATE_ROUNDS: u32 = 8;
 /// Pause after the steward could not be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -82,9 +85,11 @@ pub async fn watch(options: Options) -> Result<Ended, Failure> {
                 (worked, told) = finished => worked.and(told)?,
                 _ = tokio::signal::ctrl_c() => {}
             }
+            watcher.save_state().await?;
             return Ok(Ended::Interrupted);
         }
     }
+    watcher.save_state().await?;
     watcher.write_result()?;
     let tally = lock(&watcher.audits).tally();
     Ok(Ended::Closed(tally))
@@ -94,8 +99,10 @@ struct Watcher {
     session: Session,
     audits: Mutex<Audits>,
     replica: Arc<Mutex<Replica>>,
-    /// States that an earlier process of this directory had computed.
+    /// Parameters that an earlier process of this directory was computing on.
     states: BTreeMap<Digest, Arc<State>>,
+    /// Rounds whose parameters are on the disk.
+    kept: Mutex<BTreeSet<Round>>,
     /// Something may be to tell.
     tell: Notify,
     /// Something may be to compute.
@@ -133,16 +140,18 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let audits = Audits::new(session.manifest.clone(), session.identity.clone(), coins);
     let mut audits = audits.conducted(options.conduct.clone());
     recall(&session, &journal, &follower, &mut audits)?;
-    let mut states = BTreeMap::new();
-    for round in session.home.states()? {
-        if let Ok(state) = session.home.load_state(round) {
-            states.insert(state.root(), Arc::new(state));
+    let (mut states, mut kept) = (BTreeMap::new(), BTreeSet::new());
+    for round in session.home.parameters()? {
+        if let Ok((state, roots)) = session.home.load_parameters(round) {
+            states.insert(roots.root(), Arc::new(state));
+            kept.insert(round);
         }
     }
     let watcher = Watcher {
         audits: Mutex::new(audits),
         replica: follower.replica().clone(),
         states,
+        kept: Mutex::new(kept),
         session,
         tell: Notify::new(),
         work: Notify::new(),
@@ -217,6 +226,7 @@ impl Watcher {
             }
             self.drawn.notify_one();
             board = follower.board();
+            self.keep_states(ledger).await?;
             self.applied(follower, &events).await?;
             self.keep_evidence(&events).await?;
             self.stand(follower).await?;
@@ -237,7 +247,52 @@ impl Watcher {
         }
     }
 
-    /// Shows what was applied, and keeps the states that a restart would need.
+    /// Has on the disk what open audits compute on, and nothing else of it. Which are open is known once the news are read
+    /// to their end.
+    async fn keep_states(&self, ledger: &Ledger) -> Result<(), Failure> {
+        if !self.caught_up.load(Ordering::Relaxed) {
+            return Ok(());
+        }
+        let wanted = lock(&self.audits).unfinished_rounds();
+        let mut fresh = Vec::new();
+        {
+            let kept = lock(&self.kept);
+            for round in wanted.difference(&kept) {
+                let Some(roots) = ledger.round(*round).map(|view| *view.state()) else { continue };
+                fresh.extend(self.state(&roots.root()).map(|state| (*round, state, roots)));
+            }
+            if fresh.is_empty() && kept.is_subset(&wanted) {
+                return Ok(());
+            }
+        }
+        let home = self.session.home.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            for (round, state, roots) in fresh {
+                home.save_parameters(round, &state, &roots)?;
+            }
+            home.prune_parameters(&|round| wanted.contains(&round))?;
+            home.parameters()
+        });
+        let kept = kept.await.map_err(|error| Failure::Environment(error.to_string()))??;
+        *lock(&self.kept) = kept.into_iter().collect();
+        Ok(())
+    }
+
+    /// Writes the whole state down, to go on from.
+    async fn save_state(&self) -> Result<(), Failure> {
+        let (replica, home) = (self.replica.clone(), self.session.home.clone());
+        let saved = tokio::task::spawn_blocking(move || {
+            let (round, state, roots) = {
+                let replica = lock(&replica);
+                (replica.round(), replica.state().clone(), *replica.roots())
+            };
+            home.save_state(round, &state, &roots)?;
+            home.prune_states(&|kept| kept == round)
+        });
+        Ok(saved.await.map_err(|error| Failure::Environment(error.to_string()))??)
+    }
+
+    /// Shows what was applied, and writes the state down now and then.
     async fn applied(&self, follower: &Follower, events: &[Event]) -> Result<(), Failure> {
         let applied = events
             .iter()
@@ -256,18 +311,7 @@ impl Watcher {
                 tally.guilty
             );
         }
-        let (replica, home) = (self.replica.clone(), self.session.home.clone());
-        let wanted: BTreeSet<Round> = lock(&self.audits).unfinished_rounds();
-        let saved = tokio::task::spawn_blocking(move || {
-            let (round, state) = {
-                let replica = lock(&replica);
-                (replica.round(), replica.state().clone())
-            };
-            home.save_state(round, &state)?;
-            home.prune_states(&|kept| kept == round || kept.next() == round || wanted.contains(&kept))
-        });
-        saved.await.map_err(|error| Failure::Environment(error.to_string()))??;
-        Ok(())
+        if round.next().0.is_multiple_of(STATE_ROUNDS) { self.save_state().await } else { Ok(()) }
     }
 
     /// Keeps what bans rest on, beside what it accuses itself of; ends, with the reason, when it was expelled.
@@ -277,11 +321,12 @@ impl Watcher {
             let Event::Sealed(record) = event else { continue };
             let Body::Ban(ban) = &record.body else { continue };
             let (peers, steward) = (self.session.peers.clone(), self.session.target.steward.clone());
-            let (home, culprit, name) = (self.session.home.clone(), ban.culprit, ban.evidence);
-            let keeping = async move { keep_evidence(&peers, &steward, &home, &name).await };
+            let (home, manifest, ban) =
+                (self.session.home.clone(), self.session.manifest.clone(), ban.clone());
+            let Ban { culprit, round, finding, accuser, .. } = ban;
+            let keeping = async move { keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await };
             if culprit == me {
-                let (words, round, accuser) = (ban.finding.words(), ban.round, ban.accuser);
-                let where_it_is = evidence_words(&keeping.await);
+                let (words, where_it_is) = (finding.words(), evidence_words(&keeping.await));
                 return Err(Failure::Negative(format!(
                     "this verifier was banned for a {words} in round {round}, found by {accuser}; {where_it_is}"
                 )));

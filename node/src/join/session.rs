@@ -203,7 +203,7 @@ impl Session {
         let kept = [
             self.home.write_file("result.json", report.json().as_bytes()),
             self.home.write_file(MANIFEST, &self.manifest.bytes()),
-            self.home.save_state(replica.round(), replica.state()),
+            self.home.save_state(replica.round(), replica.state(), replica.roots()),
             self.home.prune_states(&|round| round == replica.round()),
         ];
         for error in kept.into_iter().filter_map(Result::err) {
@@ -362,9 +362,10 @@ impl Session {
     fn dismissed(&self, ban: &Ban) -> Dismissal {
         let evidence = Arc::new(OnceLock::new());
         let (peers, steward) = (self.follower.peers().clone(), self.follower.steward().clone());
-        let (home, name, told) = (self.home.clone(), ban.evidence, evidence.clone());
+        let (home, manifest, told) = (self.home.clone(), self.manifest.clone(), evidence.clone());
+        let named = ban.clone();
         tokio::spawn(async move {
-            let kept = keep_evidence(&peers, &steward, &home, &name).await;
+            let kept = keep_evidence(&peers, &steward, &home, (&manifest, &named)).await;
             let _ = told.set(evidence_words(&kept));
         });
         Dismissal { ban: ban.clone(), served: None, evidence }

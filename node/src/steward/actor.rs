@@ -392,14 +392,14 @@ impl Actor {
     /// Brings the replica back to where the ledger is, and onto the disk: a restart finds it there.
     fn went_back(&mut self, rewind: &Rewind) -> Outcome<()> {
         let round = self.ledger().next_round();
-        let state = {
+        let (state, roots) = {
             let mut replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
             if !replica.rewind(&rewind.state.root(), round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }
-            replica.state().clone()
+            (replica.state().clone(), *replica.roots())
         };
-        self.court.home.save_state(round, &state)?;
+        self.court.home.save_state(round, &state, &roots)?;
         self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
         self.justice.went_back(&rewind.evidence);
         self.report.rewind(rewind, round);

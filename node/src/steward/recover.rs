@@ -158,7 +158,7 @@ impl Start<'_> {
             replica.apply(&self.home.load_update(*round)?);
         }
         replica.skip_to(ledger.next_round());
-        if ledger.stage() != Stage::Empty && replica.state().roots() != *ledger.state() {
+        if ledger.stage() != Stage::Empty && replica.roots() != ledger.state() {
             let (found, sealed) = (replica.state().root(), ledger.state().root());
             return Err(Failure::environment(format!(
                 "the files in updates/ give {found}, sealed is {sealed}"
@@ -175,14 +175,15 @@ impl Start<'_> {
 /// [`Failure`] naming the file.
 pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let home = &court.home;
-    let (round, state, keep) = {
+    let (round, state, roots, keep) = {
         let replica = court.replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }
-        (replica.round(), replica.state().clone(), replica.manifest().retention.states)
+        let (state, roots) = (replica.state().clone(), *replica.roots());
+        (replica.round(), state, roots, replica.manifest().retention.states)
     };
-    home.save_state(round, &state)?;
+    home.save_state(round, &state, &roots)?;
     let wanted = round.0.saturating_sub(keep);
     let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
     home.prune_states(&|round| round >= oldest)?;

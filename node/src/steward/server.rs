@@ -128,7 +128,7 @@ impl Offers {
         }
         let state = replica.state();
         let exponents = List::new(state.exponents.clone()).ok()?;
-        let offer = StateOffer { round: replica.round(), roots: state.roots(), exponents };
+        let offer = StateOffer { round: replica.round(), roots: *replica.roots(), exponents };
         held.push_back((offer.clone(), Arc::new(state.clone())));
         if held.len() > OFFERS {
             held.pop_front();

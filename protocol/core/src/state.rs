@@ -7,7 +7,7 @@ use crate::manifest::Manifest;
 use crate::merkle::{self, Tree};
 
 /// What every honest member holds, bit for bit, before round t.
-#[derive(Clone, Debug, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Updates applied so far.
     pub step: u32,

@@ -1,43 +1,85 @@
 //! The evidence behind a ban, as a file of whoever wants to re-execute it.
 
+use std::fmt;
 use std::path::PathBuf;
 
-use muster_core::ids::Digest;
+use muster_core::audit::claim;
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 
-use crate::follower::FollowError;
 use crate::peers::{Contact, PeerError, Peers};
+
+/// Why there is no evidence of a ban.
+#[derive(Debug)]
+pub enum Unkept {
+    /// The steward does not show what it named.
+    Steward(PeerError),
+    /// What it named is about another member or another round. It is kept here.
+    Unfounded(PathBuf),
+    /// This machine's disk.
+    Store(StoreError),
+}
+
+impl fmt::Display for Unkept {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Steward(error) => write!(f, "its evidence could not be kept: the steward: {error}"),
+            Self::Unfounded(place) => {
+                let place = place.display();
+                write!(f, "the steward names evidence that is about another member or round, kept as {place}")
+            }
+            Self::Store(error) => write!(f, "its evidence could not be kept: {error}"),
+        }
+    }
+}
+
+impl std::error::Error for Unkept {}
 
 /// Asks the steward for the evidence that a sealed ban names, unless `home` has it, and keeps it there; gives its place.
 ///
 /// # Errors
-/// [`FollowError::Steward`] when the steward does not show it, or shows another; [`FollowError::Store`].
+/// [`Unkept`].
 pub async fn keep_evidence(
     peers: &Peers,
     steward: &Contact,
     home: &Home,
-    name: &Digest,
-) -> Result<PathBuf, FollowError> {
-    if home.load_evidence(name).is_err() {
-        let Response::Evidence(evidence) = peers.ask(steward, &Request::Evidence(*name)).await? else {
-            return Err(PeerError::Unexpected.into());
-        };
-        if evidence.digest() != *name {
-            return Err(PeerError::Unexpected.into());
+    (manifest, ban): (&Manifest, &Ban),
+) -> Result<PathBuf, Unkept> {
+    let name = ban.evidence;
+    let evidence = match home.load_evidence(&name) {
+        Ok(evidence) => evidence,
+        Err(_) => {
+            let answer = peers.ask(steward, &Request::Evidence(name)).await.map_err(Unkept::Steward)?;
+            let Response::Evidence(evidence) = answer else {
+                return Err(Unkept::Steward(PeerError::Unexpected));
+            };
+            if evidence.digest() != name {
+                return Err(Unkept::Steward(PeerError::Unexpected));
+            }
+            home.save_evidence(&evidence).map_err(Unkept::Store)?;
+            evidence
         }
-        home.save_evidence(&evidence).map_err(FollowError::Store)?;
-    }
-    Ok(home.evidence_path(name))
+    };
+    let place = home.evidence_path(&name);
+    if is_of(manifest, ban, &evidence) { Ok(place) } else { Err(Unkept::Unfounded(place)) }
+}
+
+/// Whether evidence accuses whom a ban expels, of the round that it names.
+fn is_of(manifest: &Manifest, ban: &Ban, evidence: &Evidence) -> bool {
+    claim(manifest, evidence).is_ok_and(|claim| (claim.culprit, claim.round) == (ban.culprit, ban.round))
 }
 
 /// How to re-execute the evidence at a place, or why it is not there.
-pub fn evidence_words(kept: &Result<PathBuf, FollowError>) -> String {
+pub fn evidence_words(kept: &Result<PathBuf, Unkept>) -> String {
     match kept {
         Ok(place) => {
             let place = place.display();
             format!("the evidence is {place}: `muster-verifier check {place}` re-executes it")
         }
-        Err(error) => format!("its evidence could not be kept: {error}"),
+        Err(error) => error.to_string(),
     }
 }

@@ -22,7 +22,7 @@ mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest};
 pub use crew::Crew;
-pub use evidence::{evidence_words, keep_evidence};
+pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{Event, FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Finding, Hearsay, SplitView};

@@ -61,7 +61,7 @@ pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
     Need {
         // Parameters, two moments, the snapshot, and the update that is applied.
-        model: vectors(manifest, 5 + results).saturating_add(given),
+        model: vectors(manifest, 4 + whole + results).saturating_add(given),
         states: vectors(manifest, kept),
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),

@@ -27,7 +27,9 @@ pub struct Replica {
     dataset: Arc<Dataset>,
     arithmetic: Exact,
     state: State,
+    roots: StateRoots,
     round: Round,
+    /// Of the state as it is now, what is kept of it afterwards.
     snapshot: (Digest, Arc<State>),
     history: VecDeque<(Digest, Arc<State>)>,
     stopwatch: Arc<Stopwatch>,
@@ -72,13 +74,16 @@ impl Replica {
         round: Round,
     ) -> Self {
         let layout = Arc::new(Layout::of(&manifest.model));
-        let snapshot = (state.root(), Arc::new(without_moments(&state)));
+        let roots = state.roots();
+        let whole = manifest.rollback.is_on();
+        let snapshot = (roots.root(), Arc::new(kept(&state, whole, None)));
         Self {
             manifest,
             layout,
             dataset,
             arithmetic,
             state,
+            roots,
             round,
             snapshot,
             history: VecDeque::new(),
@@ -106,17 +111,23 @@ impl Replica {
         &self.state
     }
 
+    /// Its roots.
+    pub fn roots(&self) -> &StateRoots {
+        &self.roots
+    }
+
     /// The round that the state is before.
     pub fn round(&self) -> Round {
         self.round
     }
 
-    /// Root, parameters and exponents of the state, to compute leaves on while the replica goes on.
+    /// Root, parameters and exponents of the state, to compute leaves on while the replica goes on; its moments, too, where
+    /// the run may go back to it.
     pub fn snapshot(&self) -> (Digest, Arc<State>) {
         self.snapshot.clone()
     }
 
-    /// Parameters and exponents of a state that is still kept.
+    /// Parameters and exponents of a state that is still kept; its moments, too, where the run may go back to it.
     pub fn state_at(&self, root: &Digest) -> Option<Arc<State>> {
         let kept = self.history.iter().chain([&self.snapshot]);
         kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
@@ -130,18 +141,24 @@ impl Replica {
     /// Applies a round's update.
     pub fn apply(&mut self, update: &Update) -> StateRoots {
         let stopwatch = self.stopwatch.clone();
-        // To go back to it takes the moments, too.
-        let whole = self.manifest.rollback.is_on().then(|| self.state.clone());
         stopwatch.time(Phase::Optimiser, || self.arithmetic.apply(&self.manifest, &mut self.state, update));
         self.round = self.round.next();
-        let roots = stopwatch.time(Phase::Hashing, || self.state.roots());
-        let fresh = (roots.root(), Arc::new(without_moments(&self.state)));
-        let before = std::mem::replace(&mut self.snapshot, fresh);
-        self.history.push_back((before.0, whole.map_or(before.1, Arc::new)));
-        while self.history.len() > self.manifest.retention.states as usize {
-            self.history.pop_front();
+        self.roots = stopwatch.time(Phase::Hashing, || self.state.roots());
+        let mut oldest = None;
+        while self.history.len() >= self.manifest.retention.states as usize {
+            oldest = self.history.pop_front();
         }
-        roots
+        // The new one takes the memory of the oldest, unless somebody still computes on that.
+        self.renew(oldest.and_then(|(_, state)| Arc::into_inner(state)));
+        self.roots
+    }
+
+    /// Keeps the snapshot, and makes one of the state as it is now.
+    fn renew(&mut self, spare: Option<State>) {
+        let whole = self.manifest.rollback.is_on();
+        let fresh = (self.roots.root(), Arc::new(kept(&self.state, whole, spare)));
+        let before = std::mem::replace(&mut self.snapshot, fresh);
+        self.history.push_back(before);
     }
 
     /// Goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
@@ -149,11 +166,10 @@ impl Replica {
     pub fn rewind(&mut self, root: &Digest, round: Round) -> bool {
         let kept = self.history.iter().rev().find(|(held, state)| held == root && !state.first.is_empty());
         let Some(state) = kept.map(|(_, state)| State::clone(state)) else { return false };
-        let fresh = (*root, Arc::new(without_moments(&state)));
-        let before = std::mem::replace(&mut self.snapshot, fresh);
-        self.history.push_back(before);
+        self.roots = state.roots();
         self.state = state;
         self.round = round;
+        self.renew(None);
         true
     }
 
@@ -164,9 +180,10 @@ impl Replica {
 
     /// Replaces the state by one that was fetched. The caller has checked its root.
     pub fn replace(&mut self, state: State, round: Round) {
-        self.snapshot = (state.root(), Arc::new(without_moments(&state)));
         self.state = state;
+        self.roots = self.state.roots();
         self.round = round;
+        self.renew(None);
         self.history.clear();
     }
 
@@ -189,13 +206,14 @@ impl Replica {
     }
 }
 
-fn without_moments(state: &State) -> State {
-    State {
-        step: state.step,
-        beta_powers: state.beta_powers,
-        exponents: state.exponents.clone(),
-        parameters: state.parameters.clone(),
-        first: Vec::new(),
-        second: Vec::new(),
-    }
+/// What is kept of a state, in the memory of another one: parameters and exponents and, where the run may go back to it,
+/// the moments.
+fn kept(state: &State, whole: bool, spare: Option<State>) -> State {
+    let State { mut exponents, mut parameters, mut first, mut second, .. } = spare.unwrap_or_default();
+    exponents.clone_from(&state.exponents);
+    parameters.clone_from(&state.parameters);
+    let moments = |of: &mut Vec<f32>, from: &Vec<f32>| if whole { of.clone_from(from) } else { of.clear() };
+    moments(&mut first, &state.first);
+    moments(&mut second, &state.second);
+    State { step: state.step, beta_powers: state.beta_powers, exponents, parameters, first, second }
 }

@@ -154,10 +154,29 @@ pub(crate) fn unseal<'a>(name: &str, sealed: &'a [u8]) -> Option<&'a [u8]> {
 
 /// Writes bytes behind their checksum.
 pub(crate) fn write_sealed(path: &Path, care: Care, name: &str, bytes: &[u8]) -> Result<()> {
-    let sum = checksum(name, bytes);
+    write_sealed_pieces(path, care, name, bytes.len() as u64, &|take| take(bytes))
+}
+
+/// What takes a piece of bytes.
+pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
+
+/// As [`write_sealed`], bytes of this length that `pieces` gives one after the other, and twice.
+pub(crate) fn write_sealed_pieces(
+    path: &Path,
+    care: Care,
+    name: &str,
+    length: u64,
+    pieces: &dyn Fn(Take<'_>) -> io::Result<()>,
+) -> Result<()> {
     write(path, care, |file| {
-        file.write_all(&sum.0)?;
-        file.write_all(bytes)
+        // As [`checksum`] has it.
+        let mut sum = Hasher::new(Domain::FILE).part(name.as_bytes()).bulk(&length.to_le_bytes());
+        pieces(&mut |piece| {
+            sum = sum.clone().bulk(piece);
+            Ok(())
+        })?;
+        file.write_all(&sum.finish().0)?;
+        pieces(&mut |piece| file.write_all(piece))
     })
 }
 

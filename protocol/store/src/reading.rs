@@ -11,7 +11,7 @@ use crate::archive::{
 use crate::error::{Kind, Result};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
-use crate::states::{load, rounds, state_file, update, update_file};
+use crate::states::{load_whole, rounds, state_file, update, update_file};
 
 /// The bytes of a file.
 ///
@@ -62,7 +62,7 @@ pub fn states(folder: &Path) -> Result<Vec<Round>> {
 /// # Errors
 /// [`Kind::Missing`]; [`Kind::Corrupt`]; what the system reports.
 pub fn state(folder: &Path, round: Round) -> Result<State> {
-    load(&folder.join(STATES).join(state_file(round)), round)
+    load_whole(&folder.join(STATES).join(state_file(round)), round)
 }
 
 /// Whether the aggregate of a round is kept.

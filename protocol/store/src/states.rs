@@ -1,4 +1,4 @@
-//! States and aggregates by round.
+//! States and aggregates by round: `states/<round>.state`, `states/<round>.parameters`, `updates/<round>.update`.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
@@ -29,28 +29,55 @@ struct Header {
 }
 
 impl Home {
-    /// Keeps the state before a round: parameters, first and second moments as little-endian `f32`.
+    /// Keeps the state before a round, which has these roots: parameters, first and second moments as little-endian `f32`.
     ///
     /// # Errors
     /// [`crate::error::Kind::Refused`] when its vectors differ in length; [`crate::error::Kind::Full`]; what the
     /// system reports.
-    pub fn save_state(&self, round: Round, state: &State) -> Result<()> {
+    pub fn save_state(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
         let path = self.state_path(round);
         let values = state.parameters.len();
         if state.first.len() != values || state.second.len() != values {
             let cause = "a state needs as many moments as parameters";
             return Err(StoreError::refused(&path, cause, "nothing was written"));
         }
-        let (roots, exponents) = (state.roots(), state.exponents.clone());
-        let header = files::seal(STATES, &encode(&Header { round, roots, exponents, values: values as u64 }));
-        files::write(&path, Care::Durable, |file| {
-            file.write_all(FIRST_LINE)?;
-            file.write_all(&(header.len() as u64).to_le_bytes())?;
-            file.write_all(&header)?;
-            write_reals(file, &state.parameters)?;
-            write_reals(file, &state.first)?;
-            write_reals(file, &state.second)
-        })
+        let vectors = [&state.parameters, &state.first, &state.second].map(Vec::as_slice);
+        write_state(&path, Care::Durable, (round, roots, &state.exponents), &vectors)
+    }
+
+    /// Keeps parameters and exponents of the state before a round, which has these roots: what recomputing a leaf takes.
+    /// Nothing is synced; what a power failure damages is as good as absent.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_parameters(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
+        let path = self.parameters_path(round);
+        write_state(&path, Care::Cheap, (round, roots, &state.exponents), &[&state.parameters])
+    }
+
+    /// What [`Home::save_parameters`] kept, without moments, checked against the roots it was kept with; and these.
+    ///
+    /// # Errors
+    /// As [`Home::load_state`].
+    pub fn load_parameters(&self, round: Round) -> Result<(State, StateRoots)> {
+        load(&self.parameters_path(round), round, Vectors::Parameters)
+    }
+
+    /// Rounds whose parameters are kept, in order.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn parameters(&self) -> Result<Vec<Round>> {
+        rounds(&self.at(STATES), ".parameters")
+    }
+
+    /// Drops the parameters that are not to be kept.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn prune_parameters(&self, keep: &dyn Fn(Round) -> bool) -> Result<()> {
+        let mut dropped = self.parameters()?.into_iter().filter(|round| !keep(*round));
+        dropped.try_for_each(|round| files::remove(&self.parameters_path(round)))
     }
 
     /// The state before a round, checked against the roots it was kept with. Whether those are the sealed ones is
@@ -59,7 +86,7 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_state(&self, round: Round) -> Result<State> {
-        load(&self.state_path(round), round)
+        load_whole(&self.state_path(round), round)
     }
 
     /// Rounds whose states are kept, in order.
@@ -84,8 +111,16 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_update(&self, round: Round, update: &Update) -> Result<()> {
-        let bytes = encode(&(real_bytes(&update.values), &update.present));
-        files::write_sealed(&self.update_path(round), Care::Durable, &update_name(round), &bytes)
+        // The encoding of (bytes, present), of which a copy would cost more than the writing.
+        let length = 4 * update.values.len();
+        let (before, after) = (encode(&(length as u32)), encode(&update.present));
+        let all = (before.len() + length + after.len()) as u64;
+        let pieces = |take: files::Take<'_>| {
+            take(&before)?;
+            update.values.chunks(PIECE).try_for_each(|piece| take(&real_bytes(piece)))?;
+            take(&after)
+        };
+        files::write_sealed_pieces(&self.update_path(round), Care::Durable, &update_name(round), all, &pieces)
     }
 
     /// The aggregate of a round.
@@ -117,6 +152,10 @@ impl Home {
         self.at(STATES).join(state_file(round))
     }
 
+    fn parameters_path(&self, round: Round) -> PathBuf {
+        self.at(STATES).join(format!("{round}.parameters"))
+    }
+
     fn update_path(&self, round: Round) -> PathBuf {
         self.at(UPDATES).join(update_file(round))
     }
@@ -133,17 +172,34 @@ pub(crate) fn update_file(round: Round) -> String {
 }
 
 /// Reads a state, checked against the roots it was kept with.
-pub(crate) fn load(path: &Path, round: Round) -> Result<State> {
+pub(crate) fn load_whole(path: &Path, round: Round) -> Result<State> {
+    load(path, round, Vectors::All).map(|(state, _)| state)
+}
+
+/// What a file has of a state.
+#[derive(Clone, Copy, PartialEq)]
+enum Vectors {
+    Parameters,
+    All,
+}
+
+fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoots)> {
     let file = File::open(path).map_err(|error| StoreError::io(path, &error))?;
     let corrupt = |cause: &str| StoreError::corrupt(path, cause, ADVICE);
-    let (state, header) = read_state(file).map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
-    if header.round != round {
+    let read = read_state(file, vectors);
+    let (state, Header { round: of, roots, .. }) =
+        read.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
+    if of != round {
         return Err(corrupt("it holds the state of another round"));
     }
-    if state.roots() != header.roots {
+    let mut found = state.roots();
+    if vectors == Vectors::Parameters {
+        (found.first, found.second) = (roots.first, roots.second);
+    }
+    if found != roots {
         return Err(corrupt("its values do not give its roots"));
     }
-    Ok(state)
+    Ok((state, roots))
 }
 
 /// Reads an aggregate.
@@ -167,12 +223,29 @@ pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
+fn write_state(
+    path: &Path,
+    care: Care,
+    (round, roots, exponents): (Round, &StateRoots, &[i16]),
+    vectors: &[&[f32]],
+) -> Result<()> {
+    let values = vectors.first().map_or(0, |values| values.len() as u64);
+    let header = encode(&Header { round, roots: *roots, exponents: exponents.to_vec(), values });
+    let header = files::seal(STATES, &header);
+    files::write(path, care, |file| {
+        file.write_all(FIRST_LINE)?;
+        file.write_all(&(header.len() as u64).to_le_bytes())?;
+        file.write_all(&header)?;
+        vectors.iter().try_for_each(|values| write_reals(file, values))
+    })
+}
+
 fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
     values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))
 }
 
 /// Reads a state of exactly the file's length; the vectors are still to be checked.
-fn read_state(file: File) -> io::Result<(State, Header)> {
+fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     let damaged = |cause: &str| io::Error::new(io::ErrorKind::InvalidData, cause);
     let bytes = file.metadata()?.len();
     let mut file = BufReader::new(file);
@@ -189,16 +262,18 @@ fn read_state(file: File) -> io::Result<(State, Header)> {
     file.read_exact(&mut header)?;
     let header = files::unseal(STATES, &header).and_then(|header| decode::<Header>(header).ok());
     let header = header.ok_or_else(|| damaged("the checksum of its header does not fit"))?;
-    if header.values.checked_mul(12).and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
+    let moments = if vectors == Vectors::All { header.values } else { 0 };
+    let of_values = header.values.checked_add(2 * moments).and_then(|values| values.checked_mul(4));
+    if of_values.and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
         return Err(damaged("it has another length"));
     }
-    let mut vector = || read_reals(&mut file, header.values as usize);
+    let mut vector = |values: u64| read_reals(&mut file, values as usize);
     let state = State {
         step: header.roots.step,
         beta_powers: header.roots.beta_powers.map(f64::from_bits),
-        parameters: vector()?,
-        first: vector()?,
-        second: vector()?,
+        parameters: vector(header.values)?,
+        first: vector(moments)?,
+        second: vector(moments)?,
         exponents: header.exponents.clone(),
     };
     Ok((state, header))
@@ -241,12 +316,16 @@ mod tests {
         (directory, home)
     }
 
+    fn save(home: &Home, round: u32, state: &State) -> Result<()> {
+        home.save_state(Round(round), state, &state.roots())
+    }
+
     #[test]
     fn states_come_back_whole() {
         let (_directory, home) = home();
         assert!(home.states().unwrap().is_empty());
         for (round, values) in [(3, 0), (10, 5), (2, PIECE + 3), (11, 1)] {
-            home.save_state(Round(round), &state(values)).unwrap();
+            save(&home, round, &state(values)).unwrap();
             assert_eq!(home.load_state(Round(round)).unwrap(), state(values));
         }
         assert_eq!(home.states().unwrap(), [2, 3, 10, 11].map(Round));
@@ -254,13 +333,31 @@ mod tests {
         assert_eq!(home.states().unwrap(), [10, 11].map(Round));
         assert_eq!(home.load_state(Round(2)).unwrap_err().kind(), Kind::Missing);
         let lopsided = State { first: vec![], ..state(4) };
-        assert_eq!(home.save_state(Round(2), &lopsided).unwrap_err().kind(), Kind::Refused);
+        assert_eq!(save(&home, 2, &lopsided).unwrap_err().kind(), Kind::Refused);
+    }
+
+    #[test]
+    fn parameters_alone_are_no_state_to_go_on_from() {
+        let (_directory, home) = home();
+        let (whole, roots) = (state(9), state(9).roots());
+        home.save_parameters(Round(4), &whole, &roots).unwrap();
+        let alone = State { first: vec![], second: vec![], ..whole };
+        assert_eq!(home.load_parameters(Round(4)).unwrap(), (alone, roots));
+        assert_eq!(home.load_state(Round(4)).unwrap_err().kind(), Kind::Missing);
+        fs::copy(home.at("states/4.parameters"), home.at("states/4.state")).unwrap();
+        assert_eq!(home.load_state(Round(4)).unwrap_err().kind(), Kind::Corrupt);
+        let mut forged = fs::read(home.at("states/4.parameters")).unwrap();
+        *forged.last_mut().unwrap() ^= 1;
+        fs::write(home.at("states/4.parameters"), forged).unwrap();
+        assert_eq!(home.load_parameters(Round(4)).unwrap_err().kind(), Kind::Corrupt);
+        home.prune_parameters(&|_| false).unwrap();
+        assert_eq!((home.parameters().unwrap(), home.states().unwrap()), (vec![], vec![Round(4)]));
     }
 
     #[test]
     fn a_damaged_state_is_refused_by_name() {
         let (_directory, home) = home();
-        home.save_state(Round(5), &state(9)).unwrap();
+        save(&home, 5, &state(9)).unwrap();
         let path = home.at("states/5.state");
         let whole = fs::read(&path).unwrap();
         let refused = |bytes: &[u8], what: &str| {
@@ -308,7 +405,7 @@ mod tests {
     #[test]
     fn what_a_crash_leaves_is_no_state() {
         let (_directory, home) = home();
-        home.save_state(Round(1), &state(3)).unwrap();
+        save(&home, 1, &state(3)).unwrap();
         fs::write(home.at("states/2.state.9.tmp"), b"half").unwrap();
         assert_eq!(home.states().unwrap(), [Round(1)]);
         let path = home.path().to_owned();

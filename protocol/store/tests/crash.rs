@@ -37,7 +37,7 @@ fn child() {
         let said = journal.put_vote("commit", round, &height.to_le_bytes()).unwrap();
         assert_eq!(said, height.to_le_bytes());
         journal.append(Height(height), &record(&me, height)).unwrap();
-        home.save_state(round, &state(round.0)).unwrap();
+        home.save_state(round, &state(round.0), &state(round.0).roots()).unwrap();
         home.prune_states(&|kept| kept.0 + 3 > round.0).unwrap();
         writeln!(std::io::stdout(), "\ndone {height}").unwrap();
     }

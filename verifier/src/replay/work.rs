@@ -102,7 +102,7 @@ impl Work {
         let (progress, states) = replay.progress();
         let kept: BTreeSet<Round> = self.home.states()?.into_iter().collect();
         for (round, state) in states.filter(|(round, _)| !kept.contains(round)) {
-            self.home.save_state(round, state)?;
+            self.home.save_state(round, state, &state.roots())?;
         }
         self.home.write_sealed(FILE, &encode(&progress))?;
         self.home.prune_states(&|round| round == progress.round || progress.held.contains(&round))
