@@ -9,7 +9,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Part, Round};
+use muster_core::ids::{Block, Digest, Height, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
@@ -17,7 +17,7 @@ use muster_core::messages::wire::{
     BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery,
 };
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::state::{State, StateRoots, reals};
+use muster_core::state::{State, StateRoots, Update, reals};
 use muster_net::error::NetError;
 use muster_net::swarm::Settings;
 use muster_store::error::StoreError;
@@ -73,7 +73,7 @@ pub enum FollowError {
         /// Where the proof is, unless the disk did not take it.
         proof: Option<PathBuf>,
     },
-    /// The sealed root is not the one that the sealed results give.
+    /// The sealed root is not the one that the sealed results give: the steward is wrong, or this machine.
     Diverged {
         /// Of which round.
         round: Round,
@@ -81,6 +81,8 @@ pub enum FollowError {
         computed: Digest,
         /// What was sealed.
         sealed: Digest,
+        /// Where the proof is, if there is one.
+        proof: Option<PathBuf>,
     },
     /// This machine's disk.
     Store(StoreError),
@@ -104,8 +106,9 @@ impl fmt::Display for FollowError {
                 write!(f, "the steward broke its word, halting: {why}")?;
                 advise(f, proof.as_deref())
             }
-            Self::Diverged { round, computed, sealed } => {
-                write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
+            Self::Diverged { round, computed, sealed, proof } => {
+                write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")?;
+                advise(f, proof.as_deref())
             }
             Self::Store(error) => error.fmt(f),
             Self::Genesis => write!(f, "the initial state computed here is not the sealed one; halting"),
@@ -124,8 +127,8 @@ impl From<PeerError> for FollowError {
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone, Copy)]
 enum Pending {
-    /// By a round's results to this state.
-    Outcome(Round, StateRoots),
+    /// By a round's results to this state, in the record of this height.
+    Outcome(Round, StateRoots, Height),
     /// Back to this state; rounds go on with this one.
     Rewind(Round, StateRoots),
 }
@@ -358,7 +361,7 @@ impl Follower {
                 }
             }
             Body::Outcome(Outcome { round, state, .. }) => {
-                self.pending.push_back(Pending::Outcome(*round, *state));
+                self.pending.push_back(Pending::Outcome(*round, *state, record.height));
             }
             Body::Rewind(rewind) => {
                 self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state));
@@ -414,8 +417,8 @@ impl Follower {
     async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
         while let Some(next) = self.pending.front().copied() {
             let at = lock(&self.replica).round();
-            let (round, sealed) = match next {
-                Pending::Outcome(round, sealed) => (round, sealed),
+            let (round, sealed, height) = match next {
+                Pending::Outcome(round, sealed, height) => (round, sealed, height),
                 Pending::Rewind(round, sealed) if at < round => {
                     let gone = lock(&self.replica).rewind(&sealed.root(), round);
                     if gone || self.fetch_state().await? {
@@ -445,10 +448,12 @@ impl Follower {
                     events.push(Event::Applied(round, roots));
                 }
                 Some(roots) => {
+                    let proof = self.prove_root(round, height);
                     return Err(FollowError::Diverged {
                         round,
                         computed: roots.root(),
                         sealed: sealed.root(),
+                        proof,
                     });
                 }
                 None => return Ok(()),
@@ -493,6 +498,12 @@ impl Follower {
     }
 
     async fn apply(&self, round: Round) -> Option<StateRoots> {
+        let (replica, update) = (self.replica.clone(), self.update(round)?);
+        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+    }
+
+    /// The aggregate of a round, whose values are there.
+    fn update(&self, round: Round) -> Option<Update> {
         let view = self.ledger.round(round)?;
         let plans = view.parts().iter().zip(view.results()?).enumerate();
         let parts: Vec<(Part, Vec<Block>, Digest)> = plans
@@ -500,9 +511,7 @@ impl Follower {
                 Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
             })
             .collect();
-        let update = self.results.update(round, &parts).ok()?;
-        let replica = self.replica.clone();
-        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+        self.results.update(round, &parts).ok()
     }
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.

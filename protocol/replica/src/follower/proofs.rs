@@ -2,32 +2,64 @@
 
 use std::fmt;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
-use muster_core::audit::{Judgement, judge_steward};
-use muster_core::ids::Height;
-use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
+use muster_core::audit::{Judgement, claim, judge, judge_steward};
+use muster_core::ids::{Height, Round};
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
 use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
+use muster_core::state::StateRoots;
+use muster_store::error::StoreError;
 use muster_store::home::Home;
 
 use super::{FollowError, Follower};
+use crate::peers::lock;
+use crate::witness::{Brought, Exhibited};
+
+/// The note in the journal that names the wrong root which this member has found itself.
+const DIVERGED: &str = "diverged";
 
 impl Follower {
     /// Writes proofs of the steward's misconduct into this home. AUDIT-13: does not follow where one is there already, of
-    /// an earlier process or from somebody who showed it.
+    /// an earlier process or from somebody who showed it; a wrong root is re-executed with what else is there.
     ///
     /// # Errors
     /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
     pub fn keep_proofs(&mut self, home: Home) -> Result<(), FollowError> {
+        let journal = self.journal.as_ref();
+        let own = journal.and_then(|journal| journal.note(DIVERGED).transpose()).transpose();
+        let own = own.map_err(FollowError::Store)?;
         for name in home.evidence().map_err(FollowError::Store)? {
-            let Ok(Evidence::Misconduct(misconduct)) = home.load_evidence(&name) else { continue };
-            if let Judgement::Guilty { detail, .. } = judge_steward(self.ledger.manifest(), &misconduct) {
-                let proof = Some(home.evidence_path(&name));
-                return Err(FollowError::Convicted { why: detail, proof });
-            }
+            let Ok(evidence @ Evidence::Misconduct(_)) = home.load_evidence(&name) else { continue };
+            let why = match self.judge(&home, &evidence) {
+                Judgement::Guilty { detail, .. } => detail,
+                // Else it would go on with whatever state the steward offers.
+                Judgement::Undecided(why) if own.as_deref() == Some(&name.0) => format!(
+                    "this member computed another state than the sealed one, and cannot any more ({why}); without the proof \
+                     it follows again"
+                ),
+                _ => continue,
+            };
+            return Err(FollowError::Convicted { why, proof: Some(home.evidence_path(&name)) });
         }
         self.proofs = Some(home);
         Ok(())
+    }
+
+    /// Decides evidence against the steward. For a wrong root the home must hold the state before the round and the
+    /// round's aggregate: without, nothing is decided.
+    fn judge(&self, home: &Home, evidence: &Evidence) -> Judgement {
+        let mut replica = lock(&self.replica);
+        let (manifest, dataset) = (replica.manifest().clone(), replica.dataset().clone());
+        let (mut states, mut brought) = (Vec::new(), Brought::default());
+        if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
+            let state = home.load_state(claim.round).ok();
+            states.extend(state.map(|state| (state.root(), Arc::new(state))));
+            brought.update = home.load_update(claim.round).ok();
+        }
+        let mut witness = Exhibited::new(states, dataset, &manifest, brought);
+        judge(&manifest, evidence, &mut witness, replica.arithmetic())
     }
 
     /// Writes down what convicts the steward, and gives the reason to halt.
@@ -44,6 +76,31 @@ impl Follower {
                 None
             }
         }
+    }
+
+    /// Writes down what shows that a round's sealed root does not follow, beside it the round's aggregate and, if this member
+    /// still has it whole, the state before.
+    pub(super) fn prove_root(&self, round: Round, outcome: Height) -> Option<PathBuf> {
+        let (home, journal, view) =
+            (self.proofs.as_ref()?, self.journal.as_ref()?, self.ledger.round(round)?);
+        let outcome = journal.records(outcome, 1).ok()?.pop()?;
+        let wrong = WrongRoot { freeze: view.freeze()?.clone(), outcome };
+        let evidence = Evidence::Misconduct(Misconduct::Root(wrong));
+        let proof = self.keep_proof(Some(&evidence));
+        let kept = journal.put_note(DIVERGED, &evidence.digest().0);
+        if let Err(error) = kept.and_then(|()| self.keep_step(home, round, view.state())) {
+            tracing::warn!("what shows it could not be kept: {error}");
+        }
+        proof
+    }
+
+    /// Keeps what a round's step is taken again with.
+    fn keep_step(&self, home: &Home, round: Round, before: &StateRoots) -> Result<(), StoreError> {
+        if let Some(update) = self.update(round) {
+            home.save_update(round, &update)?;
+        }
+        let state = lock(&self.replica).state_at(&before.root());
+        state.filter(|state| !state.first.is_empty()).map_or(Ok(()), |state| home.save_state(round, &state))
     }
 
     /// What a record that the ledger refuses proves: two seals, when it goes on from another head; else an invalid one.
@@ -73,8 +130,9 @@ pub(super) fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::R
     let Some(proof) = proof else { return Ok(()) };
     write!(
         f,
-        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin. Show it to the \
-         organiser and to the other members: in the evidence/ of their data directories it stops them, too",
+        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin, or says what else \
+         it takes. Show it to the organiser and to the other members: in the evidence/ of their data directories, with what else \
+         it takes, it stops them, too",
         proof.display()
     )
 }
