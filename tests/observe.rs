@@ -1,8 +1,10 @@
 //! Observers as real processes: they follow without being members, and halt on a steward that lies.
 
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use e2e::processes::Run;
+use e2e::processes::{Run, copy_folder};
 use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::codec::{Bytes, List, decode, encode};
@@ -11,7 +13,7 @@ use muster_core::ids::{Digest, Height, MemberId, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::{Equivocation, Evidence, FindingKind};
+use muster_core::messages::audit::{Equivocation, Evidence, FindingKind, Misconduct, WrongRoot};
 use muster_core::messages::enrol::Ticket;
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
@@ -21,6 +23,7 @@ use muster_core::state::{StateRoots, Update, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::{Admission, Listener};
 use muster_net::serve::{Refuse, serve};
+use muster_replica::Replica;
 use muster_replica::archive::Archive;
 use muster_store::home::Home;
 use tokio::runtime::Runtime;
@@ -68,14 +71,11 @@ fn an_observer_halts_on_a_steward_that_lies() {
         *roots = other(roots);
     };
     tells("initial", &initial, 1, "the initial state computed here is not the sealed one; halting");
-    let last = |records: &mut Vec<Record>| {
-        while !matches!(records.last().expect("an outcome").body, Body::Outcome(_)) {
-            records.pop();
-        }
-        let Some(Record { body: Body::Outcome(outcome), .. }) = records.last_mut() else { return };
-        outcome.state = other(&outcome.state);
-    };
-    tells("outcome", &last, 1, "was sealed; halting");
+    // The state before the round follows from the one that was written down last, where none is kept to go back to.
+    written_down(&run, "outcome");
+    tells("outcome", &wrong_root, 1, "was sealed; halting. The proof is ");
+    let (code, output) = run.verifier(&["check", &the_proof(&run.path("outcome")).to_string_lossy()]);
+    assert!(code == 0 && output.contains("guilty: the steward"), "{output}");
     let seats = |records: &mut Vec<Record>| {
         let mut begins = records.iter_mut();
         let seats = begins.find_map(|r| if let Body::Begin(s) = &mut r.body { Some(s) } else { None });
@@ -86,6 +86,14 @@ fn an_observer_halts_on_a_steward_that_lies() {
     tells("gap", &|records| drop(records.remove(1)), 1, "breaks a rule, halting: ");
     let run = Ticket::from_line(&nodes).expect("an invitation").run;
     tells("frame", &|records| frame(records, run), 0, "names evidence that is about another member or round");
+}
+
+/// A directory that has the state before the first round.
+fn written_down(run: &Run, name: &str) {
+    let Archive { manifest, dataset, .. } = Archive::open(&run.path("run")).expect("an archive");
+    let replica = Replica::genesis(manifest, dataset, 1, None).expect("an initial state");
+    let home = Home::open(&run.path(name)).expect("a new directory");
+    home.save_state(replica.round(), replica.state(), replica.roots()).expect("room");
 }
 
 /// Has a member banned, before the run closes, for what a stranger did.
@@ -129,6 +137,96 @@ fn contradiction(run: RunId) -> Evidence {
 /// The roots of another state.
 fn other(roots: &StateRoots) -> StateRoots {
     StateRoots { parameters: Hasher::new(Domain::STATE).value(&roots.parameters).finish(), ..*roots }
+}
+
+/// Ends with an outcome whose state does not follow.
+fn wrong_root(records: &mut Vec<Record>) {
+    while !matches!(records.last().expect("an outcome").body, Body::Outcome(_)) {
+        records.pop();
+    }
+    let Some(Record { body: Body::Outcome(outcome), .. }) = records.last_mut() else { return };
+    outcome.state = other(&outcome.state);
+}
+
+/// The evidence in a directory that has one piece.
+fn the_proof(directory: &Path) -> PathBuf {
+    let entries = fs::read_dir(directory.join("evidence")).expect("a folder");
+    let files: Vec<PathBuf> = entries.map(|entry| entry.expect("a file").path()).collect();
+    assert_eq!(files.len(), 1, "{files:?}");
+    files[0].clone()
+}
+
+/// Against each round's root that the steward has sealed.
+fn against_all_roots(run: &Run) -> Vec<Evidence> {
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let (id, mut freeze, mut evidence) = (archive.manifest.run(), None, Vec::new());
+    for signed in &archive.records {
+        match signed.verify(id).expect("an honest record").body {
+            Body::Freeze(_) => freeze = Some(signed.clone()),
+            Body::Outcome(_) => {
+                let (freeze, outcome) = (freeze.take().expect("a freeze"), signed.clone());
+                evidence.push(Evidence::Misconduct(Misconduct::Root(WrongRoot { freeze, outcome })));
+            }
+            _ => {}
+        }
+    }
+    evidence
+}
+
+/// A new directory that has been shown evidence, with what this is judged by in another one.
+fn shown(run: &Run, name: &str, evidence: &Evidence, from: &str) {
+    let home = Home::open(&run.path(name)).expect("a new directory");
+    home.save_evidence(evidence).expect("room");
+    for folder in ["states", "updates"] {
+        copy_folder(&run.path(from).join(folder), &run.path(name).join(folder));
+    }
+}
+
+/// AUDIT-13: a sealed state that does not follow is evidence, for which anyone takes the step again.
+#[test]
+fn a_wrong_root_convicts_the_steward_and_right_ones_do_not() {
+    let run = Run::new(programs!(), &Settings { rounds: 4, rollback: 0.5, ..Settings::default() });
+    let mut steward = run.host_with(&["--keep-aggregates"]);
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    assert_eq!((first.wait(), second.wait(), steward.wait()), (0, 0, 0));
+    let observes = |name: &str, teller: &Teller, code: i32, words: &str| {
+        let mut observer = run.observe(name, &teller.address);
+        assert_eq!(observer.wait(), code, "{name}: {}", observer.log());
+        assert!(observer.log().contains(words), "{name}: {}", observer.log());
+    };
+    let checked = |evidence: &Path, more: &[&str], code: i32, words: &str| {
+        let output = run.verifier(&[&["check", &evidence.to_string_lossy()], more].concat());
+        assert!(output.0 == code && output.1.contains(words), "{output:?}");
+    };
+    let (liar, honest) = (Teller::new(&run, &wrong_root), Teller::new(&run, &|_| ()));
+    observes("outcome", &liar, 1, "was sealed; halting. The proof is ");
+    let proof = the_proof(&run.path("outcome"));
+    checked(&proof, &[], 0, "guilty: the steward");
+    checked(&proof, &["--run", &run.at("run")], 0, "round 3 gives the state");
+    // Neither who has found it follows again, nor who is shown it with what it is judged by.
+    observes("outcome", &liar, 1, "the steward broke its word, halting: round 3 gives the state");
+    let convicts = decode(&fs::read(&proof).expect("a file")).expect("evidence");
+    shown(&run, "shown", &convicts, "outcome");
+    observes("shown", &honest, 1, "the steward broke its word, halting: round 3 gives the state");
+
+    let right = against_all_roots(&run);
+    assert_eq!(right.len(), 4);
+    for evidence in &right {
+        let file = run.path("right.evidence");
+        fs::write(&file, encode(evidence)).expect("room");
+        checked(&file, &["--run", &run.at("run")], 1, "not guilty: round ");
+    }
+    shown(&run, "framed", &right[3], "outcome");
+    observes("framed", &honest, 0, "its last state was checked here");
+
+    // Without the state nobody can say, and only who has found it halts.
+    fs::remove_file(run.path("outcome/states/3.state")).expect("the state before");
+    checked(&proof, &[], 3, "before round 3");
+    observes("outcome", &liar, 1, "this member computed another state than the sealed one");
+    shown(&run, "told", &convicts, "outcome");
+    observes("told", &honest, 0, "its last state was checked here");
 }
 
 /// A steward that tells a finished run again with some records changed, all of them signed and chained as they should.

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use muster_compute::Machine;
+use muster_compute::{Backend, Machine};
 use muster_core::audit::{Judgement, Witness, claim, judge, recompute_sum};
 use muster_core::codec::decode;
 use muster_core::contribution::Commitment;
@@ -17,7 +17,7 @@ use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;
-use muster_core::state::State;
+use muster_core::state::{State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
@@ -50,7 +50,11 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         Ok(accused) => accused,
         Err(reject) => return Ok(malformed(&reject)),
     };
-    let mut arithmetic = machine.leaves(manifest.profile).map_err(failure::arithmetic)?;
+    let mut arithmetic: Box<dyn Backend> = match evidence {
+        // A step has defined bits in every profile.
+        Evidence::Misconduct(_) => Box::new(machine.exact().map_err(failure::arithmetic)?),
+        _ => machine.leaves(manifest.profile).map_err(failure::arithmetic)?,
+    };
     if accused.is_some() {
         memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
         arithmetic.self_test().map_err(failure::arithmetic)?;
@@ -74,7 +78,8 @@ fn permitted(folder: &Path) -> Result<Manifest, Failure> {
     Ok(manifest)
 }
 
-/// Round and member of the contribution that is to be looked at; `None` when the messages decide alone.
+/// Round and member of the contribution that is to be looked at, or the steward and its step; `None` when the messages
+/// decide alone.
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
     let claim = claim(manifest, evidence)?;
     Ok(evidence.freeze().map(|_| (claim.round, claim.subject)))
@@ -239,6 +244,19 @@ impl Witness for Place {
                 ));
             })
             .ok()
+    }
+
+    fn update(&mut self, round: Round) -> Option<Update> {
+        let why = match reading::aggregate(&self.folder, round) {
+            Ok(Some(update)) => return Some(update),
+            Ok(None) => format!("is not in updates/ of {}", self.folder.display()),
+            Err(error) => format!("cannot be read ({error})"),
+        };
+        self.missing.push(format!(
+            "the aggregate of round {round} {why}: who found the wrong root has it, and the steward (for all rounds only after \
+             muster host --keep-aggregates)"
+        ));
+        None
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {

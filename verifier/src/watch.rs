@@ -36,9 +36,10 @@ use crate::worker::Worker;
 
 /// How long an accusation is left alone before it is repeated.
 const REMINDER: Duration = Duration::from_secs(20);
-/// Rounds after which the whole state is written down again. A process that was killed goes on from there, by the results
-/// that others still have, or fetches the state.
-const STATE_ROUNDS: u32 = 8;
+/// Rounds after which the whole state is written down again, fewer than those whose results are kept. A process that was
+/// killed goes on from there, by the results that others still have, or fetches the state; one that finds a wrong root has
+/// the state before it from there.
+const STATE_ROUNDS: u32 = 4;
 /// Pause after the steward could not be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 

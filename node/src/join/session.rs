@@ -204,7 +204,8 @@ impl Session {
             self.home.write_file("result.json", report.json().as_bytes()),
             self.home.write_file(MANIFEST, &self.manifest.bytes()),
             self.home.save_state(replica.round(), replica.state(), replica.roots()),
-            self.home.prune_states(&|round| round == replica.round()),
+            // The one before may be what shows a wrong root (AUDIT-13).
+            self.home.prune_states(&|round| round == replica.round() || round.next() == replica.round()),
         ];
         for error in kept.into_iter().filter_map(Result::err) {
             tracing::warn!("{error}");

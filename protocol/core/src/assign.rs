@@ -85,11 +85,19 @@ pub struct PartPlan {
 
 /// Splits the blocks into one part for each aggregator, of nearly equal size.
 ///
-/// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
-/// part among equals. ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by
-/// ChaCha8 keyed with `H("aggregators", seed)`. Parts without blocks do not exist.
+/// ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by ChaCha8 keyed with
+/// `H("aggregators", seed)`.
 pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPlan> {
-    let count = aggregators.len().min(limits::PARTS).min(layout.blocks().len());
+    let plans = blocks(layout, aggregators.len()).into_iter().zip(shuffled(seed, aggregators));
+    plans.map(|(blocks, aggregator)| PartPlan { blocks, aggregator }).collect()
+}
+
+/// The blocks of each part, in order, where there are so many aggregators. Parts without blocks do not exist.
+///
+/// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
+/// part among equals.
+pub fn blocks(layout: &Layout, aggregators: usize) -> Vec<Vec<Block>> {
+    let count = aggregators.min(limits::PARTS).min(layout.blocks().len());
     let mut loads = vec![0usize; count];
     let mut blocks = vec![Vec::new(); count];
     let mut order: Vec<usize> = (0..layout.blocks().len()).collect();
@@ -100,13 +108,8 @@ pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPl
         loads[part] += layout.blocks()[index].range.len();
         blocks[part].push(Block(index as u32));
     }
-    let plans = blocks.into_iter().zip(shuffled(seed, aggregators));
-    plans
-        .map(|(mut blocks, aggregator)| {
-            blocks.sort_unstable();
-            PartPlan { blocks, aggregator }
-        })
-        .collect()
+    blocks.iter_mut().for_each(|blocks| blocks.sort_unstable());
+    blocks
 }
 
 /// The second aggregators of the first `parts` parts, in runs that have two (ASSIGN-9): part `p` has entry `p + 1` of the shuffle of

@@ -3,6 +3,7 @@
 pub mod docket;
 mod misconduct;
 mod reduction;
+mod root;
 pub mod roster;
 mod verdict;
 
@@ -23,7 +24,7 @@ use crate::messages::wire::BlockData;
 use crate::sign::Signed;
 use crate::sketch::Probe;
 use crate::sketch::probe::{Allowance, WRONG};
-use crate::state::{Arithmetic, LeafTask, State};
+use crate::state::{Arithmetic, LeafTask, State, Update};
 
 /// What re-executing evidence gives.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -49,7 +50,7 @@ pub enum Judgement {
 
 /// Where a judge finds what evidence refers to. Implementations give only what they have checked.
 pub trait Witness {
-    /// Parameters and exponents of the state with this root; moments may be empty.
+    /// Parameters and exponents of the state with this root; moments may be empty, but where a step is taken again.
     fn state(&mut self, root: &Digest) -> Option<State>;
     /// Windows of the training text.
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
@@ -61,6 +62,11 @@ pub trait Witness {
     fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData>;
     /// The ledger before the record of this height; only evidence against the steward needs it.
     fn ledger(&mut self, _height: Height) -> Option<Ledger> {
+        None
+    }
+    /// The aggregate of a round; only evidence against the steward needs it. The judge checks it against the sealed
+    /// digests.
+    fn update(&mut self, _round: Round) -> Option<Update> {
         None
     }
 }
@@ -145,7 +151,8 @@ pub struct Claim {
     pub round: Round,
 }
 
-/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0.
+/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0, but for a
+/// wrong root that of the step.
 ///
 /// # Errors
 /// [`Reject`] for what is no evidence of anything.
@@ -169,8 +176,12 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             let first = pair.first.verify(run)?;
             return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
         }
-        Evidence::Misconduct(_) => {
-            return Ok(Claim { culprit: manifest.steward, subject: manifest.steward, round: Round(0) });
+        Evidence::Misconduct(misconduct) => {
+            let round = match misconduct {
+                Misconduct::Root(wrong) => root::round(manifest, wrong)?,
+                _ => Round(0),
+            };
+            return Ok(Claim { culprit: manifest.steward, subject: manifest.steward, round });
         }
         Evidence::Verdict(accused) => {
             let target = accused.transcript.request.verify(run)?.target;
@@ -201,6 +212,7 @@ pub fn judge(
         Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
         Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
         Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+        Evidence::Misconduct(Misconduct::Root(wrong)) => root::judge(manifest, wrong, witness, arithmetic),
         Evidence::Misconduct(misconduct) => {
             misconduct::judge(manifest, misconduct, &mut |height| witness.ledger(height))
         }
@@ -217,7 +229,7 @@ pub fn judge_reduction(manifest: &Manifest, part: &Reduction, witness: &mut dyn 
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }
 
-/// Decides evidence against the steward from the messages alone; an invalid record stays undecided.
+/// Decides evidence against the steward from the messages alone; an invalid record and a wrong root stay undecided.
 pub fn judge_steward(manifest: &Manifest, misconduct: &Misconduct) -> Judgement {
     let decided = misconduct::judge(manifest, misconduct, &mut |_| None);
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))

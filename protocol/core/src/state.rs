@@ -137,6 +137,7 @@ impl LeafTask<'_> {
 }
 
 /// The aggregate of one round, in grid units per leaf.
+#[derive(Clone)]
 pub struct Update {
     /// `d` values; meaningless in blocks that were left out.
     pub values: Vec<f32>,

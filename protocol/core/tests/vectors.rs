@@ -252,6 +252,7 @@ reencoder!(
     audit::OmittedDelivery,
     audit::Seal,
     audit::TwoSeals,
+    audit::WrongRoot,
     audit::Misconduct,
     audit::FalseVerdict,
     audit::Reduction,

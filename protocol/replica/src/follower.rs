@@ -1,23 +1,23 @@
 //! Keeping ledger and state in step with the steward, believing only what checks.
 
+mod proofs;
+
 use std::collections::VecDeque;
 use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use muster_core::audit::{Judgement, judge_steward};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, Height, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
-use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals};
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
     BULK_BYTES, Follow, News, Notice, Request, Response, StateOffer, StateQuery,
 };
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::state::{State, StateRoots, reals};
+use muster_core::state::{State, StateRoots, Update, reals};
 use muster_net::error::NetError;
 use muster_net::swarm::Settings;
 use muster_store::error::StoreError;
@@ -26,6 +26,7 @@ use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
+use self::proofs::advise;
 use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact, lock};
@@ -72,7 +73,7 @@ pub enum FollowError {
         /// Where the proof is, unless the disk did not take it.
         proof: Option<PathBuf>,
     },
-    /// The sealed root is not the one that the sealed results give.
+    /// The sealed root is not the one that the sealed results give: the steward is wrong, or this machine.
     Diverged {
         /// Of which round.
         round: Round,
@@ -80,6 +81,8 @@ pub enum FollowError {
         computed: Digest,
         /// What was sealed.
         sealed: Digest,
+        /// Where the proof is, if there is one.
+        proof: Option<PathBuf>,
     },
     /// This machine's disk.
     Store(StoreError),
@@ -103,24 +106,14 @@ impl fmt::Display for FollowError {
                 write!(f, "the steward broke its word, halting: {why}")?;
                 advise(f, proof.as_deref())
             }
-            Self::Diverged { round, computed, sealed } => {
-                write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")
+            Self::Diverged { round, computed, sealed, proof } => {
+                write!(f, "round {round} gives state {computed}, but {sealed} was sealed; halting")?;
+                advise(f, proof.as_deref())
             }
             Self::Store(error) => error.fmt(f),
             Self::Genesis => write!(f, "the initial state computed here is not the sealed one; halting"),
         }
     }
-}
-
-/// What to do with a proof of misconduct.
-fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
-    let Some(proof) = proof else { return Ok(()) };
-    write!(
-        f,
-        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin. Show it to the \
-         organiser and to the other members: in the evidence/ of their data directories it stops them, too",
-        proof.display()
-    )
 }
 
 impl std::error::Error for FollowError {}
@@ -134,8 +127,8 @@ impl From<PeerError> for FollowError {
 /// A sealed step of the state that the replica has not taken yet.
 #[derive(Clone, Copy)]
 enum Pending {
-    /// By a round's results to this state.
-    Outcome(Round, StateRoots),
+    /// By a round's results to this state, in the record of this height.
+    Outcome(Round, StateRoots, Height),
     /// Back to this state; rounds go on with this one.
     Rewind(Round, StateRoots),
 }
@@ -197,60 +190,6 @@ impl Follower {
         }
         follower.journal = journal;
         Ok(follower)
-    }
-
-    /// Writes proofs of the steward's misconduct into this home. AUDIT-13: does not follow where one is there already, of
-    /// an earlier process or from somebody who showed it.
-    ///
-    /// # Errors
-    /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
-    pub fn keep_proofs(&mut self, home: Home) -> Result<(), FollowError> {
-        for name in home.evidence().map_err(FollowError::Store)? {
-            let Ok(Evidence::Misconduct(misconduct)) = home.load_evidence(&name) else { continue };
-            if let Judgement::Guilty { detail, .. } = judge_steward(self.ledger.manifest(), &misconduct) {
-                let proof = Some(home.evidence_path(&name));
-                return Err(FollowError::Convicted { why: detail, proof });
-            }
-        }
-        self.proofs = Some(home);
-        Ok(())
-    }
-
-    /// Writes down what convicts the steward, and gives the reason to halt.
-    pub fn convict(&self, evidence: &Evidence, why: String) -> FollowError {
-        FollowError::Convicted { why, proof: self.keep_proof(Some(evidence)) }
-    }
-
-    fn keep_proof(&self, evidence: Option<&Evidence>) -> Option<PathBuf> {
-        let (home, evidence) = (self.proofs.as_ref()?, evidence?);
-        match home.save_evidence(evidence) {
-            Ok(name) => Some(home.evidence_path(&name)),
-            Err(error) => {
-                tracing::warn!("the proof could not be kept: {error}");
-                None
-            }
-        }
-    }
-
-    /// What a record that the ledger refuses proves: two seals, when it goes on from another head; else an invalid one.
-    /// Nothing, when it is not the steward's.
-    fn proof_of(&self, signed: &Signed<Record>) -> Option<Evidence> {
-        let record = signed.verify(self.ledger.run()).ok()?;
-        if record.author() != self.ledger.manifest().steward {
-            return None;
-        }
-        let height = record.height;
-        if height == self.ledger.height() && record.previous == self.ledger.head() {
-            return Some(Evidence::Misconduct(Misconduct::Record(signed.clone())));
-        }
-        let journal = self.journal.as_ref()?;
-        let heights = [Some(height.0), height.0.checked_sub(1)].into_iter().flatten();
-        heights.filter_map(|height| journal.records(Height(height), 1).ok()?.pop()).find_map(|own| {
-            let seals = TwoSeals { first: Seal::Record(own), second: Seal::Record(signed.clone()) };
-            let misconduct = Misconduct::Split(seals);
-            let judgement = judge_steward(self.ledger.manifest(), &misconduct);
-            matches!(judgement, Judgement::Guilty { .. }).then_some(Evidence::Misconduct(misconduct))
-        })
     }
 
     /// Joins the run's swarm, beginning with the peers met the last time and those that the steward's contact names.
@@ -422,7 +361,7 @@ impl Follower {
                 }
             }
             Body::Outcome(Outcome { round, state, .. }) => {
-                self.pending.push_back(Pending::Outcome(*round, *state));
+                self.pending.push_back(Pending::Outcome(*round, *state, record.height));
             }
             Body::Rewind(rewind) => {
                 self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state));
@@ -478,8 +417,8 @@ impl Follower {
     async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
         while let Some(next) = self.pending.front().copied() {
             let at = lock(&self.replica).round();
-            let (round, sealed) = match next {
-                Pending::Outcome(round, sealed) => (round, sealed),
+            let (round, sealed, height) = match next {
+                Pending::Outcome(round, sealed, height) => (round, sealed, height),
                 Pending::Rewind(round, sealed) if at < round => {
                     let gone = lock(&self.replica).rewind(&sealed.root(), round);
                     if gone || self.fetch_state().await? {
@@ -509,10 +448,12 @@ impl Follower {
                     events.push(Event::Applied(round, roots));
                 }
                 Some(roots) => {
+                    let proof = self.prove_root(round, height);
                     return Err(FollowError::Diverged {
                         round,
                         computed: roots.root(),
                         sealed: sealed.root(),
+                        proof,
                     });
                 }
                 None => return Ok(()),
@@ -557,6 +498,12 @@ impl Follower {
     }
 
     async fn apply(&self, round: Round) -> Option<StateRoots> {
+        let (replica, update) = (self.replica.clone(), self.update(round)?);
+        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+    }
+
+    /// The aggregate of a round, whose values are there.
+    fn update(&self, round: Round) -> Option<Update> {
         let view = self.ledger.round(round)?;
         let plans = view.parts().iter().zip(view.results()?).enumerate();
         let parts: Vec<(Part, Vec<Block>, Digest)> = plans
@@ -564,9 +511,7 @@ impl Follower {
                 Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
             })
             .collect();
-        let update = self.results.update(round, &parts).ok()?;
-        let replica = self.replica.clone();
-        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+        self.results.update(round, &parts).ok()
     }
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.

@@ -10,7 +10,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::BlockData;
-use muster_core::state::State;
+use muster_core::state::{State, Update};
 use muster_store::dataset::Dataset;
 
 /// Whole contributions, by round and author.
@@ -25,6 +25,8 @@ pub struct Brought {
     pub blocks: BTreeMap<(MemberId, Block), BlockData>,
     /// The round that it is about, from the judge's own ledger.
     pub round: Option<RoundView>,
+    /// The aggregate of the round that it is about.
+    pub update: Option<Update>,
 }
 
 /// Kept states by root, the text, and what was brought.
@@ -75,6 +77,10 @@ impl Witness for Exhibited {
 
     fn round(&mut self, round: Round) -> Option<RoundView> {
         self.brought.round.clone().filter(|view| view.round() == round)
+    }
+
+    fn update(&mut self, _: Round) -> Option<Update> {
+        self.brought.update.take()
     }
 
     fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {

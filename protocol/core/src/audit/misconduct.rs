@@ -1,7 +1,7 @@
-//! What convicts the steward: its own signatures, against each other or against the rules. All but one kind is decided
-//! from the messages alone.
+//! What convicts the steward: its own signatures, against each other or against the rules. What takes the ledger or
+//! arithmetic besides stays undecided without.
 
-use super::{Judgement, frozen_commit, require};
+use super::{Judgement, frozen_commit, require, root};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, Part, Round};
 use crate::ledger::Ledger;
@@ -24,15 +24,16 @@ pub(super) fn judge(
         Misconduct::Delivery(omitted) => delivery(manifest, omitted),
         Misconduct::Split(seals) => split(manifest, seals),
         Misconduct::Record(record) => invalid(manifest, record, ledger),
+        Misconduct::Root(wrong) => root::unexecuted(manifest, wrong),
     }
 }
 
-fn guilty(manifest: &Manifest, round: Round, detail: String) -> Judgement {
+pub(super) fn guilty(manifest: &Manifest, round: Round, detail: String) -> Judgement {
     Judgement::Guilty { culprit: manifest.steward, round, finding: FindingKind::StewardMisconduct, detail }
 }
 
 /// A message of the steward.
-fn sealed<M: Message>(manifest: &Manifest, signed: &Signed<M>) -> Result<Verified<M>, Reject> {
+pub(super) fn sealed<M: Message>(manifest: &Manifest, signed: &Signed<M>) -> Result<Verified<M>, Reject> {
     let message = signed.verify(manifest.run())?;
     if message.author() == manifest.steward {
         Ok(message)
@@ -157,7 +158,7 @@ fn round_of(seal: &Seal, manifest: &Manifest) -> Round {
 }
 
 /// The round that a record is about; 0 for those that are about none.
-fn of_round(record: &Record) -> Round {
+pub(super) fn of_round(record: &Record) -> Round {
     match &record.body {
         Body::Freeze(freeze) => freeze.round,
         Body::Inputs(inputs) => inputs.round,
@@ -190,7 +191,7 @@ fn invalid(
         }
         Ok(_) if matches!(record.body, Body::Open(_) | Body::Outcome(_)) => {
             Ok(Judgement::Undecided(format!(
-                "record {height} keeps the ledger's rules; whether its state follows only a replay shows"
+                "record {height} keeps the ledger's rules; whether its state follows only re-executing shows"
             )))
         }
         Ok(_) => Ok(Judgement::NotGuilty(format!("record {height} keeps the rules"))),

@@ -132,4 +132,4 @@ pub(super) fn judge_results(manifest: &Manifest, pair: &TwoResults) -> Result<Ju
 }
 
 #[cfg(test)]
-mod tests;
+pub(super) mod tests;

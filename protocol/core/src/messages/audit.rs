@@ -343,6 +343,16 @@ wire! {
 }
 
 wire! {
+    /// A sealed state that the sealed results do not give.
+    pub struct WrongRoot {
+        /// The freeze, which names the state before the round.
+        pub freeze: Signed<Record>,
+        /// The outcome, which has the results and the state after the round.
+        pub outcome: Signed<Record>,
+    }
+}
+
+wire! {
     /// What convicts the steward. Whoever follows the run halts.
     pub enum Misconduct {
         /// A commitment with a receipt was left out.
@@ -353,6 +363,8 @@ wire! {
         Split(TwoSeals),
         /// This record breaks a rule of the ledger before it.
         Record(Signed<Record>),
+        /// A sealed state does not follow. Decidable by taking the round's step again.
+        Root(WrongRoot),
     }
 }
 
@@ -385,7 +397,7 @@ wire! {
         Audit(Transcript),
         /// Decidable by recomputing every leaf.
         Total(Total),
-        /// The steward's own signatures.
+        /// The steward's own signatures, and for a wrong root one step of the optimiser.
         Misconduct(Misconduct),
         /// Decidable by recomputing the drawn leaves or, for an accusation, every leaf.
         Verdict(FalseVerdict),
@@ -418,6 +430,7 @@ impl Evidence {
     /// The freeze of the round that it is about; none for what messages alone decide.
     pub fn freeze(&self) -> Option<&Signed<Record>> {
         match self {
+            Self::Misconduct(Misconduct::Root(wrong)) => Some(&wrong.freeze),
             Self::Equivocation(_) | Self::Misconduct(_) | Self::Results(_) => None,
             Self::Aggregation(part) => Some(&part.freeze),
             Self::Audit(transcript) => Some(&transcript.freeze),

@@ -30,7 +30,7 @@ fn node(number: u8) -> Identity {
 }
 
 #[allow(clippy::too_many_lines)] // a literal
-fn manifest() -> Manifest {
+pub(in crate::audit) fn manifest() -> Manifest {
     let real = |value| Real::new(value).unwrap();
     let manifest = Manifest {
         version: VERSION,

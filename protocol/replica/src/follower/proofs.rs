@@ -1,0 +1,153 @@
+//! What convicts the steward, on the disk of whoever follows it.
+
+use std::fmt;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_core::audit::{Judgement, claim, judge, judge_steward};
+use muster_core::ids::{Digest, Height, Round};
+use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
+use muster_core::messages::record::Record;
+use muster_core::sign::Signed;
+use muster_core::state::{Arithmetic, State, StateRoots};
+use muster_store::error::StoreError;
+use muster_store::home::Home;
+
+use super::{FollowError, Follower};
+use crate::peers::lock;
+use crate::witness::{Brought, Exhibited};
+
+/// The note in the journal that names the wrong root which this member has found itself.
+const DIVERGED: &str = "diverged";
+
+impl Follower {
+    /// Writes proofs of the steward's misconduct into this home. AUDIT-13: does not follow where one is there already, of
+    /// an earlier process or from somebody who showed it; a wrong root is re-executed with what else is there.
+    ///
+    /// # Errors
+    /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
+    pub fn keep_proofs(&mut self, home: Home) -> Result<(), FollowError> {
+        let journal = self.journal.as_ref();
+        let own = journal.and_then(|journal| journal.note(DIVERGED).transpose()).transpose();
+        let own = own.map_err(FollowError::Store)?;
+        for name in home.evidence().map_err(FollowError::Store)? {
+            let Ok(evidence @ Evidence::Misconduct(_)) = home.load_evidence(&name) else { continue };
+            let why = match self.judge(&home, &evidence) {
+                Judgement::Guilty { detail, .. } => detail,
+                // Else it would go on with whatever state the steward offers.
+                Judgement::Undecided(why) if own.as_deref() == Some(&name.0) => format!(
+                    "this member computed another state than the sealed one, and cannot any more ({why}); without the proof \
+                     it follows again"
+                ),
+                _ => continue,
+            };
+            return Err(FollowError::Convicted { why, proof: Some(home.evidence_path(&name)) });
+        }
+        self.proofs = Some(home);
+        Ok(())
+    }
+
+    /// Decides evidence against the steward. For a wrong root the home must hold the state before the round and the
+    /// round's aggregate: without, nothing is decided.
+    fn judge(&self, home: &Home, evidence: &Evidence) -> Judgement {
+        let mut replica = lock(&self.replica);
+        let (manifest, dataset) = (replica.manifest().clone(), replica.dataset().clone());
+        let (mut states, mut brought) = (Vec::new(), Brought::default());
+        if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
+            let state = home.load_state(claim.round).ok();
+            states.extend(state.map(|state| (state.root(), Arc::new(state))));
+            brought.update = home.load_update(claim.round).ok();
+        }
+        let mut witness = Exhibited::new(states, dataset, &manifest, brought);
+        judge(&manifest, evidence, &mut witness, replica.arithmetic())
+    }
+
+    /// Writes down what convicts the steward, and gives the reason to halt.
+    pub fn convict(&self, evidence: &Evidence, why: String) -> FollowError {
+        FollowError::Convicted { why, proof: self.keep_proof(Some(evidence)) }
+    }
+
+    pub(super) fn keep_proof(&self, evidence: Option<&Evidence>) -> Option<PathBuf> {
+        let (home, evidence) = (self.proofs.as_ref()?, evidence?);
+        match home.save_evidence(evidence) {
+            Ok(name) => Some(home.evidence_path(&name)),
+            Err(error) => {
+                tracing::warn!("the proof could not be kept: {error}");
+                None
+            }
+        }
+    }
+
+    /// Writes down what shows that a round's sealed root does not follow, beside it the round's aggregate and, if this member
+    /// can still have it whole, the state before.
+    pub(super) fn prove_root(&self, round: Round, outcome: Height) -> Option<PathBuf> {
+        let (home, journal, view) =
+            (self.proofs.as_ref()?, self.journal.as_ref()?, self.ledger.round(round)?);
+        let outcome = journal.records(outcome, 1).ok()?.pop()?;
+        let wrong = WrongRoot { freeze: view.freeze()?.clone(), outcome };
+        let evidence = Evidence::Misconduct(Misconduct::Root(wrong));
+        let proof = self.keep_proof(Some(&evidence));
+        let kept = journal.put_note(DIVERGED, &evidence.digest().0);
+        if let Err(error) = kept.and_then(|()| self.keep_step(home, round, view.state())) {
+            tracing::warn!("what shows it could not be kept: {error}");
+        }
+        proof
+    }
+
+    /// Keeps what a round's step is taken again with.
+    fn keep_step(&self, home: &Home, round: Round, before: &StateRoots) -> Result<(), StoreError> {
+        if let Some(update) = self.update(round) {
+            home.save_update(round, &update)?;
+        }
+        let state = self.state_before(home, round, &before.root());
+        state.map_or(Ok(()), |state| home.save_state(round, &state, before))
+    }
+
+    /// The state before a round, moments included: one that is kept to go back to, or the newest on the disk and the steps
+    /// since.
+    fn state_before(&self, home: &Home, round: Round, root: &Digest) -> Option<State> {
+        let mut replica = lock(&self.replica);
+        if let Some(state) = replica.state_at(root).filter(|state| !state.first.is_empty()) {
+            return Some(State::clone(&state));
+        }
+        let start = home.states().ok()?.into_iter().rev().find(|kept| *kept <= round)?;
+        let (manifest, mut state) = (replica.manifest().clone(), home.load_state(start).ok()?);
+        for passed in (start.0..round.0).map(Round) {
+            replica.arithmetic().apply(&manifest, &mut state, &self.update(passed)?);
+        }
+        (state.root() == *root).then_some(state)
+    }
+
+    /// What a record that the ledger refuses proves: two seals, when it goes on from another head; else an invalid one.
+    /// Nothing, when it is not the steward's.
+    pub(super) fn proof_of(&self, signed: &Signed<Record>) -> Option<Evidence> {
+        let record = signed.verify(self.ledger.run()).ok()?;
+        if record.author() != self.ledger.manifest().steward {
+            return None;
+        }
+        let height = record.height;
+        if height == self.ledger.height() && record.previous == self.ledger.head() {
+            return Some(Evidence::Misconduct(Misconduct::Record(signed.clone())));
+        }
+        let journal = self.journal.as_ref()?;
+        let heights = [Some(height.0), height.0.checked_sub(1)].into_iter().flatten();
+        heights.filter_map(|height| journal.records(Height(height), 1).ok()?.pop()).find_map(|own| {
+            let seals = TwoSeals { first: Seal::Record(own), second: Seal::Record(signed.clone()) };
+            let misconduct = Misconduct::Split(seals);
+            let judgement = judge_steward(self.ledger.manifest(), &misconduct);
+            matches!(judgement, Judgement::Guilty { .. }).then_some(Evidence::Misconduct(misconduct))
+        })
+    }
+}
+
+/// What to do with a proof of misconduct.
+pub(super) fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
+    let Some(proof) = proof else { return Ok(()) };
+    write!(
+        f,
+        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin, or says what else \
+         it takes. Show it to the organiser and to the other members: in the evidence/ of their data directories, with what else \
+         it takes, it stops them, too",
+        proof.display()
+    )
+}
