@@ -209,6 +209,11 @@ fn audit_13_a_root_that_the_results_give_convicts_nobody() {
         let judgement = scene.judge_root(parts, sealed);
         assert!(matches!(judgement, Judgement::NotGuilty(_)), "{parts:?}: {judgement:?}");
     }
+    // Nor does it matter in which attempt a part was reduced.
+    let (mut results, sealed) = (scene.results(&[0, 1, 2]), scene.after(&[0, 1, 2]));
+    results[1].as_mut().unwrap().attempt = 1;
+    let outcome = scene.seal(33, Body::Outcome(scene.outcome(results, sealed)));
+    assert!(matches!(scene.judge(scene.freeze(ROUND), outcome), Judgement::NotGuilty(_)));
     // What stands in blocks that were left out is nothing.
     let left_out = assign::blocks(&scene.layout, PARTS)[1][0];
     let range = scene.layout.block(left_out).unwrap().range.clone();
