@@ -328,8 +328,8 @@ def select_block(terms, opening, freeze, blocks, block_ppm):
 
 
 @operation
-def block_inspector(freeze, blocks, verifiers):
-    return {"places": [ref.block_inspector(un(freeze), block, verifiers) for block in blocks]}
+def block_inspector(outcome, blocks, verifiers):
+    return {"places": [ref.block_inspector(un(outcome), block, verifiers) for block in blocks]}
 
 
 @operation
@@ -478,7 +478,7 @@ SOUND = dict(
     profile="Exact", tolerance=dict(groups=[], loss=bits(0.0)),
     data=dict(root=fill(4), bytes=10_000, held_out_root=fill(5), held_out_bytes=1000, tokeniser=dict(Bytes=None),
               start=dict(Drawn=None)),
-    training=dict(rounds=1 << 24, leaves=1 << 16, leaf_windows=1024, grid_bits=14, recompute=False),
+    training=dict(rounds=349_520, leaves=1 << 16, leaf_windows=1024, grid_bits=14, recompute=False),
     optimiser=dict(method="AdamW", rate=bits(0.01), minimum_rate=bits(0.0), warmup=2, schedule="Cosine", beta1=bits(0.0),
                    beta2=bits(0.99), epsilon=bits(1e-8), weight_decay=bits(0.0), clip_norm=bits(0.0)),
     aggregation=dict(rule="CenteredClip", radius=bits(1.25), iterations=64, cap_ppm=10**6, assumed_ppm=499_999, mixing=False,
@@ -500,6 +500,11 @@ def changed_manifest(changes):
             section = section[name]
         section[last] = value
     return manifest
+
+
+# What no verifier has anything to do in.
+UNAUDITED = {"audit.node_ppm": 0, "audit.block_ppm": 0, "audit.final_rounds": 0, "admission.start_verifiers": 0,
+             "admission.newcomer_ppm": 0, "admission.probation": 0}
 
 
 def masked(**change):
@@ -524,6 +529,8 @@ PERMITTED = [
     ("sound, listed", "MANIFEST-11", "", {"admission.mode": listing(fill(7))}),
     ("sound, never going back", "MANIFEST-12", "what is off has no bounds", {"rollback": dict(limit=bits(0.0), most_rounds=0, spacing=0)}),
 ]
+PERMITTED.append(("sound, as many rounds as there may be", "MANIFEST-13", "who audits nothing needs no coins",
+                  {**UNAUDITED, "training.rounds": 1 << 24}))
 REFUSED = [
     ("another version", "MANIFEST-2", "rules that nobody here knows", {"version": 2}),
     ("a delay", "MANIFEST-2", "reserved", {"delay": 1}),
@@ -562,7 +569,8 @@ REFUSED = [
     ("no tolerance", "TOL-5", "honest members are convicted", {"profile": "Bf16", "tolerance": dict(groups=[], loss=bits(0.1))}),
     ("a wide tolerance", "TOL-5", "", {"profile": "Bf16", "tolerance": dict(groups=[bits(0.126)], loss=bits(0.1))}),
     ("no round", "MANIFEST-7", "", {"training.rounds": 0}),
-    ("too many rounds", "MANIFEST-7", "", {"training.rounds": (1 << 24) + 1}),
+    ("too many rounds", "MANIFEST-7", "", {**UNAUDITED, "training.rounds": (1 << 24) + 1}),
+    ("more rounds than a verifier has coins", "MANIFEST-13", "audits end without a word", {"training.rounds": 349_521}),
     ("too many leaves", "MANIFEST-7", "", {"training.leaves": 65_537}),
     ("too many windows of a leaf", "MANIFEST-7", "", {"training.leaf_windows": 1025}),
     ("no grid", "MANIFEST-7", "", {"training.grid_bits": 0}),
@@ -584,7 +592,7 @@ REFUSED = [
     ("a timer of zero", "MANIFEST-10", "", {"timers.part": 0}),
     ("nobody to start with", "MANIFEST-11", "", {"admission.start_nodes": 0}),
     ("more to start with than may come", "MANIFEST-11", "it never starts", {"admission.most_members": 4}),
-    ("too many members", "MANIFEST-11", "", {"admission.most_members": 4097}),
+    ("too many members", "MANIFEST-11", "", {"admission.most_members": 4097, "training.rounds": 100}),
     ("a probation without audits", "MANIFEST-11", "it never ends", {"audit.node_ppm": 0, "admission.newcomer_ppm": 0}),
     ("one verifier's word", "MANIFEST-11", "who lies alone ends a probation", {"admission.vouchers": 1}),
     ("a key twice", "MANIFEST-11", "", {"admission.mode": listing(fill(8))}),
@@ -943,9 +951,9 @@ def family_coins():
                    freeze=freeze, blocks=list(range(24)), block_ppm=ppm)
     for verifiers in (1, 2, 7):
         yield case(f"a block's inspector of {verifiers}", "COIN-21", "a block is inspected twice, or by nobody",
-                   "block_inspector", freeze=freeze, blocks=list(range(24)), verifiers=verifiers)
+                   "block_inspector", outcome=fill(0xaa), blocks=list(range(24)), verifiers=verifiers)
     leaf = pack(terms, opening)
-    for m, a in ((1, 1), (8, 0), (8, 1), (8, 3), (8, 7), (8, 8), (8, 9), (256, 32), (2, 1)):
+    for m, a in ((1, 1), (8, 0), (8, 1), (8, 3), (8, 7), (8, 8), (8, 9), (9, 1), (64, 1), (64, 9), (255, 1), (256, 1), (256, 32), (2, 1)):
         yield case(f"{a} of {m}", "COIN-5", "verifier and steward disagree on what is recomputed", "draw", **leaf,
                    freeze=freeze, table=fill(0x77), m=m, a=a)
     for count in (0, 1, 2, 3, 12):

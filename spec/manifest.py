@@ -12,6 +12,7 @@ def faults(m):
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + tolerance(m) + training(m["training"])
     rules += optimiser(m["optimiser"]) + aggregation(m["aggregation"]) + audit(m["audit"], m["retention"], m["timers"])
     rules += admission(m["admission"], m["audit"]) + rollback(m["rollback"], m["retention"])
+    rules += coins(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
 
@@ -132,6 +133,15 @@ def admission(a, audits):
         ("MANIFEST-11", "admission.probation", a["probation"] == 0 or audited),
         ("STAND-7", "admission.probation", mode != "Open" or a["probation"] > 0),
         ("MANIFEST-11", "admission.mode", len(set(keys)) == len(keys))]
+
+
+def coins(m):
+    """MANIFEST-13"""
+    audited = [m["audit"][name] for name in ("node_ppm", "block_ppm", "final_rounds")]
+    audited += [m["admission"][name] for name in ("newcomer_ppm", "start_verifiers")]
+    rounds = m["training"]["rounds"] * (2 if real(m["rollback"]["limit"]) > 0 else 1) + max(m["retention"]["contributions"], 1) + 1
+    enough = rounds * (1 + min(m["admission"]["most_members"], 256)) <= 1 << 22
+    return [("MANIFEST-13", "training.rounds", enough or not any(audited))]
 
 
 def rollback(r, kept):

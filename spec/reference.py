@@ -189,12 +189,15 @@ def schema():
         "Proof": dict(siblings=listed(digest, 48)),
         "CoinTerms": dict(root=digest, first_round=u32, rounds=u32, leaf_coins=u16),
         "CoinOpening": dict(kind=kind, round=u32, k=u16, coin=digest, proof="Proof"),
-        "Invitation": dict(role=role, uses=u32, expires=u64, nonce=nonce, founder=("bool",)),
-        "Enrol": dict(invitation=maybe(signed), addresses=addresses, coins=maybe("CoinTerms")),
+        "Invitation": dict(role=role, uses=u32, expires=u64, key=member, founder=("bool",)),
+        "Possession": dict(newcomer=member),
+        "Presented": dict(invitation=signed, possession=signed),
+        "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms")),
         "Return": dict(height=u64, addresses=addresses),
         "Leave": dict(height=u64),
         "CloseTree": dict(member=member),
-        "Ticket": dict(run=run, steward=member, addresses=addresses, invitation=maybe(signed)),
+        "Pass": dict(invitation=signed, secret=("raw", 32)),
+        "Ticket": dict(run=run, steward=member, addresses=addresses, **{"pass": maybe("Pass")}),
         "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, leaves=u32, profile=profile, loss=i64,
                        root=digest),
         "CommitReceipt": dict(commit=digest, round=u32),
@@ -220,6 +223,8 @@ def schema():
         "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
         "Duty": dict(round=u32, freeze=digest, coin="CoinOpening"),
         "Recheck": dict(verdict=digest),
+        "Recomputation": dict(round=u32, freeze=digest, target=member,
+                              finding=("tagged", ("Pass", None), ("Guilty", guilt))),
         "Opinion": dict(evidence=digest, guilty=("bool",)),
         "Withheld": dict(request=digest),
         "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
@@ -237,6 +242,7 @@ def schema():
         "TwoSeals": dict(first="Seal", second="Seal"),
         "WrongRoot": dict(freeze=signed, outcome=signed),
         "FalseVerdict": dict(admit=signed, transcript="Transcript"),
+        "FalseRecomputation": dict(freeze=signed, recomputation=signed),
         "Reduction": dict(freeze=signed, inputs=signed, result=signed),
         "TwoResults": dict(first=signed, second=signed),
         "Certificate": dict(key=("raw", 32), expiry=u64),
@@ -262,14 +268,15 @@ def schema():
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
-                         Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults"),
+                         Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults",
+                         Recomputation="FalseRecomputation"),
         "Seal": dict(Record=signed, Head=signed),
         "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed,
                            Root="WrongRoot"),
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
                        Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed,
-                       Charge="Evidence", Opinion=signed, Withheld=signed, Obtained=digest),
+                       Charge="Evidence", Opinion=signed, Withheld=signed, Obtained=digest, Recomputation=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed),
@@ -285,8 +292,8 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "Receipt": "receipt", "Delivered": "delivered", "PartResult": "part-result", "Checked": "checked",
         "Record": "record", "AuditRequest": "audit-request",
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
-        "Duty": "duty", "Recheck": "recheck", "Opinion": "opinion", "Withheld": "withheld",
-        "Invitation": "invitation", "Enrol": "enrol", "Return": "return", "Leave": "leave",
+        "Duty": "duty", "Recheck": "recheck", "Recomputation": "recomputation", "Opinion": "opinion", "Withheld": "withheld",
+        "Invitation": "invitation", "Possession": "possession", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "CloseTree": "close-tree",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
@@ -944,14 +951,15 @@ def selects_block(value, freeze, block, block_ppm):
     return number(tagged("select-block", value, freeze, le(block, 4))) < block_ppm * 2**64 // 10**6
 
 
-def block_inspector(freeze, block, verifiers):
+def block_inspector(outcome, block, verifiers):
     """COIN-21"""
-    return below(number(tagged("inspector-block", freeze, le(block, 4))), verifiers)
+    return below(number(tagged("inspector-block", outcome, le(block, 4))), verifiers)
 
 
 def draw(value, freeze, table, m, a):
-    """COIN-5: a partial Fisher–Yates shuffle from the front; the first a, ascending."""
+    """COIN-5: a partial Fisher–Yates shuffle from the front; the first a, ascending. Here a is what the run draws at least."""
     places = list(range(m))
+    a = min(32, max(a, -(-m // 8)))
     if a >= m:
         return places
     for i in range(a):

@@ -107,6 +107,14 @@ fn a_gross_part_is_never_sealed() {
     );
 }
 
+/// AUDIT-24: the replay judges the ban again, by inputs that count nowhere and that no leaves give.
+#[test]
+fn what_counted_in_a_struck_part_alone_is_kept_beside_the_evidence() {
+    let run = Run::new(programs!(), &settings());
+    let ban = banned(&run, "spoil", false);
+    assert_eq!((&ban["effective"], &ban["finding"]), (&3.into(), &"aggregation mismatch".into()));
+}
+
 #[test]
 fn of_two_aggregators_the_one_that_lies_is_caught_by_the_other() {
     // Nobody objects to one block whose sign is turned, and no verifier is there to draw it.

@@ -58,7 +58,7 @@ fn expected_harm_lies_between_its_bounds() {
     for (node_ppm, drawn, leaves) in [(500_000, 1, 4), (100_000, 4, 16), (50_000, 2, 64)] {
         let setting = Setting { node_ppm, drawn, leaves, ..setting(0) };
         let pi = f64::from(node_ppm) / 1e6;
-        let (least, most) = (f64::from(leaves) / (pi * f64::from(drawn)), f64::from(leaves) / pi);
+        let (least, most) = (f64::from(leaves) / (pi * f64::from(setting.of_each())), f64::from(leaves) / pi);
         for schedule in SCHEDULES.into_iter().filter(|schedule| *schedule != Schedule::FalseSum) {
             let harm = setting.harm(schedule);
             assert!((least - 1e-6..=most + 1e-6).contains(&harm), "{schedule:?}: {least} {harm} {most}");

@@ -25,23 +25,29 @@ warmup = 3
 share = 1.0
 leaves = 1
 final_rounds = 2
-[timers]
-audit = 2.0
-[retention]
-contributions = 64
-states = 64
 "#;
 
-/// A drill with one verifier that must end well: what it printed, and its report.
+/// What the rehearsal keeps, and for how long.
+const REHEARSAL: &str = "[retention]\ncontributions = 32\nstates = 32\n";
+
+/// Less patience with verifiers, three of which do nothing.
+const IMPATIENT: &str = "[timers]\naudit = 2.0\ncommit = 5.0\n";
+
+/// A drill of seven nodes and one verifier, at default timers and retention, that must end well: what it printed, and its
+/// report.
 fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
-    drill_with("1", attacks)
+    drill_with(("7", "1"), "", attacks)
 }
 
-/// The same with more verifiers.
-fn drill_with(verifiers: &str, attacks: &[&str]) -> (String, serde_json::Value) {
-    let run = Run::packed(programs!(), SETTINGS, None);
+/// The same of so many nodes and verifiers, with more settings.
+fn drill_with(
+    (nodes, verifiers): (&str, &str),
+    settings: &str,
+    attacks: &[&str],
+) -> (String, serde_json::Value) {
+    let run = Run::packed(programs!(), &format!("{SETTINGS}{settings}"), None);
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
-    let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "7"];
+    let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", nodes];
     let times = ["--verifiers", verifiers, "--rounds", "30", "--from", "4", "--attack"];
     let (code, output) = run.muster(&[&asked[..], &times, attacks].concat());
     assert_eq!(code, 0, "{output}");
@@ -99,10 +105,48 @@ fn breaches_of_the_protocol_are_found_or_harmless() {
     );
 }
 
+fn member<'a>(report: &'a serde_json::Value, name: &str) -> &'a serde_json::Value {
+    let mut members = report["members"].as_array().expect("members").iter();
+    members.find(|member| member["name"] == name).expect("a member")
+}
+
+/// In how many rounds an attacker counted while it cheated.
+fn counted(report: &serde_json::Value, name: &str) -> usize {
+    let id = &member(report, name)["id"];
+    report["cheating"].as_array().expect("cheats").iter().filter(|cheat| cheat["id"] == *id).count()
+}
+
+/// Who answers nothing or hides integers is found as soon as whoever does neither, at default timers and retention (AUDIT-26),
+/// and the archive replays.
+#[test]
+fn silence_hides_nothing() {
+    let silent = ["refuse", "swap", "mute", "conceal", "hide", "flip"];
+    let (output, report) = drill_with(("13", "1"), "", &silent);
+    let total = ["refuse", "swap", "mute", "conceal", "hide"].map(|name| (name, "total mismatch"));
+    assert_eq!(banned(&report), set(total.into_iter().chain([("flip", "sum mismatch")])), "{output}");
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    assert!(output.contains("honest members banned: 0"), "{output}");
+    // A window of rounds at most, and those for which it is convicted; who answers, or delivers, does not gain as much.
+    for name in silent {
+        let most = if ["refuse", "swap", "mute"].contains(&name) { 18 } else { 14 };
+        assert!(counted(&report, name) <= most, "{name}: {} rounds: {output}", counted(&report, name));
+    }
+    assert_eq!(member(&report, "verifier")["idled"], 0, "{output}");
+}
+
+/// Who only takes its time, or never ends an answer, harms nobody and hides nobody, with what the rehearsal keeps.
+#[test]
+fn who_dawdles_hides_nobody() {
+    let (output, report) = drill_with(("7", "1"), REHEARSAL, &["late", "jam", "flip"]);
+    assert_eq!(banned(&report), set([("flip", "sum mismatch")]), "{output}");
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    assert!(output.contains("honest members banned: 0"), "{output}");
+}
+
 /// Of three verifiers one accuses and one lets pass what a cheat does: the first is banned, the others' word stands.
 #[test]
 fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
-    let (output, report) = drill_with("3", &["flip", "accuse", "acquit"]);
+    let (output, report) = drill_with(("7", "3"), "", &["flip", "accuse", "acquit"]);
     let banned = banned(&report);
     assert!(banned.contains(&("accuse".into(), "false accusation".into())), "{output}");
     let deserved = ["accuse", "acquit", "flip"];
@@ -120,7 +164,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// banned for it, and the fourth one finds the cheat.
 #[test]
 fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
-    let (output, report) = drill_with("4", &["flip", "sleep", "hunt", "early-coin"]);
+    let (output, report) = drill_with(("7", "4"), IMPATIENT, &["flip", "sleep", "hunt", "early-coin"]);
     assert_eq!(banned(&report), set([("flip", "sum mismatch")]), "{output}");
     let members = report["members"].as_array().expect("members");
     for name in ["sleep", "hunt", "early-coin"] {

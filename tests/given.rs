@@ -290,5 +290,5 @@ impl Liar {
 fn ticket(run: RunId, steward: MemberId, address: &str) -> String {
     let address = Text::new(address.to_owned()).expect("an address");
     let addresses = List::new(vec![address]).expect("one address");
-    Ticket { run, steward, addresses, invitation: None }.to_line()
+    Ticket { run, steward, addresses, pass: None }.to_line().to_string()
 }

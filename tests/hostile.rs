@@ -65,7 +65,7 @@ impl Caller {
 
     /// Becomes a node that nobody can dial.
     async fn enrol(&self) {
-        let invitation = self.ticket.invitation.clone();
+        let invitation = self.ticket.present(self.identity.id());
         let enrol = Enrol { invitation, addresses: List::default(), coins: None };
         let enrol = Request::Enrol(self.identity.sign(self.ticket.run, &enrol));
         assert_eq!(self.peers.ask(&self.steward, &enrol).await.expect("an answer"), Response::Done);

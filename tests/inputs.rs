@@ -11,7 +11,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
 use muster_core::messages::wire::{Request, Response};
@@ -117,9 +117,11 @@ impl Scene {
         };
         seal(&mut ledger, Body::Open(roots));
         for (number, conduct) in (0u8..).zip(conducts) {
-            let (role, nonce) = (Role::Node, [number; 16]);
-            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
+            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
+            let invitation =
+                Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
             let invitation = organiser.sign(ledger.run(), &invitation);
+            let invitation = secret.present(ledger.run(), invitation, identity(10 + number).id());
             let address = server(&ledger, 10 + number, conduct).await;
             // Only the last one may be there for nobody to dial.
             let addresses = if dialable || number + 1 < NODES {

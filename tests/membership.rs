@@ -10,9 +10,18 @@ use std::time::Duration;
 use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::codec::List;
+use muster_core::coins::CoinTree;
+use muster_core::ids::{Height, MemberId, Round};
 use muster_core::ledger::Ledger;
+use muster_core::messages::enrol::{Enrol, InvitationSecret, Presented, Ticket};
 use muster_core::messages::record::Body;
+use muster_core::messages::wire::{Follow, Request, Response};
+use muster_core::sign::Identity;
+use muster_net::endpoint::Endpoint;
 use muster_replica::archive::Archive;
+use muster_replica::{Contact, PeerError, Peers};
+use muster_store::home::Home;
 
 fn settings(rounds: u32, nodes: u32) -> Settings {
     Settings { rounds, nodes, ..Settings::default() }
@@ -203,4 +212,149 @@ fn kibibytes(folder: &Path) -> u32 {
     let counted = Command::new("du").arg("-sk").arg(folder).output().expect("du");
     let text = String::from_utf8_lossy(&counted.stdout).into_owned();
     text.split_whitespace().next().and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Somebody that was not invited: it knows the run, its steward and an address, like every observer.
+struct Stranger {
+    identity: Arc<Identity>,
+    peers: Peers,
+    steward: Contact,
+    ticket: Ticket,
+}
+
+impl Stranger {
+    fn new(line: &str) -> Self {
+        let ticket = Ticket { pass: None, ..Ticket::from_line(line).expect("an invitation") };
+        let identity = Arc::new(Identity::from_secret(&[77; 32]));
+        let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+        let steward = Contact { member: ticket.steward, addresses };
+        let peers = Peers::new(Endpoint::new(ticket.run, identity.clone()));
+        Self { identity, peers, steward, ticket }
+    }
+
+    /// What the ledger shows of the invitation that a member came by.
+    async fn read(&self, member: &MemberId) -> Presented {
+        let request = Request::Follow(Follow { height: Height(0), board: 0, notice: 0 });
+        let Ok(Response::News(news)) = self.peers.ask(&self.steward, &request).await else {
+            panic!("no news")
+        };
+        let records = news.records.iter().map(|signed| signed.verify(self.ticket.run).expect("sealed"));
+        let mut enrolled = records.filter_map(|record| match &record.body {
+            Body::Admit(enrol) if enrol.claimed_signer() == *member => Some(enrol.clone()),
+            _ => None,
+        });
+        let enrol = enrolled.next().expect("it was admitted").verify(self.ticket.run).expect("signed");
+        enrol.into_inner().invitation.expect("it was invited")
+    }
+
+    /// Asks for a verifier's place.
+    async fn enrol(&self, presented: Presented) -> Result<Response, PeerError> {
+        let coins = CoinTree::new([7; 32], Round(0), 8, 8).expect("few coins").terms();
+        let enrol = Enrol { invitation: Some(presented), addresses: List::default(), coins: Some(coins) };
+        self.peers.ask(&self.steward, &Request::Enrol(self.identity.sign(self.ticket.run, &enrol))).await
+    }
+}
+
+/// STAND-9: an invitation of three places, of which one is taken. Whoever reads the ledger gets none of the others.
+#[test]
+fn who_reads_an_invitation_in_the_ledger_cannot_use_it() {
+    let run = Run::new(programs!(), &settings(10, 2));
+    let mut steward = run.host();
+    let line = run.invite("verifier", 3);
+    let enroll = |name: &str| run.verifier(&["enroll", &line, "--data-dir", &run.at(name)]);
+    assert_eq!(enroll("friend").0, 0);
+    let friend = Home::open(&run.path("friend")).and_then(|home| home.identity()).expect("a key").id();
+    let stranger = Stranger::new(&line);
+    let (id, of) = (stranger.identity.id(), stranger.ticket.run);
+    let runtime = tokio::runtime::Runtime::new().expect("threads");
+    runtime.block_on(async {
+        let seen = stranger.read(&friend).await;
+        let own = InvitationSecret::new([78; 32]).present(of, seen.invitation.clone(), id);
+        for presented in [seen, own] {
+            let refused = stranger.enrol(presented).await.expect_err("a stranger is let in").to_string();
+            assert!(refused.contains("has not signed for this newcomer"), "{refused}");
+        }
+    });
+    // The places are still there for those invited.
+    assert_eq!((enroll("second").0, enroll("third").0), (0, 0));
+    let (code, output) = enroll("fourth");
+    assert!(code == 1 && output.contains("used up"), "{code}: {output}");
+    assert_eq!(run.good(&["members", &run.at("run")]).matches("verifier").count(), 3);
+    steward.kill();
+}
+
+#[test]
+fn a_run_is_hosted_without_the_organisers_key() {
+    let run = Run::new(programs!(), &settings(10, 2));
+    let (folder, key) = (run.at("run"), run.at("elsewhere.key"));
+    fs::rename(run.path("run/organiser.key"), &key).expect("one file system");
+    let mut steward = run.host();
+    let invite = ["invite", &folder, "--role", "node"];
+    let (code, output) = run.muster(&invite);
+    assert!(code == 3 && output.contains("--organiser-key FILE"), "{code}: {output}");
+    let line = run.good(&[&invite[..], &["--organiser-key", &key]].concat());
+    let mut node = run.join("node", line.trim(), &[]);
+    wait_for("the node", || run.events("admit").len() == 1);
+    let id = run.good(&["id", "--data-dir", &run.at("node")]).trim().to_owned();
+    let close = ["close-tree", &folder, &id];
+    assert_eq!(run.muster(&close).0, 3);
+    let closed = run.good(&[&close[..], &["--organiser-key", &key]].concat());
+    assert!(closed.contains("closed by the organiser"), "{closed}");
+    node.kill();
+    steward.kill();
+}
+
+/// What was kept where others could read it is for its owner alone from the next start on.
+#[cfg(unix)]
+#[test]
+fn tickets_are_secret_and_keys_that_others_can_read_are_refused() {
+    use std::os::unix::fs::PermissionsExt;
+    let run = Run::new(programs!(), &settings(10, 2));
+    let mut steward = run.host();
+    let mode = |path: &str| fs::metadata(run.path(path)).expect("a file").permissions().mode() & 0o777;
+    let open = |path: &str| {
+        fs::set_permissions(run.path(path), PermissionsExt::from_mode(0o644)).expect("it is ours");
+    };
+    let line = run.invite("verifier", 1);
+    assert_eq!(run.verifier(&["enroll", &line, "--data-dir", &run.at("verifier")]).0, 0);
+    let mut node = run.join("node", &run.invite("node", 1), &[]);
+    wait_for("the node", || run.events("admit").len() == 2);
+    assert_eq!((mode("verifier/ticket"), mode("node/ticket")), (0o600, 0o600));
+    // A command that reads it will do.
+    open("node/ticket");
+    run.good(&["members", &run.at("node")]);
+    assert_eq!(mode("node/ticket"), 0o600);
+    for (path, arguments) in [
+        ("run/organiser.key", ["invite", &run.at("run"), "--role", "node"]),
+        ("node/identity.key", ["leave", "--data-dir", &run.at("node"), "-v"]),
+    ] {
+        open(path);
+        let (code, output) = run.muster(&arguments);
+        assert!(code == 3 && output.contains("chmod 600"), "{path}: {code}: {output}");
+    }
+    node.kill();
+    steward.kill();
+}
+
+/// Nobody can be dialled where it says. No round is counted, and after some of them the rest is spared.
+#[test]
+fn a_run_in_which_nobody_counts_says_why_and_pauses() {
+    let timers = "[timers]\ncommit = 1.0\npart = 1.0\nresult = 1.0\n";
+    let run = Run::packed(programs!(), &format!("{}{timers}", settings(60, 3)), None);
+    let mut steward = run.host();
+    let line = run.invite("node", 3);
+    let names = ["first", "second", "third"];
+    let mut nodes = names.map(|name| run.join(name, &line, &["--advertise", "127.0.0.1:1"]));
+    wait_for("a pause", || run.events("barren").iter().any(|event| event["pause"].as_u64() >= Some(1)));
+    let first = run.events("barren")[0]["why"].as_str().expect("words").to_owned();
+    assert!(first.contains("at 127.0.0.1:1"), "{first}");
+    let log = steward.log();
+    assert!(
+        log.contains("nobody counted in round 0") && log.contains("the next round is held back"),
+        "{log}"
+    );
+    // Held back, a run stops at once.
+    steward.interrupt();
+    assert_eq!(steward.wait(), 130, "{}", steward.log());
+    nodes.iter_mut().for_each(Process::kill);
 }

@@ -56,6 +56,7 @@ macro_rules! canonical {
 canonical! {
     manifest: Manifest,
     invitation: enrol::Invitation,
+    possession: enrol::Possession,
     enrolment: enrol::Enrol,
     coming_back: enrol::Return,
     leave: enrol::Leave,
@@ -72,6 +73,7 @@ canonical! {
     request: audit::AuditRequest,
     duty: audit::Duty,
     recheck: audit::Recheck,
+    recomputation: audit::Recomputation,
     table_seal: audit::TableSeal,
     results_seal: audit::ResultsSeal,
     opening: audit::TableOpening,

@@ -6,14 +6,16 @@ use std::sync::Arc;
 
 use e2e::manifests::tiny;
 use muster_compute::Exact;
-use muster_core::codec::{List, Text, encode};
+use muster_core::codec::{Bytes, List, Text, encode};
 use muster_core::contribution::{Commitment, PartDigest};
 use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
-use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
+use muster_core::messages::audit::{Evidence, FindingKind, Total};
+use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
+use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
+use muster_core::messages::wire::BlockData;
 use muster_core::reduction::reduce;
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{Arithmetic, State, Update};
@@ -27,6 +29,13 @@ const ROUNDS: u32 = 6;
 
 fn identity(number: u8) -> Identity {
     Identity::from_secret(&[number; 32])
+}
+
+/// The first so many slots.
+fn first(slots: u16) -> Bitmap {
+    let mut bitmap = Bitmap::default();
+    (0..slots).for_each(|slot| bitmap.insert(Slot(slot)));
+    bitmap
 }
 
 /// A run in the making: organiser 1, steward 2, nodes 10 and 11.
@@ -63,10 +72,12 @@ impl Maker {
         maker.seal(Body::Open(maker.state.roots()));
         for number in [10, 11] {
             let run = maker.ledger.run();
-            let (role, nonce) = (Role::Node, [number; 16]);
-            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
+            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
+            let invitation =
+                Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
+            let invitation = identity(1).sign(run, &invitation);
             let enrol = Enrol {
-                invitation: Some(identity(1).sign(run, &invitation)),
+                invitation: Some(secret.present(run, invitation, identity(number).id())),
                 addresses: List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one"),
                 coins: None,
             };
@@ -83,7 +94,7 @@ impl Maker {
     }
 
     fn round(&mut self) {
-        self.round_with(None);
+        self.round_with(None, false);
     }
 
     /// What both members commit to in this round, and its integers and losses.
@@ -109,24 +120,31 @@ impl Maker {
         (commits, sums)
     }
 
-    /// A round in which all aggregators of a part turn the sign of its first block, if one is named.
-    fn round_with(&mut self, wrong: Option<Part>) {
+    /// A round in which all aggregators of a part turn the sign of its first block, if one is named, and the second member
+    /// commits to another sum than that of its leaves, if it is a `cheat`: in all parts but the first.
+    fn round_with(&mut self, wrong: Option<Part>, cheat: bool) {
         let (run, manifest) = (self.ledger.run(), self.ledger.manifest().clone());
         let layout = self.ledger.layout().clone();
         let view = self.ledger.current().expect("a round").clone();
-        let (commits, sums) = self.commits(&view);
+        let (mut commits, mut sums) = self.commits(&view);
+        if cheat {
+            commits[1].root = self.flip(&view, &mut sums[1].0);
+        }
         let signed = commits.iter().map(|commit| identity(10 + commit.slot.0 as u8).sign(run, commit));
         let commits = List::new(signed.collect()).expect("two");
         self.seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits }));
-        let mut inputs = Bitmap::default();
-        (0..2).for_each(|slot| inputs.insert(Slot(slot)));
-        let parts = List::new(vec![inputs; view.parts().len()]).expect("few");
+        let mut parts = vec![first(2); view.parts().len()];
+        if cheat {
+            parts[0] = first(1);
+        }
+        let parts = List::new(parts).expect("few");
         self.seal(Body::Inputs(Inputs { round: view.round(), attempt: 0, parts }));
         let view = self.ledger.current().expect("a round").clone();
         let blocks = layout.blocks().len();
         let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![true; blocks] };
         let (mut results, mut seconds) = (Vec::new(), Vec::new());
         for (part, plan) in (0..).map(Part).zip(view.parts()) {
+            let inputs = view.inputs()[part.index()];
             let commitment = |slot| view.commitment(slot);
             let input = |slot: Slot, block| sums.get(slot.index())?.0.get(layout.block(block)?.range.clone());
             let mut reduced =
@@ -163,6 +181,32 @@ impl Maker {
             credits: List::new(Vec::new()).expect("none"),
             seconds: List::new(seconds).expect("few"),
         }));
+    }
+
+    /// Turns a sum to what the cheat commits to, and keeps the proved blocks of all parts but the first, of which it showed
+    /// nothing. Gives the root.
+    fn flip(&self, view: &RoundView, q: &mut [i32]) -> Digest {
+        q.iter_mut().for_each(|q| *q *= -10);
+        let tree = Commitment::new(self.ledger.layout(), q);
+        let (layout, cheat) = (self.ledger.layout(), view.member_at(Slot(1)).expect("a seat"));
+        for (part, plan) in (0..).map(Part).zip(view.parts()).skip(1) {
+            let blocks = plan.blocks.iter().map(|block| tree.block(layout, q, *block).expect("a block"));
+            let blocks: Vec<BlockData> = blocks.collect();
+            self.home.save_exhibited_blocks(view.round(), &cheat, part, &blocks).expect("room");
+        }
+        tree.root()
+    }
+
+    /// Bans the second member for what it committed to in a round.
+    fn ban(&mut self, round: Round) {
+        let view = self.ledger.round(round).expect("remembered");
+        let culprit = view.member_at(Slot(1)).expect("a seat");
+        let total = Total { freeze: view.freeze().expect("frozen").clone(), culprit };
+        let evidence = self.home.save_evidence(&Evidence::Total(total)).expect("room");
+        let effective = self.ledger.first_round_without();
+        let (finding, accuser) = (FindingKind::TotalMismatch, identity(2).id());
+        let jury = List::default();
+        self.seal(Body::Ban(Ban { culprit, effective, round, finding, evidence, accuser, jury }));
     }
 
     fn write(&mut self) {
@@ -249,7 +293,7 @@ fn a_replay_names_a_wrong_part_its_blocks_and_who_signed_it() {
         let part = Part(1);
         maker.round();
         let plan = maker.ledger.current().expect("a round").parts()[part.index()].clone();
-        maker.round_with(Some(part));
+        maker.round_with(Some(part), false);
         let view = maker.ledger.round(Round(1)).expect("kept").clone();
         let signers: Vec<MemberId> = view.signers(part).collect();
         assert_eq!(signers.len(), usize::from(replicas));
@@ -279,4 +323,43 @@ fn a_replay_names_a_wrong_part_its_blocks_and_who_signed_it() {
         assert!(said.contains("which blocks are wrong only the aggregate would show"), "{said}");
         assert!(signed.iter().all(|signer| said.contains(signer)), "{said}");
     }
+}
+
+/// AUDIT-24: of a convict's contribution the archive has the blocks that counted, and each proves itself.
+#[test]
+fn audit_24_a_replay_opens_a_convict_s_exhibits_block_by_block() {
+    const BAD: Round = Round(1);
+    let place = tempfile::tempdir().expect("a folder");
+    let folder = place.path().join("run");
+    let mut maker = Maker::new(&folder, 1);
+    maker.round();
+    let view = maker.ledger.current().expect("a round").clone();
+    assert!(view.parts().len() > 1, "one part is kept back");
+    maker.round_with(None, true);
+    (2..ROUNDS).for_each(|_| maker.round());
+    maker.ban(BAD);
+    maker.write();
+    let archive = Archive::open(&folder).expect("an archive");
+    let plan = Plan { threads: 1, path: None, sample: None };
+    let replay = || to_the_end(Replay::begin(&archive, &plan).expect("arithmetic"));
+    assert_eq!(replay().expect("it agrees"), maker.state.root());
+
+    let (part, cheat) = (Part(1), identity(11).id());
+    let kept = muster_store::reading::exhibited_blocks(&folder, BAD, &cheat, part);
+    let kept = kept.expect("readable").expect("kept");
+    let refused = |blocks: &[BlockData], word: &str| {
+        maker.home.save_exhibited_blocks(BAD, &cheat, part, blocks).expect("room");
+        let said = replay().expect_err("another block").to_string();
+        assert!(said.contains(&format!("round 1: block {} of the convict {cheat}", kept[0].block)), "{said}");
+        assert!(said.contains(word), "{said}");
+    };
+    let mut other = kept.clone();
+    let mut chunks: Vec<Vec<u8>> = other[0].chunks.iter().map(|chunk| chunk.to_vec()).collect();
+    *chunks[0].last_mut().expect("bytes") ^= 1;
+    let chunks = chunks.into_iter().map(|chunk| Bytes::new(chunk).expect("as long"));
+    other[0].chunks = List::new(chunks.collect()).expect("as many");
+    refused(&other, "is not what it committed to");
+    refused(&kept[1..], "is missing in exhibits/");
+    maker.home.save_exhibited_blocks(BAD, &cheat, part, &kept).expect("room");
+    assert_eq!(replay().expect("it agrees again"), maker.state.root());
 }

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use e2e::cases;
 use e2e::sim::{Behaviour, Plan, Sim, cast};
 use muster_core::ids::{Part, Round};
 use muster_core::ledger::{Stage, Standing};
@@ -267,6 +268,18 @@ fn round_25_two_dead_aggregators_have_their_part_reassigned() {
     }
 }
 
+/// Whichever of the two comes first: what honest contributors have said of the right one still holds.
+#[test]
+fn round_25_striking_one_of_two_results_has_nobody_wait() {
+    let mut behaviours = [Behaviour::Honest; 5];
+    behaviours[2] = Behaviour::ReducesWrongly;
+    for seed in 0..8 {
+        let sim = twins(seed, 3, &behaviours);
+        assert_eq!((banned(&sim), sim.stalling()), (vec![2], vec![]), "seed {seed}");
+        assert!(sim.now() < 3 * 5_000, "seed {seed}: took {}", sim.now());
+    }
+}
+
 #[test]
 fn audit_23_two_that_agree_on_a_lie_are_both_banned() {
     let mut behaviours = [Behaviour::Honest; 5];
@@ -349,6 +362,18 @@ fn held_up(behaviour: Behaviour, rounds: u32) -> u64 {
     time(behaviour).saturating_sub(time(Behaviour::Honest))
 }
 
+/// Nobody reduces anything, and everybody returns: rounds are spent for nothing, but ever more rarely.
+#[test]
+fn round_26_rounds_in_which_nothing_counts_are_not_burned() {
+    let mut sim = Sim::new(Plan::behaving(26, 40, &[Behaviour::StallsParts; 3]));
+    sim.run(HOUR);
+    let barren = outcomes(&sim);
+    assert!(barren.iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
+    // Pauses of 30 s, 60 s, 120 s and so on, where forty rounds would take less than an hour.
+    assert!((4..=11).contains(&barren.len()), "{} rounds in an hour", barren.len());
+    assert_ne!(sim.ledger().stage(), Stage::Closed);
+}
+
 #[test]
 fn ledger_20_who_holds_rounds_up_again_and_again_does_so_ever_more_rarely() {
     for (behaviour, timers) in
@@ -360,4 +385,43 @@ fn ledger_20_who_holds_rounds_up_again_and_again_does_so_ever_more_rarely() {
         assert!(lost >= 3 * 30_000, "{behaviour:?} holds nobody up: {lost}");
         assert!(lost < (failures * timers + 1) * 30_000, "{behaviour:?} costs {lost}");
     }
+}
+
+/// ROUND-5, LEDGER-10: with three sevenths of the weight silent there are not two thirds that have echoed. Nothing of theirs
+/// counts, every round is audited, and the cheats are found.
+#[test]
+fn ledger_10_nothing_of_a_coalition_that_hushes_counts_and_its_rounds_are_audited() {
+    let hush: muster_node::attack::Attack = "hush".parse().expect("an attack");
+    const FROM: Round = Round(2);
+    for seed in 70..73 {
+        let players = cast(7, &[hush; 3], FROM, seed);
+        let cheats: Vec<usize> = (0..7).filter(|number| players[*number].cheats).collect();
+        let plan = Plan { verifiers: 1, node_ppm: 1_000_000, ..Plan::new(seed, 12, players) };
+        let mut sim = Sim::new(plan);
+        sim.run(HOUR);
+        assert_eq!(sim.ledger().stage(), Stage::Closed, "seed {seed}");
+        for outcome in outcomes(&sim) {
+            let view = sim.ledger().round(outcome.round).expect("kept");
+            assert!(view.echoed(), "seed {seed}: round {} is never audited", outcome.round);
+            for number in 0..7 {
+                let counts = view.slot_of(&sim.id(number)).is_some_and(|slot| view.counted(slot));
+                let hushes = cheats.contains(&number) && outcome.round >= FROM;
+                assert_eq!(counts, !hushes, "seed {seed}: node {number} in round {}", outcome.round);
+            }
+        }
+        assert_eq!(banned(&sim), cheats, "seed {seed}: what they committed to is audited");
+        assert_eq!(sim.report().false_bans(), 0);
+        for honest in (0..7).filter(|number| !cheats.contains(number)) {
+            let member = sim.ledger().member(&sim.id(honest)).expect("a member");
+            assert_eq!((member.standing, member.failures), (Standing::Active, 0), "seed {seed}: {honest}");
+        }
+    }
+}
+
+/// The law is checked after everything that happens; `simulate cases` does the same with as many seeds as one likes.
+#[test]
+fn audit_26_no_case_is_lost_where_everybody_but_the_steward_fails() {
+    let tally = cases::tally(0..24);
+    assert_eq!(tally.faults, []);
+    assert!(tally.silences > 0 && tally.idles > 0 && tally.bans > 0, "{tally:?}");
 }

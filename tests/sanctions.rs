@@ -436,7 +436,7 @@ impl Liar {
         };
         liar.seal(Body::Open(replica.state().roots()));
         let addresses = List::new(Vec::new()).expect("none");
-        let enrol = Enrol { invitation: ticket.invitation.clone(), addresses, coins: None };
+        let enrol = Enrol { invitation: ticket.present(liar.accomplice.id()), addresses, coins: None };
         liar.seal(Body::Admit(liar.accomplice.sign(ticket.run, &enrol)));
         liar
     }

@@ -16,9 +16,12 @@ use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Closed, Ledger, Member, Stage, Standing};
 use muster_core::manifest::{Admission, Listed, Mode};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
-use muster_core::messages::enrol::{Addresses, CloseTree, Enrol, Invitation, Leave, Return, Role, Ticket};
+use muster_core::messages::enrol::{
+    Addresses, CloseTree, Enrol, Invitation, InvitationSecret, Leave, Possession, Presented, Return, Role,
+    Ticket,
+};
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
-use muster_core::messages::round::{Bitmap, Commit, Echo};
+use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
@@ -49,12 +52,46 @@ fn roots(step: u32) -> StateRoots {
 }
 
 fn invitation(by: u8, role: Role, founder: bool, nonce: u8) -> Invitation {
-    Invitation { role, uses: 9, expires: u64::MAX, nonce: [by ^ nonce; 16], founder }
+    Invitation { role, uses: 9, expires: u64::MAX, key: secret(by ^ nonce).key(), founder }
+}
+
+fn secret(number: u8) -> InvitationSecret {
+    let mut secret = [number; 32];
+    secret[0] = !number;
+    InvitationSecret::new(secret)
+}
+
+/// The secret of an invitation that [`invitation`] made.
+fn secret_of(invitation: &Invitation) -> InvitationSecret {
+    let mut secrets = (0..=u8::MAX).map(secret);
+    secrets.find(|secret| secret.key() == invitation.key).expect("it was made here")
 }
 
 /// On probation for eight leaves, two of each contribution being drawn.
 fn on_probation() -> Admission {
     Admission { probation: 8, vouchers: 2, ..Admission::closed(2, 0, 64) }
+}
+
+/// What everybody who is seated in the open round commits to.
+fn commits(ledger: &Ledger) -> Vec<Signed<Commit>> {
+    let view = ledger.current().expect("a round");
+    let people = 0..=u8::MAX;
+    let named = |member: MemberId| people.clone().find(|number| id(*number) == member).expect("a person");
+    let commits = view.seats().iter().zip(0..).map(|(seat, slot)| {
+        let commit = Commit {
+            round: view.round(),
+            head: view.head(),
+            state: view.state().root(),
+            slot: Slot(slot),
+            seats: view.seats().len() as u16,
+            leaves: seat.quota,
+            profile: ledger.manifest().profile,
+            loss: 1,
+            root: Digest([slot as u8; 32]),
+        };
+        person(named(seat.member)).sign(ledger.run(), &commit)
+    });
+    commits.collect()
 }
 
 /// A ledger and whoever says what it holds; nothing is computed.
@@ -65,7 +102,7 @@ struct Chain {
 impl Chain {
     fn new(admission: Admission) -> Self {
         let mut manifest = tiny(id(ORGANISER), id(STEWARD), 60, 2);
-        manifest.training.leaves = 40;
+        manifest.training.leaves = 32;
         manifest.audit.leaves = 2;
         manifest.audit.node_ppm = 100_000;
         manifest.admission = admission;
@@ -88,7 +125,13 @@ impl Chain {
         CoinTree::new([verifier; 32], Round(0), 64, 8).expect("few coins")
     }
 
-    fn enrol(&self, who: u8, invitation: Option<Signed<Invitation>>) -> Signed<Enrol> {
+    /// An invitation by somebody, as its holder presents it.
+    fn presented(&self, who: u8, invitation: &Invitation, by: u8) -> Presented {
+        let signed = person(by).sign(self.run(), invitation);
+        secret_of(invitation).present(self.run(), signed, id(who))
+    }
+
+    fn enrol(&self, who: u8, invitation: Option<Presented>) -> Signed<Enrol> {
         let address = Text::new(format!("sim:{who}")).expect("short");
         let coins = VERIFIERS.contains(&who).then(|| Self::coins(who).terms());
         let addresses = List::new(vec![address]).expect("one");
@@ -96,7 +139,7 @@ impl Chain {
     }
 
     fn admit(&mut self, who: u8, invitation: Option<Invitation>, by: u8) -> Result<(), Reject> {
-        let invitation = invitation.map(|invitation| person(by).sign(self.run(), &invitation));
+        let invitation = invitation.map(|invitation| self.presented(who, &invitation, by));
         let enrol = self.enrol(who, invitation);
         self.seal(Body::Admit(enrol))
     }
@@ -129,25 +172,9 @@ impl Chain {
     }
 
     fn freeze(&mut self) {
-        let view = self.ledger.current().expect("a round").clone();
-        let people = 0..=u8::MAX;
-        let named = |member: MemberId| people.clone().find(|number| id(*number) == member).expect("a person");
-        let commits = view.seats().iter().zip(0..).map(|(seat, slot)| {
-            let commit = Commit {
-                round: view.round(),
-                head: view.head(),
-                state: view.state().root(),
-                slot: Slot(slot),
-                seats: view.seats().len() as u16,
-                leaves: seat.quota,
-                profile: self.ledger.manifest().profile,
-                loss: 1,
-                root: Digest([slot as u8; 32]),
-            };
-            person(named(seat.member)).sign(self.run(), &commit)
-        });
-        let commits = List::new(commits.collect()).expect("few");
+        let view = self.ledger.current().expect("a round");
         let (round, state) = (view.round(), view.state().root());
+        let commits = List::new(commits(&self.ledger)).expect("few");
         self.seal(Body::Freeze(Freeze { round, state, commits })).expect("a freeze");
     }
 
@@ -264,7 +291,7 @@ impl Chain {
     }
 }
 
-fn refused(result: Result<(), Reject>, words: &str) {
+fn refused<T: std::fmt::Debug>(result: Result<T, Reject>, words: &str) {
     let why = result.expect_err(words).to_string();
     assert!(why.contains(words), "{why:?} lacks {words:?}");
 }
@@ -279,16 +306,16 @@ fn a_newcomer_weighs_nothing_however_much_it_commits() {
     let view = chain.ledger.current().expect("a round").clone();
     let slot = view.slot_of(&id(30)).expect("a seat");
     let commitment = view.commitment(slot).expect("a commitment");
-    assert_eq!((commitment.commit.leaves, commitment.weight), (20, 0));
+    assert_eq!((commitment.commit.leaves, commitment.weight), (16, 0));
     let founder = view.commitment(Slot(0)).expect("a commitment");
-    assert_eq!((founder.commit.leaves, founder.weight), (20, 20));
+    assert_eq!((founder.commit.leaves, founder.weight), (16, 16));
     // STAND-3: it counts in no part, and nobody sends it one.
     assert_eq!(view.aggregators(), [Slot(0), Slot(1)]);
     refused(chain.inputs(&[Slot(0), slot]), "with weight");
     chain.inputs(&[Slot(0), Slot(1)]).expect("inputs");
-    // Neither does its echo carry anything.
-    chain.outcome(&[10, 30], Vec::new()).expect("an outcome");
-    assert!(!chain.ledger.round(view.round()).expect("kept").echoed());
+    // Neither does its echo stand in for that of one that counts.
+    refused(chain.outcome(&[10, 30], Vec::new()), "the echo of every slot");
+    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
 }
 
 #[test]
@@ -313,9 +340,9 @@ fn two_verifiers_end_a_probation_and_one_alone_does_not() {
     chain.freeze();
     let view = chain.ledger.current().expect("a round").clone();
     let slot = view.slot_of(&id(30)).expect("a seat");
-    assert_eq!(view.commitment(slot).map(|c| (c.commit.leaves, c.weight)), Some((20, 20)));
+    assert_eq!(view.commitment(slot).map(|c| (c.commit.leaves, c.weight)), Some((16, 16)));
     chain.inputs(&[Slot(0), Slot(1), slot]).expect("it counts");
-    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
+    chain.outcome(&[10, 11, 30], Vec::new()).expect("an outcome");
     assert!(chain.ledger.current().expect("a round").aggregators().contains(&slot));
     // What a convict vouched for is worth nothing.
     chain.ban(VERIFIERS[0]);
@@ -338,7 +365,8 @@ fn weight_grows_with_credit_and_the_rate_of_audits_falls_with_it() {
         chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
         chain.earn(30, 1);
     }
-    assert_eq!(seen, [(0, 500_000), (0, 250_000), (8, 125_000), (12, 100_000)]);
+    // At last it has more credit than leaves: a third of 32.
+    assert_eq!(seen, [(0, 500_000), (0, 250_000), (8, 125_000), (10, 100_000)]);
 }
 
 #[test]
@@ -356,7 +384,7 @@ fn a_verdict_is_credited_once_and_only_as_it_can_be() {
     refuse(vec![good.clone(), good.clone()], "vouches once");
     let renamed = Credit { verdict: Digest([9; 32]), ..good.clone() };
     refuse(vec![good.clone(), renamed.clone()], "vouches once");
-    refuse(vec![Credit { leaves: 20, ..good.clone() }], "that were drawn");
+    refuse(vec![Credit { leaves: 16, ..good.clone() }], "that were drawn");
     refuse(vec![Credit { verifier: id(10), ..good.clone() }], "a verifier vouches");
     refuse(vec![Credit { verifier: id(30), ..good.clone() }], "a verifier vouches");
     refuse(vec![Credit { verifier: id(99), ..good.clone() }], "a verifier vouches");
@@ -405,7 +433,7 @@ fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
         let members: Vec<MemberId> = seats.iter().map(|seat| seat.member).collect();
         assert_eq!((members[..6].to_vec(), members.len()), (founders.clone(), 8), "a quarter of the seats");
         // STAND-8: what newcomers compute comes on top; nothing of the round is lost by them.
-        assert_eq!(seats[..6].iter().map(|seat| seat.quota).sum::<u32>(), 40);
+        assert_eq!(seats[..6].iter().map(|seat| seat.quota).sum::<u32>(), 32);
         served.extend(members[6..].to_vec());
         chain.round(Vec::new());
     }
@@ -457,8 +485,9 @@ fn members_bring_in_as_many_and_as_deep_as_the_manifest_says() {
     let verifier = invitation(40, Role::Verifier, false, 1);
     refused(chain.admit(VERIFIERS[0], Some(verifier), 40), "neither founders nor verifiers");
     // An invitation is for one run, and for so many.
-    let elsewhere = person(40).sign(RunId(Digest([3; 32])), &invitation(40, Role::Node, false, 1));
-    let enrol = chain.enrol(43, Some(elsewhere));
+    let other = invitation(40, Role::Node, false, 1);
+    let elsewhere = person(40).sign(RunId(Digest([3; 32])), &other);
+    let enrol = chain.enrol(43, Some(secret_of(&other).present(chain.run(), elsewhere, id(43))));
     refused(chain.seal(Body::Admit(enrol)), "another run");
     let once = Invitation { uses: 1, ..invitation(40, Role::Node, false, 1) };
     chain.admit(43, Some(once.clone()), 40).expect("its first use");
@@ -466,6 +495,41 @@ fn members_bring_in_as_many_and_as_deep_as_the_manifest_says() {
     let leave = person(41).sign(chain.run(), &Leave { height: chain.ledger.height() });
     chain.seal(Body::Leave(leave)).expect("a leave");
     refused(chain.bring(44, 41), "while it takes part");
+}
+
+/// What a newcomer that was not invited can make of an enrolment that it read in the ledger.
+#[test]
+fn stand_9_an_invitation_that_was_read_lets_nobody_in() {
+    let mut chain = family();
+    let run = chain.run();
+    let open = invitation(ORGANISER, Role::Node, false, 60);
+    chain.admit(60, Some(open.clone()), ORGANISER).expect("it holds the secret");
+    let seen = chain.presented(60, &open, ORGANISER);
+    let not_its_own = |chain: &mut Chain, shown: Presented| {
+        let enrol = chain.enrol(61, Some(shown));
+        refused(chain.seal(Body::Admit(enrol)), "has not signed for this newcomer");
+    };
+    // A possession for another member, and one by another key: the newcomer's own, the inviter's, another invitation's.
+    not_its_own(&mut chain, seen.clone());
+    let for_it = Possession { newcomer: id(61) };
+    for by in [person(61), person(40)] {
+        not_its_own(&mut chain, Presented { possession: by.sign(run, &for_it), ..seen.clone() });
+    }
+    not_its_own(&mut chain, secret(1).present(run, seen.invitation.clone(), id(61)));
+    // One of another run.
+    let elsewhere = secret_of(&open).present(RunId(Digest([3; 32])), seen.invitation.clone(), id(61));
+    let enrol = chain.enrol(61, Some(Presented { invitation: seen.invitation.clone(), ..elsewhere }));
+    refused(chain.seal(Body::Admit(enrol)), "another run");
+    // The signature of a possession with another name put in.
+    let body = encode(&person(61).sign(run, &for_it));
+    let mut forged = encode(&seen.possession);
+    let tail = forged.len() - 32;
+    forged[tail..].copy_from_slice(&body[tail..]);
+    let forged: Signed<Possession> = decode(&forged).expect("canonical");
+    let enrol = chain.enrol(61, Some(Presented { possession: forged, ..seen }));
+    refused(chain.seal(Body::Admit(enrol)), "signature");
+    // Whoever was given the secret still comes.
+    chain.admit(61, Some(open), ORGANISER).expect("it holds the secret");
 }
 
 #[test]
@@ -503,7 +567,7 @@ fn an_inviter_answers_for_those_below_it() {
 #[test]
 fn ledger_21_the_organiser_closes_a_tree_and_who_is_there_stays() {
     let mut chain = family();
-    let shown_early = person(40).sign(chain.run(), &invitation(40, Role::Node, false, 7));
+    let shown_early = chain.presented(50, &invitation(40, Role::Node, false, 7), 40);
     let seats = chain.ledger.derived_seats();
     let before: Vec<_> = [40, 42].map(|who| (chain.member(who).standing, chain.member(who).since)).to_vec();
     chain.close_tree(40, ORGANISER).expect("the organiser may");
@@ -836,28 +900,100 @@ fn ledger_13_who_is_active_moves_once_a_round_and_says_nothing_else() {
     refused(chain.move_to(10, new(92)), "once a round");
 }
 
-#[test]
-fn ledger_20_who_keeps_a_round_from_being_audited_by_its_silence_fails() {
+/// Four founders, and a beginning.
+fn four() -> Chain {
     let mut chain = Chain::new(Admission::closed(2, 0, 64));
     (10..14).for_each(|who| chain.invite(who, Role::Node, true));
     chain.start();
-    let round = |chain: &mut Chain, echoes: &[u8]| {
-        chain.freeze();
-        chain.inputs(&[]).expect("inputs");
-        chain.outcome(echoes, Vec::new()).expect("an outcome");
-        let last = chain.ledger.next_round().0 - 1;
-        chain.ledger.round(Round(last)).expect("kept").echoed()
-    };
-    // Two thirds have said what they saw: a quarter may be late.
-    assert!(round(&mut chain, &[10, 11, 12]));
-    assert_eq!((chain.member(13).standing, chain.member(13).failures), (Standing::Active, 0));
-    // With half of the weight silent nobody could ever audit the round.
-    assert!(!round(&mut chain, &[10, 11]));
+    chain
+}
+
+impl Chain {
+    fn last_is_echoed(&self) -> bool {
+        self.ledger.round(Round(self.ledger.next_round().0 - 1)).expect("kept").echoed()
+    }
+}
+
+#[test]
+fn ledger_10_an_outcome_holds_the_echo_of_whoever_counts() {
+    let mut chain = four();
+    chain.freeze();
+    chain.inputs(&[0, 1, 2, 3].map(Slot)).expect("inputs");
+    refused(chain.outcome(&[10, 11, 12], Vec::new()), "the echo of every slot");
+    chain.outcome(&[10, 11, 12, 13], Vec::new()).expect("an outcome");
+    assert!(chain.last_is_echoed());
+    // Half of the weight is silent: it counts nowhere, and fails by that; the others are audited.
+    let mut chain = four();
+    chain.freeze();
+    chain.inputs(&[0, 1].map(Slot)).expect("inputs");
     for who in 10..14 {
         let silent = who >= 12;
         assert_eq!(chain.member(who).standing == Standing::Away, silent, "{who}");
         assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
     }
+    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
+    assert!(chain.last_is_echoed());
+}
+
+#[test]
+fn audit_1_a_round_that_counts_nobody_takes_two_thirds_of_the_echoes() {
+    let mut chain = four();
+    for (echoes, echoed) in [(&[10, 11, 12][..], true), (&[10, 11], false)] {
+        chain.freeze();
+        chain.inputs(&[]).expect("inputs");
+        chain.outcome(echoes, Vec::new()).expect("an outcome");
+        assert_eq!(chain.last_is_echoed(), echoed);
+    }
+    // Nothing of them counts that could escape an audit.
+    assert!((10..14).all(|who| chain.member(who).failures == 0));
+}
+
+#[test]
+fn ledger_20_who_keeps_a_round_without_weight_from_being_audited_by_its_silence_fails() {
+    let mut chain = Chain::new(on_probation());
+    chain.begin();
+    (30..33).for_each(|who| chain.invite(who, Role::Node, false));
+    for who in 10..12 {
+        let leave = Leave { height: chain.ledger.height() };
+        let leave = person(who).sign(chain.run(), &leave);
+        chain.seal(Body::Leave(leave)).expect("a leave");
+    }
+    chain.round(Vec::new());
+    chain.freeze();
+    let view = chain.ledger.current().expect("a round").clone();
+    assert!(!view.weighs() && view.parts().is_empty(), "newcomers alone");
+    chain.outcome(&[], Vec::new()).expect("an outcome");
+    assert!(!chain.last_is_echoed());
+    for who in 30..33 {
+        let silent = view.slot_of(&id(who)).is_some();
+        assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
+    }
+}
+
+#[test]
+fn round_5_a_delivery_is_taken_after_the_echo_and_the_steward_waits_for_both() {
+    let mut chain = four();
+    chain.freeze();
+    let run = chain.run();
+    let patience = u64::from(chain.ledger.manifest().timers.part);
+    let view = chain.ledger.current().expect("a round").clone();
+    let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
+    let delivered = |who: u8, conductor: &mut Conductor| {
+        let said = Delivered { round: view.round(), attempt: 0, receipts: List::default() };
+        conductor.delivered(10, &person(who).sign(run, &said))
+    };
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    (10..14).for_each(|who| conductor.live(0, id(who), true));
+    conductor.start();
+    for who in 10..13 {
+        refused(delivered(who, &mut conductor), "echo the freeze first");
+        assert_eq!(conductor.echo(5, person(who).sign(run, &echo)), Ok(true));
+        delivered(who, &mut conductor).expect("a delivery");
+    }
+    // Three quarters have echoed and delivered. The last one could not count yet.
+    assert_eq!(conductor.poll_output(), None);
+    conductor.tick(patience);
+    assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Inputs(_)))));
 }
 
 #[test]
@@ -867,6 +1003,7 @@ fn a_run_begins_without_who_came_and_went_away() {
     let patience = u64::from(chain.ledger.manifest().timers.commit);
     let mut conductor = Conductor::new(chain.ledger.clone(), 0);
     conductor.start();
+    conductor.cases(0, None);
     conductor.live(1_000, id(10), true);
     conductor.tick(1_000 + 2 * patience);
     assert_eq!(conductor.poll_output(), None, "one of two that it begins with");
@@ -879,8 +1016,105 @@ fn nothing_is_sealed_before_what_was_promised_is_taken_again() {
     let mut chain = Chain::new(Admission::closed(2, 0, 64));
     (10..12).for_each(|who| chain.invite(who, Role::Node, true));
     let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    conductor.cases(0, None);
     (10..12).for_each(|who| conductor.live(0, id(who), true));
     assert_eq!(conductor.poll_output(), None);
     conductor.start();
     assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(_)))));
+}
+
+/// A steward whose members commit, and never get anything to each other.
+struct Spending {
+    conductor: Conductor,
+    now: u64,
+}
+
+impl Spending {
+    fn begin() -> Self {
+        let mut chain = Chain::new(Admission::closed(2, 0, 64));
+        (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+        let mut spending = Self { conductor: Conductor::new(chain.ledger, 0), now: 0 };
+        (10..12).for_each(|who| spending.conductor.live(0, id(who), true));
+        spending.conductor.start();
+        spending.act();
+        spending
+    }
+
+    /// Does what the conductor asks for.
+    fn act(&mut self) {
+        while let Some(output) = self.next() {
+            let ledger = self.conductor.ledger();
+            let next = roots(ledger.state().step + 1);
+            match output {
+                Output::Seal(body) => {
+                    let signed = person(STEWARD).sign(ledger.run(), &ledger.record(body));
+                    self.conductor.sealed(self.now, &signed).expect("a good record");
+                }
+                Output::Apply(_) => self.conductor.applied(self.now, Ok(next)),
+                Output::Inspect(_) => panic!("nothing was reduced"),
+            }
+        }
+    }
+
+    /// What it asks for, where no audit is open.
+    fn next(&mut self) -> Option<Output> {
+        self.conductor.cases(self.now, None);
+        self.conductor.poll_output()
+    }
+
+    /// Has everybody commit, and says how long it takes until that is frozen; then spends the round.
+    fn round(&mut self) -> u64 {
+        let begun = self.now;
+        for commit in commits(self.conductor.ledger()) {
+            self.conductor.commit(self.now, commit).expect("a good commitment");
+        }
+        self.act();
+        while self.conductor.ledger().stage() == Stage::Computing {
+            self.wait();
+        }
+        let frozen = self.now - begun;
+        let view = self.conductor.ledger().current().expect("a round").clone();
+        let round = view.round();
+        let echo = Echo { round, freeze: view.freeze_digest().expect("frozen") };
+        for who in [10, 11] {
+            let echo = person(who).sign(self.conductor.ledger().run(), &echo);
+            self.conductor.echo(self.now, echo).expect("a good echo");
+        }
+        while self.conductor.ledger().next_round() == round {
+            self.wait();
+        }
+        assert!(self.conductor.ledger().round(round).expect("it is kept").is_barren());
+        frozen
+    }
+
+    fn wait(&mut self) {
+        assert_ne!(self.conductor.ledger().stage(), Stage::Gathering, "nobody fails");
+        self.now = self.conductor.poll_timeout().expect("it waits for something");
+        self.conductor.tick(self.now);
+        self.act();
+    }
+}
+
+#[test]
+fn round_26_a_pause_grows_and_ends_when_somebody_comes_or_moves() {
+    let mut run = Spending::begin();
+    let part = u64::from(run.conductor.ledger().manifest().timers.part);
+    let pauses = [0, 0, 0, part, 2 * part, 4 * part];
+    assert_eq!(pauses.map(|_| run.round()), pauses);
+    // A member that connects again.
+    run.conductor.live(run.now, id(10), false);
+    run.conductor.live(run.now, id(10), true);
+    assert_eq!([0, 0, 0, part].map(|_| run.round()), [0, 0, 0, part]);
+    // One that has moved.
+    let ledger = run.conductor.ledger();
+    let addresses = List::new(vec![Text::new("sim:elsewhere").expect("short")]).expect("one");
+    let moved = person(10).sign(ledger.run(), &Return { height: ledger.height(), addresses });
+    run.conductor.propose(Body::Return(moved));
+    run.act();
+    assert_eq!(run.round(), 0);
+    // It never waits longer than an hour.
+    for _ in 0..20 {
+        run.round();
+    }
+    assert_eq!(run.round(), 3_600_000);
 }

@@ -11,7 +11,7 @@ use serde_json::Value;
 fn run(rounds: u32, nodes: u32) -> Run {
     let settings = Settings { rounds, nodes, verifiers: 2, audit: (1.0, 2), ..Settings::default() };
     let settings = settings.to_string().replace("final_rounds = 2", "final_rounds = 2\nrecheck = 1.0");
-    Run::packed(programs!(), &format!("{settings}\n[timers]\naudit = 4.0\n"), None)
+    Run::packed(programs!(), &format!("{settings}\n[timers]\naudit = 4.0\ncommit = 5.0\n"), None)
 }
 
 fn good(process: &mut Process) {
@@ -119,8 +119,8 @@ fn shown(run: &Run, members: &[&str]) {
 #[test]
 fn a_verifier_that_acquits_a_cheat_is_banned_with_it() {
     // Who inspects the cheat first is drawn: an honest inspector may end the matter before the liar is asked.
-    let caught_both = (0..5).any(|_| acquitted());
-    assert!(caught_both, "in five runs the liar never inspected the cheat");
+    let caught_both = (0..12).any(|_| acquitted());
+    assert!(caught_both, "in twelve runs the liar never inspected the cheat");
 }
 
 /// Whether the liar was there in time to acquit the cheat; in any case the right ones are banned.
@@ -142,6 +142,8 @@ fn acquitted() -> bool {
         good(&mut liar);
         return false;
     }
-    caught(&run, &mut liar, &["false acquittal", "sum mismatch"]);
+    // Where it is examined because it was let pass, all its leaves are recomputed (DUTY-10).
+    let by_sum = bans.iter().any(|ban| ban["finding"] == "sum mismatch");
+    caught(&run, &mut liar, &["false acquittal", if by_sum { "sum mismatch" } else { "total mismatch" }]);
     true
 }

@@ -11,7 +11,7 @@ use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
     Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
@@ -124,10 +124,12 @@ pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
 
 /// A person's enrolment.
 pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<Enrol> {
-    let invitation = Invitation { role, uses: 4, expires: u64::MAX, nonce: [0; 16], founder: false };
+    let secret = InvitationSecret::new([9; 32]);
+    let invitation = Invitation { role, uses: 4, expires: u64::MAX, key: secret.key(), founder: false };
     let addresses = if dialable { vec![Text::new("somewhere:1").expect("short")] } else { Vec::new() };
     let coins: Option<CoinTerms> = (role == Role::Verifier).then(|| coins().terms());
-    let invitation = Some(organiser().sign(run, &invitation));
+    let invitation = organiser().sign(run, &invitation);
+    let invitation = Some(secret.present(run, invitation, person(number).id()));
     person(number).sign(run, &Enrol { invitation, addresses: List::new(addresses).expect("one"), coins })
 }
 

@@ -1,7 +1,10 @@
 //! Verifiers that lie, in every step of an audit: whatever evidence they put together, an honest member is never found
-//! guilty, and the steward's docket takes no step out of its turn.
+//! guilty, and the steward's docket takes no step out of its turn. No case is lost (AUDIT-26): it is closed by a pass, by a
+//! ban, or by its verifier's being idle, and a finding of guilt by a ban of one of the two; whoever says nothing, in bounded
+//! time.
 #![no_main]
 
+use std::collections::BTreeMap;
 use std::sync::LazyLock;
 
 use arbitrary::Arbitrary;
@@ -14,13 +17,13 @@ use muster_core::coins::CoinKind;
 use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
-use muster_core::ledger::{Ledger, RoundView};
+use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{
-    AuditRequest, Equivocation, Evidence, Finding, LeafResult, ResultsSeal, Row, Rows, TableOpening,
-    TableSeal, Total, Transcript, Verdict, results_seal, table_seal,
+    AuditRequest, Equivocation, Evidence, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal,
+    Row, Rows, TableOpening, TableSeal, Total, Transcript, Verdict, results_seal, table_seal,
 };
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record};
+use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::{BlockData, Notice};
 use muster_core::sign::{Identity, Message, Signed};
@@ -32,6 +35,9 @@ const HONEST: usize = 0;
 /// Signs what the fuzzer wants.
 const OTHER: usize = 1;
 const VERIFIER: usize = PEOPLE - 1;
+/// Virtual milliseconds in which every case is closed once nobody says anything any more: each turn of an audit, and whole
+/// contributions after it, at the patience of a second.
+const CALM: u64 = 60_000;
 
 /// A round that is over, with everything that a judge may ask for.
 struct Scene {
@@ -242,6 +248,13 @@ enum Act {
     Accuse([u8; 6]),
     AccuseTotal(bool),
     AccuseTwice(u8, u8),
+    /// Say what all leaves give.
+    Recompute {
+        honest: bool,
+        guilty: bool,
+    },
+    /// The steward examines what verifiers find guilty.
+    Hear,
 }
 
 /// Everything that was ever said.
@@ -256,9 +269,12 @@ struct Said {
 
 struct Trial {
     scene: &'static Scene,
+    ledger: Ledger,
     exact: Exact,
     docket: Docket,
     said: Said,
+    /// Open cases by audited member, and their verifiers.
+    open: BTreeMap<MemberId, MemberId>,
     now: u64,
 }
 
@@ -299,9 +315,95 @@ impl Trial {
         Some(by.sign(self.scene.ledger.run(), &decode::<M>(&bytes).ok()?))
     }
 
-    /// Shows a step to the steward; whether it takes it.
-    fn post(&mut self, notice: Notice) -> bool {
-        self.docket.post(self.now, &self.scene.ledger, &notice).is_ok()
+    fn new() -> Self {
+        let exact = Exact::new(1, None).expect("a processor");
+        let ledger = SCENE.ledger.clone();
+        Self {
+            scene: &SCENE,
+            ledger,
+            exact,
+            docket: Docket::default(),
+            said: Said::default(),
+            open: BTreeMap::new(),
+            now: 0,
+        }
+    }
+
+    /// Shows a step to the steward, which seals what it is to seal because of it.
+    fn post(&mut self, notice: Notice) {
+        if let Ok(body) = self.docket.post(self.now, &self.ledger, &notice) {
+            body.into_iter().for_each(|body| self.seal(body));
+        }
+    }
+
+    fn seal(&mut self, body: Body) {
+        let signed = steward().sign(self.ledger.run(), &self.ledger.record(body));
+        self.ledger.apply(&signed).expect("the docket asks for what the ledger takes");
+    }
+
+    /// Time goes on: who has used up its turn is sealed as silent or idle.
+    fn advance(&mut self, milliseconds: u64) {
+        self.now += milliseconds;
+        for body in self.docket.silences(self.now, &self.ledger) {
+            let Body::Silence(request) = &body else { panic!("a silence is proposed") };
+            let target = request.verify(self.ledger.run()).expect("a checked request").target;
+            assert!(target != person(HONEST).id(), "the honest member answers at once");
+            self.seal(body);
+        }
+        self.idle();
+    }
+
+    /// Has the docket take in the ledger as it is.
+    fn idle(&mut self) {
+        loop {
+            let idles = self.docket.idles(self.now, &self.ledger);
+            if idles.is_empty() {
+                return;
+            }
+            idles.into_iter().for_each(|body| self.seal(body));
+        }
+    }
+
+    /// AUDIT-26, after each step: a case that is open no more was closed by something.
+    fn check_law(&mut self) {
+        self.idle();
+        let cases = self.docket.open_cases(&self.ledger);
+        let open = cases.filter_map(|case| Some((case.target?, case.verifier))).collect();
+        for (target, verifier) in std::mem::replace(&mut self.open, open) {
+            let standing = |member| self.ledger.member(member).map(|member| member.standing);
+            let closed = self.open.contains_key(&target)
+                || self.docket.has_passed(&self.ledger, Round(0), &target)
+                || standing(&target) == Some(Standing::Banned)
+                || standing(&verifier) != Some(Standing::Active);
+            assert!(closed, "the case of {target} vanished");
+        }
+    }
+
+    /// DUTY-10: what a verifier finds guilty has the member examined, then the verifier, and one of them is banned.
+    fn hear(&mut self) {
+        for (verifier, charge) in self.docket.charges(&self.ledger) {
+            let mut evidence = Some(charge);
+            let mut banned = false;
+            while let Some(charge) = evidence.filter(|_| !banned) {
+                banned = self.judge(&charge);
+                evidence = self.docket.after(&self.ledger, &charge, &verifier);
+            }
+            assert!(banned, "a finding of guilt by {verifier} comes to nothing");
+            self.idle();
+        }
+    }
+
+    /// Nobody says anything any more: every case is closed all the same.
+    fn finish(mut self) {
+        let end = self.now + CALM;
+        while self.now < end {
+            self.hear();
+            self.advance(500);
+            self.check_law();
+        }
+        if let Some(case) = self.docket.open_cases(&self.ledger).next() {
+            panic!("{case:?} is open still");
+        }
     }
 
     fn step(&mut self, step: &Step) -> Option<()> {
@@ -362,11 +464,8 @@ impl Trial {
                 let (request, opening) =
                     (pick(&self.said.requests, *request)?, pick(&self.said.openings, *opening)?);
                 let slot = Slot(u16::from(*guilty));
-                let finding = if *guilty {
-                    Finding::Guilty(muster_core::messages::audit::FindingKind::LeafMismatch)
-                } else {
-                    Finding::Pass
-                };
+                let finding =
+                    if *guilty { Finding::Guilty(FindingKind::LeafMismatch) } else { Finding::Pass };
                 let verdict = Verdict {
                     request: request.digest(),
                     opening: opening.digest(),
@@ -380,22 +479,24 @@ impl Trial {
                 self.said.verdicts.push(signed.clone());
                 self.post(Notice::Verdict(signed));
             }
-            Act::Wait(milliseconds) => {
-                self.now += u64::from(*milliseconds);
-                for body in self.docket.silences(self.now, &scene.ledger) {
-                    let Body::Silence(request) = body else { panic!("a silence is proposed") };
-                    let target = request.verify(scene.ledger.run()).expect("a checked request").target;
-                    assert!(target != person(HONEST).id(), "the honest member answers at once");
-                }
+            Act::Wait(milliseconds) => self.advance(u64::from(*milliseconds)),
+            Act::Recompute { honest, guilty } => {
+                let target = person(if *honest { HONEST } else { OTHER }).id();
+                let finding =
+                    if *guilty { Finding::Guilty(FindingKind::TotalMismatch) } else { Finding::Pass };
+                let said = Recomputation { round: Round(0), freeze, target, finding };
+                let signed = self.sign(step, &said)?;
+                self.post(Notice::Recomputation(signed));
             }
+            Act::Hear => self.hear(),
             Act::Accuse(places) => self.accuse(places)?,
             Act::AccuseTotal(honest) => {
                 let culprit = person(if *honest { HONEST } else { OTHER }).id();
-                self.judge(Evidence::Total(Total { freeze: scene.freeze.clone(), culprit }));
+                self.judge(&Evidence::Total(Total { freeze: scene.freeze.clone(), culprit }));
             }
             Act::AccuseTwice(first, second) => {
                 let (first, second) = (pick(&scene.commits, *first)?, pick(&scene.commits, *second)?);
-                self.judge(Evidence::Equivocation(Equivocation { first, second }));
+                self.judge(&Evidence::Equivocation(Equivocation { first, second }));
             }
         }
         Some(())
@@ -455,16 +556,28 @@ impl Trial {
             opening: pick(&said.openings, places[4])?,
             verdict: pick(&said.verdicts, places[5])?,
         };
-        self.judge(Evidence::Audit(transcript));
+        self.judge(&Evidence::Audit(transcript));
         Some(())
     }
 
-    fn judge(&mut self, evidence: Evidence) {
+    /// Bans whom the evidence convicts; whether it convicts anybody.
+    fn judge(&mut self, evidence: &Evidence) -> bool {
         let manifest = self.scene.ledger.manifest();
-        let judgement = judge(manifest, &evidence, &mut Everything(self.scene), &mut self.exact);
-        if let Judgement::Guilty { culprit, detail, .. } = judgement {
-            assert!(culprit != person(HONEST).id(), "an honest member is convicted: {detail}");
+        let judgement = judge(manifest, evidence, &mut Everything(self.scene), &mut self.exact);
+        let Judgement::Guilty { culprit, round, finding, detail } = judgement else { return false };
+        assert!(culprit != person(HONEST).id(), "an honest member is convicted: {detail}");
+        if !self.ledger.is_banned(&culprit) {
+            self.seal(Body::Ban(Ban {
+                culprit,
+                effective: self.ledger.first_round_without(),
+                round,
+                finding,
+                evidence: evidence.digest(),
+                accuser: steward().id(),
+                jury: Jury::default(),
+            }));
         }
+        true
     }
 }
 
@@ -473,9 +586,11 @@ fn salt(request: &Signed<AuditRequest>) -> [u8; 32] {
 }
 
 fuzz_target!(|steps: Vec<Step>| {
-    let exact = Exact::new(1, None).expect("a processor");
-    let mut trial = Trial { scene: &SCENE, exact, docket: Docket::default(), said: Said::default(), now: 0 };
+    let mut trial = Trial::new();
+    trial.check_law();
     for step in steps.iter().take(24) {
         trial.step(step);
+        trial.check_law();
     }
+    trial.finish();
 });

@@ -4,7 +4,7 @@
 
 use libfuzzer_sys::fuzz_target;
 use muster_core::codec::{List, encode};
-use muster_core::ids::{MemberId, Part};
+use muster_core::ids::{MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Return, Role};
@@ -42,6 +42,8 @@ enum Event {
     Wrong(u8),
     /// A part was reduced again, and is right if so.
     Inspected(bool),
+    /// The oldest open case is so many rounds back; none is open.
+    Case(Option<u8>),
 }
 
 enum Mail {
@@ -65,6 +67,8 @@ struct World {
     proposed: Vec<Vec<u8>>,
     applying: bool,
     inspecting: Option<(Part, MemberId)>,
+    /// Of which round the oldest open case is.
+    open: Option<Round>,
     now: u64,
 }
 
@@ -85,6 +89,7 @@ impl World {
             proposed: vec![],
             applying: false,
             inspecting: None,
+            open: None,
             now: 0,
         };
         world.propose(Body::Open(roots(0)));
@@ -103,7 +108,7 @@ impl World {
 
     /// Does what the machine asks for, as its driver does after everything that happens.
     fn drain(&mut self) {
-        while let Some(output) = self.conductor.poll_output() {
+        while let Some(output) = self.next() {
             let mut body = match output {
                 Output::Seal(body) => body,
                 Output::Apply(_) => {
@@ -129,6 +134,23 @@ impl World {
                 sealed.err()
             );
         }
+    }
+
+    /// What the machine asks for. AUDIT-26: with an open case it never opens a round that leaves the case behind.
+    fn next(&mut self) -> Option<Output> {
+        self.conductor.cases(self.now, self.open);
+        let output = self.conductor.poll_output();
+        let opens = match &output {
+            Some(Output::Seal(Body::Outcome(outcome))) if !outcome.seats.is_empty() => {
+                Some(outcome.round.next())
+            }
+            Some(Output::Seal(Body::Begin(_))) => Some(self.ledger().next_round()),
+            _ => None,
+        };
+        if let (Some(opens), Some(open)) = (opens, self.open) {
+            assert!(opens.0 <= open.0 + self.ledger().audit_window(), "round {opens} leaves {open} behind");
+        }
+        output
     }
 
     fn follow(&mut self, number: usize) {
@@ -241,6 +263,11 @@ impl World {
             Event::Check(place, objects) => self.check(place.into(), objects),
             Event::Wrong(part) => self.wrong(Part(part.into())),
             Event::Inspected(right) => self.inspected(right),
+            Event::Case(back) => {
+                let round = self.ledger().current().map(|view| view.round().0);
+                self.open = back.zip(round).map(|(back, round)| Round(round.saturating_sub(back.into())));
+                self.drain();
+            }
         }
     }
 
@@ -289,6 +316,7 @@ impl World {
 
     /// Everybody is here, hears everything and does its part.
     fn calm(&mut self) {
+        self.open = None;
         // What was lost was lost with whoever said it: it says it again.
         self.members.iter_mut().for_each(|member| member.duties = Duties::new(member.identity.id()));
         for turn in 0..CALM {
@@ -304,9 +332,10 @@ impl World {
             }
             self.inspected(true);
             self.applied(None);
-            // A member that forgot what it had taken on is waited for.
+            // A member that forgot what it had taken on is waited for, and a pause (ROUND-26) is waited out.
             if turn % 3 == 2 {
-                self.wait(1000);
+                let pause = self.conductor.paused_until().map_or(0, |until| until.saturating_sub(self.now));
+                self.wait(pause.max(1000));
             }
         }
         // Only people are missing: too many left, or were banned.

@@ -14,13 +14,18 @@ mod fit;
 mod flip;
 mod forge;
 mod half;
+mod hide;
+mod hush;
 mod idle;
 mod inflate;
 mod ipm;
+mod jam;
 mod labels;
+mod late;
 mod lazy;
 mod loss;
 mod mimic;
+mod mute;
 mod nudge;
 mod omit;
 mod one_leaf;
@@ -31,6 +36,7 @@ mod random;
 mod refuse;
 mod scale;
 mod slow;
+mod spoil;
 mod spread;
 mod stale;
 mod swap;
@@ -107,6 +113,9 @@ const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
+const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
+const DAWDLES: &str =
+    "while it has the word nobody else owes anything, and too long a turn is its own silence";
 const ANOTHER_REDUCES: &str = "another one reduces the part, once T_result is over, ever more rarely";
 const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
 
@@ -153,9 +162,11 @@ pub const ATTACKS: &[Attack] = &[
     attack!("swap", "swap.rs", Wrong::Silence, |_| Arc::new(swap::Swap)),
     attack!("refuse", "refuse.rs", Wrong::Silence, |plan| Arc::new(refuse::Refuse { from: plan.from }),
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
+    attack!("mute", "mute.rs", Wrong::Silence, |_| Arc::new(mute::Mute)),
     attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
     attack!("overclaim", "overclaim.rs", Wrong::Nothing(NOT_TAKEN), |_| Arc::new(overclaim::Overclaim)),
     attack!("inflate", "inflate.rs", Wrong::Part, |_| Arc::new(inflate::Inflate)),
+    attack!("spoil", "spoil.rs", Wrong::Part, |_| Arc::new(spoil::Spoil::default())),
     attack!("twice", "twice.rs", Wrong::Words, |_| Arc::new(twice::Twice)),
     attack!("nudge", "nudge.rs", Wrong::Block, |_| Arc::new(nudge::Nudge)),
     attack!("omit", "omit.rs", Wrong::Block, |_| Arc::new(omit::Omit)),
@@ -167,6 +178,11 @@ pub const ATTACKS: &[Attack] = &[
         Arc::new(withhold::Withhold { says_so: false })
     }),
     attack!("conceal", "conceal.rs", Wrong::Hidden, |_| Arc::new(conceal::Conceal)),
+    attack!("hide", "hide.rs", Wrong::Hidden, |_| Arc::new(hide::Hide)),
+    attack!("hush", "hush.rs", Wrong::Sum, |_| Arc::new(hush::Hush),
+        betrayal: Betrayal { wrong: Wrong::Sum, rhythm: Rhythm::Once }),
+    attack!("jam", "jam.rs", Wrong::Nothing(JAMS), |_| Arc::new(jam::Jam)),
+    attack!("late", "late.rs", Wrong::Nothing(DAWDLES), |_| Arc::new(late::Late)),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
 ];

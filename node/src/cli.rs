@@ -59,7 +59,9 @@ port.
   muster invite myrun/ --role node --uses 20 --expires 7d
   muster invite myrun/ --role node --founder
   muster invite myrun/ --role verifier
-  muster invite ~/.muster --role node        # as a member")]
+  muster invite ~/.muster --role node        # as a member
+A run whose organiser's key is kept elsewhere needs of its folder no more than manifest.bin, and --address:
+  muster invite copy/ --role node --organiser-key /media/stick/organiser.key --address training.example.org:7777")]
     Invite(InviteArguments),
     /// Take part in a run with this machine, until it is over.
     #[command(after_help = "\
@@ -107,10 +109,12 @@ as before. It is for good, sealed in the ledger, and works while the run is host
 ever.
   muster close-tree myrun/ 3f2a9c0d11e48b57")]
     CloseTree {
-        /// The run's folder, with the organiser's key.
+        /// The run's folder.
         folder: PathBuf,
         /// The member: its id, or as much of it as no other one begins with.
         member: String,
+        #[command(flatten)]
+        organiser: OrganiserArguments,
     },
     /// Print the member id of this machine.
     Id(HomeArguments),
@@ -150,6 +154,7 @@ enum RunCommand {
     #[command(after_help = "\
 If the settings do not exist, a file with every setting explained is written there and used.
   muster run new --config run.toml --data corpus/ --out myrun/
+  muster run new --config run.toml --data corpus/ --out myrun/ --organiser-key /media/stick/organiser.key
 With --init, what DIR/config.json says of the model need not be in the settings, and must not differ from them.
   muster run export otherrun/ --out model/
   muster run new --data corpus/ --init model/ --out myrun/
@@ -183,6 +188,10 @@ struct NewArguments {
     /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
     #[arg(long, value_name = "DIR")]
     init: Option<PathBuf>,
+    /// Keep the organiser's key here instead of in the run's folder, where the steward's is; an existing key is used. Say so
+    /// where the host is a machine that could be broken into, and keep FILE on another one.
+    #[arg(long, value_name = "FILE")]
+    organiser_key: Option<PathBuf>,
     /// Make the run even if a node needs more memory than this machine has: others host and compute it.
     #[arg(long)]
     elsewhere: bool,
@@ -327,6 +336,15 @@ struct InviteArguments {
     /// Where the steward can be dialled, instead of what `muster host` wrote down. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     address: Vec<String>,
+    #[command(flatten)]
+    organiser: OrganiserArguments,
+}
+
+#[derive(Args)]
+struct OrganiserArguments {
+    /// The organiser's key, if it is not in the run's folder.
+    #[arg(long, value_name = "FILE")]
+    organiser_key: Option<PathBuf>,
 }
 
 #[derive(Clone, Copy, ValueEnum)]
@@ -350,7 +368,8 @@ struct JoinArguments {
     invitation: String,
     #[command(flatten)]
     home: HomeArguments,
-    /// Where to listen, so that others can bring you parts to combine [default: this machine's address, a free port].
+    /// Where to listen, so that others can bring you parts to combine [default: the address that this
+    /// machine reaches the steward from, a free port].
     #[arg(long, value_name = "HOST:PORT")]
     listen: Option<String>,
     /// What others dial, if it is another address than the one listened on.

@@ -23,7 +23,7 @@ use muster_store::error::StoreError;
 
 pub use answers::Answers;
 pub use compute::{LeafSum, Spares, Summed, Work};
-pub use conduct::{Asked, Conduct, Honest, Inputs};
+pub use conduct::{Asked, Conduct, Delay, Honest, Inputs};
 pub use session::{join, join_as};
 
 /// How to take part.
@@ -32,8 +32,8 @@ pub struct Options {
     pub ticket: Ticket,
     /// Where identity, text and journal live.
     pub data_dir: PathBuf,
-    /// Where to listen; none to only dial out.
-    pub listen: Option<String>,
+    /// Where to listen.
+    pub listen: Listen,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
     /// Where to gossip; none for a membership without.
@@ -44,6 +44,17 @@ pub struct Options {
     pub max_disk: Option<u64>,
     /// Whether to draw progress; else plain lines are logged.
     pub progress: bool,
+}
+
+/// Where a member listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere: it only dials out.
+    Nowhere,
+    /// At the address from which it reaches the steward, on a free port.
+    TowardsSteward,
+    /// Here, `HOST:PORT`.
+    At(String),
 }
 
 /// How it ended well.
@@ -80,6 +91,8 @@ pub enum JoinError {
     Over(&'static str),
     /// This machine: what, and what to do.
     Environment(String),
+    /// The contribution to this round is not the sum of the leaves that this machine computed for it.
+    Unreliable(Round),
     /// Disk.
     Store(StoreError),
     /// Following failed.
@@ -100,7 +113,10 @@ impl JoinError {
                 | FollowError::SplitView(..)
                 | FollowError::Genesis,
             ) => 1,
-            Self::Environment(_) | Self::Store(_) | Self::Follow(FollowError::Store(_)) => 3,
+            Self::Environment(_)
+            | Self::Unreliable(_)
+            | Self::Store(_)
+            | Self::Follow(FollowError::Store(_)) => 3,
             Self::Follow(FollowError::Steward(PeerError::Refused(_))) => 1,
             Self::Follow(FollowError::Steward(_)) => 4,
         }
@@ -120,6 +136,13 @@ impl fmt::Display for JoinError {
             Self::Over(how) => {
                 write!(f, "this member {how}; with another --data-dir you can join as a new one")
             }
+            Self::Unreliable(round) => write!(
+                f,
+                "round {round}: what this machine was about to commit to is not the sum of the leaves that it has \
+                 computed: its memory or its processor is unreliable. Nothing was committed, since a wrong contribution \
+                 is a ban for life. Test the memory (memtest86+), take back any overclocking, or move the data directory \
+                 to another machine; then the same command goes on"
+            ),
             Self::Environment(what) | Self::Manifest(what) => f.write_str(what),
             Self::Store(error) => error.fmt(f),
             Self::Follow(error) => error.fmt(f),

@@ -1,6 +1,5 @@
 //! `muster id` and `muster leave`: what a member's directory knows without being opened.
 
-use std::fs;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -11,6 +10,7 @@ use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
+use muster_store::secrets;
 
 use crate::exit::{Failure, Outcome};
 use crate::organise::read_identity;
@@ -35,7 +35,7 @@ pub fn id(data_dir: &Path) -> Outcome<MemberId> {
 /// [`Failure`] when the file is damaged.
 pub fn ticket(data_dir: &Path) -> Outcome<Option<Ticket>> {
     let path = data_dir.join(TICKET);
-    let Ok(line) = fs::read_to_string(&path) else { return Ok(None) };
+    let Ok(line) = secrets::text(&path) else { return Ok(None) };
     let ticket = Ticket::from_line(&line);
     ticket.map(Some).map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))
 }

@@ -16,4 +16,5 @@ pub mod leave;
 pub mod members;
 pub mod organise;
 pub mod progress;
+mod rates;
 pub mod steward;

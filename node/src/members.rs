@@ -18,7 +18,7 @@ use muster_replica::{BootstrapError, Contact, FollowError, PeerError, Peers, fet
 use crate::exit::{Exit, Failure, Outcome};
 use crate::leave::ticket;
 use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, organiser, read_manifest};
-use crate::organise::{ORGANISER, read_identity};
+use crate::organise::{organiser_key, read_identity};
 
 /// The records of a run that is over, in its folder.
 const LEDGER: &str = "ledger.bin";
@@ -29,19 +29,16 @@ const LEDGER: &str = "ledger.bin";
 /// [`Failure`] as of [`invite`]; a member invites nodes only. Whether it may invite at all the ledger says when the
 /// invitation is used.
 pub fn invitation(options: &InviteOptions) -> Outcome<Ticket> {
-    let member = if options.folder.join(format!("{ORGANISER}.key")).exists() {
-        None
-    } else {
-        ticket(&options.folder)?
-    };
+    let organises = options.organiser_key.is_some() || organiser_key(&options.folder, None).exists();
+    let member = if organises { None } else { ticket(&options.folder)? };
     let Some(own) = member else { return invite(options) };
     if options.founder || options.role == Some(Role::Verifier) {
         return Err(Failure::usage("a member invites nodes; founders and verifiers come by the organiser"));
     }
     let identity = read_identity(&options.folder, "identity")?;
-    let invitation = Some(options.sign(&identity, own.run, Role::Node)?);
+    let pass = Some(options.sign(&identity, own.run, Role::Node)?);
     let addresses = if options.addresses.is_empty() { own.addresses } else { bounded(&options.addresses)? };
-    Ok(Ticket { addresses, invitation, ..own })
+    Ok(Ticket { addresses, pass, ..own })
 }
 
 /// The members of the run that a folder belongs to, the steward's or a member's, as a tree for people.
@@ -81,11 +78,11 @@ async fn reach(ticket: &Ticket) -> Outcome<(Peers, Contact, Arc<Manifest>)> {
 /// Gives the tree that is closed, in words.
 ///
 /// # Errors
-/// [`Failure`]: the folder has no key of the organiser, nobody hosts the run or it takes nobody any more, no member or
+/// [`Failure`]: there is no key of the organiser, nobody hosts the run or it takes nobody any more, no member or
 /// more than one is called so, or the tree is closed already.
-pub async fn close_tree(folder: &Path, name: &str) -> Outcome<String> {
+pub async fn close_tree(folder: &Path, organiser_key: Option<&Path>, name: &str) -> Outcome<String> {
     let hosted = Hosted::of(folder)?;
-    let organiser = organiser(folder, &hosted.manifest)?;
+    let organiser = organiser(folder, organiser_key, &hosted.manifest)?;
     if folder.join(LEDGER).exists() {
         return Err(Failure {
             exit: Exit::Negative,

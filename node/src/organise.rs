@@ -5,12 +5,14 @@ pub mod export;
 pub mod given;
 pub mod invite;
 pub mod pack;
+pub mod prospect;
 pub mod tokenise;
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
-use muster_core::ids::unhex;
 use muster_core::sign::Identity;
+use muster_store::error::Kind;
+use muster_store::secrets;
 
 use crate::exit::{Failure, Outcome};
 
@@ -28,21 +30,20 @@ pub const ORGANISER: &str = "organiser";
 /// A secret key of a home that another process may hold: keys are written once, so reading needs no lock.
 ///
 /// # Errors
-/// [`Failure`] when the file is missing or no key.
+/// [`Failure`] when the file is missing, no key, or one that others can read.
 pub fn read_identity(home: &Path, name: &str) -> Outcome<Identity> {
     let path = home.join(format!("{name}.key"));
-    let text = std::fs::read_to_string(&path).map_err(|error| {
-        Failure::environment(format!(
-            "{}: cannot be read ({error}); is this the right directory?",
+    match secrets::key(&path) {
+        Ok(secret) => Ok(Identity::from_secret(&secret)),
+        Err(error) if error.kind() == Kind::Missing => Err(Failure::environment(format!(
+            "{}: is not there; is this the right directory?",
             path.display()
-        ))
-    })?;
-    let secret = unhex(text.trim());
-    let secret = secret.ok_or_else(|| {
-        Failure::environment(format!(
-            "{}: is no key (64 hexadecimal digits); restore it from a copy",
-            path.display()
-        ))
-    })?;
-    Ok(Identity::from_secret(&secret))
+        ))),
+        Err(error) => Err(error.into()),
+    }
+}
+
+/// Where the organiser's key of a run is: in the run's folder, unless somebody keeps it elsewhere.
+pub fn organiser_key(folder: &Path, elsewhere: Option<&Path>) -> PathBuf {
+    elsewhere.map_or_else(|| folder.join(format!("{ORGANISER}.key")), Path::to_owned)
 }

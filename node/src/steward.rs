@@ -8,12 +8,15 @@
 mod actor;
 mod board;
 mod court;
+mod exhibits;
+mod hearing;
 mod inbox;
 mod inspect;
 mod jury;
 mod justice;
 mod listen;
 mod presence;
+mod queue;
 mod recover;
 mod report;
 mod requests;
@@ -33,7 +36,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::swarm::Settings;
 use muster_replica::{Peers, Results};
-use tokio::sync::{mpsc, watch};
+use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use actor::Ending;
@@ -43,7 +46,7 @@ use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use actor::{Actor, Doing, Message, QUEUE};
 use board::Board;
-use court::Court;
+use court::{Court, HOARD, SHOWING};
 use inbox::Inbox;
 use listen::Listening;
 use presence::Presence;
@@ -139,14 +142,15 @@ fn assemble(
     report: Report,
     keep_aggregates: bool,
 ) -> Outcome<(Actor, Arc<Server>)> {
-    let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic } =
+    let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
     let mut name = [0; 8];
     getrandom::fill(&mut name)
         .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     let board = Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name)));
     let layout = ledger.layout().clone();
-    let results = Results::new(layout.clone());
+    // AUDIT-26: whoever audits a round that is still open to it can follow up to it without missing a state.
+    let results = Results::new(layout.clone()).keeping(ledger.audit_window() as usize + 2);
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Presence::default());
@@ -161,6 +165,9 @@ fn assemble(
         dataset: dataset.clone(),
         replica: replica.clone(),
         arithmetic,
+        second,
+        hoard: Semaphore::new(HOARD),
+        showing: Semaphore::new(SHOWING),
     });
     let (sender, queue) = mpsc::channel(QUEUE);
     let server = Server {

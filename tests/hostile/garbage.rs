@@ -100,6 +100,7 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
             Notice::Recheck(_) => Notice::Recheck(signed(me, run, random)),
             Notice::Opinion(_) => Notice::Opinion(signed(me, run, random)),
             Notice::Withheld(_) => Notice::Withheld(signed(me, run, random)),
+            Notice::Recomputation(_) => Notice::Recomputation(signed(me, run, random)),
             Notice::Charge(_) | Notice::Obtained(_) => notice.clone(),
         }),
         Request::Manifest

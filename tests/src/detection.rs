@@ -12,7 +12,7 @@ mod audit;
 mod members;
 mod tally;
 
-use muster_core::coins::{Coin, CoinKind, CoinTree, inspector, selects};
+use muster_core::coins::{Coin, CoinKind, CoinTree, drawn_leaves, inspector, selects};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::messages::audit::FindingKind;
@@ -44,7 +44,7 @@ pub struct Setting {
     pub friends: u16,
     /// Probability, in millionths, that a contribution is audited: π.
     pub node_ppm: u32,
-    /// Leaves drawn in an audit: a.
+    /// Leaves drawn in an audit at least.
     pub drawn: u8,
     /// Leaves of a contribution: m.
     pub leaves: u32,
@@ -61,10 +61,15 @@ impl Setting {
         f64::from(self.verifiers.saturating_sub(self.friends)) / f64::from(self.verifiers.max(1))
     }
 
+    /// Leaves drawn in an audit of one of its contributions: a, or an eighth of them.
+    pub fn of_each(&self) -> u32 {
+        drawn_leaves(self.leaves, self.drawn)
+    }
+
     /// Probability that a round of this schedule in which it may cheat convicts.
     pub fn hazard(&self, schedule: Schedule) -> f64 {
         let pi = f64::from(self.node_ppm) / 1e6 * self.upright();
-        let caught = |bad: u32| pi * schedule.seen(bad, self.leaves, u32::from(self.drawn));
+        let caught = |bad: u32| pi * schedule.seen(bad, self.leaves, self.of_each());
         schedule.distribution(self.leaves).into_iter().map(|(bad, share)| share * caught(bad)).sum()
     }
 

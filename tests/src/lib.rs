@@ -1,5 +1,6 @@
 //! What the end-to-end tests share: the simulators, and real processes that are killed when dropped.
 
+pub mod cases;
 pub mod detection;
 pub mod evidence;
 pub mod harm;

@@ -277,6 +277,13 @@ impl Run {
         self.spawn(name, self.programs.verifier, &["observe", target, "--data-dir", &self.at(name)])
     }
 
+    /// Starts a program in a network namespace, with its output in a log.
+    pub fn spawn_in(&self, namespace: &str, name: &str, program: &str, arguments: &[&str]) -> Process {
+        let mut within = Command::new("ip");
+        within.args(["netns", "exec", namespace, program]);
+        self.launch(name, within, arguments)
+    }
+
     /// Starts a program with its output in a log.
     fn spawn(&self, name: &str, program: &str, arguments: &[&str]) -> Process {
         self.launch(name, Command::new(program), arguments)

@@ -11,6 +11,7 @@
 mod blocks;
 mod book;
 mod clock;
+mod law;
 mod node;
 mod plan;
 mod report;
@@ -18,7 +19,7 @@ mod steward;
 mod trial;
 mod watcher;
 
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
@@ -29,7 +30,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round, RunId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, Role};
+use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
@@ -41,8 +42,10 @@ use muster_verifier::Worker;
 
 use book::Book;
 use clock::{Clock, Event};
+use law::Law;
+pub use law::Longest;
 use node::Node;
-pub use plan::{Behaviour, Plan, Player, cast};
+pub use plan::{Behaviour, Plan, Player, Temper, cast};
 pub use report::{Conviction, Left, Report, WrongPart};
 use watcher::Watcher;
 
@@ -69,6 +72,8 @@ pub struct Sim {
     asked: BTreeMap<Digest, (usize, Round)>,
     /// Evidence on its way to a judgement.
     accused: usize,
+    /// Names of all evidence that was ever on its way.
+    examined: BTreeSet<(Digest, MemberId)>,
     /// What is shown of each part of the round.
     shown: BTreeMap<Part, Digest>,
     /// The round's results on the board, in order.
@@ -86,6 +91,7 @@ pub struct Sim {
     distorted: BTreeMap<Digest, usize>,
     /// What the conductor asked to apply.
     applying: VecDeque<Vec<Option<Signed<PartResult>>>>,
+    law: Law,
     clock: Clock,
     trace: Hasher,
     report: Report,
@@ -117,6 +123,7 @@ impl Sim {
             board: Vec::new(),
             asked: BTreeMap::new(),
             accused: 0,
+            examined: BTreeSet::new(),
             shown: BTreeMap::new(),
             results: Vec::new(),
             relayed: 0,
@@ -124,6 +131,7 @@ impl Sim {
             reduced: Reduced::new(),
             distorted: BTreeMap::new(),
             applying: VecDeque::new(),
+            law: Law::default(),
             clock: Clock::new(plan.seed),
             trace: Hasher::new(Domain::LEDGER),
             report: Report::default(),
@@ -144,13 +152,13 @@ impl Sim {
         for number in 0..self.nodes.len() {
             let id = self.nodes[number].identity.id();
             let founder = number < self.plan.founders;
-            let enrol = self.enrol((Role::Node, founder), number as u32);
+            let enrol = self.enrol((Role::Node, founder), number as u32, id);
             let signed = self.nodes[number].identity.sign(self.run, &enrol);
             self.admit(signed, id);
         }
         for number in 0..self.watchers.len() {
             let id = self.watchers[number].identity.id();
-            let mut enrol = self.enrol((Role::Verifier, false), number as u32);
+            let mut enrol = self.enrol((Role::Verifier, false), number as u32, id);
             enrol.addresses = List::default();
             enrol.coins = Some(self.watchers[number].terms.clone());
             let signed = self.watchers[number].identity.sign(self.run, &enrol);
@@ -158,12 +166,14 @@ impl Sim {
         }
     }
 
-    fn enrol(&self, (role, founder): (Role, bool), number: u32) -> Enrol {
-        let mut nonce = [0; 16];
-        nonce[..4].copy_from_slice(&number.to_le_bytes());
-        let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder };
+    fn enrol(&self, (role, founder): (Role, bool), number: u32, newcomer: MemberId) -> Enrol {
+        let mut secret = [0; 32];
+        secret[..4].copy_from_slice(&number.to_le_bytes());
+        let secret = InvitationSecret::new(secret);
+        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder };
+        let invitation = self.organiser.sign(self.run, &invitation);
         Enrol {
-            invitation: Some(self.organiser.sign(self.run, &invitation)),
+            invitation: Some(secret.present(self.run, invitation, newcomer)),
             addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
             coins: None,
         }
@@ -194,8 +204,17 @@ impl Sim {
             let Some(event) = self.clock.next() else { break };
             self.handle(event);
             self.drain();
+            self.check_law();
         }
         (0..self.nodes.len()).for_each(|number| self.catch_up(number));
+    }
+
+    /// No case is lost, whatever happened.
+    fn check_law(&mut self) {
+        let (now, ledger) = (self.clock.now(), self.conductor.ledger());
+        if let Err(lost) = self.law.check(now, ledger, &self.docket) {
+            panic!("seed {}, after {now} ms: {lost}", self.plan.seed);
+        }
     }
 
     /// Runs to the end and gives what happened.
@@ -204,9 +223,18 @@ impl Sim {
     /// When the run does not end within a virtual day.
     pub fn finish(mut self) -> Report {
         self.run(24 * 3_600_000);
-        assert_eq!(self.ledger().stage(), Stage::Closed, "seed {}: the run did not end", self.plan.seed);
+        let (seed, stage, round) = (self.plan.seed, self.ledger().stage(), self.ledger().next_round());
+        let waits = self.docket.open_cases(self.ledger()).next();
+        assert_eq!(
+            stage,
+            Stage::Closed,
+            "seed {seed}: the run did not end, at round {round}, waiting for {waits:?}"
+        );
         self.report.root = self.replica.state().root();
         self.report.trace = self.trace();
+        self.report.longest = self.law.longest();
+        let uncredited: Vec<_> = self.law.uncredited().collect();
+        assert!(uncredited.is_empty(), "seed {}: passes were never credited: {uncredited:?}", self.plan.seed);
         self.report.verdicts = self.watchers.iter().map(|watcher| watcher.audits.tally().passed).sum();
         self.report
     }

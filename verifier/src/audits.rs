@@ -19,8 +19,10 @@ use muster_core::audit::{Judgement, claim, probe};
 use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{AuditRequest, Duty, Evidence, Reduction, Results};
+use muster_core::manifest::{Manifest, Profile};
+use muster_core::messages::audit::{
+    AuditRequest, Duty, Evidence, Finding, FindingKind, Recomputation, Reduction, Results,
+};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
@@ -73,9 +75,10 @@ pub enum WorkKind {
     Everything,
     /// Judge this evidence on another code path. Answered by [`Done::Opinion`].
     SecondOpinion(Box<Evidence>, Option<Arc<Vec<i32>>>),
-    /// Judge another verifier by its verdict: on the first code path, or on the second one. Answered by
-    /// [`Done::Opinion`].
-    Recheck(Box<Evidence>, bool),
+    /// Judge another verifier by its verdict. Answered by [`Done::Opinion`], or by [`Done::Suspicion`].
+    Recheck(Box<Evidence>),
+    /// Likewise, on the second code path, by the same integers. Answered by [`Done::Opinion`].
+    SecondRecheck(Box<Evidence>, Option<Arc<Vec<i32>>>),
     /// Judge evidence as a juror. Answered by [`Done::Opinion`].
     Opinion(Box<Evidence>),
 }
@@ -104,6 +107,9 @@ pub enum Done {
     Summed(Vec<i32>, bool),
     /// What re-executing evidence gave.
     Opinion(Judgement),
+    /// Whom a rechecked verdict convicts, and the integers by which it does: a member that shows them once need not show them
+    /// again.
+    Suspicion(MemberId, Option<Arc<Vec<i32>>>),
     /// It could not be done; what is missing.
     Missing(String),
 }
@@ -155,6 +161,10 @@ pub struct Audits {
     duty: Counts,
     drifts: Drifts,
     charges: Charges,
+    /// Words that the steward did not take: the next record may make them due.
+    refused: BTreeMap<Key, Notice>,
+    /// Whether it is a recheck's turn, if one presses: whoever has a lot audited does not put them off for ever.
+    alternates: bool,
 }
 
 struct Saying {
@@ -189,6 +199,8 @@ impl Audits {
             duty: Counts::default(),
             drifts: Drifts::default(),
             charges: Charges::default(),
+            refused: BTreeMap::new(),
+            alternates: false,
         }
     }
 
@@ -224,13 +236,21 @@ impl Audits {
         if events.iter().any(sealed) {
             self.surveyed.clear();
         }
+        // What others have passed is nobody's to ask about.
+        for event in events {
+            if let Event::Notice(notice) = event {
+                self.overhear(ledger, notice);
+            }
+        }
+        if events.iter().any(|event| matches!(event, Event::Sealed(_))) {
+            self.say_again(ledger);
+        }
         self.survey(ledger)?;
         for event in events {
             match event {
                 Event::Sealed(record) => self.record(ledger, &record.body),
                 Event::Notice(notice) => {
-                    self.notice(notice);
-                    self.overhear(ledger, notice);
+                    self.notice(ledger, notice);
                     self.charged(ledger, notice);
                 }
                 Event::Applied(..) => {}
@@ -243,6 +263,24 @@ impl Audits {
         self.charges.draw(ledger, &self.identity.id());
         self.forget(ledger);
         Ok(())
+    }
+
+    /// Owes again what the steward did not take. A request about what another one has passed meanwhile is dropped: should that
+    /// one be banned, the case is opened anew.
+    fn say_again(&mut self, ledger: &Ledger) {
+        for (key, notice) in std::mem::take(&mut self.refused) {
+            let asks = matches!(notice, Notice::Request(_));
+            let passed = asks && self.others.passed(ledger, key);
+            let Some(case) = self.cases.get_mut(&key) else { continue };
+            if asks && !matches!(case.phase, Phase::Asked) {
+                continue;
+            }
+            if passed {
+                (case.request, case.phase) = (None, Phase::Over { passed: false });
+            } else {
+                case.owed.get_or_insert(notice);
+            }
+        }
     }
 
     /// Takes in a record that the ledger has taken.
@@ -382,29 +420,58 @@ impl Audits {
         }
     }
 
+    /// The steward did not take this: what begins or ends an audit is said again after the next record, which may have made it
+    /// due.
+    pub fn refused(&mut self, message: &Message) {
+        if let Message::Notice(key, notice) = message
+            && matches!(**notice, Notice::Request(_) | Notice::Verdict(_) | Notice::Recomputation(_))
+        {
+            self.refused.insert(*key, (**notice).clone());
+        }
+    }
+
     /// A coin or a recheck is on the board.
     fn was_said(&mut self, notice: &Notice) {
         let said = self.sayings.iter_mut().filter(|saying| saying.notice == *notice);
         said.for_each(|saying| saying.told = true);
     }
 
-    /// The next thing to compute: steps that somebody waits for, the oldest contribution first; then cases as a juror; then
-    /// whole contributions, which nobody waits for and which a member can make many and long; then verdicts of others.
-    /// `have` says whether a state is at hand.
+    /// The next thing to compute, as [`Audits::works`] orders it.
     pub fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
-        let charges = || self.charges.next_work(have);
-        let whole = || self.next_own_work(have, true);
-        self.next_own_work(have, false)
-            .or_else(charges)
-            .or_else(whole)
-            .or_else(|| self.others.next_work(have))
+        self.works(have).next()
     }
 
-    /// A step of an audit of its own, or the whole of a contribution.
-    fn next_own_work(&self, have: &dyn Fn(&Digest) -> bool, whole: bool) -> Option<Work> {
-        self.cases.values().filter(|case| have(&case.subject.commit.state)).find_map(|case| {
+    /// What there is to compute: what it owes, the oldest contribution first, as that is what its clock is about (DUTY-4); then
+    /// cases as a juror; then contributions that it has a suspicion of; then verdicts of others. One of these that presses
+    /// comes after each work of its own. `have` says whether a state is at hand.
+    pub fn works<'a>(&'a self, have: &'a dyn Fn(&Digest) -> bool) -> impl Iterator<Item = Work> + 'a {
+        let charges = std::iter::once_with(|| self.charges.next_work(have)).flatten();
+        let others = || std::iter::once_with(|| self.others.next_work(have)).flatten();
+        // Unless a round waits for work of its own.
+        let held = move || {
+            let mut own = self.own_works(have, true);
+            own.next().is_some_and(|work| self.others.holds(work.subject.commit.round))
+        };
+        let presses = move |work: &Work| self.others.presses(work.subject.commit.round) && !held();
+        let pressing = others().filter(move |work| self.alternates && presses(work));
+        let own = self.own_works(have, true).chain(charges).chain(self.own_works(have, false));
+        pressing.chain(own).chain(others())
+    }
+
+    /// Steps of audits of its own: those that it owes, or what it looks at beyond them.
+    fn own_works<'a>(
+        &'a self,
+        have: &'a dyn Fn(&Digest) -> bool,
+        owed: bool,
+    ) -> impl Iterator<Item = Work> + 'a {
+        let cases = self.cases.values().filter(|case| have(&case.subject.commit.state));
+        let exact = self.manifest.profile == Profile::Exact;
+        cases.filter_map(move |case| {
+            // In `exact` all leaves stand for a verdict (AUDIT-25), and somebody waits for them.
+            let passed = matches!(case.phase, Phase::Over { passed: true });
             let kind = match &case.phase {
-                _ if whole => case.distrusted.then_some(WorkKind::Everything)?,
+                _ if case.distrusted && owed == (exact && !passed) => WorkKind::Everything,
+                _ if !owed => return None,
                 Phase::Drawn(drawn) => {
                     let probe = case.request.as_ref()?.probe.clone();
                     WorkKind::Leaves(DrawnLeaves {
@@ -413,7 +480,7 @@ impl Audits {
                         probe,
                     })
                 }
-                Phase::Opened(_) if !case.withheld => WorkKind::Contribution,
+                Phase::Opened(_) if !case.withheld && !case.distrusted => WorkKind::Contribution,
                 Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
                 _ => return None,
             };
@@ -427,13 +494,17 @@ impl Audits {
     /// [`Stop`]: nothing more may be said.
     pub fn worked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
         match &work.kind {
-            WorkKind::Recheck(..) => return self.rechecked(work, done),
+            WorkKind::Recheck(..) | WorkKind::SecondRecheck(..) => {
+                self.alternates = false;
+                return self.rechecked(work, done);
+            }
             WorkKind::Opinion(evidence) => {
                 self.opined(evidence, done);
                 return Ok(());
             }
             _ => {}
         }
+        self.alternates = true;
         let key = work.subject.key();
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         match (&work.kind, done) {
@@ -442,16 +513,11 @@ impl Audits {
                 self.seal_results(key);
             }
             (WorkKind::Contribution, Done::Contribution(q) | Done::Summed(q, true)) => {
-                self.conclude(key, Some(q))?
+                self.conclude(key, Some(q), false)?
             }
-            (WorkKind::Contribution, Done::Withheld) => self.conclude(key, None)?,
-            (WorkKind::Everything, Done::Summed(_, true)) => {
-                case.distrusted = false;
-                info!("round {}: all leaves of {} were recomputed and are right", key.0, case.subject.author);
-            }
-            (WorkKind::Contribution | WorkKind::Everything, Done::Summed(q, false)) => {
-                self.doubt_total(key, q)?
-            }
+            (WorkKind::Contribution, Done::Withheld) => self.conclude(key, None, false)?,
+            (WorkKind::Everything, Done::Summed(q, right)) => self.summed(key, q, right)?,
+            (WorkKind::Contribution, Done::Summed(q, false)) => self.doubt_total(key, q)?,
             (WorkKind::SecondOpinion(..), Done::Opinion(judgement)) => self.decide(key, judgement)?,
             (kind, Done::Missing(what)) => {
                 warn!("round {}: the audit of {} stays undecided: {what}", key.0, case.subject.author);
@@ -485,14 +551,16 @@ impl Audits {
                 let drawn = view.inspector(slot) == Some(me);
                 let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
                 let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
-                if mine && self.silent.remove(&(round, slot)) {
-                    self.distrust(ledger, round, &commitment.author);
-                }
                 let ppm = commitment.audit_ppm;
                 let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
                 let selected =
                     coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
-                let due = mine && (selected || sure) && !self.others.passed(ledger, (round, slot));
+                // DUTY-3: later its author need not have it any more.
+                let answerable = ledger.is_answerable(round) && (selected || sure);
+                let due = mine && answerable && !self.others.passed(ledger, (round, slot));
+                if due && self.silent.remove(&(round, slot)) {
+                    self.distrust(ledger, round, &commitment.author);
+                }
                 if self.conduct.asks(commitment.author, due) {
                     self.open(ledger, view, slot, selected || !sure)?;
                 }
@@ -520,27 +588,50 @@ impl Audits {
         Ok(())
     }
 
-    /// Nothing of what is open is this verifier's any more.
+    /// Nothing of what is open is this verifier's any more. What all leaves give is heard of it all the same.
     fn retire(&mut self) {
-        let open = |case: &&mut Case| !matches!(case.phase, Phase::Over { passed: true });
+        let exact = self.manifest.profile == Profile::Exact;
+        for case in self.cases.values_mut().filter(|_| exact) {
+            let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
+            if let Phase::Doubted(doubt) = &mut case.phase
+                && matches!(*doubt.evidence, Evidence::Total(_))
+            {
+                doubt.verdict = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
+            }
+        }
+        let found = |case: &Case| {
+            let by_leaves = |doubt: &case::Doubt| matches!(doubt.verdict, Some(Notice::Recomputation(_)));
+            matches!(&case.phase, Phase::Doubted(doubt) if by_leaves(doubt))
+                || matches!(case.owed, Some(Notice::Recomputation(_)))
+        };
+        let open = |case: &&mut Case| !found(case) && !matches!(case.phase, Phase::Over { passed: true });
         for case in self.cases.values_mut().filter(open) {
             self.duty.overdue += u64::from(!case.is_over());
-            (case.request, case.owed, case.distrusted) = (None, None, false);
+            // An audit that is void convicts nobody; all leaves may.
+            let wrong = match case.phase {
+                Phase::Doubted(_) => true,
+                Phase::Over { .. } => matches!(case.owed, Some(Notice::Verdict(_))),
+                _ => false,
+            };
+            (case.request, case.owed, case.distrusted) = (None, None, exact && wrong);
             if !matches!(case.phase, Phase::Over { .. }) {
                 case.phase = Phase::Over { passed: false };
             }
         }
         self.names.clear();
+        self.refused.clear();
     }
 
     /// A member did not answer: its inspector recomputes everything.
     fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
         let Some(slot) = view.slot_of(member) else { return };
-        if ledger.may_inspect(view, slot, &self.identity.id(), ledger.needs_no_coin(view, slot)) {
+        // One of its own is open: it asked. What it has not asked about it may have to ask about yet (DUTY-6).
+        if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
             self.distrust(ledger, round, member);
         } else {
             self.silent.insert((round, slot));
+            self.surveyed.retain(|(surveyed, _)| *surveyed != round);
         }
         self.abandoned(member);
     }
@@ -586,6 +677,29 @@ impl Audits {
         Ok(Some(Asked { name: signed.digest(), signed, probe }))
     }
 
+    /// All leaves of a contribution were recomputed: that they are right is said where it stands for a verdict (AUDIT-25),
+    /// that they are not after a second opinion.
+    fn summed(&mut self, key: Key, q: Vec<i32>, right: bool) -> Result<(), Stop> {
+        let found = if right { Finding::Pass } else { Finding::Guilty(FindingKind::TotalMismatch) };
+        if self.conduct.says(found) != Finding::Pass {
+            return self.doubt_total(key, q);
+        }
+        let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
+        case.distrusted = false;
+        info!("round {}: all leaves of {} were recomputed and are right", key.0, case.subject.author);
+        if self.manifest.profile == Profile::Exact && matches!(case.phase, Phase::Opened(_)) {
+            return self.conclude(key, Some(q), true);
+        }
+        if self.manifest.profile == Profile::Exact && !matches!(case.phase, Phase::Over { passed: true }) {
+            let said = recomputation(&case.subject, Finding::Pass);
+            case.phase = Phase::Over { passed: true };
+            case.owed = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
+            self.tally.passed += 1;
+            self.duty.done += 1;
+        }
+        Ok(())
+    }
+
     /// Has all leaves of a contribution recomputed.
     fn distrust(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
@@ -619,11 +733,17 @@ impl Audits {
         }
         self.names.retain(|_, key| key.0 >= oldest);
         self.silent.retain(|key| key.0 >= oldest);
+        self.refused.retain(|key, _| key.0 >= oldest);
         self.sayings.retain(|saying| saying.round >= oldest);
-        self.others.forget(oldest);
+        self.others.forget(oldest, ledger);
         self.charges.forget(oldest);
         self.surveyed.retain(|(round, _)| *round >= oldest);
     }
+}
+
+/// What all recomputed leaves of a contribution give.
+fn recomputation(subject: &Subject, finding: Finding) -> Recomputation {
+    Recomputation { round: subject.commit.round, freeze: subject.freeze, target: subject.author, finding }
 }
 
 fn fresh(subject: Subject, distrusted: bool) -> Case {

@@ -9,9 +9,10 @@ use muster_core::audit::{Judgement, Witness, claim, judge, recompute_sum};
 use muster_core::codec::decode;
 use muster_core::contribution::Commitment;
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, MemberId, Round};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
+use muster_core::limits;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::Record;
@@ -99,6 +100,8 @@ struct Place {
     machine: Machine,
     /// Contributions that were recomputed, or found as exhibits.
     contributions: BTreeMap<MemberId, (Vec<i32>, Commitment)>,
+    /// Blocks of convicts' contributions, as they are kept with their proofs.
+    exhibits: BTreeMap<MemberId, Vec<BlockData>>,
     missing: Vec<String>,
 }
 
@@ -110,8 +113,9 @@ impl Place {
         machine: Machine,
     ) -> Self {
         let round = accused.map_or(Round(0), |(round, _)| round);
-        let (contributions, missing) = (BTreeMap::new(), Vec::new());
-        let mut place = Self { folder, manifest, round, dataset: None, machine, contributions, missing };
+        let (contributions, exhibits, missing) = Default::default();
+        let mut place =
+            Self { folder, manifest, round, dataset: None, machine, contributions, exhibits, missing };
         if accused.is_some() {
             let data = place.folder.join("data");
             match Dataset::open(&data, &place.manifest.data) {
@@ -172,6 +176,18 @@ impl Place {
             return None;
         }
         Some(sum.q)
+    }
+
+    /// A block of a convict's contribution, where it is kept with its proofs.
+    fn exhibited(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        if !self.exhibits.contains_key(member) {
+            let parts = (0..limits::PARTS as u16).map(Part);
+            let kept =
+                parts.filter_map(|part| reading::exhibited_blocks(&self.folder, round, member, part).ok()?);
+            let kept: Vec<BlockData> = kept.flatten().collect();
+            self.exhibits.insert(*member, kept);
+        }
+        self.exhibits.get(member)?.iter().find(|data| data.block == block).cloned()
     }
 
     /// The records here: of an archive, or of a member's journal, whether or not it is at work.
@@ -284,6 +300,9 @@ impl Witness for Place {
     }
 
     fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
+        if let Some(kept) = self.exhibited(round, member, block) {
+            return Some(kept);
+        }
         let layout = Layout::of(&self.manifest.model);
         if !self.contributions.contains_key(member) {
             let q = self.committed(round, member)?;

@@ -51,6 +51,11 @@ impl Coins {
         self.show(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot), table)
     }
 
+    /// The leaf coin of a slot once more, which was shown for another table: for a verdict that rests on all leaves.
+    pub fn shown_leaf(&self, round: Round, slot: Slot) -> Option<CoinOpening> {
+        self.tree.open(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot))
+    }
+
     fn look(&self, kind: CoinKind, round: Round, k: u16) -> Option<Coin> {
         self.tree.open(kind, round, k)?.verify(&self.tree.terms()).ok()
     }

@@ -58,9 +58,9 @@ pub struct Parts {
     queue: Queue<Drawn>,
 }
 
-/// What waits for its turn, each from a time on. One that waits for another try holds up nobody: who keeps values back,
-/// or has none of rounds before this verifier came, must not keep it from looking at the others.
-struct Queue<T>(VecDeque<(Instant, T)>);
+/// What waits for its turn, each from a time on, and how often it was tried. One that waits for another try holds up nobody:
+/// who keeps values back, or has none of rounds before this verifier came, must not keep it from looking at the others.
+struct Queue<T>(VecDeque<(Instant, u32, T)>);
 
 impl<T> Default for Queue<T> {
     fn default() -> Self {
@@ -69,13 +69,15 @@ impl<T> Default for Queue<T> {
 }
 
 impl<T> Queue<T> {
-    fn put(&mut self, from: Instant, item: T) {
-        self.0.push_back((from, item));
+    fn put(&mut self, from: Instant, tries: u32, item: T) {
+        self.0.push_back((from, tries, item));
     }
 
+    /// What was tried least, and of that what came first.
     fn pop(&mut self, now: Instant) -> Option<T> {
-        let place = self.0.iter().position(|(from, _)| *from <= now)?;
-        self.0.remove(place).map(|(_, item)| item)
+        let due = self.0.iter().enumerate().filter(|(_, (from, ..))| *from <= now);
+        let (place, _) = due.min_by_key(|(place, (_, tries, _))| (*tries, *place))?;
+        self.0.remove(place).map(|(.., item)| item)
     }
 }
 
@@ -89,12 +91,12 @@ impl Parts {
                 let ppm = ledger.manifest().audit.block_ppm;
                 let drawn = drawn(view, me, &coin, ppm).into_iter();
                 let found = drawn.filter_map(|(part, blocks)| of(ledger, view, part, blocks));
-                found.for_each(|drawn| self.queue.put(Instant::now(), drawn));
+                found.for_each(|drawn| self.queue.put(Instant::now(), 0, drawn));
             }
         }
         let oldest = ledger.rounds().next().map(RoundView::round);
         self.surveyed.retain(|round| oldest.is_none_or(|oldest| *round >= oldest));
-        self.queue.0.retain(|(_, drawn)| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
+        self.queue.0.retain(|(.., drawn)| oldest.is_none_or(|oldest| drawn.result.round >= oldest));
     }
 
     /// The next one.
@@ -107,7 +109,7 @@ impl Parts {
         drawn.tries += 1;
         let more = drawn.tries < TRIES;
         if more {
-            self.queue.put(Instant::now() + PAUSE, drawn);
+            self.queue.put(Instant::now() + PAUSE, drawn.tries, drawn);
         }
         more
     }
@@ -116,11 +118,12 @@ impl Parts {
 /// Blocks of a round that a verifier's coin draws, by part (AUDIT-20).
 fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Part, Vec<Block>> {
     let mut drawn = BTreeMap::new();
-    let (Some(freeze), inspectors) = (view.freeze_digest(), view.inspectors()) else { return drawn };
+    let (Some(freeze), Some(outcome)) = (view.freeze_digest(), view.outcome_digest()) else { return drawn };
+    let inspectors = view.block_inspectors();
     let Some(place) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
     for (part, plan) in view.parts().iter().enumerate() {
         let mine = |block: &&Block| {
-            block_inspector(&freeze, **block, inspectors.len()) == place
+            block_inspector(&outcome, **block, inspectors.len()) == place
                 && selects_block(coin, &freeze, **block, ppm)
         };
         let blocks: Vec<Block> = plan.blocks.iter().filter(mine).copied().collect();
@@ -216,10 +219,11 @@ mod tests {
     #[test]
     fn what_is_not_to_be_had_holds_up_nothing_else() {
         let (mut queue, now) = (Queue::default(), Instant::now());
-        queue.put(now + PAUSE, "kept back");
-        queue.put(now, "first");
-        queue.put(now, "second");
+        queue.put(now + PAUSE, 1, "kept back");
+        queue.put(now, 0, "first");
+        queue.put(now, 0, "second");
         assert_eq!([(); 3].map(|()| queue.pop(now)), [Some("first"), Some("second"), None]);
-        assert_eq!(queue.pop(now + PAUSE), Some("kept back"));
+        queue.put(now, 0, "new");
+        assert_eq!([(); 2].map(|()| queue.pop(now + PAUSE)), [Some("new"), Some("kept back")]);
     }
 }

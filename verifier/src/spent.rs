@@ -31,7 +31,8 @@ impl Spent {
             WorkKind::Leaves(..) | WorkKind::Contribution => self.audits += took,
             WorkKind::Everything
             | WorkKind::SecondOpinion(..)
-            | WorkKind::Recheck(..)
+            | WorkKind::Recheck(_)
+            | WorkKind::SecondRecheck(..)
             | WorkKind::Opinion(_) => self.others += took,
         }
     }

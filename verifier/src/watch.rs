@@ -1,16 +1,17 @@
 //! `watch`: follows the run and audits it until it closes.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 use muster_compute::Machine;
-use muster_core::ids::{Digest, Round};
-use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::limits;
 use muster_core::manifest::Profile;
+use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Return;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
@@ -19,18 +20,22 @@ use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
 use muster_replica::{
     Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results, evidence_words, keep_evidence,
+    patience,
 };
+use muster_store::error::Kind;
 use muster_store::journal::Journal;
+use muster_store::secrets;
 use tokio::sync::Notify;
 use tokio::task::JoinSet;
+use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::audits::{Audits, Conduct, Done, Message, Stop, Subject, Tally, Work, WorkKind};
+use crate::audits::{Audits, Conduct, Done, Key, Message, Stop, Subject, Tally, Work, WorkKind};
 use crate::coins::Coins;
 use crate::enroll;
 use crate::failure::{self, Failure};
 use crate::parts::{self, Drawn, Parts, Seen};
-use crate::session::{Session, Target, optional_file};
+use crate::session::{Session, Target};
 use crate::spent::Spent;
 use crate::worker::Worker;
 
@@ -40,6 +45,13 @@ const REMINDER: Duration = Duration::from_secs(20);
 /// killed goes on from there, by the results that others still have, or fetches the state; one that finds a wrong root has
 /// the state before it from there.
 const STATE_ROUNDS: u32 = 4;
+/// Works that are looked at for the first one that can be done.
+const WORKS: usize = 64;
+/// Fetched contributions that wait for their work at most.
+const FETCHED: usize = 4;
+/// Holders of something that may each let this verifier wait before it does without: all leaves stand for a contribution, and
+/// other drawn blocks come first.
+const HOLDERS: u32 = 2;
 /// Pause after the steward could not be reached.
 const PAUSE: Duration = Duration::from_secs(1);
 
@@ -70,14 +82,16 @@ pub enum Ended {
 pub async fn watch(options: Options) -> Result<Ended, Failure> {
     let (watcher, mut follower, worker) = open(&options).await?;
     let (following, telling, working) = (watcher.follow(&mut follower), watcher.tell(), watcher.work(worker));
-    // Who lets one wait for an answer holds up as many looks as it lets wait, not all.
+    // Who lets one wait for an answer holds up as many looks and fetches as it lets wait, not all, and no computation.
     let inspecting = async { tokio::try_join!(watcher.inspect(), watcher.inspect(), watcher.inspect()) };
-    tokio::pin!(following, telling, working, inspecting);
+    let fetching = async { tokio::join!(watcher.bring(), watcher.bring(), watcher.bring(), watcher.bring()) };
+    tokio::pin!(following, telling, working, inspecting, fetching);
     tokio::select! {
         ended = &mut following => ended?,
         failed = &mut telling => failed?,
         failed = &mut working => failed?,
         failed = &mut inspecting => drop(failed?),
+        _ = &mut fetching => {}
         _ = tokio::signal::ctrl_c() => {
             info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
             watcher.stop();
@@ -108,6 +122,10 @@ struct Watcher {
     tell: Notify,
     /// Something may be to compute.
     work: Notify,
+    /// Contributions that work waits for.
+    fetches: Mutex<Fetches>,
+    /// One of them may be to fetch.
+    fetch: Notify,
     /// Drawn blocks of aggregated parts.
     parts: Mutex<Parts>,
     /// Some may have been drawn.
@@ -156,6 +174,8 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
         session,
         tell: Notify::new(),
         work: Notify::new(),
+        fetches: Mutex::default(),
+        fetch: Notify::new(),
         parts: Mutex::default(),
         spent: Mutex::default(),
         drawn: Notify::new(),
@@ -169,7 +189,10 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
 fn target(options: &Options) -> Result<Target, Failure> {
     let place = options.directory.display();
     let home = muster_store::home::Home::open(&options.directory)?;
-    let line = optional_file(&home, enroll::TICKET)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    let line = match secrets::text(&home.path().join(enroll::TICKET)) {
+        Err(error) if error.kind() == Kind::Missing => None,
+        line => Some(line?),
+    };
     let unknown = || {
         Failure::Usage(format!(
             "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
@@ -240,6 +263,7 @@ impl Watcher {
                 }
                 info!("watching run {} as verifier {me}", ledger.run());
             }
+            drop(self.works());
             self.tell.notify_one();
             self.work.notify_one();
             if ledger.stage() == Stage::Closed {
@@ -248,13 +272,15 @@ impl Watcher {
         }
     }
 
-    /// Has on the disk what open audits compute on, and nothing else of it. Which are open is known once the news are read
-    /// to their end.
+    /// Has on the disk what audits compute on that are open, or may yet fall to this verifier when another one goes, and
+    /// nothing else of it. Which are open is known once the news are read to their end.
     async fn keep_states(&self, ledger: &Ledger) -> Result<(), Failure> {
         if !self.caught_up.load(Ordering::Relaxed) {
             return Ok(());
         }
-        let wanted = lock(&self.audits).unfinished_rounds();
+        let mut wanted = lock(&self.audits).unfinished_rounds();
+        let due = ledger.rounds().filter(|view| view.auditable() && ledger.is_answerable(view.round()));
+        wanted.extend(due.map(RoundView::round));
         let mut fresh = Vec::new();
         {
             let kept = lock(&self.kept);
@@ -369,7 +395,7 @@ impl Watcher {
                 if self.stopping.load(Ordering::Relaxed) {
                     return Ok(());
                 }
-                let _ = tokio::time::timeout(REMINDER, self.tell.notified()).await;
+                let _ = timeout(REMINDER, self.tell.notified()).await;
                 continue;
             };
             if let Message::Accuse(evidence) = &message {
@@ -377,7 +403,10 @@ impl Watcher {
             }
             match self.session.peers.ask(&self.session.target.steward, &request(&message)).await {
                 Ok(_) => {}
-                Err(PeerError::Refused(why)) => debug!("the steward did not take {}: {why}", words(&message)),
+                Err(PeerError::Refused(why)) => {
+                    debug!("the steward did not take {}: {why}", words(&message));
+                    lock(&self.audits).refused(&message);
+                }
                 Err(error) => {
                     debug!("the steward could not be told: {error}");
                     tokio::time::sleep(PAUSE).await;
@@ -394,11 +423,11 @@ impl Watcher {
     /// Computes what is to be computed; ends only when this process is leaving.
     async fn work(&self, mut worker: Worker) -> Result<(), Failure> {
         while !self.stopping.load(Ordering::Relaxed) {
-            let Some(work) = self.next_work() else {
+            let Some((work, q)) = self.next_work() else {
                 self.work.notified().await;
                 continue;
             };
-            let mut witness = self.witness(&work).await;
+            let mut witness = self.witness(&work, q);
             let performed = tokio::task::spawn_blocking(move || {
                 let begun = Instant::now();
                 let done = worker.perform(&work, &mut witness);
@@ -421,7 +450,7 @@ impl Watcher {
             let drawn = lock(&self.parts).pop();
             let Some(drawn) = drawn else {
                 // One that was not to be had may be tried again by then.
-                let _ = tokio::time::timeout(parts::PAUSE, self.drawn.notified()).await;
+                let _ = timeout(parts::PAUSE, self.drawn.notified()).await;
                 continue;
             };
             let (round, part, author) = (drawn.result.round, drawn.result.part, drawn.author);
@@ -447,12 +476,17 @@ impl Watcher {
     async fn look(&self, drawn: &Drawn) -> Result<Seen, Failure> {
         let Session { peers, manifest, target, .. } = &self.session;
         let layout = lock(&self.replica).layout().clone();
-        if let Err(why) = drawn.values(&self.results, (peers, &layout, &target.steward)).await {
+        let limit = |blocks: &[Block]| HOLDERS * patience(&layout, blocks);
+        let late = |_| Err("who has the values takes too long".to_owned());
+        let values = drawn.values(&self.results, (peers, &layout, &target.steward));
+        let values = timeout(limit(&drawn.inputs.blocks), values).await;
+        if let Err(why) = values.unwrap_or_else(late) {
             return Ok(Seen::Missing(why));
         }
         let from = (Some(&target.steward), false);
-        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new()).await;
-        Ok(match inputs {
+        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new());
+        let inputs = timeout(limit(&drawn.blocks), inputs).await;
+        Ok(match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
             Ok(inputs) => {
                 let begun = Instant::now();
                 let seen = drawn.look(manifest, &layout, &self.results, &inputs);
@@ -470,8 +504,11 @@ impl Watcher {
         let layout = lock(&self.replica).layout().clone();
         let Some(evidence) = drawn.evidence() else { return Ok(()) };
         let from = (Some(&target.steward), true);
-        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.inputs.blocks, from, BTreeMap::new()).await;
-        let inputs = match inputs {
+        // Other drawn blocks wait for it.
+        let limit = HOLDERS * patience(&layout, &drawn.inputs.blocks);
+        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.inputs.blocks, from, BTreeMap::new());
+        let late = |_| Err("who holds its inputs takes too long".to_owned());
+        let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
             Ok(inputs) => inputs,
             Err(why) => {
                 warn!(
@@ -513,6 +550,7 @@ impl Watcher {
         self.stopping.store(true, Ordering::Relaxed);
         self.tell.notify_one();
         self.work.notify_one();
+        self.fetch.notify_waiters();
         self.drawn.notify_one();
     }
 
@@ -524,28 +562,85 @@ impl Watcher {
         lock(&self.audits).next_message(&|root| self.state(root).is_some())
     }
 
-    fn next_work(&self) -> Option<Work> {
-        lock(&self.audits).next_work(&|root| self.state(root).is_some())
+    /// The first work that can be done now, with the contribution that it needs; what others need is fetched meanwhile.
+    fn next_work(&self) -> Option<(Work, Option<Arc<Vec<i32>>>)> {
+        let works = self.works();
+        let mut fetches = lock(&self.fetches);
+        let ready = |work: &Work| !self.wants_fetching(work) || fetches.is_done(&work.subject);
+        let found = works.into_iter().find(ready);
+        found.map(|work| {
+            let brought = match &work.kind {
+                WorkKind::SecondOpinion(_, Some(q)) | WorkKind::SecondRecheck(_, Some(q)) => Some(q.clone()),
+                _ if self.wants_fetching(&work) => fetches.take(&work.subject),
+                _ => None,
+            };
+            (work, brought)
+        })
     }
 
-    /// The state of the work's round, the text, and the contribution where it is needed and can be had.
-    async fn witness(&self, work: &Work) -> Exhibited {
+    /// What there is to compute first, in order. What of it needs a contribution has that fetched from now on.
+    fn works(&self) -> Vec<Work> {
+        let have = |root: &Digest| self.state(root).is_some();
+        let works: Vec<Work> = lock(&self.audits).works(&have).take(WORKS).collect();
+        let wanting = works.iter().filter(|work| self.wants_fetching(work));
+        lock(&self.fetches).want(wanting.map(|work| work.subject.clone()));
+        self.fetch.notify_one();
+        works
+    }
+
+    /// Whether work needs the committed integers, and does not have them.
+    fn wants_fetching(&self, work: &Work) -> bool {
+        let tolerant = self.session.manifest.profile != Profile::Exact;
+        match &work.kind {
+            WorkKind::Contribution | WorkKind::Opinion(_) => true,
+            WorkKind::Recheck(evidence) => !matches!(**evidence, Evidence::Recomputation(_)),
+            // Where leaves need not be equal, a total is compared by its integers.
+            WorkKind::SecondOpinion(_, None) | WorkKind::Everything => tolerant,
+            // Nor may a second path have others than the first one had.
+            WorkKind::SecondOpinion(_, Some(_)) | WorkKind::SecondRecheck(..) | WorkKind::Leaves(..) => false,
+        }
+    }
+
+    /// The state of the work's round, the text, and the contribution.
+    fn witness(&self, work: &Work, q: Option<Arc<Vec<i32>>>) -> Exhibited {
         let subject = &work.subject;
         let root = subject.commit.state;
         let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
-        let tolerant = self.session.manifest.profile != Profile::Exact;
-        let q = match &work.kind {
-            WorkKind::Contribution | WorkKind::Recheck(..) | WorkKind::Opinion(_) => {
-                self.fetch(subject).await
-            }
-            WorkKind::SecondOpinion(_, Some(q)) => Some(q.to_vec()),
-            // Where leaves need not be equal, a total is compared by its integers.
-            WorkKind::SecondOpinion(_, None) | WorkKind::Everything if tolerant => self.fetch(subject).await,
-            WorkKind::SecondOpinion(_, None) | WorkKind::Leaves(..) | WorkKind::Everything => None,
-        };
-        let contributions = q.map(|q| ((subject.commit.round, subject.author), q)).into_iter().collect();
+        let name = (subject.commit.round, subject.author);
+        let contributions = q.map(|q| (name, Arc::unwrap_or_clone(q))).into_iter().collect();
         let brought = Brought { contributions, ..Brought::default() };
         Exhibited::new(states, self.session.dataset.clone(), &self.session.manifest, brought)
+    }
+
+    /// Fetches contributions that work waits for, one after the other; ends only when this process is leaving.
+    async fn bring(&self) {
+        while !self.stopping.load(Ordering::Relaxed) {
+            let begun = lock(&self.fetches).begin();
+            let Some(subject) = begun else {
+                let _ = timeout(PAUSE, self.fetch.notified()).await;
+                continue;
+            };
+            // There may be another one for another fetch.
+            self.fetch.notify_one();
+            let q = self.fetch_in_time(&subject).await;
+            let exact = self.session.manifest.profile == Profile::Exact;
+            lock(&self.fetches).end(&subject, q.map(Arc::new), exact);
+            self.work.notify_one();
+        }
+    }
+
+    /// The committed integers. In `exact` nobody waits for them any longer than it takes to have them of somebody else: the
+    /// leaves, all recomputed, stand for them.
+    async fn fetch_in_time(&self, subject: &Subject) -> Option<Vec<i32>> {
+        if self.session.manifest.profile != Profile::Exact {
+            return self.fetch(subject).await;
+        }
+        let layout = lock(&self.replica).layout().clone();
+        let blocks: Vec<Block> = subject.sources.iter().flat_map(|(blocks, _)| blocks).copied().collect();
+        // The verdict has its own clock (DUTY-4), and all leaves take time, too.
+        let most = Duration::from_millis(self.session.manifest.timers.audit.into()) / 2;
+        let limit = (HOLDERS * patience(&layout, &blocks)).min(most);
+        timeout(limit, self.fetch(subject)).await.ok().flatten()
     }
 
     /// The committed integers, every chunk proved; `None` when a part is not to be had.
@@ -570,15 +665,65 @@ impl Watcher {
                     }
                 }
                 Err(error) => {
+                    let (round, who) = (name.0, name.1);
                     info!(
-                        "round {}: the contribution of {} is not to be had ({error}); recomputing all of it",
-                        name.0, name.1
+                        "round {round}: the contribution of {who} is unavailable ({error}); its leaves are recomputed"
                     );
                     return None;
                 }
             }
         }
         Some(q)
+    }
+}
+
+/// Contributions that work waits for: nobody waits for them but that work.
+#[derive(Default)]
+struct Fetches {
+    wanted: VecDeque<Arc<Subject>>,
+    running: BTreeSet<Key>,
+    done: BTreeMap<Key, Option<Arc<Vec<i32>>>>,
+    /// Members whose integers could not be had once: where all leaves stand for them, they are not asked for again.
+    withheld: BTreeSet<MemberId>,
+}
+
+impl Fetches {
+    /// These are wanted, in this order, and no others any more.
+    fn want(&mut self, subjects: impl Iterator<Item = Arc<Subject>>) {
+        let subjects: Vec<Arc<Subject>> = subjects.collect();
+        self.done.retain(|key, _| subjects.iter().any(|subject| subject.key() == *key));
+        self.wanted = subjects.into_iter().collect();
+    }
+
+    /// The next one to fetch. As many wait for their work at most as are fetched at once.
+    fn begin(&mut self) -> Option<Arc<Subject>> {
+        if self.done.len() >= FETCHED {
+            return None;
+        }
+        let Self { running, done, withheld, .. } = &*self;
+        let fresh = |subject: &Arc<Subject>| {
+            let key = subject.key();
+            !running.contains(&key) && !done.contains_key(&key) && !withheld.contains(&subject.author)
+        };
+        let subject = self.wanted.iter().find(|subject| fresh(subject))?.clone();
+        self.running.insert(subject.key());
+        Some(subject)
+    }
+
+    fn end(&mut self, subject: &Subject, q: Option<Arc<Vec<i32>>>, exact: bool) {
+        self.running.remove(&subject.key());
+        if q.is_none() && exact {
+            self.withheld.insert(subject.author);
+        }
+        self.done.insert(subject.key(), q);
+    }
+
+    fn is_done(&self, subject: &Subject) -> bool {
+        self.done.contains_key(&subject.key()) || self.withheld.contains(&subject.author)
+    }
+
+    fn take(&mut self, subject: &Subject) -> Option<Arc<Vec<i32>>> {
+        self.done.remove(&subject.key()).flatten()
     }
 }
 

@@ -51,9 +51,18 @@ impl Worker {
             WorkKind::Opinion(evidence) => {
                 Done::Opinion(judge(&self.manifest, evidence, witness, &mut *self.first))
             }
-            WorkKind::Recheck(evidence, second) => {
-                let arithmetic = if *second { &mut self.second } else { &mut self.first };
-                Done::Opinion(rechecked(&self.manifest, evidence, witness, &mut **arithmetic))
+            WorkKind::Recheck(evidence) => {
+                match rechecked(&self.manifest, evidence, witness, &mut *self.first) {
+                    Judgement::Guilty { culprit, .. } => {
+                        let commit = &work.subject.commit;
+                        let q = witness.contribution(commit.round, &work.subject.author);
+                        Done::Suspicion(culprit, q.map(Arc::new))
+                    }
+                    other => Done::Opinion(other),
+                }
+            }
+            WorkKind::SecondRecheck(evidence, _) => {
+                Done::Opinion(rechecked(&self.manifest, evidence, witness, &mut *self.second))
             }
         }
     }
@@ -99,8 +108,8 @@ impl Worker {
     }
 }
 
-/// What a verdict is worth; and where it stands, with a tolerance, whether the member's own table does: figures half-way
-/// between what is true and what it says are wrong about neither (DUTY-8).
+/// What a verdict is worth; and where it stands, what the member's own table is: with a tolerance figures half-way between
+/// what is true and what it says are wrong about neither (DUTY-8), and in `exact` a leaf may be wrong that was not drawn.
 fn rechecked(
     manifest: &Manifest,
     evidence: &Evidence,
@@ -108,10 +117,13 @@ fn rechecked(
     arithmetic: &mut dyn Arithmetic,
 ) -> Judgement {
     let of_verdict = judge(manifest, evidence, witness, arithmetic);
-    let (Judgement::NotGuilty(_), Evidence::Verdict(verdict)) = (&of_verdict, evidence) else {
-        return of_verdict;
+    let Evidence::Verdict(verdict) = evidence else { return of_verdict };
+    let settled = match of_verdict {
+        Judgement::NotGuilty(_) => manifest.profile == Profile::Exact,
+        Judgement::Undecided(_) => manifest.profile != Profile::Exact,
+        _ => true,
     };
-    if manifest.profile == Profile::Exact {
+    if settled {
         return of_verdict;
     }
     match judge(manifest, &Evidence::Audit(verdict.transcript.clone()), witness, arithmetic) {

@@ -20,7 +20,7 @@ pub enum Wrong {
     HalfOfRows,
     /// One row.
     Row,
-    /// The sum, and nobody can have it: whoever asked recomputes all leaves.
+    /// The sum, and at least the steward cannot have it: it recomputes all leaves.
     Hidden,
     /// The sum or every row, and it does not answer: whoever asked recomputes all leaves.
     Silence,
@@ -41,7 +41,7 @@ pub enum Rhythm {
     Always,
     /// In one of so many rounds.
     Every(u32),
-    /// In one round; then the member leaves.
+    /// In one round; then the member leaves, or has no seat for a while.
     Once,
 }
 

@@ -21,7 +21,7 @@ impl Conduct for Conceal {
         Some(parts.into_iter().filter(|(part, _)| part.0 % 2 == 0).collect())
     }
 
-    fn serves(&self, _: Round) -> bool {
+    fn serves(&self, _: Round, _: bool) -> bool {
         false
     }
 }

@@ -141,7 +141,7 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
         let adds_up = probe.sum(&table) == (probe.sketch(&summed.q), summed.loss);
         let differ = table.iter().zip(rows(&honest).iter()).filter(|(said, is)| said != is).count();
         assert_eq!(adds_up, !matches!(wrong, Wrong::Sum | Wrong::Hidden), "{name}");
-        assert_eq!(conduct.serves(Round(FROM)), *wrong != Wrong::Hidden, "{name}");
+        assert_eq!(conduct.serves(Round(FROM), true), *wrong != Wrong::Hidden, "{name}");
         assert_eq!(differ, wrong.rows(LEAVES) as usize, "{name}");
         let opened = conduct.open(Round(FROM), table.clone());
         let answers = conduct.stays(Round(FROM)) && sealed.is_some() && opened.as_ref() == Some(&table);
@@ -257,6 +257,14 @@ fn a_place_is_wrong_and_nothing_else() {
     assert_eq!(turned("one-tensor"), 1);
     assert_eq!(turned("one-part"), blocks.len() / 2);
     assert_eq!(turned("spread"), blocks.len());
+}
+
+#[test]
+fn commit_7_only_what_the_product_sums_is_checked_before_it_is_committed_to() {
+    let summed = contribute(&Honest, &work(FROM));
+    assert!(summed.trace.as_ref().unwrap().fits(1, &summed.q, summed.loss));
+    let (cheated, _) = first(&*attack("flip", &[]));
+    assert!(cheated.trace.is_none());
 }
 
 #[test]

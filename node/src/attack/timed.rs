@@ -1,14 +1,16 @@
 //! Peer that is honest until its round comes, so that it has weight to lose.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use muster_core::ids::{MemberId, Part, Round};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
 use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Asked, Conduct, Honest, Inputs, Summed, Work};
+use crate::join::{Asked, Conduct, Delay, Honest, Inputs, Summed, Work};
 
 pub(super) struct Timed {
     /// The attack's first round.
@@ -35,12 +37,20 @@ impl Conduct for Timed {
         self.at(round).deliver(round, parts)
     }
 
+    fn echoes(&self, round: Round) -> bool {
+        self.at(round).echoes(round)
+    }
+
     fn takes_in(&self, round: Round, sender: &MemberId) -> bool {
         self.at(round).takes_in(round, sender)
     }
 
-    fn serves(&self, round: Round) -> bool {
-        self.at(round).serves(round)
+    fn serves(&self, round: Round, steward: bool) -> bool {
+        self.at(round).serves(round, steward)
+    }
+
+    fn lingers(&self, over: Delay, manifest: &Manifest) -> Duration {
+        self.attack.lingers(over, manifest)
     }
 
     fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {

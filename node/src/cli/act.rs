@@ -15,18 +15,19 @@ use super::{
     BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
     HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
-use crate::address::outward;
 use crate::bench::{BenchOptions, Job, PATIENCE, bench};
 use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
-use crate::join::{self, End, JoinError};
+use crate::join::{self, End, JoinError, Listen};
 use crate::members::{agreed, close_tree, invitation, members};
 use crate::organise::create::{Calibration, CreateOptions, create_within};
 use crate::organise::export::export;
 use crate::organise::invite::InviteOptions;
+use crate::organise::organiser_key;
 use crate::organise::pack::{PackOptions, pack};
+use crate::organise::prospect::{prospect, warning};
 use crate::steward::{Ending, HostOptions, host};
 
 /// A line for the person who asked.
@@ -65,8 +66,8 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
             show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
         }
-        Command::CloseTree { folder, member } => {
-            show(&block_on(close_tree(&folder, &member))??)?;
+        Command::CloseTree { folder, member, organiser } => {
+            show(&block_on(close_tree(&folder, organiser.organiser_key.as_deref(), &member))??)?;
             Ok(Exit::Good)
         }
         Command::Id(home) => {
@@ -150,13 +151,23 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
 }
 
 fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
-    let NewArguments { config, data, calibration: _, beyond_calibration, init, elsewhere, out } = arguments;
+    let NewArguments {
+        config,
+        data,
+        calibration: _,
+        beyond_calibration,
+        init,
+        organiser_key,
+        elsewhere,
+        out,
+    } = arguments;
     let calibration = |path: &PathBuf| Calibration { path: path.clone(), beyond: *beyond_calibration };
     let options = CreateOptions {
         config: config.clone(),
         data: data.clone(),
         calibration: arguments.calibration.as_ref().map(calibration),
         init: init.clone(),
+        organiser_key: organiser_key.clone(),
         out: out.clone(),
     };
     let available = if *elsewhere { None } else { memory::available() };
@@ -183,14 +194,22 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
             "newcomers are on probation; the run begins with {nodes} nodes invited with --founder"
         ))?;
     }
+    if let Some(key) = organiser_key {
+        say(&format!("the organiser's key is in {}: the host needs it for nothing", key.display()))?;
+    }
+    say(&format!("\n{}", prospect(&created.manifest)))?;
+    if let Some(warning) = warning(&created.manifest) {
+        say(&format!("warning: {warning}"))?;
+    }
     say(&format!("next: muster host {}", out.display()))?;
     Ok(Exit::Good)
 }
 
 fn print_invitation(arguments: InviteArguments) -> Outcome<Exit> {
-    let InviteArguments { folder, role, founder, uses, expires, address } = arguments;
-    let role = role.map(Into::into);
-    let options = InviteOptions { folder, role, founder, uses, valid_for: expires, addresses: address };
+    let InviteArguments { folder, role, founder, uses, expires, address: addresses, organiser } = arguments;
+    let (role, valid_for) = (role.map(Into::into), expires);
+    let organiser_key = organiser.organiser_key;
+    let options = InviteOptions { folder, role, founder, uses, valid_for, addresses, organiser_key };
     say(&invitation(&options)?.to_line())?;
     Ok(Exit::Good)
 }
@@ -208,10 +227,11 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         machine: leaves.machine(),
         progress: std::io::stderr().is_terminal(),
     };
+    let key = if organiser_key(&folder, None).exists() { "" } else { " --organiser-key FILE" };
     let ending = block_on(host(options, |ready| {
         let hosting = format!("hosting run {:#} at {}", ready.run, ready.addresses.join(", "));
         // A run goes on whether or not somebody can read this.
-        let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node", folder.display()));
+        let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node{key}", folder.display()));
     }))??;
     match ending {
         Ending::Closed => Ok(Exit::Good),
@@ -235,9 +255,12 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     if arguments.nice {
         process::give_way();
     }
-    let free = || SocketAddr::new(outward(true).unwrap_or([127, 0, 0, 1].into()), 0).to_string();
-    let listen = (!arguments.no_listen).then(|| arguments.listen.unwrap_or_else(free));
-    let gossip = swarm(arguments.gossip, listen.as_ref());
+    let gossip = swarm(arguments.gossip, arguments.listen.as_ref());
+    let listen = match arguments.listen {
+        _ if arguments.no_listen => Listen::Nowhere,
+        Some(address) => Listen::At(address),
+        None => Listen::TowardsSteward,
+    };
     let options = join::Options {
         ticket,
         data_dir,

@@ -234,5 +234,6 @@ fn numbered(name: &str, before: usize) -> String {
 
 fn ticket(folder: &Path, role: Role, uses: u32) -> Outcome<Ticket> {
     let (folder, founder, role) = (folder.to_owned(), role == Role::Node, Some(role));
-    invite(&InviteOptions { folder, role, founder, uses, valid_for: VALID, addresses: Vec::new() })
+    let (addresses, organiser_key) = (Vec::new(), None);
+    invite(&InviteOptions { folder, role, founder, uses, valid_for: VALID, addresses, organiser_key })
 }

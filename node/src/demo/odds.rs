@@ -5,6 +5,7 @@ use std::fmt::Write;
 use super::lie::Lie;
 use crate::attack::{Attack, Wrong};
 use crate::config::Settings;
+use crate::rates::{Rates, percent};
 
 /// An attack that escapes less often than this should have been caught.
 pub(super) const CERTAIN: f64 = 1e-3;
@@ -14,14 +15,10 @@ const SHOWN: [u32; 6] = [1, 2, 5, 10, 20, 50];
 /// The rates of a run, for a number of nodes and verifiers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Odds {
-    /// π: probability that one verifier audits a contribution.
-    share: f64,
-    /// a: leaves drawn in an audit.
-    drawn: u32,
+    /// How one verifier audits a contribution.
+    rates: Rates,
     /// Probability that a block of an aggregate is reduced again.
     blocks: f64,
-    /// m: leaves of a contribution.
-    leaves: u32,
     verifiers: u16,
     /// Verifiers whose audits find nothing.
     sparing: u16,
@@ -63,10 +60,8 @@ impl Odds {
     pub(super) fn of(settings: &Settings, (nodes, verifiers): (u32, u16), from: u32) -> Self {
         let training = &settings.training;
         Self {
-            share: settings.audit.share.clamp(0.0, 1.0),
+            rates: Rates::new(settings.audit.share, training.leaves / nodes.max(1), settings.audit.leaves),
             blocks: settings.audit.blocks.clamp(0.0, 1.0),
-            drawn: settings.audit.leaves.into(),
-            leaves: (training.leaves / nodes.max(1)).max(1),
             verifiers,
             sparing: 0,
             patience: settings.timers.audit,
@@ -109,11 +104,11 @@ impl Odds {
             }
             _ => {}
         }
-        let found = attack.betrayal.wrong.found(self.leaves, self.drawn)?;
-        let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.share };
+        let found = attack.betrayal.wrong.found(self.rates.leaves, self.rates.drawn)?;
+        let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
-        let contributions = 1.0 / self.convicted(found, self.share);
+        let contributions = 1.0 / self.convicted(found, self.rates.share);
         Some(Expected { contributions, audits: 1.0 / (self.upright() * found), escapes })
     }
 
@@ -121,7 +116,7 @@ impl Odds {
     /// do. One that accuses is convicted by the first verdict that it gives on an honest member; verifiers share the
     /// audits.
     pub(super) fn liar_escapes(&self, lie: Lie) -> Option<f64> {
-        let verdict = self.share / f64::from(self.verifiers.max(1));
+        let verdict = self.rates.share / f64::from(self.verifiers.max(1));
         let contributions = self.nodes.saturating_mul(self.rounds.1);
         (lie == Lie::Accuse).then(|| (1.0 - verdict).powi(contributions.min(i32::MAX as u32) as i32))
     }
@@ -146,8 +141,7 @@ impl Odds {
 
     /// The expected harm, for people.
     pub(super) fn text(&self, attackers: &[Attack], liars: &[Lie]) -> String {
-        let Self { share, drawn, leaves: m, verifiers, .. } = *self;
-        let rho = share * f64::from(drawn.min(m)) / f64::from(m);
+        let Self { rates: Rates { share, drawn, leaves: m }, verifiers, .. } = *self;
         let mut text = String::new();
         // Writing to a string does not fail.
         let _ = writeln!(
@@ -155,8 +149,8 @@ impl Odds {
             "What these settings promise: {} of the contributions are audited, and {} of {m} leaves recomputed in each: {} of \
              all leaves. Verifiers share the work: {verifiers}.\n",
             percent(share),
-            drawn.min(m),
-            percent(rho)
+            drawn,
+            percent(self.rates.recomputed())
         );
         if self.sparing > 0 {
             let _ = writeln!(
@@ -223,16 +217,6 @@ impl Odds {
             }
             _ => "never convicted: nobody audits".into(),
         }
-    }
-}
-
-/// A probability with the digits that matter.
-pub(super) fn percent(probability: f64) -> String {
-    match 100.0 * probability {
-        0.0 => "0 %".into(),
-        small if small < 0.05 => "<0.1 %".into(),
-        some if some < 9.95 => format!("{some:.1} %"),
-        most => format!("{most:.0} %"),
     }
 }
 

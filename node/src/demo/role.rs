@@ -78,7 +78,7 @@ pub fn play(role: Role) -> Outcome<Exit> {
             let options = join::Options {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
-                listen: Some("127.0.0.1:0".into()),
+                listen: join::Listen::At("127.0.0.1:0".into()),
                 advertise: None,
                 gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
                 machine: backend.machine(1, None),

@@ -103,7 +103,8 @@ fn prepare(rehearsal: &Rehearsal, place: &Place) -> Outcome<()> {
     fs::write(&config, rehearsal.run_toml()?).map_err(|error| {
         Failure::environment(format!("{}: cannot be written ({error})", config.display()))
     })?;
-    create(&CreateOptions { config, data, calibration: None, init: None, out: place.path("run") })?;
+    let out = place.path("run");
+    create(&CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out })?;
     Ok(())
 }
 

@@ -3,11 +3,13 @@
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
-use muster_compute::{add_leaf, copy_leaf};
+use muster_compute::{add_leaf, copy_leaf, row};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Row;
 use muster_core::messages::record::Seat;
+use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
 use muster_store::dataset::Dataset;
 
@@ -88,11 +90,25 @@ impl Work {
 
     /// The same; leaves of more bytes than this are not kept.
     pub fn sum_within(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
+        self.sum_with(arithmetic, room, None)
+    }
+
+    /// The same, with what each leaf was when it was computed, to check the sum by before it is committed to.
+    pub fn sum_traced(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
+        self.sum_with(arithmetic, room, Some(Trace::new(&self.seed)))
+    }
+
+    fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
         let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
         let bytes = (self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
-        let mut summed = Summed::default();
+        let mut summed = Summed { trace, ..Summed::default() };
         let threads = arithmetic.threads();
-        self.leaves(arithmetic, &in_time, &mut |leaf| summed.add(threads, leaf, bytes <= room, &self.spares));
+        self.leaves(arithmetic, &in_time, &mut |leaf| {
+            if let Some(trace) = &mut summed.trace {
+                trace.see(threads, &leaf);
+            }
+            summed.add(threads, leaf, bytes <= room, &self.spares);
+        });
         summed
     }
 
@@ -152,6 +168,34 @@ pub struct Summed {
     pub count: u32,
     /// Each leaf with its loss, in order; none where they were not kept.
     pub leaves: Vec<LeafSum>,
+    /// What its leaves were when they were computed, where that was written down.
+    pub trace: Option<Trace>,
+}
+
+/// The fingerprint of each leaf as it came out of the arithmetic.
+///
+/// A contribution that is not the sum of these was changed in between, by a memory or a processor that fails: committed
+/// to, it would be evidence against its author. A leaf that was computed wrongly is not noticed.
+pub struct Trace {
+    probe: Probe,
+    rows: Vec<Row>,
+}
+
+impl Trace {
+    /// Of no leaf yet. A fault does not choose its place by the points, so that these need not be secret.
+    fn new(seed: &Digest) -> Self {
+        Self { probe: Probe::exact(seed), rows: Vec::new() }
+    }
+
+    fn see(&mut self, threads: usize, (leaf, loss): &LeafSum) {
+        self.rows.push(row(threads, &self.probe, leaf, *loss));
+    }
+
+    /// Whether this is the sum of the leaves that were seen.
+    pub fn fits(&self, threads: usize, q: &[i32], loss: i64) -> bool {
+        let sum = row(threads, &self.probe, q, loss);
+        self.probe.sum(&self.rows) == (sum.sketch, sum.loss)
+    }
 }
 
 impl Summed {
@@ -192,6 +236,26 @@ impl Summed {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn commit_7_a_bit_that_falls_over_between_leaf_and_commitment_is_noticed() {
+        let leaves: Vec<LeafSum> = (1..4).map(|n| ((0..5000).map(|c| c * n - 70).collect(), 9)).collect();
+        let mut trace = Trace::new(&Digest([3; 32]));
+        leaves.iter().for_each(|leaf| trace.see(2, leaf));
+        let right = Summed::of(leaves.clone());
+        assert!(trace.fits(1, &right.q, right.loss) && !trace.fits(1, &right.q, right.loss + 1));
+        for (place, bit) in [(0, 0), (77, 31), (4999, 13)] {
+            let mut fallen = right.q.clone();
+            fallen[place] ^= 1 << bit;
+            assert!(!trace.fits(1, &fallen, right.loss), "in the sum");
+            let mut fallen = leaves.clone();
+            fallen[1].0[place] ^= 1 << bit;
+            let fallen = Summed::of(fallen);
+            assert!(!trace.fits(1, &fallen.q, fallen.loss), "in a leaf, before it was added");
+        }
+        let lost = Summed::of(leaves[..2].to_vec());
+        assert!(!trace.fits(1, &lost.q, right.loss), "a leaf that was not added");
+    }
 
     #[test]
     fn a_sum_is_the_same_whether_its_leaves_are_kept() {

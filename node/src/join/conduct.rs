@@ -1,6 +1,9 @@
 //! How a member conducts itself: everything that it does and says of its own work.
 
+use std::time::Duration;
+
 use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
@@ -17,7 +20,7 @@ pub trait Conduct: Send + Sync + 'static {
     /// Sums leaves: a contribution of at least one and at most `quota` of them. It is asked again, for as many leaves,
     /// when the process was restarted after it committed.
     fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
-        work.sum_within(arithmetic, LEAF_BYTES)
+        work.sum_traced(arithmetic, LEAF_BYTES)
     }
 
     /// The commitments that it signs and sends, in order. The first is the one that it keeps to.
@@ -31,9 +34,19 @@ pub trait Conduct: Send + Sync + 'static {
         Some(parts)
     }
 
-    /// Whether it lets others have its own contribution of this round.
-    fn serves(&self, _round: Round) -> bool {
+    /// Whether it says which freeze of this round it has seen.
+    fn echoes(&self, _round: Round) -> bool {
         true
+    }
+
+    /// Whether it lets others have its own contribution of this round: members, or the steward.
+    fn serves(&self, _round: Round, _steward: bool) -> bool {
+        true
+    }
+
+    /// How long it lets whoever asks wait for something.
+    fn lingers(&self, _over: Delay, _manifest: &Manifest) -> Duration {
+        Duration::ZERO
     }
 
     /// Whether it takes in what another member brings it as an aggregator.
@@ -60,6 +73,15 @@ pub trait Conduct: Send + Sync + 'static {
     fn stays(&self, _round: Round) -> bool {
         true
     }
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// Its table, or the opening of it.
+    Audit,
+    /// Blocks of its own contribution.
+    Blocks,
 }
 
 /// A part, as its aggregator has it.

@@ -13,12 +13,26 @@ use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, reduce};
 use muster_core::sign::Signed;
 use muster_replica::{Contact, Peers, Phase, contact, groups};
+use tokio::sync::watch;
 use tokio::task::JoinSet;
 
 use super::conduct::{Conduct, Inputs};
 use super::own::Contribution;
 use super::server::Shared;
 use super::tell::tell;
+
+/// Turns true once the steward has taken the round's echo, or refused it for good; closed where none is said.
+#[derive(Clone)]
+pub(super) struct Echoed(pub(super) watch::Receiver<bool>);
+
+/// What is to be delivered.
+pub(super) struct Delivering {
+    pub(super) round: Round,
+    pub(super) attempt: u8,
+    /// Parts, and a keeper of each.
+    pub(super) parts: Vec<(Part, MemberId)>,
+    pub(super) echoed: Echoed,
+}
 
 /// Brings each part to its keepers, all at once, what one of them did not take to the steward, and tells that which
 /// receipts came back: in time, whatever keepers do.
@@ -27,7 +41,7 @@ pub(super) async fn deliver(
     (peers, steward): (Peers, Contact),
     ledger: Arc<Ledger>,
     contribution: Arc<Contribution>,
-    (round, attempt, parts): (Round, u8, Vec<(Part, MemberId)>),
+    Delivering { round, attempt, parts, echoed }: Delivering,
 ) {
     let begun = Instant::now();
     let mut keepers: BTreeMap<Part, Vec<MemberId>> = BTreeMap::new();
@@ -48,8 +62,23 @@ pub(super) async fn deliver(
     }
     shared.stopwatch.add(Phase::Exchange, begun.elapsed());
     let Ok(receipts) = List::new(receipts) else { return };
-    let delivered = shared.identity.sign(ledger.run(), &Delivered { round, attempt, receipts });
-    let answer = tell(&(peers, steward), &Request::Delivered(delivered.clone())).await;
+    let delivered = Delivered { round, attempt, receipts };
+    say_delivered(shared, (peers, steward), ledger, echoed, delivered).await;
+}
+
+/// Tells the steward what was delivered, after the echo: nothing of a member that has not echoed counts, so that the
+/// steward takes no delivery before (ROUND-5).
+pub(super) async fn say_delivered(
+    shared: Arc<Shared>,
+    way: (Peers, Contact),
+    ledger: Arc<Ledger>,
+    Echoed(mut echoed): Echoed,
+    delivered: Delivered,
+) {
+    // Where nothing is echoed the steward says what is missing.
+    let _ = echoed.wait_for(|told| *told).await;
+    let delivered = shared.identity.sign(ledger.run(), &delivered);
+    let answer = tell(&way, &Request::Delivered(delivered.clone())).await;
     shared.pledges.delivered(&ledger, &delivered, answer);
 }
 
@@ -154,7 +183,7 @@ pub(super) async fn reduce_part(
         let rule = |inputs: &Bitmap| reduce_here(&worker, &ledger, view, blocks, (inputs, &fetched));
         let reduced = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule }).into_iter();
         let results = reduced.map(|reduced| {
-            worker.results.put(round, blocks, &reduced.digest, reduced.values);
+            worker.results.put_own(round, blocks, &reduced.digest, reduced.values);
             PartResult { round, part, attempt, freeze, inputs, digest: reduced.digest }
         });
         Some(results.collect::<Vec<_>>())

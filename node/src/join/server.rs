@@ -12,7 +12,7 @@ use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
-use super::conduct::Conduct;
+use super::conduct::{Conduct, Delay};
 use super::own::Own;
 use super::pledges::Pledges;
 use crate::intake::{Intake, gathered};
@@ -85,8 +85,12 @@ impl Shared {
         let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
         let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
         let own = query.member == self.identity.id();
-        if own && !self.conduct.serves(query.round) {
+        if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
+        }
+        let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
+        if own && !pause.is_zero() {
+            tokio::time::sleep(pause).await;
         }
         let answer = match self.own.round(query.round).filter(|_| own) {
             Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),

@@ -3,6 +3,7 @@
 mod audit;
 mod commit;
 mod disk;
+mod listen;
 mod prepare;
 
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -10,10 +11,10 @@ use std::time::{Duration, Instant};
 
 use muster_compute::Backend;
 use muster_core::codec::List;
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Manifest;
-use muster_core::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
+use muster_core::messages::enrol::{Addresses, Enrol, Leave, Return, Role, Ticket};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::{Delivered, Echo};
 use muster_core::messages::wire::{Notice, Request, Response};
@@ -30,11 +31,12 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::prepare::{join_swarm, listen, prepare, reach};
+use self::listen::listen;
+use self::prepare::{join_swarm, prepare, reach};
 use super::answers::Answers;
 use super::check::check_results;
 use super::conduct::{Conduct, Honest};
-use super::exchange::{deliver, reduce_part};
+use super::exchange::{Delivering, Echoed, deliver, reduce_part, say_delivered};
 use super::own::Own;
 use super::pledges::Pledges;
 use super::report::Report;
@@ -66,7 +68,7 @@ pub async fn join_as(options: Options, conduct: Arc<dyn Conduct>) -> Result<End,
     session.enrol().await?;
     let end = session.follow().await;
     // A disk that failed is told of once.
-    if !matches!(end, Err(JoinError::Store(_))) {
+    if !matches!(end, Err(JoinError::Store(_) | JoinError::Follow(FollowError::Store(_)))) {
         session.report();
     }
     end
@@ -90,6 +92,19 @@ impl Dismissal {
     }
 }
 
+/// Ends the membership from a task in the background.
+struct Alarm {
+    ring: mpsc::Sender<JoinError>,
+    rung: mpsc::Receiver<JoinError>,
+}
+
+impl Default for Alarm {
+    fn default() -> Self {
+        let (ring, rung) = mpsc::channel(1);
+        Self { ring, rung }
+    }
+}
+
 struct Session {
     options: Options,
     conduct: Arc<dyn Conduct>,
@@ -108,14 +123,24 @@ struct Session {
     progress: Progress,
     endpoint: Endpoint,
     leaves: u64,
+    /// Whether the steward has taken the last echo.
+    echoed: Echoed,
     dismissal: Option<Dismissal>,
     /// How it ends once the round under way is over.
     leaving: Option<End>,
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
     failed: mpsc::Sender<StoreError>,
+    /// Rings when this machine cannot be trusted any more.
+    alarm: Alarm,
     /// Stops the server when the session ends.
     _server: Option<oneshot::Sender<()>>,
+}
+
+/// The steward, where the invitation says it is.
+fn steward_of(ticket: &Ticket) -> Contact {
+    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+    Contact { member: ticket.steward, addresses }
 }
 
 /// The committed files, from disk or from the steward.
@@ -136,14 +161,11 @@ async fn fetch_text(
 impl Session {
     async fn open(options: Options, conduct: Arc<dyn Conduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
-        home.write_file("ticket", options.ticket.to_line().as_bytes())?;
+        home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
         let peers = Peers::new(endpoint.clone());
-        let steward = Contact {
-            member: options.ticket.steward,
-            addresses: options.ticket.addresses.iter().map(|address| address.to_string()).collect(),
-        };
+        let steward = steward_of(&options.ticket);
         let progress = Progress::new(options.progress);
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
@@ -167,7 +189,7 @@ impl Session {
             stopwatch: follower.replica().lock().unwrap_or_else(PoisonError::into_inner).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
-        join_swarm(&options, &identity, &mut follower, &addresses);
+        join_swarm((&options, &endpoint), &identity, &mut follower, &addresses);
         let answers = Arc::new(Answers::new(options.ticket.run, *home.secret("salt")?));
         Ok(Self {
             duties: Duties::new(identity.id()),
@@ -187,10 +209,12 @@ impl Session {
             progress,
             endpoint,
             leaves: 0,
+            echoed: Echoed(watch::channel(true).1),
             dismissal: None,
             leaving: None,
             failures,
             failed,
+            alarm: Alarm::default(),
             _server: server,
         })
     }
@@ -234,7 +258,7 @@ impl Session {
             };
         }
         let enrol = Enrol {
-            invitation: self.options.ticket.invitation.clone(),
+            invitation: self.options.ticket.present(me),
             addresses: self.addresses.clone(),
             coins: None,
         };
@@ -268,6 +292,7 @@ impl Session {
                     tokio::select! {
                         events = &mut step => break events?,
                         Some(error) = self.failures.recv() => return Err(error.into()),
+                        Some(error) = self.alarm.rung.recv() => return Err(error),
                         () = &mut interrupt, if !interrupted => {
                             self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)");
                             interrupted = true;
@@ -432,22 +457,20 @@ impl Session {
         for duty in self.duties.due(&ledger) {
             match duty {
                 Duty::Compute { round, slot, quota } => self.compute(&ledger, round, slot, quota),
-                Duty::Echo { round, freeze } => {
-                    let sign = || self.identity().sign(ledger.run(), &Echo { round, freeze });
-                    let echo = self.shared.stopwatch.time(Phase::Signing, sign);
-                    match self.journal.put_vote("echo", round, &freeze.0) {
-                        Ok(first) if first == freeze.0 => post(&way, Request::Notice(Notice::Echo(echo))),
-                        Ok(_) => {}
-                        Err(error) => drop(self.failed.try_send(error)),
-                    }
-                }
+                Duty::Echo { round, freeze } => self.echo(&ledger, round, freeze),
                 Duty::Deliver { round, attempt, parts } => {
                     let Some(contribution) = self.contribution(&ledger, round) else {
                         tracing::warn!("the contribution to round {round} is not here any more");
                         // Nobody need wait for it.
                         let receipts = List::new(Vec::new()).expect("none is within every bound");
                         let delivered = Delivered { round, attempt, receipts };
-                        post(&way, Request::Delivered(self.identity().sign(ledger.run(), &delivered)));
+                        tokio::spawn(say_delivered(
+                            self.shared.clone(),
+                            way.clone(),
+                            ledger.clone(),
+                            self.echoed.clone(),
+                            delivered,
+                        ));
                         continue;
                     };
                     let Some(parts) = self.conduct.deliver(round, parts) else { continue };
@@ -456,7 +479,7 @@ impl Session {
                         way.clone(),
                         ledger.clone(),
                         contribution,
-                        (round, attempt, parts),
+                        Delivering { round, attempt, parts, echoed: self.echoed.clone() },
                     ));
                 }
                 Duty::Reduce { round, part, attempt, inputs } => {
@@ -475,6 +498,27 @@ impl Session {
         {
             tokio::spawn(check_results(self.shared.clone(), way, ledger, contribution, check));
         }
+    }
+
+    /// Says which freeze it has seen. ROUND-5: what it delivers it reports once the steward has taken that.
+    fn echo(&mut self, ledger: &Ledger, round: Round, freeze: Digest) {
+        let (told, echoed) = watch::channel(false);
+        self.echoed = Echoed(echoed);
+        if !self.conduct.echoes(round) {
+            return;
+        }
+        let sign = || self.identity().sign(ledger.run(), &Echo { round, freeze });
+        let echo = self.shared.stopwatch.time(Phase::Signing, sign);
+        match self.journal.put_vote("echo", round, &freeze.0) {
+            Ok(first) if first == freeze.0 => {}
+            Ok(_) => return,
+            Err(error) => return drop(self.failed.try_send(error)),
+        }
+        let way = (self.follower.peers().clone(), self.follower.steward().clone());
+        tokio::spawn(async move {
+            tell(&way, &Request::Notice(Notice::Echo(echo))).await;
+            told.send_replace(true);
+        });
     }
 }
 

@@ -11,9 +11,10 @@ use muster_core::manifest::{CommittedFile, Data, Manifest, Start};
 use muster_replica::memory;
 use muster_store::dataset::{Dataset, PARAMETERS, add_parameters, committed_parameters, described};
 use muster_store::home::Home;
+use muster_store::secrets;
 
 use super::given::Given;
-use super::{DATA, MANIFEST, ORGANISER, SETTINGS};
+use super::{DATA, MANIFEST, SETTINGS, organiser_key};
 use crate::config::{Makers, Settings, TEMPLATE};
 use crate::exit::{Failure, Outcome};
 
@@ -28,6 +29,8 @@ pub struct CreateOptions {
     pub calibration: Option<Calibration>,
     /// A checkpoint to begin with; without it, parameters are drawn.
     pub init: Option<PathBuf>,
+    /// Where the organiser's key is kept, if not in the new folder; a new one where there is none.
+    pub organiser_key: Option<PathBuf>,
     /// The new folder.
     pub out: PathBuf,
 }
@@ -93,7 +96,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
         long_enough(&settings, options)?;
     }
     // Wrong settings are named before anything is made.
-    let draft = settings.manifest(&makers(None)?, data.clone()).map_err(in_file)?;
+    let draft = settings.manifest(&nobody(), data.clone()).map_err(in_file)?;
     fits(&draft, available).map_err(in_file)?;
     let parameters = given.zip(model).map(|(given, model)| given.parameters(&model)).transpose()?;
     if let Some(parameters) = &parameters {
@@ -102,7 +105,8 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     let home = Home::open(&options.out)?;
     copy_corpus(&options.data, &options.out.join(DATA), parameters.as_deref(), &data)?;
     home.write_file(SETTINGS, text.as_bytes())?;
-    let manifest = settings.manifest(&makers(Some(&home))?, data).map_err(in_file)?;
+    let makers = makers(&home, options.organiser_key.as_deref())?;
+    let manifest = settings.manifest(&makers, data).map_err(in_file)?;
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }
@@ -118,13 +122,16 @@ fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
     )
 }
 
-/// Who makes the run: a home's keys, or nobody while there is none.
-fn makers(home: Option<&Home>) -> Outcome<Makers> {
-    let Some(home) = home else {
-        let nobody = muster_core::ids::MemberId([0; 32]);
-        return Ok(Makers { organiser: nobody, steward: nobody, nonce: [0; 16] });
-    };
-    let organiser = muster_core::sign::Identity::from_secret(&*home.secret(ORGANISER)?).id();
+/// Who makes a run of which nothing is on the disk yet.
+fn nobody() -> Makers {
+    let nobody = muster_core::ids::MemberId([0; 32]);
+    Makers { organiser: nobody, steward: nobody, nonce: [0; 16] }
+}
+
+/// Who makes the run: the home's key, and the organiser's, wherever it is kept.
+fn makers(home: &Home, elsewhere: Option<&Path>) -> Outcome<Makers> {
+    let organiser = secrets::kept(&organiser_key(home.path(), elsewhere))?;
+    let organiser = muster_core::sign::Identity::from_secret(&organiser).id();
     Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
 }
 
@@ -203,8 +210,8 @@ fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) 
 }
 
 /// Bytes of the system's randomness.
-pub(super) fn random() -> Outcome<[u8; 16]> {
-    let mut bytes = [0; 16];
+pub(super) fn random<const N: usize>() -> Outcome<[u8; N]> {
+    let mut bytes = [0; N];
     getrandom::fill(&mut bytes)
         .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     Ok(bytes)
@@ -236,6 +243,7 @@ mod tests {
             data: corpus(place.path()),
             calibration: None,
             init: None,
+            organiser_key: None,
             out: at("myrun"),
         };
         let created = create(&options).unwrap();
@@ -252,19 +260,60 @@ mod tests {
         assert_ne!(second.run, created.run, "the nonce makes runs differ");
     }
 
+    #[cfg(unix)]
+    #[test]
+    fn the_organisers_key_lives_elsewhere() {
+        use std::os::unix::fs::PermissionsExt;
+
+        use crate::organise::invite::{InviteOptions, invite};
+        let place = tempfile::tempdir().unwrap();
+        let at = |name: &str| place.path().join(name);
+        let options = CreateOptions {
+            config: at("run.toml"),
+            data: corpus(place.path()),
+            calibration: None,
+            init: None,
+            organiser_key: Some(at("organiser.key")),
+            out: at("myrun"),
+        };
+        let made = create(&options).unwrap().manifest;
+        assert!(!at("myrun/organiser.key").exists() && at("myrun/identity.key").exists());
+        assert_eq!(fs::metadata(at("organiser.key")).unwrap().permissions().mode() & 0o777, 0o600);
+        let again = create(&CreateOptions { out: at("second"), ..options }).unwrap().manifest;
+        assert_eq!(again.organiser, made.organiser, "an organiser has one key for several runs");
+        let by = |organiser_key: Option<&str>| {
+            let (role, addresses) = (Some(muster_core::messages::enrol::Role::Node), vec!["host:1".into()]);
+            let (folder, organiser_key) = (at("myrun"), organiser_key.map(at));
+            let (founder, uses, valid_for) = (false, 1, 60);
+            invite(&InviteOptions { folder, role, founder, uses, valid_for, addresses, organiser_key })
+        };
+        let ticket = by(Some("organiser.key")).unwrap();
+        let invited = ticket.pass.unwrap().verify(made.run()).unwrap();
+        assert_eq!(invited.author(), made.organiser);
+        let refused = |key: Option<&str>, why: &str| {
+            let failure = by(key).unwrap_err();
+            assert!(failure.exit == Exit::Environment && failure.message.contains(why), "{failure}");
+        };
+        refused(None, "--organiser-key FILE");
+        refused(Some("myrun/identity.key"), "is not the key of this run's organiser");
+        fs::set_permissions(at("organiser.key"), PermissionsExt::from_mode(0o644)).unwrap();
+        refused(Some("organiser.key"), "chmod 600");
+    }
+
     #[cfg(target_os = "linux")]
     #[test]
     fn a_run_beyond_this_machine_is_made_for_others_only() {
         let place = tempfile::tempdir().unwrap();
         let at = |name: &str| place.path().join(name).display().to_string();
         let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
-                        [training]\nrounds = 100000\n[retention]\nstates = 4096\n";
+                        [training]\nrounds = 16000\n[retention]\nstates = 4096\n";
         fs::write(at("run.toml"), settings).unwrap();
         let options = CreateOptions {
             config: at("run.toml").into(),
             data: corpus(place.path()),
             calibration: None,
             init: None,
+            organiser_key: None,
             out: at("myrun").into(),
         };
         let refused = create(&options).unwrap_err();
@@ -302,6 +351,7 @@ mod tests {
             data: corpus(place.path()),
             calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
             init: None,
+            organiser_key: None,
             out: at("myrun"),
         };
         let created = create(&options).unwrap();
@@ -333,6 +383,7 @@ mod tests {
             data: corpus(place.path()),
             calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
             init: None,
+            organiser_key: None,
             out: at("myrun"),
         };
         let refused = |text: &str, why: &str| {
@@ -365,6 +416,7 @@ mod tests {
             data: data.clone(),
             calibration: Some(Calibration { path: at("found.toml"), beyond }),
             init: None,
+            organiser_key: None,
             out: at("myrun"),
         };
         fs::write(at("run.toml"), "[training]\nrounds = 151\n").unwrap();
@@ -408,6 +460,7 @@ mod tests {
             data: corpus(place.path()),
             calibration: None,
             init: None,
+            organiser_key: None,
             out: at("myrun"),
         };
         let failure = create(&options).unwrap_err();

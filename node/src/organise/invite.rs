@@ -7,11 +7,13 @@ use std::time::{SystemTime, UNIX_EPOCH};
 use muster_core::codec::{List, decode};
 use muster_core::ids::RunId;
 use muster_core::manifest::{Manifest, Mode};
-use muster_core::messages::enrol::{Address, Addresses, Invitation, Role, Ticket};
-use muster_core::sign::{Identity, Signed};
+use muster_core::messages::enrol::{Address, Addresses, Invitation, InvitationSecret, Pass, Role, Ticket};
+use muster_core::sign::Identity;
+use muster_store::error::Kind;
+use muster_store::secrets;
 
 use super::create::random;
-use super::{ADDRESSES, MANIFEST, ORGANISER, read_identity};
+use super::{ADDRESSES, MANIFEST, organiser_key};
 use crate::exit::{Failure, Outcome};
 
 /// Whom to invite.
@@ -29,17 +31,21 @@ pub struct InviteOptions {
     pub valid_for: u64,
     /// Where the steward can be dialled; none for what `muster host` wrote down.
     pub addresses: Vec<String>,
+    /// The organiser's key, if it is not in the run's folder.
+    pub organiser_key: Option<PathBuf>,
 }
 
 impl InviteOptions {
-    /// The signed invitation.
+    /// The signed invitation and its secret.
     ///
     /// # Errors
     /// [`Failure`] when the system gives no randomness.
-    pub fn sign(&self, identity: &Identity, run: RunId, role: Role) -> Outcome<Signed<Invitation>> {
+    pub fn sign(&self, identity: &Identity, run: RunId, role: Role) -> Outcome<Pass> {
         let expires = now().saturating_add(self.valid_for);
         let (uses, founder) = (self.uses, self.founder);
-        Ok(identity.sign(run, &Invitation { role, uses, expires, nonce: random()?, founder }))
+        let secret = InvitationSecret::new(random()?);
+        let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
+        Ok(Pass { invitation: identity.sign(run, &invitation), secret })
     }
 }
 
@@ -53,25 +59,32 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
         return Err(Failure::usage("--founder is for nodes: say --role node"));
     }
     let manifest = read_manifest(&options.folder)?;
-    let organiser = organiser(&options.folder, &manifest)?;
+    let organiser = organiser(&options.folder, options.organiser_key.as_deref(), &manifest)?;
     let addresses =
         if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
     if options.role.is_none() && manifest.admission.mode == Mode::Invited {
         return Err(Failure::usage("this run asks for invitations: say --role node or --role verifier"));
     }
     let run = manifest.run();
-    let invitation = options.role.map(|role| options.sign(&organiser, run, role)).transpose()?;
-    Ok(Ticket { run, steward: manifest.steward, addresses: bounded(&addresses)?, invitation })
+    let pass = options.role.map(|role| options.sign(&organiser, run, role)).transpose()?;
+    Ok(Ticket { run, steward: manifest.steward, addresses: bounded(&addresses)?, pass })
 }
 
-/// The organiser's key in a run's folder.
+/// The organiser's key, in a run's folder or elsewhere.
 ///
 /// # Errors
-/// [`Failure`] when it is missing, damaged, or that of another run.
-pub fn organiser(folder: &Path, manifest: &Manifest) -> Outcome<Identity> {
-    let organiser = read_identity(folder, ORGANISER)?;
+/// [`Failure`] when it is missing, damaged, open to others, or that of another run.
+pub fn organiser(folder: &Path, elsewhere: Option<&Path>, manifest: &Manifest) -> Outcome<Identity> {
+    let path = organiser_key(folder, elsewhere);
+    let secret = secrets::key(&path).map_err(|error| match error.kind() {
+        Kind::Missing => Failure::environment(format!(
+            "{}: the organiser's key is not there; say where it is: --organiser-key FILE",
+            path.display()
+        )),
+        _ => error.into(),
+    })?;
+    let organiser = Identity::from_secret(&secret);
     if organiser.id() != manifest.organiser {
-        let path = folder.join(format!("{ORGANISER}.key"));
         return Err(Failure::environment(format!(
             "{}: is not the key of this run's organiser",
             path.display()

@@ -29,6 +29,8 @@ use tokio::time::timeout;
 
 use super::board::Board;
 use super::court::{Accusation, Court};
+use super::exhibits::{Owed, OwedPart};
+use super::hearing::Ruling;
 use super::inbox::Inbox;
 use super::justice::Justice;
 use super::presence::Presence;
@@ -65,12 +67,14 @@ pub(super) enum Message {
     },
     /// A round's results are applied, or these parts could not be had.
     Applied(Outcome<Result<StateRoots, Vec<Part>>>),
-    /// An accusation was examined; the contribution that was fetched for it comes along.
-    Examined(Box<Accusation>, Judgement, Option<Vec<i32>>),
+    /// An accusation was examined.
+    Examined(Box<Accusation>, Box<Outcome<Ruling>>),
     /// A part that contributors object to was reduced again.
-    Inspected(Box<Accusation>, Judgement),
-    /// A convict's contribution was kept, or why not.
-    Exhibited(Round, MemberId, Result<(), String>),
+    Inspected(Box<Accusation>, Outcome<Judgement>),
+    /// A contribution was kept, or why not.
+    Exhibited(Owed, Result<(), String>),
+    /// Parts were kept by value; these could not be.
+    PartsExhibited(Vec<OwedPart>, Vec<OwedPart>),
     /// The past of a convict was recomputed.
     Measured(MemberId, Vec<Past>),
     /// What a round leaves on the disk is written.
@@ -129,9 +133,13 @@ pub(super) struct Doing {
     /// Members of which was said that they did not check results.
     pub(super) stalling: BTreeSet<MemberId>,
     refusals: u32,
+    /// The round of which was said that it waits for an audit.
+    told_held: Option<Round>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
     closed_at: Option<u64>,
+    /// Whether it takes again what an earlier process took.
+    pub(super) replaying: bool,
     /// Something that makes going on impossible.
     pub(super) failed: Option<Failure>,
 }
@@ -149,8 +157,10 @@ impl Doing {
             delivered: BTreeMap::new(),
             stalling: BTreeSet::new(),
             refusals: 0,
+            told_held: None,
             stop_after: None,
             closed_at: None,
+            replaying: false,
             failed: None,
         }
     }
@@ -195,6 +205,10 @@ impl Actor {
     }
 
     fn begin(&mut self, kept: Vec<Request>) {
+        if self.ledger().stage() == Stage::Closed {
+            // It may have been interrupted before the folder was an archive.
+            self.state.failed = self.archive().err();
+        }
         if self.ledger().stage() == Stage::Empty {
             let replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
             let roots = replica.state().roots();
@@ -209,6 +223,7 @@ impl Actor {
             self.state.absent.insert(member, RESTART);
         }
         self.replay(kept);
+        self.examine_acquitted();
         self.conductor.start();
     }
 
@@ -222,9 +237,10 @@ impl Actor {
                     Err(failure) => self.state.failed = Some(failure),
                 }
             }
-            Message::Examined(accusation, judgement, q) => self.judged(&accusation, judgement, q),
+            Message::Examined(accusation, ruling) => self.judged(&accusation, *ruling),
             Message::Inspected(accusation, judgement) => self.inspected(&accusation, judgement),
-            Message::Exhibited(round, member, kept) => self.exhibited(round, member, kept),
+            Message::Exhibited(owed, kept) => self.exhibited(owed, kept),
+            Message::PartsExhibited(owed, lost) => self.parts_exhibited(owed, lost),
             Message::Measured(member, past) => self.measured(member, &past),
             Message::Written(Err(failure)) => self.state.failed = Some(failure),
             Message::Written(Ok(())) => {}
@@ -248,6 +264,22 @@ impl Actor {
         let idles = self.docket.idles(now, self.conductor.ledger());
         silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
         self.pursue(now);
+        let oldest = self.docket.oldest_open(self.conductor.ledger());
+        self.conductor.cases(now, oldest);
+        self.tell_held();
+    }
+
+    /// Says once a round for what the next one waits.
+    fn tell_held(&mut self) {
+        let ledger = self.conductor.ledger();
+        let round = ledger.next_round();
+        if !self.conductor.is_held() || self.state.told_held == Some(round) {
+            return;
+        }
+        if let Some(case) = self.docket.open_cases(ledger).next() {
+            self.state.told_held = Some(round);
+            self.report.held(round, &case);
+        }
     }
 
     fn attend(&mut self, now: u64) {
@@ -296,6 +328,7 @@ impl Actor {
         if let Body::Ban(ban) = &mut body {
             ban.effective = self.ledger().first_round_without();
         }
+        self.exhibit_before(&body);
         let (name, of_round) = (encode(&body), is_of_round(&body));
         let record = self.ledger().record(body);
         let signed = self.identity.sign(self.ledger().run(), &record);
@@ -346,8 +379,11 @@ impl Actor {
                 self.state.relayed.clear();
                 self.state.delivered.clear();
                 self.justice.forget(self.conductor.ledger());
+                self.forget_exhibits();
                 self.report.duties(self.docket.counts());
                 self.report.round(self.conductor.ledger(), outcome.round);
+                let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now()));
+                self.report.barren(self.conductor.ledger(), outcome.round, pause);
                 let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
                 let horizon = Round(outcome.round.0.saturating_sub(keep));
                 self.inbox.prune(horizon)?;
@@ -355,22 +391,21 @@ impl Actor {
                 self.write_down();
             }
             Body::Silence(request) => {
-                let target = request.verify(self.ledger().run()).map(|request| request.target);
-                target.into_iter().for_each(|target| self.report.moved(target, "did not answer an audit"));
+                if let Ok(request) = request.verify(self.ledger().run()) {
+                    self.justice.exhibits.suspect(request.round, request.target);
+                    self.report.moved(request.target, "did not answer an audit");
+                }
             }
             Body::Ban(ban) => {
-                self.justice.banned(&ban.culprit);
-                self.justice.dismiss(&ban.culprit);
+                self.justice.exhibits.banned(&ban.culprit);
                 self.report.ban(ban);
                 self.examine_past(ban);
             }
             Body::Idle(idle) => {
-                self.justice.dismiss(&idle.verifier);
                 self.report.idle(idle);
             }
             Body::Return(back) => self.report.moved(back.claimed_signer(), "is back"),
             Body::Leave(leave) => {
-                self.justice.dismiss(&leave.claimed_signer());
                 self.report.moved(leave.claimed_signer(), "left");
             }
             Body::CloseTree(order) => {
@@ -437,7 +472,9 @@ impl Actor {
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.state.stop_after?;
-        let over = !under_way || self.ledger().next_round() > round;
+        // A round that is held back before its Freeze loses nothing: what has a receipt is taken again.
+        let held = self.conductor.paused_until().is_some();
+        let over = !under_way || held || self.ledger().next_round() > round;
         (over || self.is_deserted()).then_some(Ending::Stopped)
     }
 

@@ -1,11 +1,10 @@
-//! Accusations: what they claim, what is fetched to examine them, and the judgement.
+//! Accusations: what they claim, what is fetched to examine them, and from whom.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
 
 use muster_compute::Backend;
-use muster_core::audit::{Claim, Judgement, judge};
+use muster_core::audit::Claim;
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -16,29 +15,34 @@ use muster_core::messages::record::Body;
 use muster_core::messages::round::{Commit, PartResult};
 use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;
-use muster_core::state::State;
-use muster_replica::{Brought, Contact, Exhibited, InputBlocks, PartInputs, Peers, Replica, contact};
+use muster_core::state::{State, Update};
+use muster_replica::{Brought, Contact, InputBlocks, PartInputs, Peers, Replica, contact};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
+use tokio::sync::Semaphore;
 use tokio::task::JoinSet;
 
+use super::hearing::Second;
 use crate::intake::shelf::Shelf;
 
-/// Tries to fetch a contribution before evidence is judged without it.
-const TRIES: u32 = 3;
-/// Between two tries.
-const PAUSE: Duration = Duration::from_millis(700);
-/// For all of them: evidence of somebody who stalls must not keep the next from being examined.
-const PATIENCE: Duration = Duration::from_secs(60);
+/// Contributions that cases have in memory at once.
+pub(super) const HOARD: usize = 4;
+/// Contributions that are fetched as exhibits at once.
+pub(super) const SHOWING: usize = 4;
 
 /// Evidence on its way to a judgement.
+#[derive(Clone)]
 pub(super) struct Accusation {
     pub(super) evidence: Evidence,
     pub(super) digest: Digest,
     pub(super) accuser: MemberId,
     pub(super) claim: Claim,
+    /// Whether it is a verifier's finding, which the steward has to examine.
+    pub(super) owed: bool,
+    /// How often it was examined and could not be decided.
+    pub(super) tries: u32,
 }
 
 /// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
@@ -110,6 +114,7 @@ impl Wants {
             Evidence::Equivocation(_)
             | Evidence::Total(_)
             | Evidence::Results(_)
+            | Evidence::Recomputation(_)
             | Evidence::Misconduct(_) => None,
         };
         found.unwrap_or(Self::Nothing)
@@ -121,9 +126,9 @@ impl Wants {
 pub(super) struct Wanted {
     pub(super) round: Round,
     pub(super) member: MemberId,
-    root: Digest,
+    pub(super) root: Digest,
     /// Blocks and their holders, the likeliest first.
-    parts: Vec<(Vec<Block>, Vec<Contact>)>,
+    pub(super) parts: Vec<(Vec<Block>, Vec<Contact>)>,
 }
 
 impl Wanted {
@@ -165,6 +170,12 @@ pub(super) struct Court {
     pub(super) dataset: Arc<Dataset>,
     pub(super) replica: Arc<Mutex<Replica>>,
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
+    /// What must agree before a ban for life.
+    pub(super) second: Second,
+    /// Contributions that are in memory at once.
+    pub(super) hoard: Semaphore,
+    /// Contributions that are fetched as exhibits at once.
+    pub(super) showing: Semaphore,
 }
 
 impl Court {
@@ -233,51 +244,36 @@ impl Court {
         kept.map_err(|error| error.to_string())
     }
 
-    /// Keeps the values of a part that were applied.
+    /// Keeps the values of these parts of a round as they were applied.
     ///
     /// # Errors
     /// What the disk reports.
-    pub(super) fn exhibit_part(&self, round: Round, part: Part, blocks: &[Block]) -> Result<(), StoreError> {
-        if part_exhibit(self.home.path(), round, part)?.is_some() {
-            return Ok(());
-        }
-        let update = self.home.load_update(round)?;
-        let ranges = blocks.iter().filter_map(|block| self.layout.block(*block));
-        let values: Vec<f32> =
-            ranges.filter_map(|block| update.values.get(block.range.clone())).flatten().copied().collect();
-        self.home.save_part_exhibit(round, part, &values)
-    }
-
-    /// Re-executes evidence, with what it wants if that can be had. Gives the contribution too.
-    pub(super) async fn examine(
-        self: Arc<Self>,
-        evidence: Evidence,
-        wants: Wants,
-    ) -> (Judgement, Option<Vec<i32>>) {
-        let brought = tokio::time::timeout(PATIENCE, self.bring_at_last(&wants, evidence.digest())).await;
-        let mut brought = brought.unwrap_or_default();
-        let judged = tokio::task::spawn_blocking(move || {
-            let judgement = self.judge(&evidence, brought.clone());
-            (judgement, brought.contributions.pop_first().map(|(_, q)| q))
-        });
-        judged
-            .await
-            .unwrap_or_else(|error| (Judgement::Undecided(format!("the examination failed: {error}")), None))
-    }
-
-    /// What is wanted, or nothing after a few tries.
-    async fn bring_at_last(&self, wants: &Wants, name: Digest) -> Brought {
-        for _ in 0..TRIES {
-            match self.bring(wants).await {
-                Ok(found) => return found,
-                Err(why) => tracing::debug!("evidence {name} wants more: {why}"),
+    pub(super) fn exhibit_round(&self, round: Round, parts: &[(Part, Vec<Block>)]) -> Result<(), StoreError> {
+        let mut update = None;
+        for (part, blocks) in parts {
+            if part_exhibit(self.home.path(), round, *part)?.is_some() {
+                continue;
             }
-            tokio::time::sleep(PAUSE).await;
+            let update: &Update = match &mut update {
+                Some(update) => update,
+                none => none.insert(self.home.load_update(round)?),
+            };
+            let ranges = blocks.iter().filter_map(|block| self.layout.block(*block));
+            let values: Vec<f32> = ranges
+                .filter_map(|block| update.values.get(block.range.clone()))
+                .flatten()
+                .copied()
+                .collect();
+            self.home.save_part_exhibit(round, *part, &values)?;
         }
-        Brought::default()
+        Ok(())
     }
 
-    async fn bring(&self, wants: &Wants) -> Result<Brought, String> {
+    /// What is wanted, each block proved against its commitment.
+    ///
+    /// # Errors
+    /// Why it could not be had, in words.
+    pub(super) async fn bring(&self, wants: &Wants) -> Result<Brought, String> {
         let mut brought = Brought::default();
         match wants {
             Wants::Nothing => {}
@@ -289,11 +285,27 @@ impl Court {
                 // The aggregator is the suspect: authors are asked first.
                 let from = (None, true);
                 let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, from, self.kept(inputs));
-                brought.blocks = found.await?.into_iter().map(|(name, (data, _))| (name, data)).collect();
+                let found = found.await?;
+                self.shelve(inputs, &found);
+                brought.blocks = found.into_iter().map(|(name, (data, _))| (name, data)).collect();
                 brought.round = Some(inputs.view.clone());
             }
         }
         Ok(brought)
+    }
+
+    /// Keeps what was fetched until the round is forgotten: whoever is convicted may show it to nobody any more, and a
+    /// replay of this case needs it (AUDIT-24).
+    fn shelve(&self, inputs: &PartInputs, found: &InputBlocks) {
+        let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
+        for ((member, _), (data, _)) in found {
+            senders.entry(*member).or_default().push(data.clone());
+        }
+        for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
+            if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks) {
+                tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);
+            }
+        }
     }
 
     /// What this steward keeps of a part's inputs: an aggregator's own ones.
@@ -310,15 +322,8 @@ impl Court {
         kept
     }
 
-    fn judge(&self, evidence: &Evidence, brought: Brought) -> Judgement {
-        let mut witness =
-            Exhibited::new(self.states(evidence), self.dataset.clone(), &self.manifest, brought);
-        let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
-        judge(&self.manifest, evidence, &mut witness, &mut **arithmetic)
-    }
-
     /// The state that evidence is about, if it is still kept.
-    fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
+    pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
         if matches!(evidence, Evidence::Aggregation(_)) {
             return Vec::new();
         }

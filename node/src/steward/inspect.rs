@@ -15,6 +15,8 @@ use muster_replica::contact;
 
 use super::actor::{Actor, Message};
 use super::court::{Accusation, Wants};
+use super::hearing::Ruling;
+use crate::exit::Outcome;
 
 impl Actor {
     /// Fetches a part's values while contributors look at them.
@@ -50,10 +52,7 @@ impl Actor {
         // The round waits for this, so that holders who never answer must not hold it up for longer than its timer.
         let patience = Duration::from_millis(u64::from(self.ledger().manifest().timers.result));
         tokio::spawn(async move {
-            let examined = court.examine(accusation.evidence.clone(), wants);
-            let late = || Judgement::Undecided("its inputs did not come in time".into());
-            let judgement =
-                tokio::time::timeout(patience, examined).await.map_or_else(|_| late(), |(j, _)| j);
+            let judgement = court.examine_part(accusation.evidence.clone(), wants, patience).await;
             let _ = sender.send(Message::Inspected(Box::new(accusation), judgement)).await;
         });
     }
@@ -67,17 +66,28 @@ impl Actor {
             evidence,
             accuser: self.identity.id(),
             claim: Claim { culprit: said.author(), subject: said.author(), round: said.round },
+            owed: false,
+            tries: 0,
         })
     }
 
     /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
     /// inputs are not to be had.
-    pub(super) fn inspected(&mut self, accusation: &Accusation, judgement: Judgement) {
+    pub(super) fn inspected(&mut self, accusation: &Accusation, judgement: Outcome<Judgement>) {
+        let judgement = match judgement {
+            Ok(judgement) => judgement,
+            Err(failure) => {
+                self.state.failed = Some(failure);
+                return;
+            }
+        };
         let Evidence::Aggregation(part) = &accusation.evidence else { return };
         let Ok(result) = part.result.verify(self.ledger().run()) else { return };
         let right = matches!(judgement, Judgement::NotGuilty(_));
         match &judgement {
-            Judgement::Guilty { .. } => self.decided(accusation, judgement, None),
+            Judgement::Guilty { .. } => {
+                self.decided(accusation, Ruling::plain(accusation.evidence.clone(), judgement));
+            }
             other => self.report.inspected(&result, right, other),
         }
         self.conductor.inspected(self.now(), (result.part, &result.author()), right);

@@ -18,6 +18,8 @@ use super::actor::Actor;
 #[derive(Clone, Debug)]
 pub(super) struct Found {
     pub(super) culprit: MemberId,
+    /// Whose contribution it is about.
+    pub(super) subject: MemberId,
     pub(super) round: Round,
     pub(super) finding: FindingKind,
     pub(super) evidence: Digest,
@@ -130,7 +132,7 @@ impl Actor {
                 Decision::Guilty(_) => {}
                 Decision::Dismissed(why) => {
                     self.justice.trials.remove(&name);
-                    self.close_case(&found.culprit);
+                    self.docket.dismiss(found.round, &found.subject, &found.accuser);
                     self.report.dismissed(found.accuser, found.culprit, &why);
                 }
             }
@@ -144,16 +146,7 @@ impl Actor {
             let standing = ledger.member(&trial.found.culprit).map(|member| member.standing);
             ledger.round(trial.found.round).is_some() && standing.is_some_and(|s| s != Standing::Banned)
         };
-        let dropped = self.justice.trials.extract_if(.., |_, trial| !open(trial));
-        let dropped: Vec<MemberId> = dropped.map(|(_, trial)| trial.found.culprit).collect();
-        dropped.iter().for_each(|culprit| self.close_case(culprit));
-    }
-
-    /// A case against a member is over without a ban: unless there is another one, nothing is held against it.
-    fn close_case(&mut self, culprit: &MemberId) {
-        if !self.justice.trials.values().any(|trial| trial.found.culprit == *culprit) {
-            self.justice.acquit(culprit);
-        }
+        self.justice.trials.retain(|_, trial| open(trial));
     }
 }
 
@@ -176,7 +169,8 @@ mod tests {
         let (culprit, accuser) = (MemberId([1; 32]), MemberId([2; 32]));
         let evidence = Digest([3; 32]);
         let finding = FindingKind::LeafMismatch;
-        Trial::new(Found { culprit, round: Round(0), finding, evidence, accuser, detail: String::new() })
+        let (subject, detail) = (culprit, String::new());
+        Trial::new(Found { culprit, subject, round: Round(0), finding, evidence, accuser, detail })
     }
 
     fn say(trial: &mut Trial, secret: u8, guilty: bool) -> MemberId {

@@ -7,7 +7,7 @@ use muster_net::listener::{Admission, Listener};
 use muster_store::home::Home;
 
 use super::HostOptions;
-use crate::address::outward;
+use crate::address::reachable;
 use crate::exit::{Failure, Outcome};
 use crate::organise::ADDRESSES;
 use crate::organise::invite::bounded;
@@ -16,6 +16,9 @@ use crate::organise::invite::bounded;
 const LISTENED: &str = "listen";
 /// Connections at once on one port: a steward speaks with everyone.
 pub const CONNECTIONS: usize = 2048;
+
+/// Interfaces whose addresses are written down for one port: two ports and their loopbacks fit into a ticket.
+const MOST_OWN: usize = muster_core::limits::ADDRESSES / 2 - 1;
 
 /// Bound sockets and the addresses to dial.
 pub(super) struct Listening {
@@ -82,15 +85,21 @@ fn explain(wanted: &str, error: NetError) -> Failure {
     }
 }
 
-/// What to dial for a bound address: itself, or for "every address" the one that leads out, and loopback.
+/// What to dial for a bound address: itself, or for "every address" where others reach this machine, and loopback.
 fn dialled(bound: &SocketAddr) -> Vec<String> {
     if !bound.ip().is_unspecified() {
         return vec![bound.to_string()];
     }
     let loopback: IpAddr =
         if bound.is_ipv4() { [127, 0, 0, 1].into() } else { [0, 0, 0, 0, 0, 0, 0, 1].into() };
-    let out = outward(bound.is_ipv4()).filter(|out| *out != loopback);
-    out.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
+    let mut own = reachable(bound.is_ipv4());
+    if own.is_empty() {
+        tracing::warn!(
+            "this machine has no address but loopback: nobody else can dial {bound}; if that is wrong, say --advertise HOST:PORT"
+        );
+    }
+    own.truncate(MOST_OWN);
+    own.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
 }
 
 fn lines(items: impl Iterator<Item = String>) -> String {

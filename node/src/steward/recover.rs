@@ -15,6 +15,7 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 
 use super::court::Court;
+use super::hearing::Second;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
 use crate::organise::invite::read_manifest;
@@ -37,6 +38,8 @@ pub(super) struct Recovered {
     pub(super) replica: Replica,
     /// To re-execute evidence while the replica goes on.
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
+    /// To re-execute once more before a ban for life.
+    pub(super) second: Second,
 }
 
 /// Opens a folder. Blocks for as long as the states take that are computed again.
@@ -74,6 +77,7 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
         bans,
         replica,
         arithmetic: Arc::new(Mutex::new(arithmetic)),
+        second: Second::new(machine),
     })
 }
 

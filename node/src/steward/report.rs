@@ -7,6 +7,7 @@ use std::path::Path;
 use std::time::Instant;
 
 use muster_core::audit::Judgement;
+use muster_core::audit::docket::{OpenCase, WaitsFor};
 use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
@@ -21,6 +22,9 @@ use serde_json::{Value, json};
 use super::retro::{Found, Past};
 use crate::exit::{Failure, Outcome};
 use crate::progress::Progress;
+
+/// Aggregators that are named where none was of use.
+const SHOWN: usize = 3;
 
 /// Tells what happens.
 pub(super) struct Report {
@@ -110,6 +114,22 @@ impl Report {
         }));
     }
 
+    /// Says why nobody counted in a round, if nobody did, and for how many milliseconds the next one is held back.
+    pub(super) fn barren(&mut self, ledger: &Ledger, round: Round, pause: Option<u64>) {
+        let view = ledger.round(round).filter(|view| view.is_barren());
+        let Some(why) = view.map(|view| why_barren(ledger, view)) else { return };
+        self.progress.line(&format!("nobody counted in round {round}: {why}"));
+        let seconds = pause.map(|pause| pause.div_ceil(1000));
+        if let Some(seconds) = seconds {
+            self.progress.line(&format!(
+                "the next round is held back for {seconds} s, or until a member comes, moves or connects again: see that members \
+                 and this steward reach the addresses above, and have members that cannot be dialled join with --no-listen; \
+                 started again, this steward goes on at once"
+            ));
+        }
+        self.event(&json!({ "event": "barren", "round": round.0, "why": why, "pause": seconds }));
+    }
+
     /// A member was admitted.
     pub(super) fn admit(&mut self, ledger: &Ledger, member: MemberId) {
         let Some(known) = ledger.member(&member) else { return };
@@ -128,6 +148,23 @@ impl Report {
             "event": "ban", "member": format!("{culprit:#}"), "round": ban.round.0, "effective": ban.effective.0,
             "finding": finding, "evidence": format!("{:#}", ban.evidence), "accuser": format!("{:#}", ban.accuser),
         }));
+    }
+
+    /// The next round waits for an audit.
+    pub(super) fn held(&mut self, round: Round, case: &OpenCase) {
+        let of = case.target.map_or_else(
+            || format!("the coin of round {}", case.round),
+            |target| format!("the audit of what {target} contributed to round {}", case.round),
+        );
+        let verifier = case.verifier;
+        let whom = match case.waits_for {
+            WaitsFor::Member => "the member has yet to answer".into(),
+            WaitsFor::Verifier => format!("verifier {verifier} has yet to do it"),
+            WaitsFor::Judgement => format!("what verifier {verifier} found is being examined"),
+        };
+        self.progress.line(&format!("round {} waits for {of}: {whom}", round.next()));
+        let target = case.target.map(|target| format!("{target:#}"));
+        self.event(&json!({ "event": "held", "round": round.0, "case": case.round.0, "member": target }));
     }
 
     /// A verifier did not do its duty in time.
@@ -242,6 +279,35 @@ impl Report {
             tracing::warn!("log.jsonl: {error}");
         }
     }
+}
+
+/// What the ledger knows of a round in which nobody counted: how far its contributions came.
+fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
+    let slots = || view.commitments().filter(|(_, commitment)| commitment.weight > 0).map(|(slot, _)| slot);
+    let delivered = slots().filter(|slot| view.inputs().iter().any(|inputs| inputs.contains(*slot))).count();
+    let (all, parts) = (slots().count(), view.parts().len());
+    let mut places: Vec<String> = Vec::new();
+    for member in (0..parts as u16).flat_map(|part| view.aggregating(muster_core::ids::Part(part))) {
+        let known = ledger.member(&member).map(|member| &member.addresses);
+        let place = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
+        places.extend(place.filter(|place| !places.contains(place)));
+    }
+    let who = match places.len() {
+        0 => "nobody".to_owned(),
+        more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
+        _ => places.join(", "),
+    };
+    if parts == 0 {
+        return format!(
+            "{all} members committed, and there was nobody that could be dialled to combine their parts"
+        );
+    }
+    if delivered == 0 {
+        return format!("none of {all} members could deliver its parts to those that combine them: {who}");
+    }
+    format!(
+        "{delivered} of {all} members delivered, but none of {parts} parts was combined and fetched in time from {who}"
+    )
 }
 
 fn overdue(duties: &BTreeMap<MemberId, Counts>) -> String {

@@ -61,6 +61,7 @@ impl Actor {
     /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
     /// member.
     pub(super) fn replay(&mut self, kept: Vec<Request>) {
+        self.state.replaying = true;
         for request in kept {
             let taken = match request {
                 Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
@@ -73,6 +74,7 @@ impl Actor {
                 tracing::trace!("kept, but over: {reject}");
             }
         }
+        self.state.replaying = false;
     }
 
     fn judge_request(&mut self, peer: &MemberId, request: Request) -> Result<Answer, Reject> {
@@ -117,7 +119,7 @@ impl Actor {
             };
         }
         let enrol = self.ledger().check_enrol(&signed)?;
-        let expires = enrol.invitation.as_ref().map(|invitation| invitation.verify(run)).transpose()?;
+        let expires = enrol.invitation.as_ref().map(|shown| shown.invitation.verify(run)).transpose()?;
         if expires.is_some_and(|invitation| invitation.expires < invite::now()) {
             return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
@@ -258,8 +260,13 @@ impl Actor {
             | Notice::Verdict(_)
             | Notice::Duty(_)
             | Notice::Withheld(_)
+            | Notice::Recomputation(_)
             | Notice::Recheck(_) => {
-                let sealed = self.docket.post(now, self.conductor.ledger(), &notice)?;
+                let ledger = self.conductor.ledger();
+                let sealed = match self.state.replaying {
+                    true => self.docket.recall(now, ledger, &notice)?,
+                    false => self.docket.post(now, ledger, &notice)?,
+                };
                 self.watch_audit(&notice);
                 self.board.post(notice);
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
@@ -269,24 +276,24 @@ impl Actor {
         Ok(Answer::Now(Response::Done))
     }
 
-    /// Counts audits for people, and remembers those that are open.
+    /// Counts audits for people.
     fn watch_audit(&mut self, notice: &Notice) {
         let run = self.ledger().run();
         match notice {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
-                    let verifier = request.author();
-                    self.justice.opened(signed.digest(), request.round, request.target, verifier);
                     self.report.audit(&request, request.author());
                 }
             }
             Notice::Verdict(signed) => {
                 if let Ok(verdict) = signed.verify(run) {
                     let pass = verdict.finding == Finding::Pass;
-                    self.justice.closed(&verdict.request, pass);
                     self.report.verdict(pass);
-                    self.examine_verdict(&verdict, verdict.author());
                 }
+            }
+            Notice::Recomputation(signed) => {
+                let said = signed.verify(run);
+                said.into_iter().for_each(|said| self.report.verdict(said.finding == Finding::Pass));
             }
             _ => {}
         }

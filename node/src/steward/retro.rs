@@ -8,6 +8,7 @@ use std::time::Duration;
 use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
@@ -23,6 +24,8 @@ use super::court::{Court, Wanted, Wants};
 /// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
 /// that keep inputs back hold up a Rewind for twice as long and no longer, however many parts it signed.
 const PATIENCE: Duration = Duration::from_secs(60);
+/// What is left at least for a contribution of others.
+const LEAST: Duration = Duration::from_secs(1);
 
 /// What is known of one convict.
 pub(super) enum Retro {
@@ -143,10 +146,9 @@ impl Court {
             past.contribution = Some(self.clone().contributed(&job.convict, commit, state.as_ref()).await);
         }
         for (part, evidence, inputs) in std::mem::take(&mut job.parts) {
-            let examined = self.clone().examine(evidence.clone(), Wants::Part(Box::new(inputs)));
-            let late = || Judgement::Undecided("its inputs did not come in time".into());
-            let judgement =
-                timeout(*patience, examined).await.map_or_else(|_| late(), |(judgement, _)| judgement);
+            let wants = Wants::Part(Box::new(inputs));
+            let examined = self.clone().examine_part(evidence.clone(), wants, *patience).await;
+            let judgement = examined.unwrap_or_else(|failure| Judgement::Undecided(failure.to_string()));
             let found = match judgement {
                 Judgement::NotGuilty(_) => Found::Right,
                 Judgement::Guilty { .. } => {
@@ -161,7 +163,7 @@ impl Court {
             past.parts.push((part, found));
         }
         if let Some(state) = state.filter(|_| job.measure && past.is_bad()) {
-            past.harm = self.harm(job, state).await;
+            past.harm = self.harm(job, state, patience).await;
         }
         past
     }
@@ -204,8 +206,8 @@ impl Court {
     }
 
     /// ROLLBACK-2: how far the aggregate that was applied is from the one without the convicts.
-    async fn harm(self: Arc<Self>, job: Job, state: Arc<State>) -> Option<f64> {
-        let inputs = self.clone().inputs(&job.others, &state).await?;
+    async fn harm(self: Arc<Self>, job: Job, state: Arc<State>, patience: &mut Duration) -> Option<f64> {
+        let inputs = self.clone().inputs(&job.others, &state, patience).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let applied = court.home.load_update(job.view.round()).ok()?;
@@ -224,16 +226,26 @@ impl Court {
         self: Arc<Self>,
         others: &[(Slot, Commit, Wanted)],
         state: &Arc<State>,
+        patience: &mut Duration,
     ) -> Option<BTreeMap<Slot, Vec<i32>>> {
         let mut inputs = BTreeMap::new();
         for (slot, commit, wanted) in others {
-            let q = match self.fetch(wanted).await {
-                Ok(q) => q,
-                Err(_) => self.clone().recomputed(commit, state, None).await?.0,
+            let q = match self.in_time(wanted, patience).await {
+                Some(q) => q,
+                None => self.clone().recomputed(commit, state, None).await?.0,
             };
             inputs.insert(*slot, q);
         }
         Some(inputs)
+    }
+
+    /// A contribution; whoever lets it wait for theirs leaves the next one half of the patience.
+    async fn in_time(&self, wanted: &Wanted, patience: &mut Duration) -> Option<Vec<i32>> {
+        let q = timeout((*patience).max(LEAST), self.fetch(wanted)).await.ok().and_then(Result::ok);
+        if q.is_none() {
+            *patience /= 2;
+        }
+        q
     }
 
     /// The aggregate of a round from these contributions alone; zero where none is left.
@@ -293,6 +305,20 @@ fn first_of(
 }
 
 impl Actor {
+    /// After a restart: who passed by a false verdict may not have been examined yet (DUTY-10).
+    pub(super) fn examine_acquitted(&mut self) {
+        let bans = self.justice.retros.values().filter_map(|retro| match retro {
+            Retro::Waiting(ban) => Some((ban.evidence, ban.accuser)),
+            _ => None,
+        });
+        let bans: Vec<(Digest, MemberId)> = bans.collect();
+        for (digest, accuser) in bans {
+            let evidence = self.court.home.load_evidence(&digest).ok();
+            let of_member = evidence.and_then(|evidence| evidence.against_the_acquitted(self.ledger().run()));
+            of_member.into_iter().for_each(|evidence| self.owe_hearing(accuser, evidence));
+        }
+    }
+
     /// Somebody was convicted.
     pub(super) fn examine_past(&mut self, ban: &Ban) {
         self.justice.retros.insert(ban.culprit, Retro::Waiting(ban.clone()));
@@ -316,7 +342,8 @@ impl Actor {
 
     /// Whether all that a convict ever contributes is there.
     fn is_complete(&self, ban: &Ban) -> bool {
-        self.ledger().next_round() >= ban.effective && self.justice.has_exhibits(&ban.culprit)
+        let exact = self.ledger().manifest().profile == Profile::Exact;
+        self.ledger().next_round() >= ban.effective && self.justice.exhibits.are_complete(&ban.culprit, exact)
     }
 
     fn measure(&mut self, ban: Ban) {
@@ -402,11 +429,11 @@ impl Actor {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use std::path::Path;
     use std::sync::Mutex;
 
-    use muster_compute::Exact;
+    use muster_compute::{Exact, Machine};
     use muster_core::contribution::Commitment;
     use muster_core::layout::Layout;
     use muster_core::manifest::{Manifest, Profile};
@@ -416,11 +443,16 @@ mod tests {
     use muster_store::dataset::{self, Dataset, Text};
     use muster_store::home::Home;
 
+    use tokio::sync::Semaphore;
+
     use super::*;
     use crate::config::{Makers, Settings};
     use crate::intake::shelf::Shelf;
+    use crate::steward::court::{HOARD, SHOWING};
+    use crate::steward::hearing::Second;
 
-    const TOLERANT: &str = "
+    /// A tiny model.
+    pub(in crate::steward) const TINY: &str = "
         [model]
         width = 8
         layers = 1
@@ -428,40 +460,46 @@ mod tests {
         key_value_heads = 2
         hidden = 12
         sequence = 16
+    ";
+    const TOLERANT: &str = "
         [arithmetic]
         profile = \"f32\"
         tolerance = [1e-3]
         loss_tolerance = 1e-3
     ";
 
-    fn court(folder: &Path) -> Arc<Court> {
+    /// A court of these settings at the beginning of a run, and who seals its records.
+    pub(in crate::steward) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
         let text = |name: &str| {
             let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
             vec![Ok(Text { name: name.into(), bytes })]
         };
         let place = folder.join("corpus");
         let data = dataset::pack(text("train"), text("held out"), &place, &mut |_| ()).unwrap();
-        let nobody = MemberId([0; 32]);
-        let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
-        let settings = Settings::parse(Path::new("run.toml"), TOLERANT).unwrap();
+        let identity = Arc::new(Identity::from_secret(&[2; 32]));
+        let makers = Makers { organiser: MemberId([0; 32]), steward: identity.id(), nonce: [0; 16] };
+        let settings = Settings::parse(Path::new("run.toml"), settings).unwrap();
         let manifest = Arc::new(settings.manifest(&makers, data.clone()).unwrap());
         let dataset = Arc::new(Dataset::open(&place, &data).unwrap());
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
-        let identity = Arc::new(Identity::from_secret(&[2; 32]));
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Home::open(&folder.join("home")).unwrap();
         let (failed, _) = tokio::sync::mpsc::channel(1);
-        Arc::new(Court {
+        let court = Court {
             shelf: Arc::new(Shelf::new(layout.clone(), Arc::new(home.clone()), failed)),
             layout,
             home,
             keep_aggregates: false,
-            peers: Peers::new(Endpoint::new(manifest.run(), identity)),
+            peers: Peers::new(Endpoint::new(manifest.run(), identity.clone())),
             dataset,
             replica: Arc::new(Mutex::new(replica)),
             arithmetic: Arc::new(Mutex::new(Box::new(Exact::new(1, None).unwrap()))),
+            second: Second::new(Machine::new(1, None)),
+            hoard: Semaphore::new(HOARD),
+            showing: Semaphore::new(SHOWING),
             manifest,
-        })
+        };
+        (court, identity)
     }
 
     fn commit(manifest: &Manifest, state: Digest, root: Digest, loss: i64) -> Commit {
@@ -473,7 +511,7 @@ mod tests {
     #[tokio::test]
     async fn rollback_2_a_withheld_part_hides_no_harm() {
         let folder = tempfile::tempdir().unwrap();
-        let court = court(folder.path());
+        let court = Arc::new(court(folder.path(), &format!("{TINY}{TOLERANT}")).0);
         let (root, state) = court.replica.lock().unwrap().snapshot();
         let honest = commit(&court.manifest, root, Digest::default(), 0);
         let (own, _) = court.clone().recomputed(&honest, &state, None).await.unwrap();
@@ -494,7 +532,8 @@ mod tests {
         // Nobody has what this one contributed.
         let wanted = Wanted::lost(Round(0), MemberId([9; 32]), theirs_root);
         assert!(court.fetch(&wanted).await.is_err());
-        let inputs = court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state).await;
+        let inputs =
+            court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state, &mut PATIENCE.clone()).await;
         assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
     }
 

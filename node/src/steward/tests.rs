@@ -8,7 +8,7 @@ use muster_core::codec::List;
 use muster_core::ids::{Digest, Height, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::messages::audit::{Equivocation, Evidence};
-use muster_core::messages::enrol::{Enrol, Leave, Role, Ticket};
+use muster_core::messages::enrol::{Enrol, Leave, Pass, Role, Ticket};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::{Follow, Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
@@ -21,7 +21,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::exit::Exit;
-use crate::join::{End, Options, join};
+use crate::join::{End, Listen, Options, join};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};
@@ -50,6 +50,7 @@ fn new_run_with(place: &Path, settings: &str) -> PathBuf {
         data: corpus,
         calibration: None,
         init: None,
+        organiser_key: None,
         out: at("run"),
     })
     .unwrap();
@@ -97,9 +98,10 @@ async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
 }
 
 fn ticket(folder: &Path, uses: u32, valid_for: u64) -> Ticket {
-    let addresses = vec![];
+    let (addresses, organiser_key) = (vec![], None);
     let (folder, role) = (folder.to_owned(), Some(Role::Node));
-    invite(&InviteOptions { folder, role, founder: false, uses, valid_for, addresses }).unwrap()
+    let options = InviteOptions { folder, role, founder: false, uses, valid_for, addresses, organiser_key };
+    invite(&options).unwrap()
 }
 
 /// A member as the steward sees it.
@@ -129,7 +131,7 @@ impl Caller {
 
     fn enrolment(&self) -> Signed<Enrol> {
         let addresses = List::new(vec![]).unwrap();
-        let invitation = self.ticket.invitation.clone();
+        let invitation = self.ticket.present(self.id());
         self.identity.sign(self.ticket.run, &Enrol { invitation, addresses, coins: None })
     }
 
@@ -206,12 +208,13 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
     assert_eq!(first.enrol().await.unwrap(), Response::Done, "asking twice does no harm");
     let second = Caller::new(2, once.clone());
     assert!(refusal(second.enrol().await).contains("used up"));
-    let late = Caller::new(3, Ticket { invitation: ticket(&folder, 1, 0).invitation, ..once.clone() });
+    let late = Caller::new(3, Ticket { pass: ticket(&folder, 1, 0).pass, ..once.clone() });
     tokio::time::sleep(Duration::from_millis(1100)).await;
     assert!(refusal(late.enrol().await).contains("expired"));
-    let genuine = once.invitation.as_ref().unwrap().verify(once.run).unwrap().into_inner();
-    let forged = Some(late.identity.sign(once.run, &genuine));
-    let forger = Caller::new(4, Ticket { invitation: forged, ..once.clone() });
+    let genuine = once.pass.clone().unwrap();
+    let invitation = genuine.verify(once.run).unwrap().into_inner();
+    let forged = Some(Pass { invitation: late.identity.sign(once.run, &invitation), ..genuine });
+    let forger = Caller::new(4, Ticket { pass: forged, ..once.clone() });
     assert!(refusal(forger.enrol().await).contains("only the organiser"));
     let stranger = refusal(
         second
@@ -268,7 +271,7 @@ fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
     Options {
         ticket,
         data_dir: place.join(format!("node{number}")),
-        listen: Some("127.0.0.1:0".into()),
+        listen: Listen::At("127.0.0.1:0".into()),
         advertise: None,
         gossip: Some(beside()),
         machine: Machine::new(1, None),
@@ -440,6 +443,29 @@ async fn what_is_said_again_takes_no_room() {
     }
     assert!(none < once && kept() == once);
     kill(hosting, &folder).await;
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn round_27_echoes_are_shown_to_nobody_before_the_outcome() {
+    let place = tempfile::tempdir().unwrap();
+    let folder = new_run(place.path());
+    let (hosting, _) = start(&folder).await;
+    let ([first, second], ledger) = frozen(&folder).await;
+    let view = ledger.current().unwrap();
+    let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
+    let echo = Notice::Echo(first.identity.sign(ledger.run(), &echo));
+    first.ask(Request::Notice(echo.clone())).await.unwrap();
+    let follow = Request::Follow(Follow { height: ledger.height(), board: 0, notice: 0 });
+    let Ok(Response::News(news)) = second.ask(follow).await else { panic!("no news") };
+    assert!(!news.notices.iter().any(|notice| matches!(notice, Notice::Echo(_))));
+    kill(hosting, &folder).await;
+    // Whoever posts one by mistake.
+    let home = muster_store::home::Home::open(&place.path().join("board")).unwrap();
+    let journal = muster_store::journal::Journal::open(&home).unwrap();
+    let board = Board::new(Arc::new(journal), Height(0), 1);
+    board.post(echo);
+    let news = board.follow(&Follow { height: Height(0), board: 0, notice: 0 }).await.unwrap();
+    assert!(news.notices.is_empty());
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -21,8 +21,6 @@ pub(crate) mod tile;
 pub(crate) mod update;
 mod vector;
 
-use std::hint::black_box;
-
 pub(crate) use strips::BUFFER;
 
 /// A way to compute `a·b + c` with one rounding.
@@ -152,33 +150,10 @@ pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
     if x < -87.0 { 0.0 } else { mantissa * scale }
 }
 
-/// Whether this thread keeps subnormals and rounds to nearest even.
-///
-/// Another library of the process may have set flush-to-zero or denormals-are-zero.
-pub(crate) fn environment_is_ieee() -> bool {
-    let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) == f32::from_bits(1 << 22);
-    let read = (black_box(f32::from_bits(1)) * black_box(16_777_216.0)).to_bits() == 2 << 23;
-    let wide = black_box(f64::MIN_POSITIVE) * black_box(0.5) != 0.0;
-    let (one, half) = (black_box(1.0f32), black_box(f32::EPSILON / 2.0));
-    let to_even = one + half == 1.0 && -one - half == -1.0;
-    let to_nearest = one + half * 1.5 == 1.0 + f32::EPSILON;
-    kept && read && wide && to_even && to_nearest
-}
-
-/// Stops a thread whose results would not have the defined bits.
-///
-/// # Panics
-/// When the processor's floating-point mode is not the IEEE default.
-pub(crate) fn require_ieee() {
-    assert!(
-        environment_is_ieee(),
-        "this thread flushes subnormals or does not round to nearest: something in this process has changed the \
-         processor's floating-point mode, and results would differ from every other member's"
-    );
-}
-
 #[cfg(test)]
 mod tests {
+    use muster_core::ieee::environment_is_ieee;
+
     use super::*;
 
     #[test]
@@ -223,27 +198,63 @@ mod tests {
         }
     }
 
-    /// Another library of the process may have changed the mode of this thread.
+    /// What a thread finds in another mode, such as a library of the process may set.
+    #[cfg(target_arch = "x86_64")]
+    #[allow(unsafe_code)]
+    fn in_mode<T>(mode: u32, find: impl FnOnce() -> T) -> std::thread::Result<T> {
+        // SAFETY: the default mode is restored before the function returns, whether or not `find` panics.
+        unsafe {
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &mode);
+            let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(find));
+            std::arch::asm!("ldmxcsr [{}]", in(reg) &DEFAULT);
+            found
+        }
+    }
+
+    #[cfg(target_arch = "x86_64")]
+    const DEFAULT: u32 = 0x1f80;
+
+    /// Denormals are zero, flush to zero, and the three other ways to round.
+    #[cfg(target_arch = "x86_64")]
+    const OTHERS: [u32; 5] = [1 << 6, 1 << 15, 1 << 13, 2 << 13, 3 << 13];
+
     #[cfg(target_arch = "x86_64")]
     #[test]
-    #[allow(unsafe_code)]
     fn other_modes_are_noticed() {
-        const DEFAULT: u32 = 0x1f80;
-        let in_mode = |mode: u32| {
-            // SAFETY: the default mode is restored before the function returns.
-            unsafe {
-                std::arch::asm!("ldmxcsr [{}]", in(reg) &mode);
-                let found = environment_is_ieee();
-                std::arch::asm!("ldmxcsr [{}]", in(reg) &DEFAULT);
-                found
-            }
+        assert!(in_mode(DEFAULT, environment_is_ieee).unwrap());
+        for bits in OTHERS {
+            assert!(!in_mode(DEFAULT | bits, environment_is_ieee).unwrap(), "{bits:#x}");
+        }
+    }
+
+    /// AGG-9, AGG-20: what members sign of a part, and whether they object to one, is computed by core itself.
+    #[cfg(target_arch = "x86_64")]
+    #[test]
+    fn no_part_is_reduced_or_judged_in_another_mode() {
+        use muster_core::aggregate::{Input, block};
+        use muster_core::codec::Real;
+        use muster_core::manifest::{Aggregation, Rule};
+        use muster_core::reduction::objects;
+
+        let settings = Aggregation {
+            rule: Rule::CenteredClip,
+            radius: Real::new(1.25).unwrap(),
+            iterations: 5,
+            cap_ppm: 1_000_000,
+            assumed_ppm: 0,
+            mixing: false,
+            replicas: 1,
         };
-        assert!(in_mode(DEFAULT));
-        let denormals_are_zero = 1 << 6;
-        let flush_to_zero = 1 << 15;
-        let [down, up, truncate] = [1 << 13, 2 << 13, 3 << 13];
-        for bits in [denormals_are_zero, flush_to_zero, down, up, truncate] {
-            assert!(!in_mode(DEFAULT | bits), "{bits:#x}");
+        let inputs = [[3, -1], [5, 4], [2, 2]];
+        let reduce = || {
+            let inputs: Vec<_> = inputs.iter().map(|q| Input { q, m: 2, weight: 1 << 16 }).collect();
+            block(&settings, &inputs)
+        };
+        let judge = || objects(&[3, -1], 2, &[1.5, -0.5]);
+        assert!(in_mode(DEFAULT, reduce).unwrap().is_some() && !in_mode(DEFAULT, judge).unwrap());
+        for bits in OTHERS {
+            assert!(in_mode(DEFAULT | bits, reduce).is_err(), "{bits:#x}");
+            assert!(in_mode(DEFAULT | bits, judge).is_err(), "{bits:#x}");
         }
     }
 }

@@ -61,8 +61,8 @@ pub use sums::{add_leaf, copy_leaf};
 pub use torch::Torch;
 pub use workers::Workers;
 
-use kernel::require_ieee;
 use leaf::{Batch, Setting};
+use muster_core::ieee::require_ieee;
 use optimiser::Rules;
 use path::Kernels;
 

@@ -2,7 +2,7 @@
 
 use std::sync::{Mutex, PoisonError};
 
-use crate::kernel::require_ieee;
+use muster_core::ieee::require_ieee;
 
 /// Runs every task once, each with the buffers of the thread that takes it; one worker runs them in place.
 ///

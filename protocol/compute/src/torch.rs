@@ -26,11 +26,11 @@ use tch::{Cuda, Kind, Tensor, no_grad};
 
 use crate::backend::{Backend, Device, Libtorch, Opened, Precision};
 use crate::grid::Grid;
-use crate::kernel::require_ieee;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{Network as Places, Plan};
 use crate::{Exact, Path, Spent, self_test, setting};
 use library::{check_version, load_cuda, settle, values};
+use muster_core::ieee::require_ieee;
 use network::{Extent, Network, Weights, backward, backward_recomputing};
 
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.

@@ -2,8 +2,9 @@
 
 use muster_core::aggregate::{Pass, Runner};
 use muster_core::error::Misuse;
+use muster_core::ieee::require_ieee;
 
-use crate::kernel::{pass, require_ieee};
+use crate::kernel::pass;
 use crate::parallel;
 use crate::path::{Kernels, Path};
 

@@ -7,6 +7,8 @@ mod root;
 pub mod roster;
 mod verdict;
 
+pub use reduction::check_reduction;
+
 use crate::assign;
 use crate::contribution::Commitment;
 use crate::error::Reject;
@@ -183,6 +185,10 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             };
             return Ok(Claim { culprit: manifest.steward, subject: manifest.steward, round });
         }
+        Evidence::Recomputation(accused) => {
+            let said = accused.recomputation.verify(run)?;
+            (said.author(), said.target, &accused.freeze)
+        }
         Evidence::Verdict(accused) => {
             let target = accused.transcript.request.verify(run)?.target;
             (accused.transcript.verdict.verify(run)?.author(), target, &accused.transcript.freeze)
@@ -219,6 +225,9 @@ pub fn judge(
         Evidence::Verdict(accused) => verdict::judge(manifest, accused, witness, arithmetic),
         Evidence::Aggregation(part) => reduction::judged(manifest, part, witness),
         Evidence::Results(pair) => reduction::judge_results(manifest, pair),
+        Evidence::Recomputation(accused) => {
+            verdict::judge_recomputation(manifest, accused, witness, arithmetic)
+        }
     };
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }
@@ -271,16 +280,13 @@ fn judge_audit(
             format!("the table's losses add up to {loss}, committed is {}", commit.loss),
         );
     }
-    let mut lacking = Vec::new();
-    match committed_total(manifest, &frozen, witness) {
-        Some(q) => {
-            let total = probe.sketch(&q);
-            if total != sketch {
-                let detail = format!("the table adds up to {sketch}, the committed total is {total}");
-                return guilty(FindingKind::SumMismatch, detail);
-            }
-        }
-        None => lacking.push("the committed total"),
+    let committed = committed_total(manifest, &frozen, witness);
+    let differs = |q: &[i32]| {
+        let total = probe.sketch(q);
+        (total != sketch).then(|| format!("the table adds up to {sketch}, the committed total is {total}"))
+    };
+    if let Some(detail) = committed.as_deref().and_then(differs) {
+        return guilty(FindingKind::SumMismatch, detail);
     }
     let Some(state) = witness.state(&commit.state) else {
         return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
@@ -303,10 +309,25 @@ fn judge_audit(
             return guilty(FindingKind::LeafMismatch, detail);
         }
     }
-    if lacking.is_empty() {
+    if committed.is_some() {
         return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
     }
-    Ok(Judgement::Undecided(format!("the drawn leaves agree, but {} is not at hand", lacking.join(", "))))
+    if manifest.profile != Profile::Exact {
+        return Ok(Judgement::Undecided(
+            "the drawn leaves agree, but the committed total is not at hand".into(),
+        ));
+    }
+    // AUDIT-10: in `exact` all leaves stand for the committed integers, so that nobody escapes by keeping them back.
+    let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
+        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+    };
+    if let Some(detail) = sum.mismatch(manifest, commit) {
+        return guilty(FindingKind::TotalMismatch, detail);
+    }
+    match differs(&sum.q) {
+        Some(detail) => guilty(FindingKind::SumMismatch, detail),
+        None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
+    }
 }
 
 /// A transcript whose signatures and order are right.
@@ -379,11 +400,7 @@ fn judge_total(
     let detail = if deviation.is_finite() {
         format!("the leaves give a total that is {deviation:.1} tolerances away from the committed one")
     } else {
-        let root = sum.root(manifest);
-        format!(
-            "the leaves give {root} with loss {}, committed is {} with {}",
-            sum.loss, commit.root, commit.loss
-        )
+        sum.mismatch(manifest, commit).unwrap_or_default()
     };
     Ok(Judgement::Guilty {
         culprit: frozen.author,
@@ -409,6 +426,16 @@ impl Sum {
         Commitment::new(&Layout::of(&manifest.model), &self.q).root()
     }
 
+    /// How this differs from what was committed; none where root and loss are the same.
+    fn mismatch(&self, manifest: &Manifest, commit: &Commit) -> Option<String> {
+        let root = self.root(manifest);
+        let differs = self.loss != commit.loss || root != commit.root;
+        differs.then(|| {
+            let (loss, committed) = (self.loss, commit.root);
+            format!("the leaves give {root} with loss {loss}, committed is {committed} with {}", commit.loss)
+        })
+    }
+
     /// How far what was committed is from this, in units of what honest contributions may be apart: 0 or ∞ in profile
     /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and not at hand.
     pub fn deviation(
@@ -417,7 +444,7 @@ impl Sum {
         commit: &Commit,
         committed: impl FnOnce() -> Option<Vec<i32>>,
     ) -> Option<f64> {
-        if self.loss == commit.loss && self.root(manifest) == commit.root {
+        if self.mismatch(manifest, commit).is_none() {
             return Some(0.0);
         }
         if manifest.profile == Profile::Exact {

@@ -198,9 +198,10 @@ pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, block_ppm: u32)
     coin.kind == CoinKind::Node && u128::from(number) < (u128::from(block_ppm) << 64) / 1_000_000
 }
 
-/// Whose coin may select a block, as a place in 0..`verifiers`: `H("inspector-block", R_t, block)` mapped there.
-pub fn block_inspector(freeze: &Digest, block: Block, verifiers: usize) -> usize {
-    let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(freeze).value(&block).number();
+/// Whose coin may select a block, as a place in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
+/// head after the outcome, which the last one to commit cannot choose.
+pub fn block_inspector(outcome: &Digest, block: Block, verifiers: usize) -> usize {
+    let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(outcome).value(&block).number();
     usize::try_from(below(number, verifiers as u64)).unwrap_or(0)
 }
 
@@ -256,14 +257,22 @@ pub fn rechecks(coin: &Coin, verdict: &Digest, recheck_ppm: u32, others: usize) 
     coin.kind == CoinKind::Node && u128::from(number) < most
 }
 
-/// The positions that a leaf coin draws among `m` leaves, ascending: `a` different ones, or all where `a ≥ m`.
+/// How many leaves an audit draws of a contribution of `m`, in a run whose `audit.leaves` is `least`: so many, an eighth
+/// where that is more, and never more than there are.
+// COIN-5: whole contributions that a fitted row makes good for stay bounded by 8/π, however large they are.
+pub fn drawn_leaves(m: u32, least: u8) -> u32 {
+    let most = limits::AUDIT_LEAVES as u32;
+    u32::from(least).max(m.div_ceil(limits::AUDITED_SHARE)).min(most).min(m)
+}
+
+/// The positions that a leaf coin draws among `m` leaves, ascending: a = [`drawn_leaves`] different ones.
 ///
 /// A partial shuffle of `0 .. m` (Fisher–Yates): for `i = 0 .. a`, position `i` trades places with position
 /// `i + ⌊u_i·(m − i) / 2⁶⁴⌋`; the first `a` are drawn. `u_i` is the first eight bytes, little-endian, of
 /// `H(DRAW, coin, R_t, table, i)`, `i` as four little-endian bytes; `table` is what the audited member fixed before
 /// the coin was shown. A node coin draws all.
-pub fn draw(coin: &Coin, freeze: &Digest, table: &Digest, m: u32, a: u8) -> Vec<u32> {
-    let a = u32::from(a);
+pub fn draw(coin: &Coin, freeze: &Digest, table: &Digest, m: u32, least: u8) -> Vec<u32> {
+    let a = drawn_leaves(m, least);
     if a >= m || coin.kind != CoinKind::Leaf {
         return (0..m).collect();
     }

@@ -1,7 +1,7 @@
 //! The rules of Muster, pure: no clock, socket, file, thread or operating-system randomness.
 //!
 //! Bytes, time and secrets come in as arguments; values go out. The layers, low to high, import only to the left:
-//! `limits ids < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate standing <
+//! `limits ids ieee < error < codec < hash < sign merkle grid < manifest layout state < sketch coins aggregate standing <
 //! messages < channel contribution < assign < ledger < reduction < audit < round`. A test in `tests/` enforces it.
 
 pub mod aggregate;
@@ -15,6 +15,7 @@ pub mod error;
 pub mod grid;
 pub mod hash;
 pub mod ids;
+pub mod ieee;
 pub mod layout;
 pub mod ledger;
 pub mod limits;

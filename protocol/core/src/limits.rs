@@ -58,6 +58,8 @@ pub const PROOF_SIBLINGS: usize = 48;
 pub const COINS: u64 = 1 << 22;
 /// Leaves drawn in one audit.
 pub const AUDIT_LEAVES: usize = 32;
+/// An audit draws one of so many leaves of a contribution at least.
+pub const AUDITED_SHARE: u32 = 8;
 /// Jurors of one case.
 pub const JURY: usize = 7;
 /// Records in one answer to a pull.

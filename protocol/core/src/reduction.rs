@@ -4,6 +4,7 @@
 use crate::aggregate::{self, Input};
 use crate::contribution::PartDigest;
 use crate::ids::{Block, Digest, Slot};
+use crate::ieee::require_ieee;
 use crate::layout::Layout;
 use crate::ledger::Commitment;
 use crate::manifest::Manifest;
@@ -69,10 +70,14 @@ pub const OBJECTION: f64 = 3.0;
 /// draws an objection, as lengths that differ do.
 ///
 /// Both squares are summed from +0 in order of coefficients; x is the rounded quotient.
+///
+/// # Panics
+/// When the processor's floating-point mode is not the IEEE default.
 pub fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
     if q.len() != values.len() || m == 0 {
         return true;
     }
+    require_ieee();
     let (mut away, mut own) = (0.0f64, 0.0f64);
     for (q, v) in q.iter().zip(values) {
         let x = f64::from(*q) / f64::from(m);

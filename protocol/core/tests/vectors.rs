@@ -208,10 +208,13 @@ reencoder!(
     CoinOpening,
     Certificate,
     enrol::Invitation,
+    enrol::Possession,
+    enrol::Presented,
     enrol::Enrol,
     enrol::Return,
     enrol::Leave,
     enrol::CloseTree,
+    enrol::Pass,
     enrol::Ticket,
     round::Commit,
     round::CommitReceipt,
@@ -236,6 +239,7 @@ reencoder!(
     audit::AuditRequest,
     audit::Duty,
     audit::Recheck,
+    audit::Recomputation,
     audit::Opinion,
     audit::Withheld,
     audit::Sketch,
@@ -255,6 +259,7 @@ reencoder!(
     audit::WrongRoot,
     audit::Misconduct,
     audit::FalseVerdict,
+    audit::FalseRecomputation,
     audit::Reduction,
     audit::TwoResults,
     audit::Evidence,
@@ -627,8 +632,8 @@ fn coin(op: &str, inputs: &Value) -> Value {
             json!({ "selected": blocks(inputs).map(chosen).collect::<Vec<_>>() })
         }
         "block_inspector" => {
-            let (freeze, verifiers) = (digest(inputs, "freeze"), number(inputs, "verifiers") as usize);
-            let place = |block| coins::block_inspector(&freeze, block, verifiers);
+            let (outcome, verifiers) = (digest(inputs, "outcome"), number(inputs, "verifiers") as usize);
+            let place = |block| coins::block_inspector(&outcome, block, verifiers);
             json!({ "places": blocks(inputs).map(place).collect::<Vec<_>>() })
         }
         "draw" => {

@@ -52,6 +52,9 @@ impl Connection {
         let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
+        if let (Some(member), Ok(own)) = (expected, stream.local_addr()) {
+            endpoint.reached(member, own.ip());
+        }
         Ok(Self::new(stream, channel, address, endpoint, None))
     }
 

@@ -1,8 +1,10 @@
 //! Who we are on the network: one identity in one run.
 
+use std::collections::BTreeMap;
 use std::io;
-use std::sync::Arc;
+use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::channel::Suite;
@@ -43,6 +45,9 @@ pub struct Endpoint {
     identity: Arc<Identity>,
     pub(crate) timeouts: Timeouts,
     pub(crate) traffic: Arc<Traffic>,
+    /// Our own address on the newest channel that we dialled, by the member at its other end: only members that we expected
+    /// have one, so that there are no more than a run has.
+    own: Arc<Mutex<BTreeMap<MemberId, IpAddr>>>,
 }
 
 /// Bytes over all channels of an endpoint, encryption included, handshakes not.
@@ -55,13 +60,24 @@ pub(crate) struct Traffic {
 impl Endpoint {
     /// An endpoint with the default timeouts.
     pub fn new(run: RunId, identity: Arc<Identity>) -> Self {
-        Self { run, identity, timeouts: Timeouts::default(), traffic: Arc::default() }
+        let (traffic, own) = (Arc::default(), Arc::default());
+        Self { run, identity, timeouts: Timeouts::default(), traffic, own }
     }
 
     /// The same endpoint with other timeouts.
     #[must_use]
     pub fn with_timeouts(self, timeouts: Timeouts) -> Self {
         Self { timeouts, ..self }
+    }
+
+    /// The address of this machine from which a member was last reached: what that member, and whoever is on its network,
+    /// can dial. None before a channel to it was opened.
+    pub fn own_address(&self, towards: &MemberId) -> Option<IpAddr> {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).get(towards).copied()
+    }
+
+    pub(crate) fn reached(&self, member: MemberId, from: IpAddr) {
+        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(member, from.to_canonical());
     }
 
     /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.

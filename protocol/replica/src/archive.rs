@@ -4,6 +4,7 @@
 //! as a little-endian `u32`), `data/` (the committed files), `exhibits/` and `evidence/`; `updates/` (aggregates by
 //! round) where the steward was told to keep them. The steward's folder is one.
 
+mod exhibits;
 mod replay;
 pub(crate) mod states;
 

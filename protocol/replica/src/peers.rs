@@ -1,9 +1,10 @@
 //! Typed calls to other members. Every answer is checked against something sealed before it is given on.
 
+use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::contribution::{PartDigest, open_block};
@@ -25,6 +26,9 @@ const SOON: Duration = Duration::from_secs(3);
 const SLOWEST: u64 = 1 << 20;
 /// How many times as long it has until it is given up.
 const AT_LAST: u32 = 10;
+/// How long whoever took longer is asked after the others. A good answer meanwhile ends it no sooner: who stalls may choose
+/// what it stalls over.
+const LAST: Duration = Duration::from_secs(60);
 /// Connections kept open at most.
 const CONNECTIONS: usize = 512;
 
@@ -97,8 +101,12 @@ pub struct Peers {
     pool: Arc<Pool>,
     /// Long polls hold up everything else on their channel, so they have channels of their own.
     polls: Arc<Pool>,
+    /// So have contributions: their authors may not want to show them, and have other things that are waited for.
+    contributions: Arc<Pool>,
     /// A steward that moved is where it says, whichever contact of it a task still has.
     moved: Arc<Mutex<Option<Contact>>>,
+    /// Who has not answered in time, and when: others are asked before it for a while.
+    late: Arc<Mutex<BTreeMap<MemberId, Instant>>>,
 }
 
 impl Peers {
@@ -106,8 +114,10 @@ impl Peers {
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
-            polls: Arc::new(Pool::new(endpoint, 1)),
+            polls: Arc::new(Pool::new(endpoint.clone(), 1)),
+            contributions: Arc::new(Pool::new(endpoint, CONNECTIONS)),
             moved: Arc::default(),
+            late: Arc::default(),
         }
     }
 
@@ -164,7 +174,7 @@ impl Peers {
                 right.then_some(values).ok_or(PeerError::Reject(Reject::BadProof("the values of a part")))
             }
         };
-        in_turn(contacts, patience(layout, blocks), &ask).await
+        self.in_turn(contacts, patience(layout, blocks), &ask).await
     }
 
     async fn values_from(
@@ -207,7 +217,26 @@ impl Peers {
             let contact = contact.clone();
             async move { self.contribution_from(&contact, layout, name, blocks).await }
         };
-        in_turn(contacts, patience(layout, blocks), &ask).await
+        self.in_turn(contacts, patience(layout, blocks), &ask).await
+    }
+
+    /// The first good answer. Who was late shortly before is asked last.
+    async fn in_turn<T, F>(
+        &self,
+        contacts: &[Contact],
+        patience: Duration,
+        ask: &(impl Fn(&Contact) -> F + Sync),
+    ) -> Result<T, PeerError>
+    where
+        T: Send,
+        F: Future<Output = Result<T, PeerError>> + Send,
+    {
+        let is_late = |contact: &&Contact| {
+            lock(&self.late).get(&contact.member).is_some_and(|since| since.elapsed() < LAST)
+        };
+        let (late, prompt): (Vec<&Contact>, Vec<&Contact>) = contacts.iter().partition(is_late);
+        let told = |contact: &Contact| _ = lock(&self.late).insert(contact.member, Instant::now());
+        in_turn(&[prompt, late].concat(), patience, ask, &told).await
     }
 
     async fn contribution_from(
@@ -220,7 +249,9 @@ impl Peers {
         let mut found = Vec::with_capacity(blocks.len());
         for group in groups(layout, blocks) {
             let query = InputQuery { round, member, blocks: bounded(&group)? };
-            let Response::Blocks(answer) = self.ask(contact, &Request::InputBlocks(query)).await? else {
+            let asked = Request::InputBlocks(query);
+            let answer = call(&self.contributions, &self.current(contact), &asked, ANSWER).await?;
+            let Response::Blocks(answer) = answer else {
                 return Err(PeerError::Unexpected);
             };
             if !answer.iter().map(|data| data.block).eq(group.iter().copied()) {
@@ -244,11 +275,12 @@ pub fn patience(layout: &Layout, blocks: &[Block]) -> Duration {
 }
 
 /// The first good answer. Each contact is asked as soon as the one before has failed, or has not answered for so long; it is
-/// given up after [`AT_LAST`] times as long.
+/// given up after [`AT_LAST`] times as long. `told` hears who is late.
 fn in_turn<'a, T, F>(
-    contacts: &'a [Contact],
+    contacts: &'a [&'a Contact],
     patience: Duration,
     ask: &'a (impl Fn(&Contact) -> F + Sync),
+    told: &'a (impl Fn(&Contact) + Sync),
 ) -> Pin<Box<dyn Future<Output = Result<T, PeerError>> + Send + 'a>>
 where
     T: Send + 'a,
@@ -263,10 +295,14 @@ where
         let failure = match timeout(patience, &mut asked).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) if others.is_empty() => return Err(failure),
-            Ok(Err(_)) => return in_turn(others, patience, ask).await,
-            Err(_) if others.is_empty() => return asked.await,
+            Ok(Err(_)) => return in_turn(others, patience, ask, told).await,
+            Err(_) if others.is_empty() => {
+                told(contact);
+                return asked.await;
+            }
             Err(_) => {
-                let mut rest = in_turn(others, patience, ask);
+                told(contact);
+                let mut rest = in_turn(others, patience, ask, told);
                 tokio::select! {
                     answer = &mut asked => match answer {
                         Ok(answer) => return Ok(answer),
@@ -336,4 +372,38 @@ pub(crate) fn bulk(bytes: Vec<u8>) -> Option<Response> {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::RunId;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    const PATIENCE: Duration = Duration::from_millis(20);
+
+    /// A holder that never answers costs one wait, and not one for each thing that it holds.
+    #[tokio::test]
+    async fn who_did_not_answer_in_time_is_asked_after_the_others() {
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let peers = Peers::new(Endpoint::new(RunId(Digest::default()), identity));
+        let contacts = [1, 2].map(|number| Contact { member: MemberId([number; 32]), addresses: Vec::new() });
+        let [mute, prompt] = [contacts[0].member, contacts[1].member];
+        let asked = Mutex::new(Vec::new());
+        let ask = |contact: &Contact| {
+            lock(&asked).push(contact.member);
+            let member = contact.member;
+            async move {
+                if member == mute {
+                    std::future::pending::<()>().await;
+                }
+                Ok(member)
+            }
+        };
+        for _ in 0..3 {
+            assert_eq!(peers.in_turn(&contacts, PATIENCE, &ask).await.unwrap(), prompt);
+        }
+        assert_eq!(*lock(&asked), [mute, prompt, prompt, prompt]);
+    }
 }

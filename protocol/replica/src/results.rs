@@ -15,14 +15,29 @@ use crate::peers::bulk;
 /// Rounds kept for members that are a little behind.
 pub(crate) const ROUNDS: usize = 6;
 
-/// Values by round and block, each with the digest of its part: a part that was reassigned has other ones.
-type Held = BTreeMap<Round, BTreeMap<Block, (Digest, Arc<Vec<f32>>)>>;
+/// Results of a part that are kept beside each other: of two aggregators, in two attempts.
+const VERSIONS: usize = 4;
+
+/// Values by round and block, the newest last: a part that was reassigned has other ones, and whoever brings the first ones late
+/// takes nothing away from these.
+type Held = BTreeMap<Round, BTreeMap<Block, Vec<Version>>>;
+
+/// Values of a block.
+struct Version {
+    /// That of its part.
+    digest: Digest,
+    values: Arc<Vec<f32>>,
+    /// Whether they were reduced here: whoever asks for a block means these.
+    own: bool,
+}
 
 /// Values by round and block, shared by whoever serves and whoever applies.
 #[derive(Clone)]
 pub struct Results {
     layout: Arc<Layout>,
     rounds: Arc<Mutex<Held>>,
+    /// Rounds that are kept.
+    most: usize,
     /// Told of everything new.
     news: Arc<watch::Sender<()>>,
 }
@@ -30,17 +45,40 @@ pub struct Results {
 impl Results {
     /// Empty, for this layout.
     pub fn new(layout: Arc<Layout>) -> Self {
-        Self { layout, rounds: Arc::default(), news: Arc::new(watch::channel(()).0) }
+        Self { layout, rounds: Arc::default(), most: ROUNDS, news: Arc::new(watch::channel(()).0) }
+    }
+
+    /// The same, that keeps this many rounds at least.
+    #[must_use]
+    pub fn keeping(self, rounds: usize) -> Self {
+        Self { most: self.most.max(rounds), ..self }
     }
 
     /// Keeps the values of a part with this digest, in order of its blocks. The oldest round goes when there are too
     /// many.
     pub fn put(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
+        self.keep((round, blocks, digest), values, false);
+    }
+
+    /// The same for values that were reduced here: queries are answered by these, whatever another aggregator says.
+    pub fn put_own(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
+        self.keep((round, blocks, digest), values, true);
+    }
+
+    fn keep(&self, (round, blocks, digest): (Round, &[Block], &Digest), values: Vec<Vec<f32>>, own: bool) {
         let mut rounds = self.lock();
         let held = rounds.entry(round).or_default();
-        let values = values.into_iter().map(|values| (*digest, Arc::new(values)));
-        held.extend(blocks.iter().copied().zip(values));
-        while rounds.len() > ROUNDS {
+        for (block, values) in blocks.iter().zip(values) {
+            let versions = held.entry(*block).or_default();
+            let own = own || versions.iter().any(|held| held.digest == *digest && held.own);
+            versions.retain(|held| held.digest != *digest);
+            versions.push(Version { digest: *digest, values: Arc::new(values), own });
+            if versions.len() > VERSIONS {
+                let others = versions.iter().position(|held| !held.own).unwrap_or_default();
+                versions.remove(others);
+            }
+        }
+        while rounds.len() > self.most {
             rounds.pop_first();
         }
         drop(rounds);
@@ -49,9 +87,7 @@ impl Results {
 
     /// Whether all blocks of the part with this digest are there.
     pub fn has(&self, round: Round, blocks: &[Block], digest: &Digest) -> bool {
-        let rounds = self.lock();
-        let fits = |held: &(Digest, Arc<Vec<f32>>)| held.0 == *digest;
-        rounds.get(&round).is_some_and(|held| blocks.iter().all(|block| held.get(block).is_some_and(fits)))
+        blocks.iter().all(|block| self.block(round, *block, digest).is_some())
     }
 
     /// Waits until they are there; for ever, if nobody brings them.
@@ -66,18 +102,23 @@ impl Results {
 
     /// The values of one block of the part with this digest.
     pub fn block(&self, round: Round, block: Block, digest: &Digest) -> Option<Arc<Vec<f32>>> {
-        self.held(round, block).filter(|held| held.0 == *digest).map(|held| held.1)
+        let rounds = self.lock();
+        let mut versions = rounds.get(&round)?.get(&block)?.iter();
+        versions.find(|held| held.digest == *digest).map(|held| held.values.clone())
     }
 
-    fn held(&self, round: Round, block: Block) -> Option<(Digest, Arc<Vec<f32>>)> {
-        self.lock().get(&round)?.get(&block).cloned()
+    fn shown(&self, round: Round, block: Block) -> Option<Arc<Vec<f32>>> {
+        let rounds = self.lock();
+        let versions = rounds.get(&round)?.get(&block)?;
+        let own = versions.iter().rev().find(|held| held.own);
+        own.or(versions.last()).map(|held| held.values.clone())
     }
 
     /// Answers a query; `None` when a block is not held or the answer would be too long.
     pub fn answer(&self, query: &BlockQuery) -> Option<Response> {
         let mut bytes = Vec::new();
         for block in &query.blocks {
-            bytes.extend(real_bytes(&self.held(query.round, *block)?.1));
+            bytes.extend(real_bytes(&self.shown(query.round, *block)?));
             if bytes.len() > muster_core::messages::wire::BULK_BYTES {
                 return None;
             }
@@ -154,6 +195,12 @@ mod tests {
         results.put(Round(3), &[block], &second, vec![vec![2.0; length]]);
         let update = results.update(Round(3), &part(second)).ok().unwrap();
         assert_eq!(update.values[layout.block(block).unwrap().range.start], 2.0);
-        assert!(results.block(Round(3), block, &first).is_none());
+        // Whoever brings the first ones once more takes nothing away.
+        results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
+        assert!(results.update(Round(3), &part(second)).is_ok());
+        // An aggregator shows what it has signed, whatever it has fetched of the other one since.
+        results.put_own(Round(3), &[block], &second, vec![vec![2.0; length]]);
+        results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
+        assert_eq!(results.shown(Round(3), block).unwrap()[0], 2.0);
     }
 }

@@ -13,7 +13,7 @@ use muster_core::manifest::{
     Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 use muster_core::messages::audit::Evidence;
-use muster_core::messages::enrol::{Enrol, Invitation, Role};
+use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Record};
 use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
@@ -139,10 +139,10 @@ impl Chain {
         let run = chain.0.run();
         chain.seal(Body::Open(roots(1)));
         for secret in [1, 2] {
-            let nonce = [secret; 16];
-            let invitation =
-                Invitation { role: Role::Node, uses: 1, expires: u64::MAX, nonce, founder: false };
-            let invitation = Some(organiser().sign(run, &invitation));
+            let (role, pass) = (Role::Node, InvitationSecret::new([secret; 32]));
+            let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: pass.key(), founder: false };
+            let invitation = organiser().sign(run, &invitation);
+            let invitation = Some(pass.present(run, invitation, identity(secret).id()));
             let enrol = Enrol { invitation, addresses: List::default(), coins: None };
             chain.seal(Body::Admit(identity(secret).sign(run, &enrol)));
         }

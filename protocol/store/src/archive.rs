@@ -6,6 +6,7 @@ use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, unhex};
 use muster_core::messages::audit::Evidence;
+use muster_core::messages::wire::BlockData;
 use muster_core::state::{integer_bytes, integers, real_bytes};
 
 use crate::error::{Result, StoreError};
@@ -32,6 +33,27 @@ impl Home {
     pub fn load_exhibit(&self, round: Round, member: &MemberId) -> Result<Vec<i32>> {
         let (path, name) = (self.exhibit_path(round, member), exhibit_name(round, member));
         Ok(integers(&files::read_sealed(&path, &name, EXHIBIT_ADVICE)?))
+    }
+
+    /// Keeps the blocks of one part of a convicted member's contribution, each with its proofs.
+    ///
+    /// # Errors
+    /// [`crate::error::Kind::Full`]; what the system reports.
+    pub fn save_exhibited_blocks(
+        &self,
+        round: Round,
+        member: &MemberId,
+        part: Part,
+        blocks: &[BlockData],
+    ) -> Result<()> {
+        let path = self.at(EXHIBITS).join(block_exhibit_file(round, member, part));
+        let name = block_exhibit_name(round, member, part);
+        files::write_sealed(&path, Care::Durable, &name, &encode(blocks))
+    }
+
+    /// Whether the blocks of a part of a member's contribution are kept.
+    pub fn has_exhibited_blocks(&self, round: Round, member: &MemberId, part: Part) -> bool {
+        self.at(EXHIBITS).join(block_exhibit_file(round, member, part)).is_file()
     }
 
     /// Keeps the values of a part that counted and was wrong, block after block.
@@ -109,6 +131,14 @@ pub(crate) fn exhibit_file(round: Round, member: &MemberId) -> String {
     format!("{round}.{member:#}.exhibit")
 }
 
+pub(crate) fn block_exhibit_file(round: Round, member: &MemberId, part: Part) -> String {
+    format!("{round}.{member:#}.{part}.exhibit")
+}
+
+pub(crate) fn block_exhibit_name(round: Round, member: &MemberId, part: Part) -> String {
+    format!("exhibit {round} {member:#} {part}")
+}
+
 pub(crate) fn part_exhibit_file(round: Round, part: Part) -> String {
     format!("{round}.part-{part}.exhibit")
 }
@@ -125,13 +155,15 @@ pub(crate) fn exhibit_name(round: Round, member: &MemberId) -> String {
 mod tests {
     use std::fs;
 
-    use muster_core::ids::{Height, RunId};
+    use muster_core::codec::{Bytes, List};
+    use muster_core::ids::{Block, Height, RunId};
     use muster_core::messages::audit::Total;
     use muster_core::messages::record::{Body, Record};
     use muster_core::sign::Identity;
 
     use super::*;
     use crate::error::Kind;
+    use crate::reading;
 
     fn evidence(culprit: u8) -> Evidence {
         let body = Body::Close(Digest([1; 32]));
@@ -163,6 +195,29 @@ mod tests {
                 assert_eq!(error.kind(), Kind::Corrupt, "{error}");
             }
         }
+    }
+
+    #[test]
+    fn blocks_of_a_part_come_back_whole_or_not() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let (me, you) = (MemberId([5; 32]), MemberId([6; 32]));
+        let chunks = List::new(vec![Bytes::new(vec![7; 40]).unwrap()]).unwrap();
+        let blocks = [BlockData { block: Block(3), chunks, proofs: List::default() }];
+        home.save_exhibited_blocks(Round(9), &me, Part(2), &blocks).unwrap();
+        let read =
+            |member, part| reading::exhibited_blocks(directory.path(), Round(9), member, Part(part)).unwrap();
+        assert_eq!(read(&me, 2).as_deref(), Some(&blocks[..]));
+        assert_eq!((read(&me, 1), read(&you, 2)), (None, None));
+        assert!(home.has_exhibited_blocks(Round(9), &me, Part(2)));
+        assert!(!home.has_exhibited_blocks(Round(9), &me, Part(1)));
+        assert!(home.exhibits().unwrap().is_empty(), "no whole contribution is kept");
+        let path = directory.path().join(EXHIBITS).join(block_exhibit_file(Round(9), &me, Part(2)));
+        let mut forged = fs::read(&path).unwrap();
+        forged[20] ^= 1;
+        fs::write(&path, forged).unwrap();
+        let error = reading::exhibited_blocks(directory.path(), Round(9), &me, Part(2)).unwrap_err();
+        assert_eq!(error.kind(), Kind::Corrupt, "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@
 //! | in the home | what | after a power failure |
 //! |---|---|---|
 //! | `format`, `lock` | marks the directory; keeps a second process out | there |
-//! | `*.key` | secrets, for the owner only | there |
+//! | `*.key`, `ticket` | secrets, for the owner only | there |
 //! | `journal.redb` | ledger, votes, notes | there |
 //! | `states/`, `updates/` | states and aggregates by round | there |
 //! | `exhibits/`, `evidence/` | what convicted members left | there |

@@ -2,13 +2,16 @@
 
 use std::path::Path;
 
+use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update, integers, reals};
 
 use crate::archive::{
-    EXHIBIT_ADVICE, evidence_file, exhibit_file, exhibit_name, part_exhibit_file, part_exhibit_name,
+    EXHIBIT_ADVICE, block_exhibit_file, block_exhibit_name, evidence_file, exhibit_file, exhibit_name,
+    part_exhibit_file, part_exhibit_name,
 };
-use crate::error::{Kind, Result};
+use crate::error::{Kind, Result, StoreError};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
 use crate::states::{load_whole, rounds, state_file, update, update_file};
@@ -29,6 +32,24 @@ pub fn exhibit(folder: &Path, round: Round, member: &MemberId) -> Result<Option<
     let path = folder.join(EXHIBITS).join(exhibit_file(round, member));
     let name = exhibit_name(round, member);
     present(files::read_sealed(&path, &name, EXHIBIT_ADVICE)).map(|bytes| bytes.map(|bytes| integers(&bytes)))
+}
+
+/// The blocks of one part of a convict's contribution in an archive, if they are there. Their proofs are not checked.
+///
+/// # Errors
+/// [`Kind::Corrupt`]; what the system reports.
+pub fn exhibited_blocks(
+    folder: &Path,
+    round: Round,
+    member: &MemberId,
+    part: Part,
+) -> Result<Option<Vec<BlockData>>> {
+    let path = folder.join(EXHIBITS).join(block_exhibit_file(round, member, part));
+    let name = block_exhibit_name(round, member, part);
+    let Some(bytes) = present(files::read_sealed(&path, &name, EXHIBIT_ADVICE))? else { return Ok(None) };
+    let corrupt =
+        |reject: muster_core::error::Reject| StoreError::corrupt(&path, reject.to_string(), EXHIBIT_ADVICE);
+    decode(&bytes).map(Some).map_err(corrupt)
 }
 
 /// The values of a wrong part in an archive, block after block, if they are there.

@@ -3,6 +3,8 @@
 //! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
 //! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
 //!   one run with these cheats;
+//! - `simulate cases [--seeds N] [--first N]`: whether any audit is lost where everybody but the steward fails at random
+//!   (AUDIT-26);
 //! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
 //! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
 
@@ -11,15 +13,16 @@
 use std::process::ExitCode;
 use std::time::Instant;
 
+use e2e::cases;
 use e2e::harm::{self, detection};
-use e2e::sim::{Plan, Report, Sim, cast};
+use e2e::sim::{Longest, Plan, Report, Sim, cast};
 use muster_core::ids::Round;
 use muster_core::manifest::Rule;
 use muster_node::attack::Attack;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "simulate detection | attack NAME … | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
 
 fn main() -> ExitCode {
     let begun = Instant::now();
@@ -48,6 +51,12 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
             Ok(good)
         }
         "attack" => attack(arguments),
+        "cases" => {
+            let seeds: u64 = taken(&mut arguments, "--seeds", 1000)?;
+            let first: u64 = taken(&mut arguments, "--first", 1)?;
+            nothing_left(&arguments)?;
+            Ok(cases(first, seeds))
+        }
         "waits" => {
             let write = arguments.iter().position(|argument| argument == "--write");
             write.into_iter().for_each(|place| drop(arguments.remove(place)));
@@ -73,6 +82,39 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
         }
         _ => Err(USAGE.into()),
     }
+}
+
+/// Simulates seeds, a hundred at a time, and says what came of them.
+fn cases(first: u64, seeds: u64) -> bool {
+    let (mut all, mut good) = (cases::Tally::default(), true);
+    for from in (first..first + seeds).step_by(100) {
+        let tally = cases::tally(from..(from + 100).min(first + seeds));
+        for (seed, fault) in &tally.faults {
+            println!("seed {seed}: {fault}");
+            good = false;
+        }
+        all.runs += tally.runs;
+        all.silences += tally.silences;
+        all.idles += tally.idles;
+        all.bans += tally.bans;
+        if tally.longest.time > all.longest.time {
+            all.worst = tally.worst;
+        }
+        all.longest = all.longest.or(tally.longest);
+        eprint!("\r{} of {seeds} runs", all.runs);
+    }
+    let Longest { rounds, time } = all.longest;
+    println!(
+        "\r{} runs, {} silences, {} idle verifiers, {} bans: no case was lost; the longest were open for {rounds} rounds and for \
+         {:.1} s (seed {})",
+        all.runs,
+        all.silences,
+        all.idles,
+        all.bans,
+        time as f64 / 1e3,
+        all.worst
+    );
+    good
 }
 
 fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {

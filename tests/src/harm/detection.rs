@@ -61,7 +61,8 @@ pub fn schedules_at(first: usize) -> String {
         (11..).zip(rates).map(|(seed, (ppm, a, m))| table_setting(seed, ppm, a, m)).collect();
     let detected = run_all(&settings);
     let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
-        let rates = format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.drawn, setting.leaves);
+        let rates =
+            format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.of_each(), setting.leaves);
         cheats(setting, detected).map(move |(schedule, tally)| {
             let mut row = vec![rates.clone(), schedule.words()];
             row.extend(cells(setting, schedule, tally));
@@ -108,7 +109,8 @@ pub fn latency() -> String {
         .collect();
     let detected = run_all(&settings);
     let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
-        let rates = format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.drawn, setting.leaves);
+        let rates =
+            format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.of_each(), setting.leaves);
         let shown = cheats(setting, detected).filter(|(schedule, _)| {
             matches!(schedule, Schedule::Drip | Schedule::Burst(_) | Schedule::FalseSum)
         });

@@ -82,6 +82,11 @@ impl Clock {
         self.at(self.now + delay, event);
     }
 
+    /// A uniform number below this.
+    pub(super) fn draw(&mut self, below_this: u64) -> u64 {
+        below(self.random.next_u64(), below_this)
+    }
+
     /// Lets events happen one after the other, the first of them like [`Self::after`].
     pub(super) fn after_all(&mut self, least: u64, spread: u64, events: Vec<Event>) {
         let first = self.now + least + below(self.random.next_u64(), spread);

@@ -8,7 +8,7 @@ use muster_core::audit::probe;
 use muster_core::codec::List;
 use muster_core::contribution::{Commitment, open_block};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::enrol::{Leave, Return};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::Notice;
@@ -18,7 +18,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_node::join::{Answers, Asked, Inputs, LeafSum, Spares, Summed, Work};
 
 use super::clock::Event;
-use super::plan::{Behaviour, Player, node_identity};
+use super::plan::{Behaviour, Player, Temper, node_identity};
 use super::report::Left;
 use super::{Plan, Sim};
 
@@ -166,15 +166,22 @@ impl Sim {
         }
     }
 
-    /// One that holds others up on purpose returns as soon as the ledger takes it.
+    /// One that holds others up on purpose returns as soon as the ledger takes it, and everyone where many fail.
     fn come_back(&mut self, number: usize) {
+        let returns = !self.plan.tempers.is_empty();
         let node = &mut self.nodes[number];
         let stubborn = matches!(
             node.player.behaviour,
             Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts
-        );
-        let id = node.identity.id();
-        let away = node.ledger.member(&id).filter(|member| stubborn && member.standing == Standing::Away);
+        ) || !node.player.conduct.echoes(node.ledger.next_round());
+        let (id, gathering) = (node.identity.id(), node.ledger.stage() == Stage::Gathering);
+        let gone = |standing| match standing {
+            Standing::Away => true,
+            Standing::Silent(_) => gathering,
+            _ => false,
+        };
+        let back = node.alive && (returns || stubborn);
+        let away = node.ledger.member(&id).filter(|member| back && gone(member.standing));
         let Some(member) = away.filter(|member| member.since < node.ledger.height()) else { return };
         if node.back > member.since || node.ledger.is_barred(member.barred) {
             return;
@@ -192,7 +199,7 @@ impl Sim {
             Duty::Compute { slot, quota, .. } if !node.is(Behaviour::Mute) => {
                 self.contribute(number, &view, slot, quota);
             }
-            Duty::Echo { round, freeze } => {
+            Duty::Echo { round, freeze } if node.player.conduct.echoes(round) => {
                 let signed = node.identity.sign(self.run, &Echo { round, freeze });
                 self.clock.after(5, 40, Event::Echo(signed));
             }
@@ -250,7 +257,7 @@ impl Sim {
         self.clock.after_all(50 + LEAF * u64::from(commit.leaves), 300, signed.collect());
         let commit = said.into_iter().next().unwrap_or(commit);
         node.held.insert(view.round(), Held { commit, leaves: summed.leaves, bad });
-        let keep = self.manifest.retention.contributions as usize + 1;
+        let keep = self.manifest.retention.contributions as usize;
         while node.held.len() > keep {
             node.held.pop_first();
         }
@@ -298,7 +305,8 @@ impl Sim {
         let receipts = List::new(receipts).expect("bounded by parts");
         let delivered = Delivered { round: view.round(), attempt, receipts };
         let signed = self.nodes[number].identity.sign(self.run, &delivered);
-        self.clock.after(20, 100, Event::Delivered(signed));
+        // ROUND-5: after its echo has arrived.
+        self.clock.after(45, 75, Event::Delivered(signed));
     }
 
     /// Whether all blocks of a part are proved against the frozen commitment, as its keeper checks.
@@ -404,6 +412,18 @@ impl Sim {
             },
             _ => return,
         };
-        self.clock.after(10, 60, Event::Notice(Box::new(answer)));
+        let temper = self.nodes[number].player.temper;
+        self.say_with(temper, (10, 60), answer);
+    }
+
+    /// Says something at the steward's, as reliably as somebody is.
+    pub(super) fn say_with(&mut self, temper: Temper, (least, spread): (u64, u64), notice: Notice) {
+        let round = self.ledger().next_round();
+        let mute = temper.mute_from.is_some_and(|from| round >= from);
+        if mute || temper.loses > 0 && self.clock.draw(1_000_000) < u64::from(temper.loses) {
+            return;
+        }
+        let late = if temper.dawdles > 0 { self.clock.draw(temper.dawdles) } else { 0 };
+        self.clock.after(least + late, spread, Event::Notice(Box::new(notice)));
     }
 }

@@ -46,6 +46,21 @@ pub enum Behaviour {
     StallsParts,
 }
 
+/// How reliably somebody says what it has to say in audits.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Temper {
+    /// Of a million things that it has to say, so many it never does.
+    pub loses: u32,
+    /// Milliseconds that it lets each of the others wait, at most.
+    pub dawdles: u64,
+    /// How many times as long it takes to compute; 0 is 1.
+    pub slow: u64,
+    /// The round from which on it says nothing at all.
+    pub mute_from: Option<Round>,
+    /// Of a million times that it has news, so many its process is killed, and starts again at once.
+    pub crashes: u32,
+}
+
 /// A node.
 #[derive(Clone)]
 pub struct Player {
@@ -55,6 +70,8 @@ pub struct Player {
     pub conduct: Arc<dyn Conduct>,
     /// Whether it is out to cheat; nobody else may be banned.
     pub cheats: bool,
+    /// How it answers audits.
+    pub temper: Temper,
 }
 
 impl Player {
@@ -69,15 +86,19 @@ impl Player {
             Behaviour::ReducesWrongly => ("inflate", true),
             Behaviour::ReducesTwice => ("twice", true),
             Behaviour::NeverReduces | Behaviour::StallsParts => ("idle", false),
-            _ => return Self { behaviour, conduct: Arc::new(Honest), cheats: false },
+            _ => {
+                let (conduct, temper) = (Arc::new(Honest), Temper::default());
+                return Self { behaviour, conduct, cheats: false, temper };
+            }
         };
         let attack: Attack = attack.parse().expect("an attack");
-        Self { behaviour, conduct: attack.conduct(&attack::Plan::default()), cheats }
+        let conduct = attack.conduct(&attack::Plan::default());
+        Self { behaviour, conduct, cheats, temper: Temper::default() }
     }
 
     /// One that conducts itself like this.
     pub fn cheating(conduct: Arc<dyn Conduct>) -> Self {
-        Self { behaviour: Behaviour::Honest, conduct, cheats: true }
+        Self { behaviour: Behaviour::Honest, conduct, cheats: true, temper: Temper::default() }
     }
 }
 
@@ -116,6 +137,8 @@ pub struct Plan {
     pub verifiers: u16,
     /// How many of them pass everything and accuse nobody.
     pub friends: u16,
+    /// How reliable the verifiers are, those that are no friends first; those without an entry are.
+    pub tempers: Vec<Temper>,
     /// Probability, in millionths, that a contribution is audited.
     pub node_ppm: u32,
     /// Leaves drawn in an audit.
@@ -142,6 +165,7 @@ impl Plan {
             rule: Rule::CenteredClip,
             verifiers: 0,
             friends: 0,
+            tempers: Vec::new(),
             node_ppm: 500_000,
             drawn: 1,
             final_rounds: 2,

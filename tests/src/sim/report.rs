@@ -4,6 +4,8 @@ use muster_core::ids::{Digest, Round};
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::round::PartResult;
 
+use super::law::Longest;
+
 /// A ban.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Conviction {
@@ -73,6 +75,10 @@ pub struct Report {
     pub inspections: Vec<(PartResult, bool)>,
     /// Parts that were applied and are not what the rule gives.
     pub wrong_parts: Vec<WrongPart>,
+    /// How long audits took.
+    pub longest: Longest,
+    /// Honest verifiers that were sealed as idle.
+    pub idled: Vec<usize>,
     /// The last state root.
     pub root: Digest,
     /// Digest of all that was sealed, with its times.

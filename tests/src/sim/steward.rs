@@ -19,7 +19,7 @@ impl Sim {
     pub(super) fn drain(&mut self) {
         self.show_results();
         loop {
-            while let Some(output) = self.conductor.poll_output() {
+            while let Some(output) = self.next_output() {
                 match output {
                     Output::Seal(body) => self.seal(body),
                     Output::Apply(results) => {
@@ -29,9 +29,7 @@ impl Sim {
                     Output::Inspect(signed) => self.clock.after(20, 50, Event::Inspect(signed)),
                 }
             }
-            if self.conductor.ledger().stage() != Stage::Auditing
-                || !(self.settled() || self.conductor.overdue())
-            {
+            if self.conductor.ledger().stage() != Stage::Auditing || !self.may_close() {
                 break;
             }
             self.conductor.propose(Body::Close(self.conductor.ledger().state().root()));
@@ -46,13 +44,17 @@ impl Sim {
         self.conductor.tick(now);
         let silences = self.docket.silences(now, self.conductor.ledger());
         silences.into_iter().for_each(|body| self.conductor.propose(body));
-        self.idles();
     }
 
-    /// Has verifiers sealed as idle that owe the same for too long.
-    fn idles(&mut self) {
-        let idles = self.docket.idles(self.clock.now(), self.conductor.ledger());
+    /// What the conductor asks for, once it knows which cases are open.
+    fn next_output(&mut self) -> Option<Output> {
+        let now = self.clock.now();
+        let idles = self.docket.idles(now, self.conductor.ledger());
         idles.into_iter().for_each(|body| self.conductor.propose(body));
+        let oldest = self.docket.oldest_open(self.conductor.ledger());
+        self.conductor.cases(now, oldest);
+        self.examine_charges();
+        self.conductor.poll_output()
     }
 
     fn seal(&mut self, mut body: Body) {
@@ -68,10 +70,17 @@ impl Sim {
         }
         self.trace = self.trace.clone().value(&now).value(&record.head());
         self.book.add(&signed);
+        self.law.sealed(now, &record);
         match &record.body {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
-            Body::Idle(_) => self.report.idles += 1,
+            Body::Idle(idle) => {
+                self.report.idles += 1;
+                let own = |watcher: &super::Watcher| watcher.identity.id() == idle.verifier;
+                let honest = |number: &usize| self.watchers[*number].is_honest();
+                let number = self.watchers.iter().position(own).filter(honest);
+                self.report.idled.extend(number);
+            }
             // A member that had taken in a Reassign could not take in what was shown just before it.
             Body::Inputs(_) => self.shown.clear(),
             Body::Outcome(outcome) => {
@@ -84,7 +93,6 @@ impl Sim {
         }
         (0..self.nodes.len()).for_each(|number| self.clock.after(5, 40, Event::Records(number)));
         self.wake_all();
-        self.idles();
     }
 
     fn convicted(&mut self, ban: &Ban) {
@@ -123,8 +131,7 @@ impl Sim {
         let first = self.first_commitment(&signed).filter(|first| *first != signed);
         if let Some(first) = first {
             let evidence = Evidence::Equivocation(Equivocation { first, second: signed });
-            self.accused += 1;
-            self.clock.after(5, 40, Event::Accuse(self.steward.id(), Box::new(evidence)));
+            self.accuse(self.steward.id(), evidence);
             return;
         }
         // A refusal is part of the run.
@@ -160,8 +167,7 @@ impl Sim {
         if let Some(first) = held.filter(contradicts) {
             self.conductor.contest(said.part, &said.author());
             let evidence = Evidence::Results(TwoResults { first, second: signed });
-            self.accused += 1;
-            self.clock.after(5, 40, Event::Accuse(self.steward.id(), Box::new(evidence)));
+            self.accuse(self.steward.id(), evidence);
             return;
         }
         // A refusal is part of the run.
@@ -251,8 +257,14 @@ impl Sim {
         self.conductor.applied(now, Ok(roots));
     }
 
-    /// Whether every counted contribution of the last rounds was judged, and nothing is open.
-    fn settled(&self) -> bool {
+    /// Whether nothing is open, and everything that anybody can judge was judged, or has had its time.
+    fn may_close(&self) -> bool {
+        let open = self.docket.oldest_open(self.conductor.ledger()).is_some();
+        !open && self.accused == 0 && (self.is_judged() || self.conductor.overdue())
+    }
+
+    /// Whether every counted contribution of the last rounds was judged.
+    fn is_judged(&self) -> bool {
         let ledger = self.conductor.ledger();
         let last = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed());
         let mut counted = last.flat_map(|view| {
@@ -263,8 +275,7 @@ impl Sim {
             self.docket.has_passed(ledger, round, &member) || banned(ledger, &member)
         };
         let verified = self.watchers.iter().any(|watcher| ledger.is_active_verifier(&watcher.identity.id()));
-        let audited = !verified || counted.all(judged);
-        audited && self.accused == 0 && self.docket.open() == 0
+        !verified || counted.all(judged)
     }
 }
 

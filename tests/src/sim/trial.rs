@@ -2,9 +2,10 @@
 
 use muster_core::audit::{Judgement, claim};
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::audit::{Evidence, FindingKind, Jury, Reduction, Total};
+use muster_core::messages::audit::{Evidence, Finding, FindingKind, Jury, Recomputation, Reduction};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_replica::{Brought, Contributions};
 
@@ -13,21 +14,36 @@ use super::clock::Event;
 use super::steward::banned;
 
 impl Sim {
-    /// Has a verifier accuse everyone of a total mismatch in a round; how many that are.
+    /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.
     ///
     /// # Panics
     /// When the round is not frozen, or forgotten.
     pub fn slander(&mut self, watcher: usize, round: Round) -> usize {
-        let accuser = self.watchers[watcher].identity.id();
         let view = self.conductor.ledger().round(round).expect("a round that is remembered");
-        let freeze = view.freeze().expect("a frozen round").clone();
+        let freeze = view.freeze_digest().expect("a frozen round");
         let accused: Vec<MemberId> = view.commitments().map(|(_, commitment)| commitment.author).collect();
-        for culprit in &accused {
-            let total = Evidence::Total(Total { freeze: freeze.clone(), culprit: *culprit });
-            self.accused += 1;
-            self.clock.after(5, 40, Event::Accuse(accuser, Box::new(total)));
+        let finding = Finding::Guilty(FindingKind::TotalMismatch);
+        for target in &accused {
+            let words = Recomputation { round, freeze, target: *target, finding };
+            let signed = self.watchers[watcher].identity.sign(self.run, &words);
+            self.clock.after(5, 40, Event::Notice(Box::new(Notice::Recomputation(signed))));
         }
         accused.len()
+    }
+
+    /// DUTY-10: what verifiers find guilty is examined, whether or not they accuse.
+    pub(super) fn examine_charges(&mut self) {
+        for (verifier, evidence) in self.docket.charges(self.conductor.ledger()) {
+            self.accuse(verifier, evidence);
+        }
+    }
+
+    /// Evidence reaches the steward, which examines it once.
+    pub(super) fn accuse(&mut self, accuser: MemberId, evidence: Evidence) {
+        if self.examined.insert((evidence.digest(), accuser)) {
+            self.accused += 1;
+            self.clock.after(5, 40, Event::Accuse(accuser, Box::new(evidence)));
+        }
     }
 
     /// Re-executes evidence, and bans if it proves something.
@@ -63,6 +79,10 @@ impl Sim {
     fn decide(&mut self, accuser: MemberId, evidence: &Evidence, judgement: &Judgement) {
         let Judgement::Guilty { culprit, round, finding, .. } = judgement else {
             self.report.dismissed += 1;
+            match self.docket.after(self.conductor.ledger(), evidence, &accuser) {
+                Some(next) => self.accuse(self.steward.id(), next),
+                None => self.drop_charge(evidence),
+            }
             return;
         };
         if banned(self.ledger(), culprit) {
@@ -71,11 +91,10 @@ impl Sim {
         let (culprit, round, finding) = (*culprit, *round, *finding);
         let effective = self.ledger().first_round_without();
         self.examine_second(evidence);
-        // DUTY-10: a convicted acquittal has the member examined by the same transcript.
-        if let (Evidence::Verdict(verdict), FindingKind::FalseAcquittal) = (evidence, finding) {
-            let transcript = Box::new(Evidence::Audit(verdict.transcript.clone()));
-            self.accused += 1;
-            self.clock.after(5, 40, Event::Accuse(accuser, transcript));
+        // DUTY-10: a convicted acquittal has the member examined by the same transcript, or by all its leaves.
+        if finding == FindingKind::FalseAcquittal {
+            let of_member = evidence.against_the_acquitted(self.run);
+            of_member.into_iter().for_each(|evidence| self.accuse(accuser, evidence));
         }
         let evidence = evidence.digest();
         self.conductor.propose(Body::Ban(Ban {
@@ -89,6 +108,15 @@ impl Sim {
         }));
     }
 
+    /// Nobody could be convicted of what a verifier found.
+    fn drop_charge(&mut self, evidence: &Evidence) {
+        if let (Ok(claim), Evidence::Verdict(_) | Evidence::Recomputation(_)) =
+            (claim(&self.manifest, evidence), evidence)
+        {
+            self.docket.dismiss(claim.round, &claim.subject, &claim.culprit);
+        }
+    }
+
     /// AUDIT-23: where two have signed a wrong part, the conviction of one has the other examined.
     fn examine_second(&mut self, evidence: &Evidence) {
         let Evidence::Aggregation(part) = evidence else { return };
@@ -96,10 +124,10 @@ impl Sim {
         let view = self.conductor.ledger().round(result.round).into_iter();
         let signed = view.flat_map(|view| view.signed_results_of(result.part));
         let others = signed.filter(|other| other.claimed_signer() != result.author());
-        for other in others {
-            let evidence = Evidence::Aggregation(Reduction { result: other.clone(), ..part.clone() });
-            self.accused += 1;
-            self.clock.after(5, 40, Event::Accuse(self.steward.id(), Box::new(evidence)));
+        let others: Vec<_> = others.cloned().collect();
+        for result in others {
+            let evidence = Evidence::Aggregation(Reduction { result, ..part.clone() });
+            self.accuse(self.steward.id(), evidence);
         }
     }
 
@@ -111,7 +139,7 @@ impl Sim {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
                 let key = (claim.round, claim.subject);
                 brought.contributions =
-                    self.to_be_had(&key).map(|q| (key, Vec::clone(q))).into_iter().collect();
+                    self.to_be_had(&key, true).map(|q| (key, Vec::clone(q))).into_iter().collect();
             }
             Evidence::Aggregation(_) => {
                 brought.contributions = self.counted(claim.round);
@@ -127,10 +155,10 @@ impl Sim {
         self.contributions.range(of_round).map(|(key, q)| (*key, Vec::clone(q))).collect()
     }
 
-    /// A whole contribution, unless its author lets nobody have what it has not delivered.
-    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId)) -> Option<&Vec<i32>> {
+    /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.
+    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId), steward: bool) -> Option<&Vec<i32>> {
         let author = self.nodes.iter().find(|node| node.identity.id() == *member);
-        let serves = author.is_none_or(|node| node.player.conduct.serves(*round));
+        let serves = author.is_none_or(|node| node.player.conduct.serves(*round, steward));
         self.contributions.get(&(*round, *member)).filter(|_| serves).map(|q| &**q)
     }
 }

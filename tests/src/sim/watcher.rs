@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::audit::Judgement;
-use muster_core::coins::{CoinTerms, CoinTree};
+use muster_core::coins::{CoinTerms, CoinTree, drawn_leaves};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Finding;
@@ -16,6 +16,7 @@ use muster_verifier::parts::Parts;
 
 use super::clock::Event;
 use super::node::LEAF;
+use super::plan::Temper;
 use super::{Plan, Sim};
 
 /// A verifier.
@@ -26,6 +27,11 @@ pub(super) struct Watcher {
     pub(super) parts: Parts,
     /// Whether it is in league with the cheats.
     pub(super) friend: bool,
+    /// How reliable it is.
+    temper: Temper,
+    /// What its disk has.
+    journal: Arc<Journal>,
+    secret: [u8; 32],
     /// Records and notices that it has read.
     read: (usize, usize),
     woken: bool,
@@ -52,21 +58,39 @@ impl Watcher {
         // DUTY-7: coins of rounds past the last one draw rechecks.
         let rounds = plan.rounds + manifest.retention.contributions + 2;
         let tree = CoinTree::new(secret, Round(0), rounds, seats).expect("coins within their bounds");
-        let terms = tree.terms();
         let journal = Arc::new(Journal::in_memory().expect("memory"));
         let friend = number < plan.friends;
-        let audits = Audits::new(manifest.clone(), identity.clone(), Coins::new(tree, journal));
-        Self {
-            audits: if friend { audits.conducted(Arc::new(Accomplice)) } else { audits },
-            parts: Parts::default(),
-            identity,
-            terms,
-            friend,
-            read: (0, 0),
-            woken: false,
-            busy: false,
-        }
+        let reliable = usize::from(number.saturating_sub(plan.friends));
+        let temper = plan.tempers.get(reliable).copied().filter(|_| !friend).unwrap_or_default();
+        let terms = tree.terms();
+        let audits = audits(manifest, (&identity, &journal), tree, friend);
+        let parts = Parts::default();
+        let (read, woken, busy) = ((0, 0), false, false);
+        Self { identity, terms, audits, parts, friend, temper, journal, secret, read, woken, busy }
     }
+
+    /// Whether it does all that it should, in time.
+    pub(super) fn is_honest(&self) -> bool {
+        !self.friend && self.temper == Temper::default()
+    }
+
+    /// Its process was killed and starts again: it reads everything once more.
+    fn restart(&mut self, manifest: &Arc<Manifest>) {
+        let CoinTerms { first_round, rounds, leaf_coins, .. } = self.terms;
+        let tree = CoinTree::new(self.secret, first_round, rounds, leaf_coins).expect("as before");
+        self.audits = audits(manifest, (&self.identity, &self.journal), tree, self.friend);
+        (self.parts, self.read) = (Parts::default(), (0, 0));
+    }
+}
+
+fn audits(
+    manifest: &Arc<Manifest>,
+    (identity, journal): (&Arc<Identity>, &Arc<Journal>),
+    tree: CoinTree,
+    friend: bool,
+) -> Audits {
+    let audits = Audits::new(manifest.clone(), identity.clone(), Coins::new(tree, journal.clone()));
+    if friend { audits.conducted(Arc::new(Accomplice)) } else { audits }
 }
 
 impl Sim {
@@ -82,7 +106,12 @@ impl Sim {
     /// A verifier reads what is new.
     pub(super) fn watch(&mut self, number: usize) {
         let ledger = self.book.newest();
+        let crashes = self.watchers[number].temper.crashes;
+        let killed = crashes > 0 && self.clock.draw(1_000_000) < u64::from(crashes);
         let watcher = &mut self.watchers[number];
+        if killed {
+            watcher.restart(&self.manifest);
+        }
         watcher.woken = false;
         let records = self.book.records()[watcher.read.0..].iter();
         let notices = self.board[watcher.read.1..].iter();
@@ -126,24 +155,31 @@ impl Sim {
         let leaves = match &work.kind {
             WorkKind::Leaves(drawn) => drawn.positions.len() as u64,
             WorkKind::Contribution => 1,
-            WorkKind::Recheck(..) | WorkKind::Opinion(_) => u64::from(self.manifest.audit.leaves),
+            WorkKind::Recheck(_) | WorkKind::SecondRecheck(..) | WorkKind::Opinion(_) => {
+                u64::from(drawn_leaves(work.subject.commit.leaves, self.manifest.audit.leaves))
+            }
             WorkKind::Everything | WorkKind::SecondOpinion(..) => u64::from(work.subject.commit.leaves),
         };
-        self.watchers[number].busy = true;
-        self.clock.after(LEAF * leaves, 40, Event::Worked(number, work, Box::new(done)));
+        let watcher = &mut self.watchers[number];
+        watcher.busy = true;
+        self.clock.after(
+            LEAF * leaves * watcher.temper.slow.max(1),
+            40,
+            Event::Worked(number, work, Box::new(done)),
+        );
     }
 
     fn say(&mut self, number: usize, message: Message) {
         let watcher = &self.watchers[number];
         match message {
             Message::Notice(_, notice) | Message::Say(notice) => {
-                self.clock.after(5, 40, Event::Notice(notice));
+                let temper = watcher.temper;
+                self.say_with(temper, (5, 40), *notice);
             }
             Message::Accuse(_) if watcher.friend => {}
             Message::Accuse(evidence) => {
                 let accuser = watcher.identity.id();
-                self.accused += 1;
-                self.clock.after(5, 40, Event::Accuse(accuser, evidence));
+                self.accuse(accuser, *evidence);
             }
         }
     }
@@ -152,7 +188,7 @@ impl Sim {
         let commit = &subject.commit;
         let states = self.replica.state_at(&commit.state).map(|state| (commit.state, state));
         let key = (commit.round, subject.author);
-        let q = self.to_be_had(&key).map(|q| (key, Vec::clone(q)));
+        let q = self.to_be_had(&key, false).map(|q| (key, Vec::clone(q)));
         let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
         Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)
     }

@@ -7,11 +7,11 @@ use std::sync::Arc;
 use muster_core::audit::Judgement;
 use muster_core::coins::rechecks;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
-use muster_core::ledger::Ledger;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
-    AuditRequest, Evidence, FalseVerdict, Finding, Recheck, ResultsSeal, TableOpening, TableSeal, Transcript,
-    Verdict,
+    AuditRequest, Evidence, FalseRecomputation, FalseVerdict, Finding, Recheck, Recomputation, ResultsSeal,
+    TableOpening, TableSeal, Transcript, Verdict,
 };
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
@@ -27,12 +27,17 @@ type Name = (Round, Slot, MemberId);
 pub(super) struct Others {
     audits: BTreeMap<Name, Other>,
     names: BTreeMap<Digest, Name>,
+    /// Rechecks of rounds before this one press: half of the time that there is for them has gone by.
+    pressing: Round,
+    /// The newest round that may hold the next one back.
+    held: Round,
 }
 
 /// Another verifier's audit.
 struct Other {
     target: MemberId,
-    request: Signed<AuditRequest>,
+    /// None where it has only said what all leaves give.
+    request: Option<Signed<AuditRequest>>,
     table: Option<Signed<TableSeal>>,
     results: Option<Signed<ResultsSeal>>,
     opening: Option<Signed<TableOpening>>,
@@ -45,8 +50,20 @@ struct Job {
     subject: Arc<Subject>,
     verdict: Digest,
     evidence: Box<Evidence>,
-    /// Whom the first path finds guilty: its author, or the member that it passed.
-    suspect: Option<MemberId>,
+    suspicion: Option<Suspicion>,
+}
+
+/// Whom the first path finds guilty: the verdict's author, or the member that it passed; and by which integers.
+struct Suspicion {
+    suspect: MemberId,
+    q: Option<Arc<Vec<i32>>>,
+}
+
+impl Other {
+    fn of(target: MemberId) -> Self {
+        let (request, table, results, opening) = (None, None, None, None);
+        Self { target, request, table, results, opening, passed: false, job: None }
+    }
 }
 
 impl Others {
@@ -66,11 +83,27 @@ impl Others {
     pub(super) fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
         let mut jobs = self.audits.values().filter_map(|other| other.job.as_ref());
         let job = jobs.find(|job| have(&job.subject.commit.state))?;
-        let kind = WorkKind::Recheck(job.evidence.clone(), job.suspect.is_some());
+        let kind = match &job.suspicion {
+            None => WorkKind::Recheck(job.evidence.clone()),
+            Some(suspicion) => WorkKind::SecondRecheck(job.evidence.clone(), suspicion.q.clone()),
+        };
         Some(Work { subject: job.subject.clone(), kind })
     }
 
-    pub(super) fn forget(&mut self, oldest: Round) {
+    /// Whether a recheck of a verdict on this round should not be put off any more.
+    pub(super) fn presses(&self, round: Round) -> bool {
+        round < self.pressing
+    }
+
+    /// Whether the next round may wait for what is due in this one.
+    pub(super) fn holds(&self, round: Round) -> bool {
+        round <= self.held
+    }
+
+    pub(super) fn forget(&mut self, oldest: Round, ledger: &Ledger) {
+        let held = ledger.rounds().map(RoundView::round).filter(|round| ledger.is_last_call(*round)).max();
+        self.held = held.unwrap_or_default();
+        self.pressing = Round(ledger.next_round().0.saturating_sub(ledger.audit_window() / 2));
         self.audits.retain(|(round, ..), _| *round >= oldest);
         self.names.retain(|_, (round, ..)| *round >= oldest);
     }
@@ -111,6 +144,7 @@ impl Audits {
                 }
             }
             Notice::Verdict(signed) => self.overhear_verdict(ledger, signed),
+            Notice::Recomputation(signed) => self.overhear_recomputation(ledger, signed),
             Notice::Recheck(signed) if signed.claimed_signer() == self.identity.id() => {
                 if let Ok(recheck) = signed.verify(self.run) {
                     let jobs = self.others.audits.values_mut().map(|other| &mut other.job);
@@ -133,16 +167,8 @@ impl Audits {
             return;
         }
         let name = (request.round, slot, request.author());
-        let other = || Other {
-            target: request.target,
-            request: signed.clone(),
-            table: None,
-            results: None,
-            opening: None,
-            passed: false,
-            job: None,
-        };
-        self.others.audits.entry(name).or_insert_with(other);
+        let other = self.others.audits.entry(name).or_insert_with(|| Other::of(request.target));
+        other.request.get_or_insert_with(|| signed.clone());
         self.others.names.insert(signed.digest(), name);
     }
 
@@ -155,23 +181,48 @@ impl Audits {
             return;
         }
         other.passed = true;
+        if !drawn {
+            // Nobody needs its steps here; with a tolerance they are long.
+            (other.table, other.results, other.opening) = (None, None, None);
+            return;
+        }
         let Some(view) = ledger.round(round).filter(|view| view.inspectors().contains(&me)) else { return };
         let admit = ledger.member(&verifier).and_then(|member| member.admitted.clone());
         let steps = (other.table.clone(), other.results.clone(), other.opening.clone());
-        let (Some(freeze), Some(admit), (Some(table), Some(results), Some(opening))) =
-            (view.freeze().cloned(), admit, steps)
+        let (Some(freeze), Some(admit), Some(request), (Some(table), Some(results), Some(opening))) =
+            (view.freeze().cloned(), admit, other.request.clone(), steps)
         else {
             return;
         };
-        if let Some(subject) =
-            Subject::of(ledger, view, slot).filter(|_| drawn && verdict.coin.round == round)
-        {
-            let (request, verdict) = (other.request.clone(), signed.clone());
+        if let Some(subject) = Subject::of(ledger, view, slot).filter(|_| verdict.coin.round == round) {
+            let verdict = signed.clone();
             let transcript = Transcript { freeze, request, table, results, opening, verdict };
             let evidence = Box::new(Evidence::Verdict(FalseVerdict { admit, transcript }));
-            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, suspect: None };
+            let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, suspicion: None };
             other.job = Some(job);
         }
+    }
+
+    /// Another verifier has recomputed every leaf of a contribution; what it passes is re-executed like a verdict.
+    fn overhear_recomputation(&mut self, ledger: &Ledger, signed: &Signed<Recomputation>) {
+        let (Ok((said, slot)), me) = (ledger.check_recomputation(signed), self.identity.id()) else { return };
+        let Some(view) = ledger.round(said.round).filter(|_| said.author() != me) else { return };
+        if said.finding != Finding::Pass {
+            return;
+        }
+        let drawn = self.draws(said.round, &signed.digest(), view.verifiers().saturating_sub(1));
+        let name = (said.round, slot, said.author());
+        let other = self.others.audits.entry(name).or_insert_with(|| Other::of(said.target));
+        if std::mem::replace(&mut other.passed, true) || !drawn || !view.inspectors().contains(&me) {
+            return;
+        }
+        let (Some(freeze), Some(subject)) = (view.freeze().cloned(), Subject::of(ledger, view, slot)) else {
+            return;
+        };
+        let evidence = FalseRecomputation { freeze, recomputation: signed.clone() };
+        let evidence = Box::new(Evidence::Recomputation(evidence));
+        let job = Job { subject: Arc::new(subject), verdict: signed.digest(), evidence, suspicion: None };
+        other.job = Some(job);
     }
 
     /// DUTY-7: the coin is one that nobody sees as long as verdicts on this round are taken.
@@ -184,19 +235,25 @@ impl Audits {
 
     /// A verdict was re-executed, on the first path or the second one.
     pub(super) fn rechecked(&mut self, work: &Work, done: Done) -> Result<(), Stop> {
-        let WorkKind::Recheck(evidence, doubted) = &work.kind else { return Ok(()) };
+        let (evidence, doubted) = match &work.kind {
+            WorkKind::Recheck(evidence) => (evidence, false),
+            WorkKind::SecondRecheck(evidence, _) => (evidence, true),
+            _ => return Ok(()),
+        };
         let mut others = self.others.audits.values_mut();
         let of_work = |other: &&mut Other| other.job.as_ref().is_some_and(|job| job.evidence == *evidence);
         let Some(other) = others.find(of_work) else { return Ok(()) };
         let Some(mut job) = other.job.take() else { return Ok(()) };
         let (round, target) = (work.subject.commit.round, work.subject.author);
         match (done, doubted) {
-            (Done::Opinion(Judgement::Guilty { culprit, .. }), false) => {
-                job.suspect = Some(culprit);
+            (Done::Suspicion(suspect, q), false) => {
+                job.suspicion = Some(Suspicion { suspect, q });
                 other.job = Some(job);
             }
             // Each path would blame another one: nobody is accused on the word of one.
-            (Done::Opinion(Judgement::Guilty { culprit, .. }), true) if job.suspect != Some(culprit) => {
+            (Done::Opinion(Judgement::Guilty { culprit, .. }), true)
+                if job.suspicion.as_ref().is_none_or(|suspicion| suspicion.suspect != culprit) =>
+            {
                 info!("round {round}: two code paths find different ones guilty of the verdict on {target}");
             }
             (Done::Opinion(Judgement::Guilty { culprit, finding, detail, .. }), true) => {

@@ -6,10 +6,11 @@ use muster_core::audit::Judgement;
 use muster_core::coins::draw;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::Digest;
+use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
-    Evidence, Finding, FindingKind, ResultsSeal, TableOpening, TableSeal, Total, Transcript, Verdict,
-    Withheld, results_seal,
+    Evidence, Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Total, Transcript,
+    Verdict, Withheld, results_seal,
 };
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
@@ -17,10 +18,10 @@ use muster_core::sketch::Sketch;
 use tracing::{debug, info, warn};
 
 use super::case::{Asked, Case, Doubt, Drawn, Opened, Phase, Sealed};
-use super::{Audits, Key, Stop};
+use super::{Audits, Key, Stop, recomputation};
 
 impl Audits {
-    pub(super) fn notice(&mut self, notice: &Notice) {
+    pub(super) fn notice(&mut self, ledger: &Ledger, notice: &Notice) {
         match notice {
             Notice::Request(signed) => self.seen(&signed.digest(), notice),
             Notice::Table(signed) => {
@@ -45,6 +46,7 @@ impl Audits {
                 }
             }
             Notice::Obtained(request) => self.obtained(request),
+            Notice::Recomputation(signed) => self.own_recomputation(ledger, signed),
             Notice::Duty(_) | Notice::Recheck(_) | Notice::Opinion(_) => self.was_said(notice),
             Notice::Charge(_)
             | Notice::Echo(_)
@@ -56,9 +58,11 @@ impl Audits {
 
     /// Our own word is on the board already.
     fn seen(&mut self, request: &Digest, notice: &Notice) {
-        if let Some(case) = self.names.get(request).and_then(|key| self.cases.get_mut(key))
-            && case.owed.as_ref() == Some(notice)
-        {
+        let Some(key) = self.names.get(request) else { return };
+        if self.refused.get(key) == Some(notice) {
+            self.refused.remove(key);
+        }
+        if let Some(case) = self.cases.get_mut(key).filter(|case| case.owed.as_ref() == Some(notice)) {
             case.owed = None;
         }
     }
@@ -74,8 +78,26 @@ impl Audits {
         if verdict.finding == Finding::Pass
             && let Some(case) = key.and_then(|key| self.cases.get_mut(key))
         {
+            // A suspicion that this process has since is another matter.
+            case.distrusted &= matches!(case.phase, Phase::Over { passed: true });
             case.phase = Phase::Over { passed: true };
             case.owed = None;
+        }
+    }
+
+    /// Our own word on all leaves of a contribution is on the board already.
+    fn own_recomputation(&mut self, ledger: &Ledger, signed: &Signed<Recomputation>) {
+        if signed.claimed_signer() != self.identity.id() {
+            return;
+        }
+        let Ok(said) = signed.verify(self.run) else { return };
+        let slot = ledger.round(said.round).and_then(|view| view.slot_of(&said.target));
+        let Some(case) = slot.and_then(|slot| self.cases.get_mut(&(said.round, slot))) else { return };
+        if matches!(case.owed, Some(Notice::Recomputation(_))) {
+            case.owed = None;
+        }
+        if said.finding == Finding::Pass {
+            (case.phase, case.distrusted) = (Phase::Over { passed: true }, false);
         }
     }
 
@@ -149,7 +171,8 @@ impl Audits {
 
     /// Compares leaves and total with the opened table. Without the integers a wrong leaf convicts all the same; if there is
     /// none, the steward is told what is lacking (TOL-12).
-    pub(super) fn conclude(&mut self, key: Key, q: Option<Vec<i32>>) -> Result<(), Stop> {
+    /// `all` says that every leaf was recomputed, and that `q` is their sum.
+    pub(super) fn conclude(&mut self, key: Key, q: Option<Vec<i32>>, all: bool) -> Result<(), Stop> {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
         let said = || asked.probe.sum(&opened.rows).0;
@@ -165,7 +188,7 @@ impl Audits {
             return Ok(());
         }
         let finding = self.conduct.says(found);
-        let Some(verdict) = self.signed_verdict(key, finding, total)? else { return Ok(()) };
+        let Some(verdict) = self.signed_verdict(key, (finding, total), all)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
         let said = Notice::Verdict(verdict.clone());
@@ -200,22 +223,28 @@ impl Audits {
         Ok(())
     }
 
-    /// Shows the leaf coin in a verdict on the opened table; `None` when that coin was shown for another table.
+    /// Shows the leaf coin in a verdict on the opened table. Where it was shown for another table, whose draw is public
+    /// therefore, that takes all leaves: `None` until they were recomputed.
     fn signed_verdict(
         &mut self,
         key: Key,
-        finding: Finding,
-        total: Sketch,
+        (finding, total): (Finding, Sketch),
+        all: bool,
     ) -> Result<Option<Signed<Verdict>>, Stop> {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
         let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(None) };
-        let Some(coin) = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)? else {
+        let coin = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)?;
+        let coin = if all { coin.or_else(|| self.coins.shown_leaf(key.0, key.1)) } else { coin };
+        let Some(coin) = coin else {
             warn!(
                 "round {}: {} sealed a second table after the draw was public; all its leaves are recomputed",
                 key.0, case.subject.author
             );
             case.distrusted = true;
-            case.phase = Phase::Over { passed: false };
+            // Only where bits are defined does a sum of one's own stand for the committed one.
+            if self.manifest.profile != Profile::Exact {
+                case.phase = Phase::Over { passed: false };
+            }
             return Ok(None);
         };
         let (salt, results) = (opened.sealed.salt, opened.sealed.computed.clone());
@@ -235,14 +264,21 @@ impl Audits {
     pub(super) fn doubt_total(&mut self, key: Key, q: Vec<i32>) -> Result<(), Stop> {
         let asked = self.cases.get(&key).and_then(|case| case.request.as_ref());
         let verdict = match asked.map(|asked| asked.probe.sketch(&q)) {
-            Some(total) => self.signed_verdict(key, Finding::Guilty(FindingKind::TotalMismatch), total)?,
+            Some(total) => {
+                self.signed_verdict(key, (Finding::Guilty(FindingKind::TotalMismatch), total), true)?
+            }
             None => None,
         };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let culprit = case.subject.author;
         let evidence = Box::new(Evidence::Total(Total { freeze: case.subject.record.clone(), culprit }));
         case.distrusted = false;
-        case.phase = Phase::Doubted(Doubt { evidence, verdict: verdict.map(Notice::Verdict), q: None });
+        // AUDIT-25: without an opened table it is no verdict, and is said all the same.
+        let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
+        let exact = self.manifest.profile == Profile::Exact;
+        let said = exact.then(|| Notice::Recomputation(self.identity.sign(self.run, &said)));
+        let verdict = verdict.map(Notice::Verdict).or(said);
+        case.phase = Phase::Doubted(Doubt { evidence, verdict, q: None });
         Ok(())
     }
 

@@ -16,7 +16,7 @@ use muster_store::dataset::Dataset;
 use super::{Session, post};
 use crate::join::answers::Answers;
 use crate::join::compute::{LeafSum, Spares, Summed, Work};
-use crate::join::conduct::Asked;
+use crate::join::conduct::{Asked, Delay};
 use crate::join::own::Contribution;
 
 impl Session {
@@ -26,7 +26,11 @@ impl Session {
             Notice::Request(request) => self.answer(way, request),
             Notice::Results(results) => {
                 if let Some(opening) = self.answers.open(self.identity(), &results, &*self.conduct) {
-                    post(&way, Request::Notice(Notice::Opening(opening)));
+                    let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
+                    tokio::spawn(async move {
+                        tokio::time::sleep(pause).await;
+                        post(&way, Request::Notice(Notice::Opening(opening)));
+                    });
                 }
             }
             _ => {}
@@ -49,7 +53,9 @@ impl Session {
         let (answers, shared, conduct) = (self.answers.clone(), self.shared.clone(), self.conduct.clone());
         let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
         let threads = self.options.machine.threads;
+        let pause = conduct.lingers(Delay::Audit, &manifest);
         tokio::spawn(async move {
+            tokio::time::sleep(pause).await;
             let table = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
                 let again = |take: &mut dyn FnMut(LeafSum)| {

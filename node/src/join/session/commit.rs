@@ -76,6 +76,7 @@ impl Session {
             ledger: ledger.clone(),
             failed: self.failed.clone(),
         };
+        let unsound = self.alarm.ring.clone();
         let (failed, shared, of) = (self.failed.clone(), self.shared.clone(), ledger.clone());
         let way = (self.follower.peers().clone(), self.follower.steward().clone());
         let gossip = self.follower.gossip().cloned();
@@ -93,6 +94,7 @@ impl Session {
                 }
                 // One failure that was told before is enough.
                 Ok(Err(JoinError::Store(error))) => drop(failed.try_send(error)),
+                Ok(Err(why @ JoinError::Unreliable(_))) => drop(unsound.try_send(why)),
                 Ok(Err(why)) => tracing::error!("round {round}: {why}"),
                 Err(error) => tracing::error!("round {round}: computing failed: {error}"),
             }
@@ -139,7 +141,7 @@ impl Committing {
             work.quota = said.leaves;
             work.deadline += Duration::from_secs(3600);
         }
-        let (Summed { q, loss, count, leaves }, workers) = {
+        let (Summed { q, loss, count, leaves, trace }, threads) = {
             let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
             let before = arithmetic.spent();
             let begun = Instant::now();
@@ -147,12 +149,18 @@ impl Committing {
             let gradient = arithmetic.spent().gradient - before.gradient;
             self.shared.stopwatch.add(Phase::Gradient, gradient);
             self.shared.stopwatch.add(Phase::Grid, begun.elapsed().saturating_sub(gradient));
-            (summed, Workers::new(arithmetic.threads()))
+            (summed, arithmetic.threads())
         };
+        let workers = Workers::new(threads);
         let layout = self.ledger.layout();
         let tree = self.shared.stopwatch.time(Phase::Hashing, || {
             Commitment::of(workers.each(layout.chunks().len(), |chunk| chunk_hash(layout, &q, chunk)))
         });
+        // COMMIT-7: after the hashes, so that what they read is looked at, too.
+        let sound = || trace.as_ref().is_none_or(|trace| trace.fits(threads, &q, loss));
+        if !self.shared.stopwatch.time(Phase::Hashing, sound) {
+            return Err(JoinError::Unreliable(work.round));
+        }
         let over = || JoinError::Environment("the round is over".into());
         let head = self.ledger.round(work.round).map(|view| view.head()).ok_or_else(over)?;
         let commit = Commit {

@@ -1,25 +1,21 @@
-//! What must hold before a member may take part: a steward, sound arithmetic, a port.
+//! What must hold before a member may take part: a steward, sound arithmetic.
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use muster_compute::{Backend, Machine};
-use muster_core::codec::{List, Text};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Addresses;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
-use muster_net::listener::{Admission, Listener};
-use muster_net::serve::serve;
 use muster_replica::{
     BootstrapError, Contact, FollowError, Follower, PeerError, Peers, Replica, fetch_manifest, memory, moved,
 };
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
-use tokio::sync::oneshot;
 
-use crate::join::server::Shared;
-use crate::join::{JoinError, Options};
+use crate::join::{JoinError, Listen, Options};
 
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);
@@ -62,15 +58,20 @@ async fn find(
     Ok((steward, manifest))
 }
 
-/// Joins the swarm, and says in it where this member is. A membership goes on without.
+/// Joins the swarm, and says in it where this member is. Unless told where, it listens for the swarm beside where it listens
+/// for members. A membership goes on without.
 pub(super) fn join_swarm(
-    options: &Options,
+    (options, endpoint): (&Options, &Endpoint),
     identity: &Identity,
     follower: &mut Follower,
     addresses: &Addresses,
 ) {
-    let Some(settings) = &options.gossip else { return };
-    if let Err(error) = follower.join_swarm(identity, settings.clone()) {
+    let Some(mut settings) = options.gossip.clone() else { return };
+    if settings.listen.is_empty() && options.listen == Listen::TowardsSteward {
+        let own = endpoint.own_address(&options.ticket.steward);
+        settings.listen.extend(own.map(|own| SocketAddr::new(own, 0).to_string()));
+    }
+    if let Err(error) = follower.join_swarm(identity, settings) {
         tracing::warn!("going on without gossip: {error}");
     }
     if let Some(gossip) = follower.gossip().filter(|_| !addresses.is_empty()) {
@@ -95,43 +96,4 @@ pub(super) async fn prepare(
     let made =
         made.await.map_err(|error| JoinError::Environment(format!("the arithmetic failed: {error}")))?;
     made.map_err(|misuse: muster_core::error::Misuse| JoinError::Environment(misuse.to_string()))
-}
-
-/// Where the member can be dialled, and what stops its server.
-pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
-
-/// Listens if asked to; after a restart on the same port as before, so that others still find it.
-pub(super) async fn listen(
-    options: &Options,
-    journal: &Journal,
-    endpoint: Endpoint,
-    shared: Arc<Shared>,
-) -> Result<Served, JoinError> {
-    let none = || List::new(Vec::new()).map_err(|misuse| JoinError::Environment(misuse.to_string()));
-    let Some(wanted) = &options.listen else { return Ok((none()?, None)) };
-    let before = journal.note("listened")?.and_then(|bytes| String::from_utf8(bytes).ok());
-    let again = before.filter(|_| wanted.ends_with(":0"));
-    let mut bound = None;
-    if let Some(address) = &again {
-        bound = Listener::bind(address, Admission::default()).await.ok();
-    }
-    let listener = match bound {
-        Some(listener) => listener,
-        None => Listener::bind(wanted, Admission::default()).await.map_err(|error| {
-            JoinError::Environment(format!(
-                "cannot listen on {wanted}: {error}; give another address with --listen"
-            ))
-        })?,
-    };
-    let address = listener.local_addr();
-    journal.put_note("listened", address.to_string().as_bytes())?;
-    let advertised = options.advertise.clone().unwrap_or_else(|| address.to_string());
-    let text =
-        Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
-    let (stop, stopped) = oneshot::channel::<()>();
-    tokio::spawn(serve(listener, endpoint, shared, async move {
-        let _ = stopped.await;
-    }));
-    let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
-    Ok((addresses, Some(stop)))
 }

@@ -1,5 +1,7 @@
 //! Who runs the passes of a rule: with which vector instructions, and on how many threads.
 
+use crate::ieee::require_ieee;
+
 /// A pass over coefficients: loops over arrays of fixed size, of which compilers make vector instructions.
 ///
 /// What [`Pass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
@@ -22,11 +24,15 @@ pub trait Runner: Sync {
 }
 
 /// One pass after another, compiled for the widest vectors of this processor.
+///
+/// A pass panics when the processor's floating-point mode is not the IEEE default: wrong bits would be signed.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Plain;
 
 impl Runner for Plain {
     fn pass<P: Pass>(&self, pass: P) -> P::Output {
+        // AGG-21: "MUST check first that its thread is in the mode of ARITH-1".
+        require_ieee();
         pulp::Arch::new().dispatch(|| pass.run())
     }
 

@@ -15,13 +15,6 @@ use crate::messages::round::PartResult;
 use crate::reduction::reduce;
 use crate::sign::{Signed, Verified};
 
-/// What is left to recompute once every signature of a piece of evidence was checked.
-struct Claim {
-    view: RoundView,
-    result: Verified<PartResult>,
-    blocks: Vec<Block>,
-}
-
 /// AUDIT-21: the part, reduced again over the sealed inputs, has the signed digest, else *aggregation mismatch*.
 pub(super) fn judged(
     manifest: &Manifest,
@@ -32,7 +25,7 @@ pub(super) fn judged(
     let Some(view) = witness.round(result.round) else {
         return Ok(Judgement::Undecided(format!("round {} is not at hand", result.round)));
     };
-    let Claim { view, result, blocks } = check(manifest, evidence, view, result)?;
+    let blocks = check(manifest, evidence, &view, &result)?;
     let layout = Layout::of(&manifest.model);
     let mut inputs: BTreeMap<(Slot, Block), Vec<i32>> = BTreeMap::new();
     for slot in result.inputs.slots() {
@@ -66,16 +59,27 @@ pub(super) fn judged(
     })
 }
 
+/// Whether a judge would look at the arithmetic of this evidence at all, by the round as the ledger has it.
+///
+/// # Errors
+/// [`Reject`]: records and result are not of this round, or the part was not its author's to reduce.
+pub fn check_reduction(manifest: &Manifest, evidence: &Reduction, view: &RoundView) -> Result<(), Reject> {
+    let result = evidence.result.verify(manifest.run())?;
+    check(manifest, evidence, view, &result).map(|_| ())
+}
+
 /// Checks that the accused signed exactly what was sealed, and that the part was its own.
 ///
 /// Its signature covers R_t, and so every commitment, and the bitmap: no other freeze and no other inputs that
 /// somebody signs later can make its result wrong.
+///
+/// Gives the part's blocks.
 fn check(
     manifest: &Manifest,
     evidence: &Reduction,
-    view: RoundView,
-    result: Verified<PartResult>,
-) -> Result<Claim, Reject> {
+    view: &RoundView,
+    result: &Verified<PartResult>,
+) -> Result<Vec<Block>, Reject> {
     let freeze = sealed(manifest, &evidence.freeze)?;
     require(matches!(freeze.body, Body::Freeze(_)), "evidence holds the freeze of its round")?;
     require(
@@ -100,8 +104,7 @@ fn check(
         "a result is signed by an aggregator of the part",
     )?;
     let plan = view.parts().get(result.part.index()).ok_or(Reject::Rule("a result names a part"))?;
-    let blocks = plan.blocks.clone();
-    Ok(Claim { view, result, blocks })
+    Ok(plan.blocks.clone())
 }
 
 fn sealed(manifest: &Manifest, record: &Signed<Record>) -> Result<Verified<Record>, Reject> {

@@ -8,7 +8,7 @@ use std::fmt;
 
 use crate::coins::{Coin, selects};
 use crate::ids::{MemberId, Round, Slot};
-use crate::ledger::{Ledger, RoundView, Standing};
+use crate::ledger::{Ledger, RoundView, Stage};
 
 /// What a verifier has done since this docket began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -44,18 +44,76 @@ pub(super) struct Roster {
     entries: BTreeMap<(Round, Slot), Entry>,
     /// Rounds that were counted, and whose coin is its own to show still.
     served: BTreeSet<(Round, MemberId)>,
-    /// What each verifier owes for the longest time, and since when it is that.
-    clocks: BTreeMap<MemberId, (Owed, u64)>,
-    /// Verifiers that left something undone until its round was forgotten.
-    missed: BTreeSet<MemberId>,
+    clocks: BTreeMap<MemberId, Clock>,
     counts: BTreeMap<MemberId, Counts>,
 }
 
-/// A round's coin, or the next step of an audit of one of its slots, by number.
-type Owed = (Round, Option<(Slot, u8)>);
+/// What a verifier has to do next in an audit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Step {
+    /// Ask.
+    Request,
+    /// Recompute the drawn leaves and seal the results.
+    Results,
+    /// Judge the opened table.
+    Verdict,
+    /// Recompute every leaf, and say what they give.
+    Recomputation,
+}
+
+impl Step {
+    /// Whether leaves are recomputed for it.
+    fn computes(self) -> bool {
+        self != Self::Request
+    }
+
+    /// Whether every leaf may have to be recomputed for it: for a verdict, if the integers are withheld.
+    fn may_take_all(self) -> bool {
+        matches!(self, Self::Verdict | Self::Recomputation)
+    }
+}
+
+/// A round's coin, or the next step of an audit of one of its slots; a coin comes first.
+type Owed = (Round, Option<(Slot, Step)>);
+
+/// How long a verifier has owed the same.
+struct Clock {
+    /// What it is that it owes.
+    what: Owing,
+    since: u64,
+    /// The contributions that it had to recompute leaves of since then, done or not.
+    computed: BTreeSet<Slot>,
+    /// Milliseconds that it may take.
+    patience: u64,
+}
+
+/// What a clock is about (DUTY-4).
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Owing {
+    /// The oldest of all that it owes.
+    One(Owed),
+    /// Anything at all in this round, which holds the next ones up.
+    Round(Round),
+}
+
+impl Owing {
+    /// Whether the clock of one goes on for the other: for everything in a round as for the oldest thing there.
+    fn goes_on_as(self, next: Self) -> bool {
+        self == next || matches!((self, next), (Self::One((round, _)), Self::Round(held)) if round == held)
+    }
+}
+
+/// What one verifier owes.
+struct Debts {
+    oldest: Owed,
+    /// How much it is in all.
+    much: u64,
+    /// Contributions of the oldest round of which leaves are to be recomputed.
+    computes: BTreeSet<Slot>,
+}
 
 /// Which step of an audit waits for its verifier, by round, verifier and target; none while the member has the word.
-pub(super) type Step<'a> = &'a dyn Fn(Round, &MemberId, &MemberId) -> Option<u8>;
+pub(super) type StepOf<'a> = &'a dyn Fn(Round, &MemberId, &MemberId) -> Option<Step>;
 
 /// Whether the contribution of a member to a round has passed.
 pub(super) type Passed<'a> = &'a dyn Fn(Round, &MemberId) -> bool;
@@ -72,6 +130,8 @@ enum Due {
     /// Its inspector has not shown its coin.
     Unknown,
     No,
+    /// It has passed by another one's word, and is not due while that stands.
+    Passed,
     Yes,
     Done,
 }
@@ -108,8 +168,8 @@ impl Roster {
 
     /// Takes in what the ledger has: rounds that are over, inspectors that are gone, rounds that are forgotten.
     /// `passed` says which contributions have passed already.
-    pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>, step: Step<'_>) {
-        self.forget(ledger, step);
+    pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>) {
+        self.forget(ledger);
         // DUTY-6: whoever is left in a round no more, as one that is idle, owes nothing there when it is forgotten.
         self.served.retain(|(round, verifier)| {
             ledger.round(*round).is_some_and(|view| view.inspectors().contains(verifier))
@@ -137,11 +197,10 @@ impl Roster {
         // What another one left undone, or passed falsely, is due only while its state is surely kept.
         let kept = ledger.keeps_state(view.round());
         let sure = ledger.in_final_audit(view.round()) || kept && ledger.needs_no_coin(view, slot);
-        let moved = before.is_none() && self.entries.contains_key(&key);
-        let stale = moved && !kept;
+        let stale = !ledger.is_answerable(view.round());
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
             (Some(Due::Yes | Due::Done), ..) => return,
-            _ if done => Due::No,
+            _ if done => Due::Passed,
             _ if sure => Due::Yes,
             (Some(Due::No), ..) => return,
             _ if stale => Due::No,
@@ -155,19 +214,28 @@ impl Roster {
         self.entries.insert(key, Entry { verifier, target, due });
     }
 
-    fn forget(&mut self, ledger: &Ledger, step: Step<'_>) {
+    fn forget(&mut self, ledger: &Ledger) {
         let Some(oldest) = ledger.rounds().next().map(RoundView::round) else { return };
-        let kept = self.entries.split_off(&(oldest, Slot(0)));
-        let gone = std::mem::replace(&mut self.entries, kept);
-        let undone = gone.iter().filter(|((round, _), entry)| entry.owed(ledger, *round, step).is_some());
-        let unshown = self.served.iter().filter(|key| key.0 < oldest && !self.coins.contains_key(key));
-        let missed = undone.map(|(_, entry)| entry.verifier).chain(unshown.map(|(_, verifier)| *verifier));
-        for verifier in missed.collect::<Vec<MemberId>>() {
-            self.count(verifier).overdue += 1;
-            self.missed.insert(verifier);
-        }
+        self.entries = self.entries.split_off(&(oldest, Slot(0)));
         self.served.retain(|(round, _)| *round >= oldest);
         self.coins.retain(|(round, _), _| *round >= oldest);
+    }
+
+    /// Who owes an audit of the contribution of a slot, which is due and has no verdict.
+    pub(super) fn owes(&self, round: Round, slot: Slot) -> Option<MemberId> {
+        let entry = self.entries.get(&(round, slot)).filter(|entry| entry.due == Due::Yes)?;
+        Some(entry.verifier)
+    }
+
+    /// Whose the audit of the contribution of a slot is, due or not.
+    pub(super) fn inspects(&self, round: Round, slot: Slot) -> Option<MemberId> {
+        self.entries.get(&(round, slot)).map(|entry| entry.verifier)
+    }
+
+    /// Verifiers of a round that have not shown their coin.
+    pub(super) fn unshown<'a>(&'a self, view: &'a RoundView) -> impl Iterator<Item = MemberId> + 'a {
+        let shown = |verifier: &MemberId| self.coin(view.round(), verifier).is_some();
+        view.inspectors().iter().filter(move |verifier| !shown(verifier)).copied()
     }
 
     /// A verifier is replaced in what it owes.
@@ -175,60 +243,64 @@ impl Roster {
         self.count(verifier).overdue += much;
     }
 
-    /// Verifiers that are idle, each with a round of theirs and how much they owe: those that owe the same for
-    /// `patience` milliseconds, and those that left something undone until its round was forgotten.
+    /// Verifiers that are idle, each with a round of theirs and how much they owe (DUTY-4).
     pub(super) fn idle(
         &mut self,
         now: u64,
-        patience: u64,
         ledger: &Ledger,
-        step: Step<'_>,
+        step: StepOf<'_>,
     ) -> Vec<(MemberId, Round, u64)> {
         let owing = self.owing(ledger, step);
         self.clocks.retain(|verifier, _| owing.contains_key(verifier));
         let mut idle = Vec::new();
-        for (verifier, (oldest, much)) in &owing {
-            let clock = self.clocks.entry(*verifier).or_insert((*oldest, now));
-            if clock.0 != *oldest {
-                *clock = (*oldest, now);
+        for (verifier, debts) in &owing {
+            let what = debts.owing(ledger);
+            let fresh = || Clock { what, since: now, computed: BTreeSet::new(), patience: 0 };
+            let clock = self.clocks.entry(*verifier).or_insert_with(fresh);
+            if !clock.what.goes_on_as(what) {
+                *clock = fresh();
             }
-            if now >= clock.1.saturating_add(patience) {
-                *clock = (*oldest, now);
-                idle.push((*verifier, oldest.0, *much));
+            clock.what = what;
+            clock.computed.extend(&debts.computes);
+            clock.patience = patience(ledger, what, clock.computed.len());
+            if now >= clock.since.saturating_add(clock.patience) {
+                *clock = Clock { patience: clock.patience, ..fresh() };
+                idle.push((*verifier, debts.oldest.0, debts.much));
             }
-        }
-        for verifier in std::mem::take(&mut self.missed) {
-            let mut rounds = ledger.rounds().filter(|view| view.auditable());
-            let its = rounds.find(|view| view.inspectors().contains(&verifier)).map(RoundView::round);
-            let named = idle.iter().any(|(named, ..)| *named == verifier);
-            idle.extend(its.filter(|_| !named).map(|round| (verifier, round, 0)));
         }
         idle
     }
 
-    /// What each verifier owes now: the oldest thing, and how much it is in all.
-    fn owing(&self, ledger: &Ledger, step: Step<'_>) -> BTreeMap<MemberId, (Owed, u64)> {
-        let mut owing: BTreeMap<MemberId, (Owed, u64)> = BTreeMap::new();
+    /// What each verifier owes now.
+    fn owing(&self, ledger: &Ledger, step: StepOf<'_>) -> BTreeMap<MemberId, Debts> {
+        let mut owing: BTreeMap<MemberId, Debts> = BTreeMap::new();
         let mut owe = |verifier: MemberId, owed: Owed| {
-            let (oldest, much) = owing.entry(verifier).or_insert((owed, 0));
-            *oldest = owed.min(*oldest);
-            *much += 1;
+            let fresh = || Debts { oldest: owed, much: 0, computes: BTreeSet::new() };
+            let debts = owing.entry(verifier).or_insert_with(fresh);
+            debts.oldest = owed.min(debts.oldest);
+            debts.much += 1;
         };
         for view in ledger.rounds().filter(|view| view.auditable()) {
-            let unshown = view.inspectors().iter().filter(|id| self.coin(view.round(), id).is_none());
-            unshown.for_each(|verifier| owe(*verifier, (view.round(), None)));
+            self.unshown(view).for_each(|verifier| owe(verifier, (view.round(), None)));
         }
-        for ((round, slot), entry) in &self.entries {
-            if let Some(step) = entry.owed(ledger, *round, step) {
-                owe(entry.verifier, (*round, Some((*slot, step))));
-            }
+        let due = self.entries.iter().filter(|(_, entry)| entry.due == Due::Yes);
+        let owed = due.filter_map(|((round, slot), entry)| {
+            Some((entry.verifier, *round, *slot, step(*round, &entry.verifier, &entry.target)?))
+        });
+        let owed: Vec<_> = owed.collect();
+        for (verifier, round, slot, step) in &owed {
+            owe(*verifier, (*round, Some((*slot, *step))));
+        }
+        for (verifier, round, slot, _) in owed.into_iter().filter(|(.., step)| step.computes()) {
+            let debts = owing.get_mut(&verifier).filter(|debts| debts.oldest.0 == round);
+            debts.into_iter().for_each(|debts| _ = debts.computes.insert(slot));
         }
         owing
     }
 
     /// When [`Roster::idle`] may next have something.
-    pub(super) fn timeout(&self, patience: u64) -> Option<u64> {
-        self.clocks.values().map(|(_, since)| since.saturating_add(patience)).min()
+    pub(super) fn timeout(&self) -> Option<u64> {
+        self.clocks.values().map(|clock| clock.since.saturating_add(clock.patience)).min()
     }
 
     fn count(&mut self, verifier: MemberId) -> &mut Counts {
@@ -236,12 +308,26 @@ impl Roster {
     }
 }
 
-impl Entry {
-    /// The step that its verifier owes. An audit of somebody who is gone is nobody's duty.
-    fn owed(&self, ledger: &Ledger, round: Round, step: Step<'_>) -> Option<u8> {
-        let standing = ledger.member(&self.target).map(|member| member.standing);
-        let present = !matches!(standing, None | Some(Standing::Left | Standing::Banned));
-        let due = self.due == Due::Yes && present;
-        due.then(|| step(round, &self.verifier, &self.target)).flatten()
+impl Debts {
+    /// What its clock is about.
+    fn owing(&self, ledger: &Ledger) -> Owing {
+        let round = self.oldest.0;
+        if ledger.is_last_call(round) { Owing::Round(round) } else { Owing::One(self.oldest) }
     }
+}
+
+/// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long as a member
+/// may take for a whole contribution, for each of those that it has had to compute; and once more for a second opinion.
+fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
+    let timers = &ledger.manifest().timers;
+    let after = ledger.stage() == Stage::Auditing;
+    let (base, whole) = match what {
+        Owing::Round(_) => {
+            let second = usize::from(computed > 0);
+            (if after { timers.final_audit } else { timers.audit }, computed + second)
+        }
+        Owing::One((_, Some((_, step)))) if step.may_take_all() => (timers.audit, 2),
+        Owing::One(_) => (timers.audit, 0),
+    };
+    u64::from(base).saturating_add((whole as u64).saturating_mul(u64::from(timers.commit)))
 }

@@ -4,14 +4,18 @@
 //! digests, so that a member cannot put others beside them, and a transcript whose steps do not fit each other proves
 //! nothing against anybody.
 
-use super::{Checked, FrozenCommit, Judgement, Witness, check_transcript, committed_total, judge_audit};
+use super::{
+    Checked, FrozenCommit, Judgement, Witness, check_transcript, committed_total, frozen_commit, judge_audit,
+};
 use super::{judge_total, leaf_coin, recompute, recompute_sum, require};
 use crate::coins::{CoinKind, CoinTerms, draw};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Round};
 use crate::ledger::RoundView;
-use crate::manifest::Manifest;
-use crate::messages::audit::{FalseVerdict, Finding, FindingKind, Rows, Total, Transcript, Verdict};
+use crate::manifest::{Manifest, Profile};
+use crate::messages::audit::{
+    FalseRecomputation, FalseVerdict, Finding, FindingKind, Rows, Total, Transcript, Verdict,
+};
 use crate::messages::record::{Body, Record};
 use crate::messages::wire::BlockData;
 use crate::sign::{Signed, Verified};
@@ -46,6 +50,38 @@ pub(super) fn judge(
         Finding::Guilty(_) => case.accusation(transcript),
         Finding::Pass => case.acquittal(),
     }
+}
+
+/// Decides whether what a verifier says of all leaves of a contribution is false (DUTY-12).
+pub(super) fn judge_recomputation(
+    manifest: &Manifest,
+    accused: &FalseRecomputation,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Result<Judgement, Reject> {
+    require(manifest.profile == Profile::Exact, "recomputed leaves decide in the profile exact alone")?;
+    let said = accused.recomputation.verify(manifest.run())?;
+    let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
+    let commit = &frozen.commit;
+    require(said.freeze == frozen.freeze && said.round == commit.round, "the words are about this freeze")?;
+    let Some(state) = witness.state(&commit.state) else {
+        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+    };
+    let sum = recompute_sum(manifest, commit, &state, witness, arithmetic);
+    let Some(sum) = sum else { return Ok(no_text()) };
+    let right = sum.mismatch(manifest, commit).is_none();
+    let (finding, detail) = match (said.finding, right) {
+        (Finding::Pass, false) => (
+            FindingKind::FalseAcquittal,
+            "the leaves do not give the committed total, and it says that they do",
+        ),
+        (Finding::Guilty(_), true) => (
+            FindingKind::FalseAccusation,
+            "the leaves give the committed total, and it says that they do not",
+        ),
+        _ => return Ok(Judgement::NotGuilty("it says what all leaves give".into())),
+    };
+    Ok(Judgement::Guilty { culprit: said.author(), round: commit.round, finding, detail: detail.into() })
 }
 
 /// The coins that the steward admitted this verifier with. A verifier may have signed other enrolments, which count for

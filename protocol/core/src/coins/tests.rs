@@ -111,6 +111,14 @@ fn draws_are_even_and_depend_on_everything() {
 }
 
 #[test]
+fn coin_5_an_eighth_of_the_leaves_is_drawn_at_least() {
+    let drawn = |m, least| drawn_leaves(m, least);
+    assert_eq!([1, 7, 8, 9, 16, 17, 64, 255, 256].map(|m| drawn(m, 1)), [1, 1, 1, 2, 2, 3, 8, 32, 32]);
+    assert_eq!([1, 4, 32, 40, 256].map(|m| drawn(m, 5)), [1, 4, 5, 5, 32]);
+    assert_eq!(drawn(u32::MAX, 1), 32, "whatever a record claims");
+}
+
+#[test]
 fn inspectors_share_evenly_and_only_what_is_left_moves() {
     let verifiers: Vec<MemberId> = (0..5).map(|byte| MemberId([byte; 32])).collect();
     let mut counts = [0; 5];
@@ -157,7 +165,7 @@ fn known_answers() {
         "7aeddfd2d0c34568d44e99a1d934b52430093fca5de397a05951273cd53e9476"
     );
     let drawn = draw(&opening.verify(&tree.terms()).unwrap(), &Digest([3; 32]), &Digest([4; 32]), 100, 8);
-    assert_eq!(drawn, [17, 34, 59, 68, 72, 77, 80, 92]);
+    assert_eq!(drawn, [6, 10, 14, 17, 34, 45, 59, 68, 72, 77, 80, 81, 92]);
     let node = tree.open(CoinKind::Node, Round(6), 0).unwrap().verify(&tree.terms()).unwrap();
     let selected: Vec<u8> =
         (0..16).filter(|byte| selects(&node, &Digest([3; 32]), &MemberId([*byte; 32]), 500_000)).collect();
@@ -171,7 +179,7 @@ proptest! {
         let coin = Coin { kind: CoinKind::Leaf, round: Round(0), k: 0, value };
         for m in [m.max(256), small] {
             let drawn = draw(&coin, &freeze, &table, m, a);
-            prop_assert_eq!(drawn.len() as u32, m.min(u32::from(a)));
+            prop_assert_eq!(drawn.len() as u32, drawn_leaves(m, a));
             prop_assert!(drawn.is_sorted_by(|x, y| x < y));
             prop_assert!(drawn.iter().all(|position| *position < m));
         }

@@ -4,7 +4,8 @@ use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::coins::{Coin, CoinKind, CoinOpening, selects};
 use crate::error::Reject;
 use crate::ids::{MemberId, Round, Slot};
-use crate::messages::audit::{AuditRequest, Duty};
+use crate::manifest::Profile;
+use crate::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation};
 use crate::messages::enrol::Role;
 use crate::messages::record::Idle;
 use crate::sign::{Signed, Verified};
@@ -26,16 +27,36 @@ impl Ledger {
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_request(&self, signed: &Signed<AuditRequest>) -> Result<Verified<AuditRequest>, Reject> {
-        let request = signed.verify(self.run)?;
+        let (request, slot) = self.check_drawn_request(signed)?;
         let view = self.auditable(request.round)?;
-        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
-        let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
-        let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
         // AUDIT-1: by the inspector of the contribution (DUTY-1).
         if !self.may_inspect(view, slot, &request.author(), request.coin.is_none()) {
             return Err(Reject::NotEntitled(
                 "audit this contribution: another verifier inspects it, or nobody",
             ));
+        }
+        // DUTY-3: later its author need not have it any more.
+        let answerable = self.is_answerable(request.round);
+        self.require(answerable, "what was contributed so long ago nobody has to answer for")?;
+        Ok(request)
+    }
+
+    /// The same of a request that may have been due once: its verifier was drawn, whether or not it may ask still. Gives the
+    /// slot it is about, too.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_drawn_request(
+        &self,
+        signed: &Signed<AuditRequest>,
+    ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
+        let request = signed.verify(self.run)?;
+        let view = self.auditable(request.round)?;
+        self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
+        let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
+        let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+        if !self.was_inspector(view, slot, &request.author()) {
+            return Err(Reject::NotEntitled("audit this contribution: it was never drawn for it"));
         }
         match &request.coin {
             Some(opening) => {
@@ -50,7 +71,7 @@ impl Ledger {
                 "only the last rounds, and what a banned verifier has passed, are audited without a coin",
             )?,
         }
-        Ok(request)
+        Ok((request, slot))
     }
 
     /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is audited
@@ -74,15 +95,40 @@ impl Ledger {
         self.in_final_audit(view.round()) || self.is_open_again(view, slot)
     }
 
+    /// Whether a verifier that is not banned has sealed credit for a contribution.
+    pub fn is_credited(&self, round: Round, member: &MemberId) -> bool {
+        let of_it = |credit: &&(MemberId, MemberId)| credit.1 == *member && !self.is_banned(&credit.0);
+        self.round(round).is_some_and(|view| view.credited().iter().any(|credit| of_it(&credit)))
+    }
+
     fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
         let Some(commitment) = view.commitment(slot) else { return false };
         let mut of_it = view.credited().iter().filter(|(_, member)| *member == commitment.author).peekable();
         of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 
-    /// Whether the state that a round began with is surely kept (DUTY-3).
+    /// Rounds behind the next one of which everybody keeps the state, so that every audit of them can be done and judged
+    /// (AUDIT-26).
+    pub fn audit_window(&self) -> u32 {
+        let retention = &self.manifest.retention;
+        retention.contributions.min(retention.states.saturating_sub(1)).max(1)
+    }
+
+    /// Whether everybody keeps the state that a round began with (DUTY-3).
     pub fn keeps_state(&self, round: Round) -> bool {
-        round.0.saturating_add(self.manifest.retention.states / 2) >= self.next_round.0
+        round.0.saturating_add(self.audit_window()) >= self.next_round.0
+    }
+
+    /// Whether a case of this round may be open, so that its contributors still answer for it: one more round back where none is
+    /// open, after the last one or after a Rewind.
+    pub fn is_answerable(&self, round: Round) -> bool {
+        let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
+        round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
+    }
+
+    /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
+    pub fn is_last_call(&self, round: Round) -> bool {
+        self.stage == Stage::Auditing || round.0.saturating_add(self.audit_window()) <= self.next_round.0
     }
 
     /// Whether a member was banned.
@@ -133,26 +179,52 @@ impl Ledger {
         Ok(coin)
     }
 
-    /// Checks that a verifier may be sealed as idle (DUTY-5): it inspects the named round, and so does another one, who
-    /// takes over.
+    /// Checks that a verifier may be sealed as idle (DUTY-5): it is active, and inspects the named round.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
         let view = self.auditable(idle.round)?;
         self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
-        self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")?;
-        let mut others = view.inspectors().iter().filter(|other| **other != idle.verifier);
-        self.require(
-            others.any(|other| self.is_active_verifier(other)),
-            "another verifier takes over from an idle one",
-        )
+        self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
     }
 
-    /// An idle verifier is away until it returns.
+    /// Checks what a verifier says of a contribution of which it has recomputed every leaf (AUDIT-25).
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_recomputation(
+        &self,
+        signed: &Signed<Recomputation>,
+    ) -> Result<(Verified<Recomputation>, Slot), Reject> {
+        let said = signed.verify(self.run)?;
+        self.require(
+            self.manifest.profile == Profile::Exact,
+            "where there is a tolerance, recomputed leaves do not stand for the committed integers",
+        )?;
+        let view = self.auditable(said.round)?;
+        self.require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
+        let frozen = view.slot_of(&said.target).filter(|slot| view.commitment(*slot).is_some());
+        let slot = frozen.ok_or(Reject::Rule("only a frozen contribution is recomputed"))?;
+        // What is wrong is heard of whoever was drawn, however late.
+        let entitled = match said.finding {
+            Finding::Guilty(_) => self.was_inspector(view, slot, &said.author()),
+            Finding::Pass => self.may_inspect(view, slot, &said.author(), self.needs_no_coin(view, slot)),
+        };
+        if !entitled || self.is_banned(&said.author()) {
+            return Err(Reject::NotEntitled(
+                "say this of the contribution: another verifier inspects it, or nobody",
+            ));
+        }
+        let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
+        self.require(fits, "all leaves give the committed total, or they do not")?;
+        Ok((said, slot))
+    }
+
+    /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
-        self.stand(&idle.verifier, Standing::Away);
+        self.count_failure(&idle.verifier, self.next_round);
         self.retire(&idle.verifier);
         Ok(())
     }

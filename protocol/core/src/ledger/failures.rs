@@ -8,10 +8,13 @@ use crate::messages::round::Bitmap;
 impl Ledger {
     /// LEDGER-20: a seat that has failed.
     ///
-    /// Who is not active has lost its seat already: a round holds one failure against a member.
+    /// Who is away has lost its seat already: a round holds one failure against a member. Who is silent stays so: it owes an
+    /// answer, and sits out this failure after it.
     pub(super) fn fail(&mut self, id: &MemberId, round: Round) {
-        if self.member(id).is_some_and(|member| member.standing == Standing::Active) {
-            self.count_failure(id, round);
+        match self.member(id).map(|member| member.standing) {
+            Some(Standing::Active) => self.count_failure(id, round),
+            Some(Standing::Silent(_)) => self.note_failure(id, round),
+            _ => {}
         }
     }
 
@@ -26,6 +29,10 @@ impl Ledger {
     /// LEDGER-20: who has failed is away, and may have a seat again after 2^(n − 1) rounds, n its failures.
     pub(super) fn count_failure(&mut self, id: &MemberId, round: Round) {
         self.stand(id, Standing::Away);
+        self.note_failure(id, round);
+    }
+
+    fn note_failure(&mut self, id: &MemberId, round: Round) {
         let Some(member) = self.member_mut(id) else { return };
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;
@@ -33,9 +40,9 @@ impl Ledger {
         member.barred = Round(round.0.saturating_add(pause));
     }
 
-    /// Whether a member sits out failures. Between rounds nobody does: nothing waits then, and somebody must begin.
+    /// Whether a member sits out failures. Between rounds, and after the last one, nobody does: no round waits then.
     pub fn is_barred(&self, barred: Round) -> bool {
-        self.stage != Stage::Gathering && self.first_round_without() < barred
+        !matches!(self.stage, Stage::Gathering | Stage::Auditing) && self.first_round_without() < barred
     }
 
     /// Seats with weight that have committed and are in no part, while others are in some. Any of them that is there
@@ -58,7 +65,10 @@ impl Ledger {
         let Some(view) = self.rounds.back() else { return };
         let failed: Vec<MemberId> = view.missed().iter().copied().chain(silent_aggregators(view)).collect();
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
-        let counted: Vec<MemberId> = counted.map(|(_, commitment)| commitment.author).collect();
+        // A verifier that is still there has done its duty so far.
+        let counted =
+            counted.map(|(_, commitment)| commitment.author).chain(view.inspectors().iter().copied());
+        let counted: Vec<MemberId> = counted.collect();
         let round = view.round();
         for member in &counted {
             let Some(member) = self.member_mut(member).filter(|member| member.failures > 0) else { continue };

@@ -130,8 +130,8 @@ impl Ledger {
         let id = enrol.author();
         let enrol = enrol.into_inner();
         let entry = self.entry(&id, &enrol)?;
-        if let Some(invitation) = &enrol.invitation {
-            *self.invitations.entry(invitation.digest()).or_insert(0) += 1;
+        if let Some(presented) = &enrol.invitation {
+            *self.invitations.entry(presented.invitation.digest()).or_insert(0) += 1;
         }
         self.strangers = self.strangers.saturating_add(u16::from(entry.stranger));
         if let Some(inviter) = entry.inviter.and_then(|inviter| self.member_mut(&inviter)) {
@@ -231,6 +231,7 @@ impl Ledger {
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
         self.require(present, "only a present member can be silent")?;
         self.stand(&target, Standing::Silent(digest));
+        self.rounds.iter_mut().for_each(|view| view.unanswered(&target));
         self.debts.insert(target, Debt { creditor: request.author(), round: request.round });
         Ok(())
     }
@@ -358,6 +359,7 @@ impl Ledger {
     pub(super) fn leave(&mut self, signed: &Signed<Leave>) -> Result<(), Reject> {
         let leave = self.check_leave(signed)?;
         self.stand(&leave.author(), Standing::Left);
+        self.rounds.iter_mut().for_each(|view| view.unanswered(&leave.author()));
         self.retire(&leave.author());
         Ok(())
     }

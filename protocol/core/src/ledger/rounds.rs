@@ -56,6 +56,10 @@ pub struct RoundView {
     verifiers: usize,
     /// Those of them that are left.
     inspectors: Vec<MemberId>,
+    /// Those of them that were left when the round was over.
+    block_inspectors: Vec<MemberId>,
+    /// Slots whose members were silent, or left, since the round began.
+    unanswered: BTreeSet<Slot>,
     /// Head after the outcome.
     outcome: Option<Digest>,
     /// By slot, once the round is over.
@@ -104,6 +108,8 @@ impl RoundView {
             echoed: false,
             verifiers: 0,
             inspectors: Vec::new(),
+            block_inspectors: Vec::new(),
+            unanswered: BTreeSet::new(),
             outcome: None,
             inspected: Vec::new(),
             drawn: BTreeSet::new(),
@@ -120,6 +126,7 @@ impl RoundView {
     /// The round is over, and with this head it is drawn who inspects what.
     pub(super) fn over_as(&mut self, digest: Digest) {
         self.outcome = Some(digest);
+        self.block_inspectors.clone_from(&self.inspectors);
         self.share();
     }
 
@@ -250,6 +257,11 @@ impl RoundView {
         self.frozen.as_ref().map(|frozen| frozen.digest)
     }
 
+    /// O_t, once the round is over.
+    pub fn outcome_digest(&self) -> Option<Digest> {
+        self.outcome
+    }
+
     /// The frozen commitment of a slot.
     pub fn commitment(&self, slot: Slot) -> Option<&Commitment> {
         self.frozen.as_ref()?.commits.get(slot.index())?.as_ref()
@@ -321,7 +333,13 @@ impl RoundView {
         results.into_iter().any(|(result, inputs)| result.is_some() && inputs.contains(slot))
     }
 
-    /// Whether two thirds of the weight have echoed the freeze: coins may be shown.
+    /// Whether the round is over and spent for nothing: contributions with weight were frozen, and none of them counted.
+    pub fn is_barren(&self) -> bool {
+        let idle = self.commitments().all(|(slot, _)| !self.counted(slot));
+        self.results.is_some() && self.weighs() && idle
+    }
+
+    /// Whether coins may be shown: the outcome holds the echoes of AUDIT-1.
     pub fn echoed(&self) -> bool {
         self.echoed
     }
@@ -347,6 +365,21 @@ impl RoundView {
         &self.inspectors
     }
 
+    /// Verifiers that share the blocks of this round: those that were left when it was over (AUDIT-20).
+    pub fn block_inspectors(&self) -> &[MemberId] {
+        &self.block_inspectors
+    }
+
+    /// A member is silent, or leaves.
+    pub(super) fn unanswered(&mut self, member: &MemberId) {
+        self.unanswered.extend(self.slot_of(member));
+    }
+
+    /// Whether the member of a slot was silent, or left, since the round began.
+    pub fn is_unanswered(&self, slot: Slot) -> bool {
+        self.unanswered.contains(&slot)
+    }
+
     /// How many verifiers shared the round at its freeze.
     pub fn verifiers(&self) -> usize {
         self.verifiers
@@ -364,6 +397,11 @@ impl RoundView {
 
     pub(super) fn credit(&mut self, verifier: MemberId, member: MemberId) {
         self.credited.insert((verifier, member));
+    }
+
+    /// Whether the sealed inputs of some part count anybody.
+    fn counts_somebody(&self) -> bool {
+        self.inputs.iter().any(|inputs| !inputs.is_empty())
     }
 
     /// Whether any frozen contribution counts.
@@ -575,7 +613,8 @@ impl Ledger {
             results.push(result.map(Verified::into_inner));
         }
         let seconds = self.check_seconds(outcome)?;
-        let unheard = self.unheard(view, outcome)?;
+        let echoed = self.check_echoes(view, outcome)?;
+        let unheard = view.unheard(|member| echoed.contains(member));
         self.check_credits(&outcome.credits)?;
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
@@ -594,7 +633,10 @@ impl Ledger {
             view.results = Some(results);
             view.signed_results = outcome.results.to_vec();
             view.second_results = seconds;
-            view.echoed = unheard.is_empty();
+            // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
+            view.echoed = view.counts_somebody() || unheard.is_empty();
+            // LEDGER-20: with weight, who has not echoed counts nowhere, and fails by that.
+            let unheard = if view.weighs() { Vec::new() } else { unheard };
             view.missed.extend(unheard);
         }
         self.add_credits(&outcome.credits);
@@ -622,8 +664,8 @@ impl Ledger {
         Ok(seconds)
     }
 
-    /// Checks the echoes, and gives who should have echoed and has not: nobody where they suffice.
-    fn unheard(&self, view: &RoundView, outcome: &Outcome) -> Result<Vec<MemberId>, Reject> {
+    /// Checks the echoes, and gives their authors.
+    fn check_echoes(&self, view: &RoundView, outcome: &Outcome) -> Result<Vec<MemberId>, Reject> {
         let mut authors = Vec::new();
         for signed in &outcome.echoes {
             authors.push(self.check_echo(signed)?.author());
@@ -632,7 +674,14 @@ impl Ledger {
             authors.is_sorted_by(|a, b| view.slot_of(a) < view.slot_of(b)),
             "echoes are in order of slots, one each",
         )?;
-        Ok(view.unheard(|member| authors.contains(member)))
+        // LEDGER-10: a round that counts somebody can be audited, whoever keeps silent.
+        let has_echoed = |slot| view.member_at(slot).is_some_and(|member| authors.contains(&member));
+        let mut counted = view.inputs.iter().flat_map(Bitmap::slots);
+        self.require(
+            counted.all(has_echoed),
+            "an outcome holds the echo of every slot that its inputs count",
+        )?;
+        Ok(authors)
     }
 
     /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there

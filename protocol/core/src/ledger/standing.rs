@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 
 use super::{Closed, Ledger, Member, Standing};
+use crate::coins::drawn_leaves;
 use crate::error::Reject;
 use crate::ids::{MemberId, Round};
 use crate::manifest::{Listed, Mode};
-use crate::messages::enrol::{CloseTree, Enrol, Invitation, Role};
+use crate::messages::enrol::{CloseTree, Enrol, Presented, Role};
 use crate::messages::record::Credit;
 use crate::sign::{Signed, Verified};
 use crate::standing::{audit_ppm, vouched, weight};
@@ -81,7 +82,7 @@ impl Ledger {
         // STAND-1: by the one that was drawn to inspect it, even if it inspects nothing any more.
         let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
         self.require(inspected, "the inspector of a contribution vouches for it")?;
-        let drawn = commitment.commit.leaves.min(u32::from(self.manifest.audit.leaves));
+        let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
         self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
         let taken = view.credited().contains(&(credit.verifier, credit.member));
         self.require(!taken, "a verifier vouches once for a contribution")
@@ -116,7 +117,7 @@ impl Ledger {
     /// [`Reject`] naming the rule that keeps it out.
     pub(super) fn entry(&self, author: &MemberId, enrol: &Enrol) -> Result<Entry, Reject> {
         let entry = match (&enrol.invitation, &self.manifest.admission.mode) {
-            (Some(invitation), _) => self.invited(invitation)?,
+            (Some(presented), _) => self.invited(presented, author)?,
             // STAND-7: the mode says who needs no invitation.
             (None, Mode::Listed(listed)) => self.listed(listed, author)?,
             (None, Mode::Open) => Entry { stranger: true, ..Entry::known(Role::Node, false) },
@@ -140,9 +141,14 @@ impl Ledger {
         verifier.ok_or(Reject::NotEntitled("enrol: the manifest does not list it, and it has no invitation"))
     }
 
-    fn invited(&self, signed: &Signed<Invitation>) -> Result<Entry, Reject> {
-        let invitation = signed.verify(self.run)?;
-        let used = self.invitation_uses(&signed.digest());
+    fn invited(&self, presented: &Presented, newcomer: &MemberId) -> Result<Entry, Reject> {
+        let invitation = presented.invitation.verify(self.run)?;
+        let possession = presented.possession.verify(self.run)?;
+        // STAND-9: everyone reads invitations in the ledger, and only those invited hold the secret.
+        if possession.author() != invitation.key || possession.newcomer != *newcomer {
+            return Err(Reject::NotEntitled("enrol: the invitation's key has not signed for this newcomer"));
+        }
+        let used = self.invitation_uses(&presented.invitation.digest());
         self.require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
         if author == self.manifest.organiser {

@@ -36,7 +36,8 @@ impl Manifest {
         self.check_aggregation()?;
         self.check_audit()?;
         self.admission.check(self.audit.node_ppm)?;
-        self.check_rollback()
+        self.check_rollback()?;
+        self.check_coins()
     }
 
     /// MANIFEST-6: the training text has one window at least, of `sequence` + 1 tokens.
@@ -144,6 +145,33 @@ impl Manifest {
         let rule =
             format!("must be above rollback.most_rounds, {most_rounds}, or the run could go back for ever");
         require(spacing > most_rounds, "rollback.spacing", &rule, spacing)
+    }
+
+    /// MANIFEST-13: where anything is audited, a verifier can register coins for every round that there may be, and for
+    /// the rechecks after it.
+    fn check_coins(&self) -> Result<(), Misuse> {
+        if !self.is_audited() {
+            return Ok(());
+        }
+        let each = 1 + u64::from(self.admission.most_members).min(limits::SEATS as u64);
+        let last = u64::from(self.retention.contributions.max(1)) + 1;
+        // A run that may go back has twice as many rounds as it trains.
+        let times = if self.rollback.is_on() { 2 } else { 1 };
+        let most = (limits::COINS / each).saturating_sub(last) / times;
+        let rule = format!(
+            "must be at most {most} here, or verifiers' coins run out and nothing is audited any more: they register \
+             {each} for each of at most {} rounds; lower admission.most_members, or train fewer rounds and go on in \
+             another run (--init)",
+            limits::COINS / each
+        );
+        require(u64::from(self.training.rounds) <= most, "training.rounds", &rule, self.training.rounds)
+    }
+
+    /// Whether there is anything that a verifier may have to do.
+    fn is_audited(&self) -> bool {
+        let audit = &self.audit;
+        let shares = [audit.node_ppm, audit.block_ppm, audit.final_rounds, self.admission.newcomer_ppm];
+        self.admission.start_verifiers > 0 || shares.iter().any(|share| *share > 0)
     }
 }
 

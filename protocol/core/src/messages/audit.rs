@@ -8,7 +8,7 @@ use borsh::{BorshDeserialize, BorshSerialize};
 use crate::codec::{List, encode};
 use crate::coins::CoinOpening;
 use crate::hash::{Domain, Hasher, hash_of};
-use crate::ids::{Digest, MemberId, Round};
+use crate::ids::{Digest, MemberId, Round, RunId};
 use crate::messages::gossip::Head;
 use crate::messages::record::Record;
 use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
@@ -145,9 +145,27 @@ impl Message for Verdict {
 }
 
 wire! {
-    /// A verifier has re-executed another one's passing verdict, and it stands.
+    /// A verifier has recomputed every leaf of a contribution whose author did not answer, or has left.
+    pub struct Recomputation {
+        /// The round.
+        pub round: Round,
+        /// R_t.
+        pub freeze: Digest,
+        /// Whose contribution.
+        pub target: MemberId,
+        /// Whether the leaves give what was committed; else a total mismatch.
+        pub finding: Finding,
+    }
+}
+
+impl Message for Recomputation {
+    const TAG: &'static str = "recomputation";
+}
+
+wire! {
+    /// A verifier has re-executed another one's passing verdict or recomputation, and it stands.
     pub struct Recheck {
-        /// Digest of the signed verdict.
+        /// Digest of the signed verdict or recomputation.
         pub verdict: Digest,
     }
 }
@@ -379,6 +397,16 @@ wire! {
 }
 
 wire! {
+    /// A recomputation whose finding is wrong: against the verifier that signed it.
+    pub struct FalseRecomputation {
+        /// The frozen round.
+        pub freeze: Signed<Record>,
+        /// What the verifier says of a contribution in it.
+        pub recomputation: Signed<Recomputation>,
+    }
+}
+
+wire! {
     /// Two different results of one member for one part, over the same inputs.
     pub struct TwoResults {
         /// One.
@@ -405,6 +433,8 @@ wire! {
         Aggregation(Reduction),
         /// Decidable from messages.
         Results(TwoResults),
+        /// Decidable by recomputing every leaf.
+        Recomputation(FalseRecomputation),
     }
 }
 
@@ -416,7 +446,19 @@ impl Evidence {
 
     /// Whether leaves are recomputed to judge it.
     pub fn is_of_leaves(&self) -> bool {
-        matches!(self, Self::Audit(_) | Self::Total(_) | Self::Verdict(_))
+        matches!(self, Self::Audit(_) | Self::Total(_) | Self::Verdict(_) | Self::Recomputation(_))
+    }
+
+    /// The evidence against whom it shows that a verifier let pass; none where it is about no verifier.
+    pub fn against_the_acquitted(&self, run: RunId) -> Option<Self> {
+        match self {
+            Self::Verdict(verdict) => Some(Self::Audit(verdict.transcript.clone())),
+            Self::Recomputation(false_one) => {
+                let culprit = false_one.recomputation.verify(run).ok()?.target;
+                Some(Self::Total(Total { freeze: false_one.freeze.clone(), culprit }))
+            }
+            _ => None,
+        }
     }
 
     /// The audit that it is about.
@@ -436,6 +478,7 @@ impl Evidence {
             Self::Audit(transcript) => Some(&transcript.freeze),
             Self::Total(total) => Some(&total.freeze),
             Self::Verdict(verdict) => Some(&verdict.transcript.freeze),
+            Self::Recomputation(false_one) => Some(&false_one.freeze),
         }
     }
 }

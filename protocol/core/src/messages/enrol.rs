@@ -1,12 +1,15 @@
 //! Coming and going: invitations, enrolment, return, leave.
 
+use core::fmt;
+
 use borsh::{BorshDeserialize, BorshSerialize};
+use zeroize::{Zeroize, Zeroizing};
 
 use crate::codec::{List, Text, decode, encode};
 use crate::coins::CoinTerms;
 use crate::error::{Misuse, Reject};
 use crate::ids::{Height, MemberId, RunId, hex};
-use crate::sign::{Message, Signed};
+use crate::sign::{Identity, Message, Signed, Verified};
 use crate::{limits, wire};
 
 /// A network address as text, `host:port`.
@@ -36,7 +39,8 @@ impl Role {
 }
 
 wire! {
-    /// Signed by the organiser, or by a member for nodes: whoever shows it may enrol.
+    /// Signed by the organiser, or by a member for nodes: whoever proves possession of its key may enrol. The ledger
+    /// publishes it, and with that lets nobody in.
     pub struct Invitation {
         /// As what.
         pub role: Role,
@@ -44,8 +48,8 @@ wire! {
         pub uses: u32,
         /// Unix time in seconds after which the steward refuses it.
         pub expires: u64,
-        /// Makes it unique.
-        pub nonce: [u8; 16],
+        /// Public half of a key pair made for this invitation alone. Only those invited know the other half.
+        pub key: MemberId,
         /// Whether they have weight from the beginning. Only the organiser says so.
         pub founder: bool,
     }
@@ -56,10 +60,32 @@ impl Message for Invitation {
 }
 
 wire! {
+    /// Signed by the key of an invitation: who signed it lets this member in, and nobody else.
+    pub struct Possession {
+        /// Who enrols.
+        pub newcomer: MemberId,
+    }
+}
+
+impl Message for Possession {
+    const TAG: &'static str = "possession";
+}
+
+wire! {
+    /// An invitation in the hands of one newcomer.
+    pub struct Presented {
+        /// The organiser's or a member's leave.
+        pub invitation: Signed<Invitation>,
+        /// That the newcomer was given its secret.
+        pub possession: Signed<Possession>,
+    }
+}
+
+wire! {
     /// Signed by a newcomer with its own key.
     pub struct Enrol {
         /// By whose leave; none where the manifest lists the newcomer, or lets everyone come.
-        pub invitation: Option<Signed<Invitation>>,
+        pub invitation: Option<Presented>,
         /// Where it can be dialled.
         pub addresses: Addresses,
         /// A verifier's coins; none for a node.
@@ -109,6 +135,76 @@ impl Message for CloseTree {
     const TAG: &'static str = "close-tree";
 }
 
+/// The secret half of an invitation's key. Wiped on drop, never shown.
+#[derive(Clone, PartialEq, Eq, BorshSerialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct InvitationSecret([u8; 32]);
+
+impl InvitationSecret {
+    /// Of 32 random bytes, used for one invitation only.
+    pub fn new(secret: [u8; 32]) -> Self {
+        Self(secret)
+    }
+
+    /// What the invitation names.
+    pub fn key(&self) -> MemberId {
+        Identity::from_secret(&self.0).id()
+    }
+
+    /// Proves to the run that this newcomer was given the secret.
+    pub fn present(&self, run: RunId, invitation: Signed<Invitation>, newcomer: MemberId) -> Presented {
+        let possession = Identity::from_secret(&self.0).sign(run, &Possession { newcomer });
+        Presented { invitation, possession }
+    }
+}
+
+impl BorshDeserialize for InvitationSecret {
+    fn deserialize_reader<R: std::io::Read>(reader: &mut R) -> std::io::Result<Self> {
+        <[u8; 32]>::deserialize_reader(reader).map(Self)
+    }
+}
+
+impl Drop for InvitationSecret {
+    fn drop(&mut self) {
+        self.0.zeroize();
+    }
+}
+
+impl fmt::Debug for InvitationSecret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("InvitationSecret")
+    }
+}
+
+wire! {
+    /// An invitation as it is handed to people: with it anyone may enrol, as often as it says.
+    pub struct Pass {
+        /// The organiser's or a member's leave.
+        pub invitation: Signed<Invitation>,
+        /// What shows that one was meant.
+        pub secret: InvitationSecret,
+    }
+}
+
+impl Pass {
+    /// The invitation, once signature and secret are found to fit.
+    ///
+    /// # Errors
+    /// [`Reject`] as of [`Signed::verify`]; for a secret of another invitation.
+    pub fn verify(&self, run: RunId) -> Result<Verified<Invitation>, Reject> {
+        let invitation = self.invitation.verify(run)?;
+        if invitation.key != self.secret.key() {
+            return Err(Reject::Rule("the secret is that of the invitation"));
+        }
+        Ok(invitation)
+    }
+
+    /// As [`InvitationSecret::present`].
+    pub fn present(&self, run: RunId, newcomer: MemberId) -> Presented {
+        self.secret.present(run, self.invitation.clone(), newcomer)
+    }
+}
+
 wire! {
     /// What `muster invite` prints: where the run is, and the leave to enter it.
     pub struct Ticket {
@@ -119,22 +215,29 @@ wire! {
         /// Where the steward listens.
         pub addresses: Addresses,
         /// The organiser's or a member's leave; none where the manifest asks for none.
-        pub invitation: Option<Signed<Invitation>>,
+        pub pass: Option<Pass>,
     }
 }
 
 const TICKET_PREFIX: &str = "muster1:";
 
 impl Ticket {
-    /// One line of text.
-    pub fn to_line(&self) -> String {
-        format!("{TICKET_PREFIX}{}", hex(&encode(self)))
+    /// One line of text, as secret as the pass in it.
+    pub fn to_line(&self) -> Zeroizing<String> {
+        let bytes = Zeroizing::new(encode(self));
+        let digits = Zeroizing::new(hex(&bytes));
+        Zeroizing::new([TICKET_PREFIX, &digits].concat())
+    }
+
+    /// What a newcomer shows to be let in; nothing where the ticket holds no leave.
+    pub fn present(&self, newcomer: MemberId) -> Option<Presented> {
+        self.pass.as_ref().map(|pass| pass.present(self.run, newcomer))
     }
 
     /// Reads the line.
     ///
     /// # Errors
-    /// [`Misuse`] when it is no ticket or was cut.
+    /// [`Misuse`] when it is no ticket or was cut, or its secret is not that of its invitation.
     pub fn from_line(line: &str) -> Result<Self, Misuse> {
         let text = line.trim().strip_prefix(TICKET_PREFIX);
         let digits = text.ok_or_else(|| Misuse(format!("an invitation starts with {TICKET_PREFIX:?}")))?;
@@ -144,7 +247,10 @@ impl Ticket {
         }
         let pairs = digits.as_bytes().chunks(2).map(|pair| core::str::from_utf8(pair).ok());
         let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
-        let bytes = bytes.ok_or_else(|| cut("not hexadecimal"))?;
-        decode(&bytes).map_err(|reject: Reject| cut(&reject.to_string()))
+        let bytes = Zeroizing::new(bytes.ok_or_else(|| cut("not hexadecimal"))?);
+        let ticket: Self = decode(&bytes).map_err(|reject| cut(&reject.to_string()))?;
+        let fits = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
+        fits.map_err(|reject| cut(&reject.to_string()))?;
+        Ok(ticket)
     }
 }

@@ -5,7 +5,8 @@ use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
-    AuditRequest, Duty, Evidence, Opinion, Recheck, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
+    AuditRequest, Duty, Evidence, Opinion, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal,
+    Verdict, Withheld,
 };
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
 use crate::messages::record::Record;
@@ -146,6 +147,8 @@ wire! {
         Withheld(Signed<Withheld>),
         /// The steward has the integers that this request's verifier could not have.
         Obtained(Digest),
+        /// Has recomputed all leaves of somebody who does not answer.
+        Recomputation(Signed<Recomputation>),
     }
 }
 

@@ -1,20 +1,23 @@
 //! The steward's half of a round: when to seal what.
 
 mod checks;
+mod pause;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 
 use crate::assign::reassignment;
 use crate::codec::List;
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Part, Slot};
-use crate::ledger::{Ledger, RoundView, Stage, Standing};
+use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use crate::limits;
+use crate::messages::enrol::Role;
 use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned, Record};
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 use checks::Word;
+use pause::Barren;
 
 /// Credits that wait for an outcome at most.
 const CREDITS_WAITING: usize = 8192;
@@ -53,7 +56,14 @@ pub struct Conductor {
     inspecting: bool,
     /// Members that let a round wait for their word on its results: nobody waits for them until they give it again.
     stalling: BTreeSet<MemberId>,
+    /// The oldest round with an open case, as the docket has it; not known since the last record.
+    cases: Option<OldestCase>,
+    barren: Barren,
 }
+
+/// What the docket says of its open cases.
+#[derive(Clone, Copy)]
+struct OldestCase(Option<Round>);
 
 /// What the phase in progress has gathered, by slot or part.
 #[derive(Default)]
@@ -100,6 +110,8 @@ impl Conductor {
             ready_since: None,
             inspecting: false,
             stalling: BTreeSet::new(),
+            cases: None,
+            barren: Barren::default(),
         }
     }
 
@@ -126,7 +138,10 @@ impl Conductor {
         }
         let output = self.outputs.pop_front()?;
         match output {
-            Output::Seal(_) => self.sealing = true,
+            Output::Seal(ref body) => {
+                self.sealing = true;
+                self.barren.proposed(&self.ledger, body);
+            }
             Output::Apply(_) => self.applying = true,
             Output::Inspect(_) => self.inspecting = true,
         }
@@ -135,6 +150,9 @@ impl Conductor {
 
     /// When to call [`Conductor::tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<u64> {
+        if let Some(until) = self.paused_until() {
+            return Some(until);
+        }
         let began = self.gathered.checking.unwrap_or(self.began());
         Some(began.saturating_add(u64::from(self.patience()?)))
     }
@@ -148,16 +166,53 @@ impl Conductor {
     /// A member's channel opened or closed.
     pub fn live(&mut self, now: u64, member: MemberId, live: bool) {
         if live {
-            self.live.insert(member);
+            // Who is out, or reduces nothing, changes nothing by coming back.
+            let helps = |known: &Member| {
+                known.role == Role::Node && !matches!(known.standing, Standing::Banned | Standing::Left)
+            };
+            if self.live.insert(member) && self.ledger.member(&member).is_some_and(helps) {
+                self.barren.stir();
+            }
         } else {
             self.live.remove(&member);
         }
         self.tick(now);
     }
 
+    /// Of which round the oldest open case is, by the ledger as it is now; none where every case is closed. It is to be said
+    /// at the start and after each record: until then no round is opened.
+    pub fn cases(&mut self, now: u64, oldest: Option<Round>) {
+        self.cases = Some(OldestCase(oldest));
+        self.tick(now);
+    }
+
+    /// Whether the next round waits for an open case.
+    pub fn is_held(&self) -> bool {
+        self.gathered.next.is_some() && self.holds_outcome()
+    }
+
+    // AUDIT-26: no round is opened with which one that has an open case would leave the window.
+    fn holds_outcome(&self) -> bool {
+        let last = self.ledger.current().is_some_and(|view| self.ledger.ends_with(view.round()));
+        !last && self.waits_for_cases(|round| self.ledger.is_last_call(round))
+    }
+
+    fn holds_begin(&self) -> bool {
+        self.waits_for_cases(|round| !self.ledger.keeps_state(round))
+    }
+
+    fn waits_for_cases(&self, is_due: impl Fn(Round) -> bool) -> bool {
+        self.cases.is_none_or(|OldestCase(oldest)| oldest.is_some_and(is_due))
+    }
+
     /// Something outside the round is to be sealed: an admission, a ban, a return.
     pub fn propose(&mut self, body: Body) {
         self.outputs.push_back(Output::Seal(body));
+    }
+
+    /// Whether something was proposed that is not sealed yet.
+    pub fn proposes(&self) -> bool {
+        self.sealing || !self.outputs.is_empty()
     }
 
     /// A verdict gives credit: the next outcome holds it. One that the ledger would refuse is dropped.
@@ -205,7 +260,8 @@ impl Conductor {
     /// A member has delivered what it could; the receipts say what.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, or a receipt that the part's keeper did not sign for this sender.
+    /// [`Reject`] for another round or attempt, before the echo of a sender with weight, or for a receipt that the part's
+    /// keeper did not sign for this sender.
     pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
         let run = self.ledger.run();
         let delivered = signed.verify(run)?;
@@ -218,8 +274,13 @@ impl Conductor {
             return Err(Reject::Stale("the delivery is of another phase"));
         }
         let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
-        let root =
-            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?.commit.root;
+        let commitment =
+            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
+        // ROUND-5: without its echo it could not be counted, and a receipt would bind the steward to do so.
+        if commitment.weight > 0 && !self.gathered.echoes.contains_key(&slot) {
+            return Err(Reject::Rule("echo the freeze first: nothing of a member counts before its echo"));
+        }
+        let root = commitment.commit.root;
         let mut parts: BTreeMap<Part, Vec<MemberId>> = BTreeMap::new();
         for signed in &delivered.receipts {
             let receipt = signed.verify(run)?;
@@ -306,7 +367,10 @@ impl Conductor {
     pub fn sealed(&mut self, now: u64, signed: &Signed<Record>) -> Result<Verified<Record>, Reject> {
         let before = (self.ledger.stage(), self.ledger.next_round());
         self.sealing = false;
-        let record = self.ledger.apply(signed)?;
+        // What was due meanwhile is due still, whatever became of this one.
+        let record = self.ledger.apply(signed).inspect_err(|_| self.tick(now))?;
+        self.cases = None;
+        self.barren.sealed(&self.ledger, &record.body);
         if matches!(record.body, Body::Outcome(_)) {
             // Those that were sealed, and those of rounds that are forgotten.
             let ledger = &self.ledger;
@@ -376,11 +440,15 @@ impl Conductor {
         };
         let enough = self.overdue() && here >= least;
         let present = here == seats.len() && !seats.is_empty() || enough;
-        (self.ledger.ready() && present).then(|| Output::Seal(Body::Begin(bounded(seats))))
+        let begins = self.ledger.ready() && present && !self.holds_begin();
+        begins.then(|| Output::Seal(Body::Begin(bounded(seats))))
     }
 
     fn freeze(&self) -> Option<Output> {
         let view = self.ledger.current()?;
+        if self.paused_until().is_some() {
+            return None;
+        }
         let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
         if self.gathered.commits.is_empty() || (waiting && !self.overdue()) {
             return None;
@@ -396,16 +464,17 @@ impl Conductor {
     }
 
     fn is_awaited(&self, id: &MemberId) -> bool {
-        let away = self.ledger.member(id).is_some_and(|member| member.standing == Standing::Away);
-        self.is_live(id) && !away
+        let gone = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
+        self.is_live(id) && !self.ledger.member(id).is_some_and(gone)
     }
 
     fn inputs(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
         let counts = |slot| !view.weighs() || view.commitment(slot).is_some_and(|c| c.weight > 0);
+        // With weight a delivery comes after its author's echo (ROUND-5).
         let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
-        // Without echoes nobody could audit the round (LEDGER-20).
+        // Without echoes nobody could audit a round in which nobody has weight (LEDGER-20).
         let has_echoed =
             |id: &MemberId| view.slot_of(id).is_some_and(|slot| self.gathered.echoes.contains_key(&slot));
         let unheard = view.unheard(has_echoed).iter().any(|id| self.is_awaited(id));
@@ -430,7 +499,7 @@ impl Conductor {
     fn reduced(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         if let Some(next) = self.gathered.next {
-            return Some(Output::Seal(self.outcome(view, next)));
+            return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next)));
         }
         let missing: Vec<Part> = (0..view.parts().len() as u16)
             .map(Part)

@@ -15,16 +15,18 @@ use muster_core::ledger::{self, Ledger, RoundView, Stage};
 use muster_core::messages::audit::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body, Outcome, Record, Rewind};
 use muster_core::messages::round::{Commit, PartResult};
+use muster_core::messages::wire::BlockData;
 use muster_core::reduction::reduce;
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::reading;
 
+use super::exhibits::{Exhibit, exhibit};
 use super::states::initial;
 use super::{Archive, BadContribution, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::{Crew, spread};
 use crate::replica::HELD_OUT_WINDOWS;
-use crate::witness::{Brought, Contributions, Exhibited};
+use crate::witness::{Brought, Exhibited};
 
 /// How to replay.
 #[derive(Clone, Debug)]
@@ -87,8 +89,17 @@ pub struct Progress {
     bad: Vec<(Round, MemberId, Option<u64>)>,
 }
 
-/// Contributions, and the slots of those that are not what they should be.
-type Checked = (BTreeMap<Slot, Vec<i32>>, BTreeSet<Slot>);
+/// Contributions of a round.
+#[derive(Default)]
+struct Checked {
+    /// As they were committed; convicts' at least as far as they counted.
+    sums: BTreeMap<Slot, Vec<i32>>,
+    /// Those that are not what the state and the text give, with the proved blocks where the whole is not kept.
+    bad: BTreeMap<Slot, Vec<BlockData>>,
+    /// Parts of which somebody's integers are missing.
+    missing: BTreeSet<Part>,
+}
+
 /// For each slot, the sum of its factors weighted by coefficients, and that weight.
 type Factors = BTreeMap<Slot, (f64, f64)>;
 
@@ -103,6 +114,8 @@ pub struct Replay<'a> {
     arithmetic: Exact,
     crew: Crew,
     held: BTreeMap<Round, State>,
+    /// Rounds of which somebody is convicted later: the ledger may have forgotten them by then.
+    views: BTreeMap<Round, RoundView>,
     recomputed: u64,
     counted: u64,
     replayed: Replayed,
@@ -133,6 +146,11 @@ impl Outlook {
         }
         outlook
     }
+
+    /// Whether a record at this height or later needs what a round began with.
+    fn needs(&self, round: Round, height: Height) -> bool {
+        self.needs.iter().any(|(of, until)| *of == round && *until >= height)
+    }
 }
 
 /// Leaves that a record says are to be recomputed.
@@ -161,6 +179,7 @@ impl<'a> Replay<'a> {
             arithmetic,
             crew: Crew::new(manifest, dataset.clone(), plan.threads, plan.path)?,
             held: BTreeMap::new(),
+            views: BTreeMap::new(),
             recomputed: 0,
             counted: 0,
             replayed: Replayed::default(),
@@ -311,16 +330,25 @@ impl<'a> Replay<'a> {
             }
             self.hold();
         }
+        if let Body::Outcome(outcome) = &record.body {
+            let height = record.height;
+            self.views.retain(|round, _| self.outlook.needs(*round, height));
+            let view = self.ledger.round(outcome.round).filter(|_| self.outlook.needs(outcome.round, height));
+            self.views.extend(view.map(|view| (outcome.round, view.clone())));
+        }
         Ok(record)
+    }
+
+    /// A round as the ledger has it, or had it when it was over.
+    fn view(&self, round: Round) -> Option<&RoundView> {
+        self.ledger.round(round).or_else(|| self.views.get(&round))
     }
 
     /// Keeps the newest state if a later record needs it, and drops those that none needs any more.
     fn hold(&mut self) {
         let (round, height) = (self.ledger.next_round(), self.ledger.height());
-        let needed =
-            |round: Round| self.outlook.needs.iter().any(|(of, until)| *of == round && *until >= height);
-        self.held.retain(|round, _| needed(*round));
-        if needed(round) {
+        self.held.retain(|round, _| self.outlook.needs(*round, height));
+        if self.outlook.needs(round, height) {
             self.held.insert(round, self.state.clone());
         }
     }
@@ -362,16 +390,16 @@ impl<'a> Replay<'a> {
             view.commitments().map(|(slot, _)| slot).filter(|slot| view.counted(*slot)).collect();
         let takes = |slot: &Slot| self.plan.sample.is_none_or(|sample| sample.takes(view.round(), *slot));
         let drawn: Vec<Slot> = counted.iter().copied().filter(takes).collect();
-        let (contributions, bad) = self.contributions(view, None, &drawn, told)?;
+        let checked = self.contributions(view, None, &drawn, told)?;
         self.recomputed += drawn.len() as u64;
         let (update, factors) = if drawn.len() == counted.len() {
-            self.reduced(view, &contributions)?
+            self.reduced(view, &checked)?
         } else {
             (self.archived(view)?, Factors::new())
         };
-        for slot in bad {
-            let member = view.member_at(slot).unwrap_or(MemberId([0; 32]));
-            let factor = factors.get(&slot).map(|(sum, weight)| sum / weight);
+        for slot in checked.bad.keys() {
+            let member = view.member_at(*slot).unwrap_or(MemberId([0; 32]));
+            let factor = factors.get(slot).map(|(sum, weight)| sum / weight);
             self.replayed.bad.push(BadContribution { round: view.round(), member, factor });
         }
         Ok(update)
@@ -396,49 +424,38 @@ impl<'a> Replay<'a> {
                 let same = loss == commit.loss && Commitment::new(&layout, &q).root() == commit.root;
                 (q, same)
             });
-        let (mut contributions, mut bad) = (BTreeMap::new(), BTreeSet::new());
+        let mut found = Checked::default();
         for ((slot, commitment), (q, same)) in commitments.into_iter().zip(checked) {
-            let q = if same { q } else { self.exhibit(view.round(), slot, commitment)? };
-            if !same {
-                bad.insert(slot);
-            }
-            contributions.insert(slot, q);
+            let q = if same {
+                q
+            } else {
+                let exhibit = self.exhibit(view, slot, &commitment.author)?;
+                found.bad.insert(slot, exhibit.blocks);
+                found.missing.extend(exhibit.missing);
+                exhibit.q
+            };
+            found.sums.insert(slot, q);
         }
-        Ok((contributions, bad))
+        Ok(found)
     }
 
     /// A convict's contribution that is not what the state and the text give.
-    fn exhibit(
-        &self,
-        round: Round,
-        slot: Slot,
-        commitment: &ledger::Commitment,
-    ) -> Result<Vec<i32>, ReplayError> {
-        let place = format!("round {round}, slot {slot}");
-        let who = commitment.author;
-        if !self.outlook.convicts.contains(&who) {
+    fn exhibit(&self, view: &RoundView, slot: Slot, who: &MemberId) -> Result<Exhibit, ReplayError> {
+        if !self.outlook.convicts.contains(who) {
             return Err(ReplayError::Wrong(format!(
-                "{place}: the contribution of {who} is not what the state and the text give, and it was never convicted"
+                "round {}, slot {slot}: the contribution of {who} is not what the state and the text give, and it was never \
+                 convicted",
+                view.round()
             )));
         }
-        let exhibit = reading::exhibit(&self.archive.folder, round, &who)?;
-        let exhibit = exhibit.ok_or_else(|| {
-            ReplayError::Wrong(format!("{place}: the convict {who} counted here, and the exhibit is missing"))
-        })?;
-        let layout = self.ledger.layout();
-        let fits = exhibit.len() == layout.parameters()
-            && Commitment::new(layout, &exhibit).root() == commitment.commit.root;
-        if fits {
-            return Ok(exhibit);
-        }
-        Err(ReplayError::Wrong(format!("{place}: the exhibit of {who} is not what it committed to")))
+        exhibit(&self.archive.folder, self.ledger.layout(), view, slot)
     }
 
     /// The update of a round by the run's rule, and what the rule left of each slot.
     fn reduced(
         &self,
         view: &RoundView,
-        contributions: &BTreeMap<Slot, Vec<i32>>,
+        Checked { sums: contributions, missing, .. }: &Checked,
     ) -> Result<(Update, Factors), ReplayError> {
         let layout = self.ledger.layout();
         let commitment = |slot: Slot| view.commitment(slot);
@@ -461,17 +478,24 @@ impl<'a> Replay<'a> {
                 *weight += size;
             }
         }
-        self.put_wrong_parts(view, &mut update)?;
+        self.put_kept_parts(view, missing, &mut update)?;
         self.check_results(view, &update, |result| self.wrong_part(view, result, &update))?;
         Ok((update, factors))
     }
 
-    /// The values of the parts of convicts, as they were kept: they counted, and may not be what the rule gives.
-    fn put_wrong_parts(&self, view: &RoundView, update: &mut Update) -> Result<(), ReplayError> {
+    /// The values of the parts of convicts, and of those of which a convict's integers are missing, as they were kept: they
+    /// counted, and may not be what the rule gives, or cannot be combined again.
+    fn put_kept_parts(
+        &self,
+        view: &RoundView,
+        missing: &BTreeSet<Part>,
+        update: &mut Update,
+    ) -> Result<(), ReplayError> {
         let layout = self.ledger.layout();
         for (plan, result) in view.parts().iter().zip(view.results().unwrap_or_default()) {
             let Some(result) = result else { continue };
-            if !view.signers(result.part).any(|signer| self.outlook.convicts.contains(&signer)) {
+            let convicted = view.signers(result.part).any(|signer| self.outlook.convicts.contains(&signer));
+            if !convicted && !missing.contains(&result.part) {
                 continue;
             }
             let (round, part) = (view.round(), result.part);
@@ -562,16 +586,40 @@ impl<'a> Replay<'a> {
         ))
     }
 
-    /// The contributions that a part was to be made of.
-    fn inputs(&mut self, part: &Reduction, round: Round) -> Result<Contributions, ReplayError> {
+    /// Adds the contributions that a part was to be made of.
+    fn bring_inputs(
+        &mut self,
+        part: &Reduction,
+        round: Round,
+        brought: &mut Brought,
+    ) -> Result<(), ReplayError> {
         let result = part.result.verify(self.archive.manifest.run()).map_err(wrong("a result"))?;
-        let (view, state) = (self.ledger.round(round).cloned(), self.held.get(&round).cloned());
-        let (Some(view), Some(state)) = (view, state) else { return Ok(Contributions::new()) };
-        let slots: Vec<Slot> = result.inputs.slots().collect();
-        let (contributions, _) = self.contributions(&view, Some(&state), &slots, &|| ())?;
-        let named =
-            contributions.into_iter().filter_map(|(slot, q)| Some(((round, view.member_at(slot)?), q)));
-        Ok(named.collect())
+        let (view, state) = (self.view(round).cloned(), self.held.get(&round).cloned());
+        let (Some(view), Some(state)) = (view, state) else { return Ok(()) };
+        let mut slots: Vec<Slot> = Vec::new();
+        for slot in result.inputs.slots() {
+            let Some(member) = view.member_at(slot) else { continue };
+            // AUDIT-24: kept beside the evidence; who judges opens each block against the committed root.
+            match reading::exhibited_blocks(&self.archive.folder, round, &member, result.part)? {
+                Some(blocks) => {
+                    brought.blocks.extend(blocks.into_iter().map(|data| ((member, data.block), data)));
+                }
+                None => slots.push(slot),
+            }
+        }
+        let checked = self.contributions(&view, Some(&state), &slots, &|| ())?;
+        for (slot, q) in checked.sums {
+            let Some(member) = view.member_at(slot) else { continue };
+            match checked.bad.get(&slot) {
+                // No proof leads from the other blocks of such a one to its root.
+                Some(blocks) if !blocks.is_empty() => {
+                    let named = blocks.iter().map(|data| ((member, data.block), data.clone()));
+                    brought.blocks.extend(named);
+                }
+                _ => drop(brought.contributions.insert((round, member), q)),
+            }
+        }
+        Ok(())
     }
 
     /// Goes back to a state that was re-executed before.
@@ -594,29 +642,40 @@ impl<'a> Replay<'a> {
         }
         let claim = claim(&self.archive.manifest, &evidence);
         let Claim { round, subject, .. } = claim.map_err(wrong(&format!("evidence {}", ban.evidence)))?;
-        let mut contributions = Contributions::new();
-        if let Some(exhibit) = reading::exhibit(&self.archive.folder, round, &subject)? {
-            contributions.insert((round, subject), exhibit);
-        }
+        let mut brought = Brought { round: self.view(round).cloned(), ..Brought::default() };
         if let Evidence::Aggregation(part) = &evidence {
-            contributions.extend(self.inputs(part, round)?);
+            self.bring_inputs(part, round, &mut brought)?;
         }
-        let brought =
-            Brought { contributions, round: self.ledger.round(round).cloned(), ..Brought::default() };
+        // A steward that convicts without the integers (DUTY-10) may have had them later, and they prove more.
+        let with = match reading::exhibit(&self.archive.folder, round, &subject)? {
+            Some(q) => {
+                let contributions = [((round, subject), q)].into_iter().chain(brought.contributions.clone());
+                Some(Brought { contributions: contributions.collect(), ..brought.clone() })
+            }
+            None => None,
+        };
+        let mut judgements = Vec::new();
+        for brought in with.into_iter().chain([brought]) {
+            let judgement = self.judge(ban, &evidence, brought);
+            if matches!(&judgement, Judgement::Guilty { culprit, finding, round, .. }
+                if *culprit == ban.culprit && *finding == ban.finding && *round == ban.round)
+            {
+                return Ok(());
+            }
+            judgements.push(judgement);
+        }
+        Err(ReplayError::Wrong(format!(
+            "the ban of {} does not follow from its evidence: {judgements:?}",
+            ban.culprit
+        )))
+    }
+
+    /// Re-executes what a ban rests on.
+    fn judge(&mut self, ban: &Ban, evidence: &Evidence, brought: Brought) -> Judgement {
         let states = self.held.get(&ban.round).map(|state| (state.root(), state.clone().into()));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
-        match judge(manifest, &evidence, &mut witness, &mut self.arithmetic) {
-            Judgement::Guilty { culprit, finding, round, .. }
-                if culprit == ban.culprit && finding == ban.finding && round == ban.round =>
-            {
-                Ok(())
-            }
-            other => Err(ReplayError::Wrong(format!(
-                "the ban of {} does not follow from its evidence: {other:?}",
-                ban.culprit
-            ))),
-        }
+        judge(manifest, evidence, &mut witness, &mut self.arithmetic)
     }
 }
 

@@ -3,7 +3,9 @@
 use muster_core::coins::CoinKind;
 use muster_core::messages::audit::Jury;
 use muster_core::messages::enrol::Return;
-use muster_core::messages::record::{Ban, Idle};
+use muster_core::messages::record::{Ban, Idle, Rewind};
+
+use muster_core::audit::docket::{OpenCase, WaitsFor};
 
 use super::*;
 
@@ -113,13 +115,11 @@ fn one_that_was_idle_owes_nothing_twice() {
     }
     assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
     // What it leaves undone after its return counts.
-    let mut idles = Vec::new();
-    for round in 4..=5 {
-        world.train(&mut exact);
-        show(&mut world, 22, round);
-        idles.extend(world.docket.idles(1000, &world.ledger));
-    }
-    assert!(matches!(&idles[..], [Body::Idle(idle)] if idle.verifier == member(21)), "{idles:?}");
+    world.train(&mut exact);
+    show(&mut world, 22, 4);
+    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    let idles = world.docket.idles(2000, &world.ledger);
+    assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(4) })]);
     assert_eq!(world.docket.counts()[&member(21)].overdue, 2);
 }
 
@@ -133,8 +133,7 @@ fn one_that_stops_half_way_is_idle_and_the_member_is_not_silent() {
         world.step_among(&mut all, 0).unwrap();
     }
     world.step_among(&mut all, 1).unwrap();
-    assert_eq!(world.docket.open(), 2);
-    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    assert_eq!(world.open(), 2);
     assert!(
         world.docket.silences(5000, &world.ledger).is_empty(),
         "the tables are sealed: it is nobody's silence"
@@ -145,7 +144,10 @@ fn one_that_stops_half_way_is_idle_and_the_member_is_not_silent() {
         world.seal_to(&mut all, body);
     }
     world.docket.idles(1000, &world.ledger);
-    assert_eq!(world.docket.open(), 0, "its audits are void");
+    let mut open = world.docket.open_cases(&world.ledger);
+    let of_the_other = |case: OpenCase| case.verifier == member(22) && case.waits_for == WaitsFor::Verifier;
+    assert!(open.all(of_the_other), "its audits are void, and due from the other one");
+    drop(open);
     assert!(all[0].next_work(&|_| true).is_none() && all[0].next_message(&|_| true).is_none());
     world.run_all(&mut all);
     assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
@@ -255,4 +257,231 @@ fn what_a_banned_verifier_has_passed_is_audited_again() {
     let request = AuditRequest { round: Round(0), freeze, target: member(11), coin: None };
     let unasked = world.ledger.check_request(&id(22).sign(world.run, &request)).is_err();
     assert!(open[1] && open[0] != unasked, "no coin is needed only where a pass has lost its word");
+}
+
+/// DUTY-4: a member that answers in time and keeps its integers back must not make its verifier idle.
+#[test]
+fn a_verdict_may_take_as_long_as_all_leaves() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    let leaves = |audits: &Audits| {
+        audits.next_work(&|_| true).is_some_and(|work| matches!(work.kind, WorkKind::Leaves(_)))
+    };
+    while audits.next_message(&|_| true).is_some() || leaves(&audits) {
+        world.step(&mut audits).unwrap();
+    }
+    assert!(world.board.iter().any(|notice| matches!(notice, Notice::Opening(_))));
+    assert!(world.verdicts().is_empty() && world.docket.idles(0, &world.ledger).is_empty());
+    let (audit, commit) = (world.manifest.timers.audit, world.manifest.timers.commit);
+    // Once by itself, and once more for a second opinion.
+    let patience = u64::from(audit) + 2 * u64::from(commit);
+    assert!(world.docket.idles(patience - 1, &world.ledger).is_empty());
+    let idles = world.docket.idles(patience, &world.ledger);
+    assert_eq!(idles, [Body::Idle(Idle { verifier: member(21), round: Round(0) })]);
+}
+
+/// DUTY-4: where everything of a round is due together, what is done takes no time from what is left.
+#[test]
+fn who_has_much_to_compute_has_time_for_all_of_it() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 1));
+    assert_eq!(world.ledger.stage(), muster_core::ledger::Stage::Auditing);
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    // Both have sealed their tables before anything is computed, and the first audit comes to its end.
+    let tables =
+        |world: &World| world.board.iter().filter(|notice| matches!(notice, Notice::Table(_))).count();
+    while tables(&world) < 2 {
+        let message = audits.next_message(&|_| true).unwrap();
+        audits.told(&message);
+        let (Message::Notice(_, notice) | Message::Say(notice)) = message else { panic!("{message:?}") };
+        let events = world.post(*notice);
+        audits.take(&world.ledger, &events).unwrap();
+    }
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    while world.verdicts().is_empty() {
+        world.step(&mut audits).unwrap();
+    }
+    let timers = world.manifest.timers.clone();
+    let patience = u64::from(timers.final_audit) + 3 * u64::from(timers.commit);
+    assert!(world.docket.idles(patience - 1, &world.ledger).is_empty(), "one of two is done");
+    assert_eq!(world.docket.idles(patience, &world.ledger).len(), 1);
+}
+
+/// Two rounds back nobody answers any more: A is 1.
+fn brief() -> Manifest {
+    let mut manifest = manifest(ALWAYS, 0);
+    (manifest.training.rounds, manifest.retention.states) = (8, 2);
+    manifest
+}
+
+/// Seals the silences that are due, and gives member and round of each.
+fn silenced(world: &mut World, now: u64) -> Vec<(MemberId, Round)> {
+    let silences = world.docket.silences(now, &world.ledger);
+    let about = |world: &mut World, body: Body| {
+        let Body::Silence(signed) = &body else { panic!("{body:?}") };
+        let request = signed.verify(world.run).unwrap();
+        world.seal(body.clone());
+        (request.target, request.round)
+    };
+    silences.into_iter().map(|body| about(world, body)).collect()
+}
+
+/// AUDIT-8: a case that nobody answers for any more keeps no younger one of the same member open for ever.
+#[test]
+fn silence_is_about_what_is_still_to_be_answered() {
+    let mut world = World::new([Conduct::Sleeps; 2], brief());
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    world.train(&mut Exact::new(1, None).unwrap());
+    world.run(&mut audits);
+    assert_eq!(world.requests().len(), 4, "two rounds");
+    assert!(!world.ledger.is_answerable(Round(0)));
+    let mut silent = silenced(&mut world, 1000);
+    silent.sort_unstable();
+    let mut both = [11, 12].map(|number| (member(number), Round(1)));
+    both.sort_unstable();
+    assert_eq!(silent, both);
+}
+
+/// AUDIT-26: a Rewind goes on one round further, and no case is out of reach by that.
+#[test]
+fn a_rewind_leaves_who_is_silent_to_be_sealed_so() {
+    let mut manifest = brief();
+    manifest.rollback = Rollback { limit: real(0.5), most_rounds: 4, spacing: 4 };
+    let mut world = World::new([Conduct::Sleeps; 2], manifest);
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    let evidence = Digest([7; 32]);
+    let effective = world.ledger.first_round_without();
+    world.seal(Body::Ban(Ban {
+        culprit: member(12),
+        effective,
+        round: Round(0),
+        finding: FindingKind::TotalMismatch,
+        evidence,
+        accuser: member(21),
+        jury: Jury::default(),
+    }));
+    let state = *world.ledger.state_before(Round(0)).unwrap();
+    world.seal(Body::Rewind(Rewind { to: Round(0), state, evidence }));
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    assert_eq!(world.docket.oldest_open(&world.ledger), Some(Round(0)), "it holds the next round back");
+    assert_eq!(silenced(&mut world, 1000), [(member(11), Round(0))]);
+}
+
+/// DUTY-4: the clock is about the oldest thing that is owed, so that is done first, however long it takes.
+#[test]
+fn what_is_owed_is_done_in_order_of_age() {
+    for (slot, first) in [(0, "everything"), (1, "leaves")] {
+        let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+        let mut audits = world.audits();
+        audits.take(&world.ledger, &[]).unwrap();
+        let works = |audits: &Audits| audits.works(&|_| true).count();
+        while works(&audits) < 2 {
+            let message = audits.next_message(&|_| true).unwrap();
+            audits.told(&message);
+            let (Message::Notice(_, notice) | Message::Say(notice)) = message else { panic!("{message:?}") };
+            let events = world.post(*notice);
+            audits.take(&world.ledger, &events).unwrap();
+        }
+        audits.cases.get_mut(&(Round(0), Slot(slot))).unwrap().distrusted = true;
+        let work = audits.next_work(&|_| true).unwrap();
+        assert_eq!(work.subject.commit.slot, Slot(0));
+        assert_eq!(matches!(work.kind, WorkKind::Everything), first == "everything", "{work:?}");
+    }
+}
+
+/// A request that the steward refuses because another verifier was faster is no audit that waits for ever.
+#[test]
+fn a_refused_request_is_made_again_once_it_is_due() {
+    let mut world = shared([Conduct::Honest; 2], true);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    let key = *all[0].cases.first_key_value().unwrap().0;
+    let subject = Subject::of(&world.ledger, world.ledger.round(Round(0)).unwrap(), key.1).unwrap();
+    // As if it had taken the audit over before it heard of the pass.
+    let asked = all[1].request(&subject, false).unwrap().unwrap();
+    let notice = Notice::Request(asked.signed.clone());
+    let case = Case { request: Some(asked), phase: Phase::Asked, ..fresh(subject, false) };
+    all[1].cases.insert(key, case);
+    let message = Message::Notice(key, Box::new(notice));
+    all[1].refused(&message);
+    all[1].told(&message);
+    world.seal_to(&mut all, ban(&world));
+    let asks_again = |audits: &Audits| {
+        matches!(audits.next_message(&|_| true), Some(Message::Notice(of, notice))
+            if of == key && matches!(*notice, Notice::Request(_)))
+    };
+    let mut some = asks_again(&all[1]);
+    while let Some(message) = all[1].next_message(&|_| true) {
+        some |= asks_again(&all[1]);
+        all[1].told(&message);
+    }
+    assert!(some, "what a banned one has passed is audited again");
+}
+
+/// AUDIT-25: who was drawn once may say later, too, what is wrong; that it is right it may not.
+#[test]
+fn what_is_wrong_is_heard_of_one_that_was_replaced() {
+    let mut world = shared([Conduct::Honest, Conduct::FlipsLeaves], true);
+    world.docket.idles(0, &world.ledger);
+    for body in world.docket.idles(1000, &world.ledger) {
+        world.seal_to(&mut [], body);
+    }
+    assert_eq!(world.ledger.member(&member(21)).unwrap().standing, Standing::Away);
+    let freeze = world.ledger.round(Round(0)).unwrap().freeze_digest().unwrap();
+    let said = |target, finding| {
+        let said = Recomputation { round: Round(0), freeze, target: member(target), finding };
+        Notice::Recomputation(id(21).sign(world.run, &said))
+    };
+    let (right, wrong) = (said(11, Finding::Pass), said(12, Finding::Guilty(FindingKind::TotalMismatch)));
+    assert!(world.docket.post(1000, &world.ledger, &right).is_err());
+    world.docket.post(1000, &world.ledger, &wrong).unwrap();
+    let charges = world.docket.charges(&world.ledger);
+    let [(accuser, Evidence::Total(total))] = &charges[..] else { panic!("{charges:?}") };
+    assert_eq!((*accuser, total.culprit), (member(21), member(12)));
+}
+
+/// AUDIT-8: whose leaves were recomputed meanwhile is back with whatever it answers.
+#[test]
+fn an_answer_after_everything_was_recomputed_ends_the_silence() {
+    let mut world = World::new([Conduct::Sleeps, Conduct::Honest], manifest(ALWAYS, 0));
+    let mut all = [world.audits()];
+    world.run_all(&mut all);
+    for body in world.docket.silences(1000, &world.ledger) {
+        world.seal_to(&mut all, body);
+    }
+    world.run_all(&mut all);
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)), "by all its leaves");
+    world.nodes[0].conduct = Conduct::Honest;
+    let root = world.ledger.round(Round(0)).unwrap().commitment(Slot(0)).unwrap().commit.root;
+    let asked = |notice: &&Notice| match notice {
+        Notice::Request(signed) => signed.verify(world.run).unwrap().target == member(11),
+        _ => false,
+    };
+    let request = world.board.iter().find(asked).unwrap().clone();
+    let table = world.nodes[0].answer(&world.manifest, root, &request).unwrap();
+    let back = world.docket.post(1000, &world.ledger, &table).unwrap();
+    assert!(matches!(back, Some(Body::Answered(_))), "{back:?}");
+    world.seal_to(&mut all, back.unwrap());
+    let standing = world.ledger.member(&member(11)).unwrap().standing;
+    assert!(!matches!(standing, Standing::Silent(_)), "{standing:?}");
+}
+
+/// A steward that was restarted has no board: a credit that it has sealed closes the case still.
+#[test]
+fn what_the_ledger_has_credited_is_not_asked_about_again() {
+    let mut world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    world.train(&mut Exact::new(1, None).unwrap());
+    (world.docket, world.board) = (Docket::default(), Vec::new());
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)));
+    assert!(world.docket.idles(0, &world.ledger).is_empty());
+    let mut open = world.docket.open_cases(&world.ledger);
+    assert!(
+        open.all(|case| case.round == Round(1) || case.target.is_none()),
+        "only coins of the first round"
+    );
 }

@@ -244,8 +244,9 @@ fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
     let judgement = judged(world, &moved);
     assert!(matches!(judgement, Judgement::Malformed(_)), "another freeze: {judgement:?}");
     // A verifier may have signed other enrolments, with other coins.
-    let invitation = id(1)
-        .sign(run, &Invitation { role: Role::Verifier, uses: 1, expires: 0, nonce: [9; 16], founder: false });
+    let (role, secret) = (Role::Verifier, InvitationSecret::new([9; 32]));
+    let invitation = Invitation { role, uses: 1, expires: 0, key: secret.key(), founder: false };
+    let invitation = secret.present(run, id(1).sign(run, &invitation), id(21).id());
     let coins = Some(CoinTree::new([7; 32], Round(0), 8, 8).unwrap().terms());
     let enrol =
         id(21).sign(run, &Enrol { invitation: Some(invitation), addresses: Default::default(), coins });
@@ -258,15 +259,43 @@ fn another_freeze_or_admission(world: &mut World, good: &Transcript) {
     }
 }
 
-#[test]
-fn a_recheck_finds_a_false_acquittal() {
+/// A cheat, and two verifiers of which the first one passes it whatever it finds.
+fn acquitted(cheat: Conduct) -> (World, [Audits; 2]) {
     let worlds = (0..64).map(|nonce| {
         let mut manifest = manifest(ALWAYS, 0);
         manifest.nonce = [nonce; 16];
-        World::shared([Conduct::FlipsLeaves, Conduct::Honest], manifest, 2)
+        World::shared([cheat, Conduct::Honest], manifest, 2)
     });
-    let mut world = worlds.into_iter().find(|world| world.inspector(0) == member(21)).unwrap();
-    let mut all = [world.audits_of(21).conducted(Arc::new(Says(Finding::Pass))), world.audits_of(22)];
+    let world = worlds.into_iter().find(|world| world.inspector(0) == member(21)).unwrap();
+    let all = [world.audits_of(21).conducted(Arc::new(Says(Finding::Pass))), world.audits_of(22)];
+    (world, all)
+}
+
+/// DUTY-8: a member that shows its integers once and no second time has another one blamed the second time.
+#[test]
+fn both_paths_of_a_recheck_judge_by_the_same_integers() {
+    let (mut world, mut all) = acquitted(Conduct::FlipsTheSum);
+    all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
+    let rechecks = |audits: &Audits| {
+        audits.next_message(&|_| true).is_none()
+            && audits.next_work(&|_| true).is_some_and(|work| {
+                matches!(work.kind, WorkKind::Recheck(_)) && work.subject.commit.slot == Slot(0)
+            })
+    };
+    while !rechecks(&all[1]) {
+        assert!((0..2).fold(false, |more, place| world.step_among(&mut all, place).unwrap() | more));
+    }
+    let work = all[1].next_work(&|_| true).unwrap();
+    let done = world.worker.perform(&work, &mut world.memory);
+    assert!(matches!(done, Done::Suspicion(culprit, Some(_)) if culprit == member(21)), "{done:?}");
+    all[1].worked(&work, done).unwrap();
+    let again = all[1].next_work(&|_| true).unwrap();
+    assert!(matches!(again.kind, WorkKind::SecondRecheck(_, Some(_))), "{again:?}");
+}
+
+#[test]
+fn a_recheck_finds_a_false_acquittal() {
+    let (mut world, mut all) = acquitted(Conduct::FlipsLeaves);
     world.run_all(&mut all);
     assert!(world.verdicts().iter().all(|(_, finding)| *finding == Finding::Pass));
     let found: Vec<_> = world.judged();

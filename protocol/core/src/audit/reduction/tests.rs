@@ -11,7 +11,7 @@ use crate::manifest::{
     Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
 use crate::messages::audit::Evidence;
-use crate::messages::enrol::{Enrol, Invitation, Role};
+use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Freeze, Inputs, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, Commit};
 use crate::messages::wire::BlockData;
@@ -193,10 +193,12 @@ impl Scene {
         scene.seal(Body::Open(roots()));
         for number in 0..NODES {
             let run = scene.manifest.run();
-            let (role, nonce) = (Role::Node, [number; 16]);
-            let invitation = Invitation { role, uses: 1, expires: u64::MAX, nonce, founder: false };
+            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
+            let invitation =
+                Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
+            let invitation = id(1).sign(run, &invitation);
             let enrol = Enrol {
-                invitation: Some(id(1).sign(run, &invitation)),
+                invitation: Some(secret.present(run, invitation, node(number).id())),
                 addresses: List::new(vec![Text::new("host:1").unwrap()]).unwrap(),
                 coins: None,
             };

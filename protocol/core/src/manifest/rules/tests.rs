@@ -249,6 +249,32 @@ fn audits_and_rollbacks_can_be_done() {
 }
 
 #[test]
+fn manifest_13_coins_last_as_long_as_the_run() {
+    // Of 2^22 coins each round takes 257, and seventeen rounds are left for rechecks.
+    let mut manifest = manifest();
+    manifest.admission = Admission::closed(2, 1, 256);
+    (manifest.retention.contributions, manifest.rollback.limit) = (16, real(0.0));
+    manifest.training.rounds = 16_303;
+    manifest.check().unwrap();
+    manifest.training.rounds += 1;
+    assert_eq!(
+        manifest.check().unwrap_err().0,
+        "training.rounds must be at most 16303 here, or verifiers' coins run out and nothing is audited any more: they \
+         register 257 for each of at most 16320 rounds; lower admission.most_members, or train fewer rounds and go on in \
+         another run (--init); it is 16304"
+    );
+    manifest.admission.most_members = 200;
+    manifest.check().unwrap();
+    manifest.rollback.limit = real(0.5);
+    let why = manifest.check().unwrap_err().0;
+    assert!(why.starts_with("training.rounds must be at most 10425 here"), "it may go back: {why}");
+    // Where nobody audits anything there are no coins to run out of.
+    (manifest.audit.node_ppm, manifest.audit.block_ppm, manifest.audit.final_rounds) = (0, 0, 0);
+    manifest.admission.start_verifiers = 0;
+    manifest.check().unwrap();
+}
+
+#[test]
 fn tolerance_belongs_to_the_profile() {
     let bounds = |value| List::new(vec![real(value)]).unwrap();
     let mut manifest = manifest();

@@ -96,12 +96,22 @@ impl Conductor {
 
     /// Has a result not count, and its part not taken from the same aggregator again.
     fn strike(&mut self, part: Part, author: MemberId) {
+        let before = self.standing_of(part);
         self.gathered.struck.insert((part, author));
         self.gathered.results.remove(&(part, author));
-        self.gathered.checked.values_mut().for_each(|word| {
-            word.parts.remove(&part);
-        });
+        // Contributors were shown what stood: of what still stands they have said what they think.
+        if self.standing_of(part) != before {
+            self.gathered.checked.values_mut().for_each(|word| {
+                word.parts.remove(&part);
+            });
+        }
         self.gathered.checking = None;
+    }
+
+    /// The digest that would be sealed of a part now.
+    fn standing_of(&self, part: Part) -> Option<Digest> {
+        let view = self.ledger.current()?;
+        self.said(view, part).next().map(|(_, said)| said.digest)
     }
 
     /// What follows from the results and from what contributors say of them.

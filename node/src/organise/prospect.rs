@@ -1,0 +1,141 @@
+//! What a run's settings promise, before anybody takes part: how far the worst attacks come, and what silence costs.
+
+use std::fmt::Write;
+
+use muster_core::limits;
+use muster_core::manifest::Manifest;
+
+use crate::attack::Wrong;
+use crate::rates::{Rates, percent};
+
+/// A whole, in the shares of a manifest.
+const MILLION: f64 = 1e6;
+
+/// Attacks that place the most: name, what they do in a round, what is wrong then, and whether all leaves are.
+const WORST: [(&str, &str, Wrong, bool); 4] = [
+    ("one-leaf", "one bad leaf, each round", Wrong::Row, false),
+    ("spread", "true leaves and another sum, each round", Wrong::Sum, true),
+    ("burst", "all leaves bad in one round, then gone", Wrong::Rows, true),
+    ("fit", "another sum and one fitted row, each round", Wrong::Row, true),
+];
+
+/// The promise, for people, when as many nodes take part as the run begins with.
+pub fn prospect(manifest: &Manifest) -> String {
+    let (audit, nodes) = (&manifest.audit, u32::from(manifest.admission.start_nodes).max(1));
+    let leaves = (manifest.training.leaves / nodes).clamp(1, limits::QUOTA);
+    let rates = Rates::new(f64::from(audit.node_ppm) / MILLION, leaves, audit.leaves);
+    let mut text = String::new();
+    // Writing to a string does not fail.
+    let _ = write_worst(&rates, nodes, &mut text);
+    let _ = write_silence(manifest, &mut text);
+    text
+}
+
+fn write_worst(rates: &Rates, nodes: u32, text: &mut String) -> std::fmt::Result {
+    let Rates { share, leaves, drawn } = *rates;
+    writeln!(
+        text,
+        "With {nodes} nodes, {leaves} leaves each: verifiers audit {} of the contributions and recompute {drawn} of {leaves} \
+         leaves in each, {} of all leaves.\nWhat a cheat places until an audit convicts it, on average (C3 in spec/model.md):\n",
+        percent(share),
+        percent(rates.recomputed())
+    )?;
+    writeln!(text, "  {:<10} {:<44} {:>10} {:>8}", "attack", "", "bad leaves", "rounds")?;
+    for (name, does, wrong, all) in WORST {
+        let once = rates.convicts(wrong);
+        let rounds = 1.0 / once;
+        let bad = rounds * f64::from(if all { leaves } else { 1 });
+        let shown = |value: f64| if value.is_finite() { format!("{value:.0}") } else { "no end".into() };
+        let rounds = if name == "burst" { "1".into() } else { shown(rounds) };
+        writeln!(text, "  {name:<10} {does:<44} {:>10} {rounds:>8}", shown(bad))?;
+    }
+    writeln!(text, "\nWhat counts until verdict and ban take effect, some rounds later, comes on top.")
+}
+
+fn write_silence(manifest: &Manifest, text: &mut String) -> std::fmt::Result {
+    let timers = &manifest.timers;
+    let seconds = |milliseconds: u32| f64::from(milliseconds) / 1000.0;
+    writeln!(
+        text,
+        "A member that says nothing holds up a round for {} s until commitments, {} s until deliveries or {} s until results are \
+         sealed without it, in at most {} of {} rounds. An audit that it does not answer is sealed as its silence after {} s at the \
+         latest: it has no seat until it answers, or until the round is forgotten, {} rounds later; verifiers recompute all its \
+         leaves meanwhile.",
+        seconds(timers.commit),
+        seconds(timers.part),
+        seconds(timers.result),
+        u32::from(limits::FAILURES) + manifest.most_rounds() / limits::FORGIVING,
+        manifest.most_rounds(),
+        seconds(timers.audit),
+        manifest.retention.contributions.max(1)
+    )
+}
+
+/// What an organiser should know of a run that begins with too few verifiers.
+pub fn warning(manifest: &Manifest) -> Option<&'static str> {
+    match manifest.admission.start_verifiers {
+        0 => Some(
+            "the run begins without a verifier, and nothing is audited before one has come: no bad leaf is found. Two are \
+             recommended: admission.start_verifiers = 2",
+        ),
+        1 => Some(
+            "the run begins with one verifier: nobody rechecks what it passes, and nobody takes over when it is away. Two are \
+             recommended: admission.start_verifiers = 2",
+        ),
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Digest, MemberId};
+    use muster_core::manifest::{Data, Start, Tokeniser};
+
+    use super::*;
+    use crate::config::{Makers, Settings};
+
+    fn manifest(change: impl FnOnce(&mut Settings)) -> Manifest {
+        let mut settings = Settings::default();
+        change(&mut settings);
+        let makers = Makers { organiser: MemberId([1; 32]), steward: MemberId([2; 32]), nonce: [3; 16] };
+        let data = Data {
+            root: Digest::default(),
+            bytes: 1 << 20,
+            held_out_root: Digest::default(),
+            held_out_bytes: 1 << 10,
+            tokeniser: Tokeniser::Bytes,
+            start: Start::Drawn,
+        };
+        settings.manifest(&makers, data).unwrap()
+    }
+
+    #[test]
+    fn c3_the_worst_attacks_are_promised_as_the_model_says() {
+        let text = prospect(&manifest(|settings| {
+            (settings.audit.share, settings.audit.leaves) = (0.5, 1);
+            (settings.training.leaves, settings.training.rounds) = (64, 640);
+            settings.admission.start_nodes = 4;
+        }));
+        // π = 1/2, m = 16, a = 2: ρ = 1/16; a fitted row stands for all 16 leaves.
+        let row = |name: &str| {
+            let line = text.lines().find(|line| line.trim_start().starts_with(name)).unwrap();
+            line.split_whitespace().rev().take(2).map(str::to_owned).collect::<Vec<_>>()
+        };
+        assert_eq!(row("one-leaf"), ["16", "16"], "{text}");
+        assert_eq!(row("spread"), ["2", "32"]);
+        assert_eq!(row("burst"), ["1", "32"]);
+        assert_eq!(row("fit"), ["16", "256"]);
+        assert!(text.contains("in at most 17 of 640 rounds"), "{text}");
+        let nobody = prospect(&manifest(|settings| settings.audit.share = 0.0));
+        assert!(nobody.contains("no end"), "{nobody}");
+    }
+
+    #[test]
+    fn fewer_than_two_verifiers_are_warned_of() {
+        let warned =
+            |verifiers| warning(&manifest(|settings| settings.admission.start_verifiers = verifiers));
+        assert!(warned(0).unwrap().contains("nothing is audited"));
+        assert!(warned(1).unwrap().contains("nobody rechecks"));
+        assert_eq!(warned(2), None);
+    }
+}

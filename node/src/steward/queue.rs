@@ -1,0 +1,463 @@
+//! Accusations that wait for the court: whose turn is next, that nobody keeps the others from being heard, and that nothing
+//! is lost which the steward has to examine (DUTY-10).
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use muster_core::audit::Claim;
+use muster_core::error::Reject;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::messages::audit::Evidence;
+
+use super::court::Accusation;
+
+/// Accusations that members have brought and that wait at most.
+const WAITING: usize = 256;
+/// Those among them that any member may bring.
+const ANYBODYS: usize = 64;
+/// Those of one accuser against one culprit: one cheat that is found every time takes nobody else's place.
+const WAITING_OF_PAIR: usize = 4;
+/// Cases that are examined at once, and those among them that may fetch something first.
+const AT_ONCE: usize = 8;
+const FETCHING: usize = 4;
+/// Those of one accuser that may fetch something.
+const FETCHING_OF_ONE: usize = 2;
+/// Milliseconds until what could not be decided is examined again; twice as long each time, up to the second figure.
+const AGAIN: u64 = 2_000;
+const AT_LAST: u64 = 32_000;
+/// Accusations remembered, so that they are not examined twice.
+const REMEMBERED: usize = 4096;
+
+/// What an accusation rests on.
+#[derive(Clone)]
+pub(super) enum Ground {
+    /// What somebody has brought.
+    Evidence(Box<Evidence>),
+    /// What a verifier has found, as the board shows it.
+    Owed(Box<Evidence>),
+}
+
+/// What is examined once: evidence that somebody brings, or the finding of a verifier, which is another one of each.
+type Name = (Digest, Option<MemberId>);
+
+/// An accusation that waits or is examined.
+#[derive(Clone)]
+pub(super) struct Waiting {
+    pub(super) ground: Ground,
+    /// Name of the evidence.
+    pub(super) digest: Digest,
+    pub(super) accuser: MemberId,
+    pub(super) claim: Claim,
+    /// How often it was examined and could not be decided.
+    pub(super) tries: u32,
+    /// When it may be examined.
+    due: u64,
+    /// Whether it is about leaves, and so about a round that must be remembered.
+    leaves: bool,
+    /// Whether any member may bring such.
+    anybodys: bool,
+    /// Whether a contribution or inputs may have to be fetched.
+    fetches: bool,
+}
+
+impl Waiting {
+    fn new(ground: Ground, accusation: &Accusation, fetches: bool) -> Self {
+        let Accusation { evidence, digest, accuser, claim, .. } = accusation;
+        Self {
+            ground,
+            digest: *digest,
+            accuser: *accuser,
+            claim: *claim,
+            tries: 0,
+            due: 0,
+            leaves: evidence.is_of_leaves(),
+            anybodys: is_anybodys(evidence),
+            fetches,
+        }
+    }
+
+    fn name(&self) -> Name {
+        (self.digest, (!self.is_brought()).then_some(self.accuser))
+    }
+
+    /// Whether a member brought it, so that it takes one of the places.
+    fn is_brought(&self) -> bool {
+        matches!(self.ground, Ground::Evidence(_))
+    }
+}
+
+/// How an examination ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// Somebody is guilty of what was said.
+    Founded,
+    /// Nobody is, or the accuser itself.
+    Unfounded,
+    /// Something was missing.
+    Undecided,
+}
+
+/// What waits for the court, and what is before it.
+#[derive(Default)]
+pub(super) struct Queue {
+    /// In order of arrival.
+    waiting: VecDeque<Waiting>,
+    /// What is examined, by culprit: one case each, so that a cheat that is found in every round is one case and no jam.
+    hearing: BTreeMap<MemberId, Waiting>,
+    /// Names of what waits or was examined.
+    known: BTreeSet<Name>,
+    /// Members whose integers could not be had once: nothing is fetched of them again.
+    withheld: BTreeSet<MemberId>,
+    /// How often an accuser's word came to nothing, or not to an end: others are heard before it.
+    vain: BTreeMap<MemberId, u32>,
+}
+
+impl Queue {
+    /// Takes an accusation that somebody brings, once. `own` ones of the steward find a place whatever members bring.
+    ///
+    /// # Errors
+    /// [`Reject`] when too many wait already: of the accuser against this culprit, of those that anybody may bring, or in all
+    /// while nobody has more waiting than the accuser.
+    pub(super) fn accuse(&mut self, accusation: Accusation, fetches: bool, own: bool) -> Result<(), Reject> {
+        let owed = (accusation.digest, Some(accusation.accuser));
+        if self.is_known(&(accusation.digest, None)) || self.is_known(&owed) {
+            return Ok(());
+        }
+        let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
+        let waiting = Waiting::new(ground, &accusation, fetches);
+        let count = |such: &dyn Fn(&Waiting) -> bool| {
+            self.waiting.iter().filter(|one| one.is_brought() && one.tries == 0 && such(one)).count()
+        };
+        let pair =
+            count(&|one| (one.accuser, one.claim.culprit) == (accusation.accuser, accusation.claim.culprit));
+        let anybodys = !own && waiting.anybodys && count(&|one| one.anybodys) >= ANYBODYS;
+        if pair >= WAITING_OF_PAIR || anybodys {
+            return Err(FULL);
+        }
+        if !own && self.brought() >= WAITING {
+            self.make_room(&accusation.accuser)?;
+        }
+        self.put(waiting);
+        Ok(())
+    }
+
+    /// Takes what a verifier has found, once (DUTY-10). There is always room: the docket bounds how much it is.
+    pub(super) fn owe(&mut self, accusation: &Accusation, fetches: bool) {
+        let name = (accusation.digest, Some(accusation.accuser));
+        if !self.is_known(&name) {
+            let ground = Ground::Owed(Box::new(accusation.evidence.clone()));
+            self.put(Waiting::new(ground, accusation, fetches));
+        }
+    }
+
+    /// The next case, which is before the court from now on; `banned` says who is out already. First come those whose
+    /// accusers said nothing in vain so far, then what needs no fetch, then what came first.
+    pub(super) fn next(&mut self, now: u64, banned: &dyn Fn(&MemberId) -> bool) -> Option<Waiting> {
+        let over = |one: &Waiting| banned(&one.claim.culprit) || !one.is_brought() && banned(&one.accuser);
+        self.waiting.retain(|one| !over(one));
+        if self.hearing.len() >= AT_ONCE {
+            return None;
+        }
+        let fetches = |one: &Waiting| one.fetches && !self.withheld.contains(&one.claim.subject);
+        let fetching = |such: &dyn Fn(&Waiting) -> bool| {
+            self.hearing.values().filter(|one| fetches(one) && such(one)).count()
+        };
+        let room = |one: &Waiting| {
+            fetching(&|_| true) < FETCHING
+                && fetching(&|other| other.accuser == one.accuser) < FETCHING_OF_ONE
+        };
+        let rank = |one: &Waiting| {
+            let vain = self.vain.get(&one.accuser).copied().unwrap_or_default();
+            (vain, fetches(one), one.tries)
+        };
+        let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
+            one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
+        });
+        let (place, _) = ready.min_by_key(|(place, one)| (rank(one), *place))?;
+        let next = self.waiting.remove(place)?;
+        self.hearing.insert(next.claim.culprit, next.clone());
+        Some(next)
+    }
+
+    /// A case was examined. What could not be decided is examined again by itself.
+    pub(super) fn heard(&mut self, now: u64, culprit: &MemberId, how: Heard) {
+        let Some(mut case) = self.hearing.remove(culprit) else { return };
+        match how {
+            Heard::Founded => {}
+            Heard::Unfounded => *self.vain.entry(case.accuser).or_default() += 1,
+            Heard::Undecided => {
+                *self.vain.entry(case.accuser).or_default() +=
+                    u32::from(case.is_brought() && case.tries == 0);
+                let pair = |one: &&Waiting| {
+                    one.tries > 0
+                        && one.is_brought()
+                        && (one.accuser, one.claim.culprit) == (case.accuser, *culprit)
+                };
+                if case.is_brought() && self.waiting.iter().filter(pair).count() >= WAITING_OF_PAIR {
+                    // Whoever says it again is heard again.
+                    self.known.remove(&case.name());
+                    return;
+                }
+                case.due = now + (AGAIN << case.tries.min(8)).min(AT_LAST);
+                case.tries += 1;
+                self.waiting.push_back(case);
+            }
+        }
+    }
+
+    /// The integers of a member could not be had: its other cases are decided without.
+    pub(super) fn withholds(&mut self, member: MemberId) {
+        self.withheld.insert(member);
+    }
+
+    /// Whether the integers of a member could not be had before.
+    pub(super) fn has_withheld(&self, member: &MemberId) -> bool {
+        self.withheld.contains(member)
+    }
+
+    /// Drops what is about leaves of rounds that are remembered no more: nobody can examine it.
+    pub(super) fn forget(&mut self, remembered: &dyn Fn(Round) -> bool) {
+        self.waiting.retain(|one| !one.leaves || remembered(one.claim.round));
+    }
+
+    /// Whether nothing is examined or waits that was not examined yet.
+    pub(super) fn is_at_rest(&self) -> bool {
+        self.hearing.is_empty() && self.waiting.iter().all(|one| one.tries > 0)
+    }
+
+    /// Whether a finding of a verifier was never examined.
+    pub(super) fn owes_hearings(&self) -> bool {
+        let new = |one: &Waiting| !one.is_brought() && one.tries == 0;
+        self.hearing.values().chain(&self.waiting).any(new)
+    }
+
+    fn is_known(&self, name: &Name) -> bool {
+        self.known.contains(name)
+            || self.waiting.iter().chain(self.hearing.values()).any(|one| one.name() == *name)
+    }
+
+    fn brought(&self) -> usize {
+        self.waiting.iter().filter(|one| one.is_brought()).count()
+    }
+
+    fn put(&mut self, waiting: Waiting) {
+        if self.known.len() >= REMEMBERED {
+            self.known.clear();
+        }
+        self.known.insert(waiting.name());
+        self.waiting.push_back(waiting);
+    }
+
+    /// Takes a place from whoever has most, if that is more than the accuser has: many words are no louder than one.
+    fn make_room(&mut self, accuser: &MemberId) -> Result<(), Reject> {
+        let mut counts: BTreeMap<MemberId, usize> = BTreeMap::new();
+        for one in self.waiting.iter().filter(|one| one.is_brought()) {
+            *counts.entry(one.accuser).or_default() += 1;
+        }
+        let own = counts.get(accuser).copied().unwrap_or_default();
+        let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
+        let (loudest, _) = most.ok_or(FULL)?;
+        let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
+        let dropped = last.and_then(|place| self.waiting.remove(place)).ok_or(FULL)?;
+        self.known.remove(&dropped.name());
+        Ok(())
+    }
+}
+
+/// What an accuser is told for whom there is no place.
+const FULL: Reject = Reject::Rule("too many accusations wait; try again later");
+
+/// Whether messages alone decide it, so that any member may bring it.
+pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
+    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Height, RunId};
+    use muster_core::messages::audit::{Equivocation, Total};
+    use muster_core::messages::record::{Body, Record};
+    use muster_core::messages::round::Commit;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    fn nobody(_: &MemberId) -> bool {
+        false
+    }
+
+    fn member(number: u8) -> MemberId {
+        MemberId([number; 32])
+    }
+
+    /// A Total by one member against another; each number has a name of its own.
+    fn total(accuser: u8, culprit: u8, number: u32) -> Accusation {
+        let body = Body::Close(Digest::default());
+        let record = Record { height: Height(number.into()), previous: Digest::default(), body };
+        let freeze = Identity::from_secret(&[7; 32]).sign(RunId(Digest::default()), &record);
+        let evidence = Evidence::Total(Total { freeze, culprit: member(culprit) });
+        of(evidence, accuser, culprit, number)
+    }
+
+    fn of(evidence: Evidence, accuser: u8, culprit: u8, round: u32) -> Accusation {
+        let claim = Claim { culprit: member(culprit), subject: member(culprit), round: Round(round) };
+        Accusation {
+            digest: evidence.digest(),
+            evidence,
+            accuser: member(accuser),
+            claim,
+            owed: false,
+            tries: 0,
+        }
+    }
+
+    fn equivocation(accuser: u8, number: u32) -> Accusation {
+        let commit = |root: u8| {
+            let (head, state) = Default::default();
+            let (slot, seats, leaves, loss) = (muster_core::ids::Slot(0), 2, 1, 0);
+            let (round, profile) = (Round(number), muster_core::manifest::Profile::Exact);
+            let root = Digest([root; 32]);
+            let commit = Commit { round, head, state, slot, seats, leaves, profile, loss, root };
+            Identity::from_secret(&[7; 32]).sign(RunId(Digest::default()), &commit)
+        };
+        of(Evidence::Equivocation(Equivocation { first: commit(0), second: commit(1) }), accuser, 99, number)
+    }
+
+    fn taken(queue: &mut Queue, accusations: impl Iterator<Item = Accusation>) -> usize {
+        accusations.filter(|accusation| queue.accuse(accusation.clone(), false, false).is_ok()).count()
+    }
+
+    #[test]
+    fn one_cheat_that_is_found_every_time_leaves_its_accuser_room_for_the_others() {
+        let mut queue = Queue::default();
+        assert_eq!(taken(&mut queue, (0..30).map(|number| total(1, 10, number))), WAITING_OF_PAIR);
+        assert!(queue.accuse(total(1, 11, 40), false, false).is_ok(), "another culprit");
+        assert!(queue.accuse(total(2, 10, 50), false, false).is_ok(), "another accuser");
+    }
+
+    #[test]
+    fn a_slanderer_of_everybody_makes_room_for_who_has_less_to_say() {
+        let mut queue = Queue::default();
+        let everybody = (10..100).flat_map(|culprit| (0..4).map(move |n| total(1, culprit, n)));
+        assert_eq!(taken(&mut queue, everybody), WAITING);
+        assert!(queue.accuse(total(2, 10, 1000), false, false).is_ok());
+        assert!(queue.accuse(total(1, 101, 1001), false, false).is_err(), "it has all the places already");
+        assert_eq!(queue.brought(), WAITING);
+        // Once its word has come to nothing, others are heard before it.
+        let first = queue.next(0, &nobody).unwrap();
+        queue.heard(0, &first.claim.culprit, Heard::Unfounded);
+        assert_eq!(queue.next(0, &nobody).unwrap().accuser, member(2));
+    }
+
+    #[test]
+    fn duty_10_no_guilty_verdict_on_the_board_is_dropped() {
+        let mut queue = Queue::default();
+        let everybody = (10..100).flat_map(|culprit| (0..4).map(move |n| total(1, culprit, n)));
+        taken(&mut queue, everybody);
+        for number in 0..500 {
+            let verdict = total(3, 200, 1000 + number);
+            queue.owe(&verdict, true);
+            queue.owe(&verdict, true);
+        }
+        let of_board = |queue: &Queue| queue.waiting.iter().filter(|one| !one.is_brought()).count();
+        assert_eq!(of_board(&queue), 500);
+        // What members bring takes no place of theirs, and is not examined a second time.
+        assert_eq!(taken(&mut queue, (0..9).map(|number| total(3, 200, 1000 + number))), 9);
+        assert_eq!((of_board(&queue), queue.brought()), (500, WAITING));
+    }
+
+    #[test]
+    fn duty_10_what_two_verifiers_find_is_examined_for_each_of_them() {
+        let mut queue = Queue::default();
+        let [first, second] = [total(1, 10, 0), total(2, 10, 0)];
+        assert_eq!(first.digest, second.digest, "the same words against the same member");
+        queue.owe(&first, false);
+        assert_eq!(queue.next(0, &nobody).unwrap().accuser, member(1));
+        queue.heard(0, &member(10), Heard::Unfounded);
+        queue.owe(&first, false);
+        assert!(queue.next(0, &nobody).is_none(), "once");
+        queue.owe(&second, false);
+        assert_eq!(queue.next(0, &nobody).unwrap().accuser, member(2));
+        queue.heard(0, &member(10), Heard::Unfounded);
+        queue.owe(&total(3, 10, 1), false);
+        assert!(queue.next(0, &|who| *who == member(3)).is_none(), "its author is banned by now");
+    }
+
+    #[test]
+    fn one_case_of_each_culprit_is_open_and_several_culprits_are() {
+        let mut queue = Queue::default();
+        for (number, culprit) in [(0, 10), (1, 10), (2, 11), (3, 12)] {
+            queue.accuse(total(1, culprit, number), false, false).unwrap();
+        }
+        let open: Vec<MemberId> =
+            std::iter::from_fn(|| queue.next(0, &nobody)).map(|one| one.claim.culprit).collect();
+        assert_eq!(open, [10, 11, 12].map(member));
+        queue.heard(0, &member(10), Heard::Founded);
+        assert!(queue.next(0, &|culprit| *culprit == member(10)).is_none(), "it is banned by now");
+    }
+
+    #[test]
+    fn what_needs_no_fetch_goes_first_and_finds_a_place() {
+        let mut queue = Queue::default();
+        (0..9).for_each(|number| {
+            queue.accuse(total(1 + number, 10 + number, number.into()), true, false).unwrap()
+        });
+        queue.accuse(total(1, 50, 50), false, false).unwrap();
+        assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(50));
+        queue.heard(0, &member(50), Heard::Founded);
+        assert_eq!(std::iter::from_fn(|| queue.next(0, &nobody)).count(), FETCHING, "all of them stall");
+        queue.accuse(total(1, 51, 51), false, false).unwrap();
+        assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(51));
+        // Nothing is fetched a second time of who did not show its integers.
+        queue.withholds(member(18));
+        assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(18));
+    }
+
+    /// A verifier that accuses many who stall keeps no other one from being heard.
+    #[test]
+    fn one_accuser_has_some_of_the_fetches_alone() {
+        let mut queue = Queue::default();
+        for number in 0..4 {
+            queue.accuse(total(1, 10 + number, number.into()), true, false).unwrap();
+        }
+        assert_eq!(std::iter::from_fn(|| queue.next(0, &nobody)).count(), FETCHING_OF_ONE);
+        queue.accuse(total(2, 50, 50), true, false).unwrap();
+        assert_eq!(queue.next(0, &nobody).unwrap().claim.culprit, member(50));
+    }
+
+    #[test]
+    fn what_could_not_be_decided_is_examined_again_by_itself() {
+        let mut queue = Queue::default();
+        queue.accuse(total(1, 10, 3), false, false).unwrap();
+        assert!(!queue.is_at_rest());
+        let case = queue.next(0, &nobody).unwrap();
+        assert!(!queue.is_at_rest(), "it is being examined");
+        queue.heard(5, &case.claim.culprit, Heard::Undecided);
+        assert!(queue.is_at_rest(), "nothing waits for it");
+        assert!(queue.accuse(total(2, 10, 3), false, false).is_ok(), "it is known");
+        assert!(queue.next(AGAIN, &nobody).is_none(), "not at once");
+        assert_eq!(queue.next(5 + AGAIN, &nobody).unwrap().tries, 1);
+        queue.heard(9, &member(10), Heard::Undecided);
+        assert!(queue.next(9 + AGAIN, &nobody).is_none(), "twice as long");
+        queue.forget(&|round| round > Round(3));
+        assert!(queue.next(u64::MAX, &nobody).is_none(), "its round is forgotten");
+    }
+
+    #[test]
+    fn who_lets_cases_end_in_nothing_is_heard_after_the_others() {
+        let mut queue = Queue::default();
+        (0..4).for_each(|number| queue.accuse(total(1, 10, number), true, false).unwrap());
+        queue.accuse(total(2, 10, 50), true, false).unwrap();
+        assert_eq!(queue.next(0, &nobody).unwrap().accuser, member(1), "it was first");
+        queue.heard(0, &member(10), Heard::Undecided);
+        assert_eq!(queue.next(0, &nobody).unwrap().accuser, member(2), "three others waited for longer");
+    }
+
+    #[test]
+    fn what_anybody_may_bring_leaves_room_for_what_verifiers_find() {
+        let mut queue = Queue::default();
+        let many = (0..200u8).map(|accuser| equivocation(accuser, u32::from(accuser)));
+        assert_eq!(taken(&mut queue, many), ANYBODYS);
+        assert!(queue.accuse(total(1, 10, 0), false, false).is_ok());
+        assert!(queue.accuse(equivocation(250, 300), false, true).is_ok(), "the steward's own");
+    }
+}

@@ -1,0 +1,60 @@
+//! Rounds in which nothing counts: after some of them the steward waits before it spends the next one.
+
+use super::Conductor;
+use crate::ledger::{Ledger, RoundView, Stage, Standing};
+use crate::messages::record::Body;
+
+/// Barren rounds in a row without a pause.
+const SPARED: u32 = 3;
+/// Longest pause before a Freeze, in milliseconds: an hour.
+const LONGEST: u64 = 3_600_000;
+
+/// What led up to a pause.
+#[derive(Default)]
+pub(super) struct Barren {
+    /// Barren rounds in a row, up to the newest.
+    rounds: u32,
+    /// Whether the record that is being sealed says where a member has moved to.
+    moving: bool,
+}
+
+impl Barren {
+    /// Somebody came, came back, or moved: what kept members from each other may be over.
+    pub(super) fn stir(&mut self) {
+        self.rounds = 0;
+    }
+
+    /// Takes note of a record before the ledger takes it. Whoever is active and returns has moved; whoever was away returns by
+    /// itself after each round in which it failed, and that changes nothing.
+    pub(super) fn proposed(&mut self, ledger: &Ledger, body: &Body) {
+        let Body::Return(back) = body else { return };
+        let member = ledger.member(&back.claimed_signer());
+        self.moving = member.is_some_and(|member| member.standing == Standing::Active);
+    }
+
+    /// Takes note of a record that the ledger has taken.
+    pub(super) fn sealed(&mut self, ledger: &Ledger, body: &Body) {
+        match body {
+            Body::Outcome(outcome) => {
+                let barren = ledger.round(outcome.round).is_some_and(RoundView::is_barren);
+                self.rounds = if barren { self.rounds.saturating_add(1) } else { 0 };
+            }
+            Body::Admit(_) => self.stir(),
+            Body::Return(_) if self.moving => self.stir(),
+            _ => {}
+        }
+    }
+}
+
+impl Conductor {
+    /// Until when the Freeze of the open round waits, because nothing counted in the rounds before. A part's patience,
+    /// doubled with each further such round.
+    pub fn paused_until(&self) -> Option<u64> {
+        // ROUND-26: after three barren rounds in a row the steward lets a pause pass before it seals a Freeze.
+        let beyond =
+            self.barren.rounds.checked_sub(SPARED).filter(|_| self.ledger.stage() == Stage::Computing)?;
+        let part = u64::from(self.ledger.manifest().timers.part);
+        let pause = part.saturating_mul(1 << beyond.min(32)).min(LONGEST);
+        Some(self.phase_began.saturating_add(pause)).filter(|until| self.now < *until)
+    }
+}

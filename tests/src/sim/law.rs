@@ -1,0 +1,127 @@
+//! Conservation of cases (AUDIT-26), checked after everything that happens: a case is closed by what the ledger seals, and
+//! by nothing else.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::audit::docket::{Docket, OpenCase};
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::messages::record::{Body, Record};
+
+/// Round and author of a contribution.
+type Contribution = (Round, MemberId);
+
+/// The cases that are open, and those that have passed and whose credit is not sealed yet.
+#[derive(Default)]
+pub(super) struct Law {
+    /// With their verifiers.
+    open: BTreeMap<Contribution, MemberId>,
+    uncredited: BTreeSet<Contribution>,
+    credited: BTreeSet<Contribution>,
+    /// When the outcome of each round was sealed.
+    over: BTreeMap<Round, u64>,
+    /// The case that was open for the most rounds, and the one for the longest time.
+    longest: Longest,
+}
+
+/// How long cases were open, counted from the outcome of their rounds.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Longest {
+    /// Rounds that began meanwhile, at most.
+    pub rounds: u32,
+    /// Virtual milliseconds, at most.
+    pub time: u64,
+}
+
+impl Longest {
+    /// The longer of each.
+    #[must_use]
+    pub fn or(self, other: Self) -> Self {
+        Self { rounds: self.rounds.max(other.rounds), time: self.time.max(other.time) }
+    }
+}
+
+impl Law {
+    /// How long cases were open.
+    pub(super) fn longest(&self) -> Longest {
+        self.longest
+    }
+
+    /// Takes in a sealed record.
+    pub(super) fn sealed(&mut self, now: u64, record: &Record) {
+        if let Body::Outcome(outcome) = &record.body {
+            self.over.insert(outcome.round, now);
+            for credit in &outcome.credits {
+                self.uncredited.remove(&(credit.round, credit.member));
+                self.credited.insert((credit.round, credit.member));
+            }
+        }
+    }
+
+    /// Compares what is open with what was.
+    ///
+    /// # Errors
+    /// The case that was lost, in words.
+    pub(super) fn check(&mut self, now: u64, ledger: &Ledger, docket: &Docket) -> Result<(), String> {
+        // What a verifier has passed that was banned since is no pass, and is audited again.
+        let stands = |(round, member): &Contribution| {
+            ledger.round(*round).is_none() || docket.has_passed(ledger, *round, member)
+        };
+        self.uncredited.retain(stands);
+        let mut open = BTreeMap::new();
+        for case in docket.open_cases(ledger) {
+            self.measure(now, ledger, &case);
+            let contribution = case.target.map(|target| (case.round, target));
+            open.extend(contribution.map(|contribution| (contribution, case.verifier)));
+        }
+        for (contribution, verifier) in std::mem::replace(&mut self.open, open) {
+            if !self.open.contains_key(&contribution) {
+                self.closed(ledger, docket, contribution, &verifier)?;
+            }
+        }
+        if ledger.stage() == Stage::Closed && !self.open.is_empty() {
+            return Err(format!("the run is closed, and {} cases are open", self.open.len()));
+        }
+        Ok(())
+    }
+
+    fn measure(&mut self, now: u64, ledger: &Ledger, case: &OpenCase) {
+        let Some(over) = self.over.get(&case.round) else { return };
+        let rounds = ledger.next_round().0.saturating_sub(case.round.0 + 1);
+        self.longest = self.longest.or(Longest { rounds, time: now - over });
+    }
+
+    /// What closed a case must be sealed, or be about to be.
+    fn closed(
+        &mut self,
+        ledger: &Ledger,
+        docket: &Docket,
+        (round, target): Contribution,
+        verifier: &MemberId,
+    ) -> Result<(), String> {
+        if docket.has_passed(ledger, round, &target) {
+            // After the last outcome a pass is sealed by the end of the run, which no open case allows.
+            let rounds_go_on = !matches!(ledger.stage(), Stage::Auditing | Stage::Closed);
+            if rounds_go_on && !self.credited.contains(&(round, target)) {
+                self.uncredited.insert((round, target));
+            }
+            return Ok(());
+        }
+        let standing = |member: &MemberId| ledger.member(member).map(|member| member.standing);
+        let convicted = standing(&target) == Some(Standing::Banned);
+        // It is idle, banned or gone; or it was idle, and is back for other rounds.
+        let inspects = ledger.round(round).is_some_and(|view| view.inspectors().contains(verifier));
+        if convicted
+            || standing(verifier) != Some(Standing::Active)
+            || !inspects && ledger.round(round).is_some()
+        {
+            return Ok(());
+        }
+        Err(format!("the case of {target} in round {round} by {verifier} vanished"))
+    }
+
+    /// Contributions that have passed, and whose credit was never sealed.
+    pub(super) fn uncredited(&self) -> impl Iterator<Item = &Contribution> {
+        self.uncredited.iter()
+    }
+}
