@@ -161,11 +161,12 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 }
 
 /// Of four verifiers one sleeps, one hunts a member and one shows its coins too early: each is sealed as idle, nobody is
-/// banned for it, and the fourth one finds the cheat.
+/// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
 fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
     let (output, report) = drill_with(("7", "4"), IMPATIENT, &["flip", "sleep", "hunt", "early-coin"]);
-    assert_eq!(banned(&report), set([("flip", "sum mismatch")]), "{output}");
+    let found = ["sum mismatch", "total mismatch"].map(|finding| set([("flip", finding)]));
+    assert!(found.contains(&banned(&report)), "{output}");
     let members = report["members"].as_array().expect("members");
     for name in ["sleep", "hunt", "early-coin"] {
         let member = members.iter().find(|member| member["name"] == name).expect("a verifier");

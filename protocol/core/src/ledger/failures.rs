@@ -8,21 +8,18 @@ use crate::messages::round::Bitmap;
 impl Ledger {
     /// LEDGER-20: a seat that has failed.
     ///
-    /// Who is away has lost its seat already: a round holds one failure against a member. Who is silent stays so: it owes an
-    /// answer, and sits out this failure after it.
+    /// Who is away or silent has failed already: a round holds one failure against a member.
     pub(super) fn fail(&mut self, id: &MemberId, round: Round) {
-        match self.member(id).map(|member| member.standing) {
-            Some(Standing::Active) => self.count_failure(id, round),
-            Some(Standing::Silent(_)) => self.note_failure(id, round),
-            _ => {}
+        if self.member(id).is_some_and(|member| member.standing == Standing::Active) {
+            self.count_failure(id, round);
         }
     }
 
-    /// LEDGER-20: who is silent about a round that is forgotten has failed. Nobody could take its answer any more, and one
+    /// LEDGER-20: who is silent about a round that is forgotten is away. Nobody could take its answer any more, and one
     /// that computes other bits than before (TOL-7) never had one.
     pub(super) fn write_off(&mut self, oldest: Round) {
         for member in self.settle(|debt| debt.round < oldest) {
-            self.count_failure(&member, self.next_round);
+            self.stand(&member, Standing::Away);
         }
     }
 
@@ -32,7 +29,8 @@ impl Ledger {
         self.note_failure(id, round);
     }
 
-    fn note_failure(&mut self, id: &MemberId, round: Round) {
+    /// LEDGER-20: the same of one that stands otherwise.
+    pub(super) fn note_failure(&mut self, id: &MemberId, round: Round) {
         let Some(member) = self.member_mut(id) else { return };
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;

@@ -230,6 +230,8 @@ impl Ledger {
         let standing = self.member(&target).map(|m| m.standing);
         let present = matches!(standing, Some(Standing::Active | Standing::Away));
         self.require(present, "only a present member can be silent")?;
+        // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
+        self.note_failure(&target, self.next_round);
         self.stand(&target, Standing::Silent(digest));
         self.rounds.iter_mut().for_each(|view| view.unanswered(&target));
         self.debts.insert(target, Debt { creditor: request.author(), round: request.round });
@@ -330,9 +332,7 @@ impl Ledger {
     pub(super) fn welcome_back(&mut self, signed: &Signed<Return>) -> Result<(), Reject> {
         let back = self.check_return(signed)?;
         let id = back.author();
-        if self.debts.remove(&id).is_some() {
-            self.count_failure(&id, self.next_round);
-        }
+        self.debts.remove(&id);
         self.stand(&id, Standing::Active);
         if let Some(member) = self.member_mut(&id) {
             member.addresses = back.into_inner().addresses;
