@@ -30,9 +30,6 @@ final_rounds = 2
 /// What the rehearsal keeps, and for how long.
 const REHEARSAL: &str = "[retention]\ncontributions = 32\nstates = 32\n";
 
-/// Less patience with verifiers, three of which do nothing.
-const IMPATIENT: &str = "[timers]\naudit = 2.0\ncommit = 5.0\n";
-
 /// A drill of seven nodes and one verifier, at default timers and retention, that must end well: what it printed, and its
 /// report.
 fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
@@ -164,7 +161,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
 fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
-    let (output, report) = drill_with(("7", "4"), IMPATIENT, &["flip", "sleep", "hunt", "early-coin"]);
+    let (output, report) = drill_with(("7", "4"), "", &["flip", "sleep", "hunt", "early-coin"]);
     let found = ["sum mismatch", "total mismatch"].map(|finding| set([("flip", finding)]));
     assert!(found.contains(&banned(&report)), "{output}");
     let members = report["members"].as_array().expect("members");
