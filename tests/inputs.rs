@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use e2e::manifests::tiny;
 use muster_core::codec::{Bytes, List, Text, decode, encode};
 use muster_core::contribution::{Commitment, PartDigest};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
+use muster_core::manifest::fixture::tiny;
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};

@@ -4,13 +4,13 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use e2e::manifests::tiny;
 use muster_compute::Exact;
 use muster_core::codec::{Bytes, List, Text, encode};
 use muster_core::contribution::{Commitment, PartDigest};
 use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
+use muster_core::manifest::fixture::tiny;
 use muster_core::messages::audit::{Evidence, FindingKind, Total};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};

@@ -3,7 +3,6 @@
 
 use std::sync::Arc;
 
-use e2e::manifests::tiny;
 use e2e::oracle;
 use e2e::processes::{Run, wait_for};
 use e2e::programs;
@@ -14,6 +13,7 @@ use muster_core::coins::{CoinKind, CoinTree};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Closed, Ledger, Member, Stage, Standing};
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Admission, Listed, Mode};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{

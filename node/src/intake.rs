@@ -69,7 +69,8 @@ impl Intake {
         let slot = view.slot_of(sender).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
         let commitment =
             view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
-        let part = part_of(view, &put)?;
+        let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
+        let part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
         if !view.takes_in(part, sender, me) || view.attempt(part) != Some(put.attempt) {
             return Err(Reject::NotEntitled("deliver this part here"));
         }
@@ -207,16 +208,6 @@ pub(crate) fn gathered(
 /// The oldest round that is remembered beside this one.
 fn horizon(round: Round) -> Round {
     Round(round.0.saturating_sub(ROUNDS))
-}
-
-/// The part that delivered blocks are of, by the first of them.
-///
-/// # Errors
-/// [`Reject`] when there is none.
-pub(crate) fn part_of(view: &RoundView, put: &PutBlocks) -> Result<Part, Reject> {
-    let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
-    let part = view.parts().iter().position(|plan| plan.blocks.contains(&first));
-    Ok(Part(part.ok_or(Reject::Rule("a delivered block is in a part"))? as u16))
 }
 
 /// Refuses a block that comes twice: a few bytes may stand for a whole block of zeros, and must not fill the memory by

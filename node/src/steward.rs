@@ -1,52 +1,52 @@
 //! The steward: hosts a run's folder. It admits members, freezes rounds, applies and seals outcomes, examines
 //! accusations, and serves whoever follows.
 //!
-//! One task decides (`actor`); a server answers bulk requests beside it. What was sealed is in the journal before
-//! anybody sees it, and what members have said is kept until a record holds it, so that a killed steward goes on
-//! without a fork.
+//! A machine decides ([`muster_roles::steward`]), and one task drives it (`driver`); a server answers bulk requests beside
+//! it. What was sealed is in the journal before anybody sees it, and what members have said is kept until a record holds it,
+//! so that a killed steward goes on without a fork.
 
-mod actor;
+mod apply;
 mod board;
 mod court;
+mod driver;
 mod exhibits;
 mod hearing;
 mod inbox;
-mod inspect;
-mod jury;
-mod justice;
 mod listen;
 mod presence;
-mod queue;
 mod recover;
 mod report;
-mod requests;
 mod retro;
 mod server;
 mod swarm;
 #[cfg(test)]
 mod tests;
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
 use muster_compute::Machine;
 use muster_core::ids::RunId;
-use muster_core::round::Conductor;
+use muster_core::messages::record::Ban;
+use muster_core::messages::wire::Request;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::swarm::Settings;
 use muster_replica::{Peers, Results};
+use muster_roles::steward::{Input, Setup, Steward};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
-pub use actor::Ending;
 pub use listen::CONNECTIONS;
+pub use muster_roles::steward::Ending;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
-use actor::{Actor, Doing, Message, QUEUE};
 use board::Board;
 use court::{Court, HOARD, SHOWING};
+use driver::{Driver, Message, QUEUE, Questions, Stop};
 use inbox::Inbox;
 use listen::Listening;
 use presence::Presence;
@@ -106,8 +106,9 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     }
     let run = recovered.manifest.run();
     let endpoint = Endpoint::new(run, recovered.identity.clone());
-    let (mut actor, server) = assemble(recovered, endpoint.clone(), inbox, report, options.keep_aggregates)?;
-    actor.gossip = gossip;
+    let (mut driver, server) =
+        assemble(recovered, endpoint.clone(), inbox, kept, report, options.keep_aggregates)?;
+    driver.gossip = gossip;
     let (stop, stopped) = watch::channel(());
     // Dropped with this future, so that a host that is given up leaves no server behind.
     let mut servers = JoinSet::new();
@@ -120,28 +121,30 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     }
     drop(stopped);
     if let Some(findings) = findings {
-        servers.spawn(swarm::listen(findings, server.actor.clone()));
+        servers.spawn(swarm::listen(findings, server.driver.clone()));
     }
-    let sender = server.actor.clone();
+    let sender = server.driver.clone();
     servers.spawn(async move {
         crate::progress::interrupted().await;
-        let _ = sender.send(Message::Interrupt).await;
+        let _ = sender.send(Message::Input(Input::Interrupt)).await;
         std::future::pending::<()>().await;
     });
     ready(&Ready { run, addresses: listening.addresses });
-    let ending = actor.run(kept).await;
+    let ending = driver.run().await;
     drop(stop);
     servers.shutdown().await;
     ending
 }
 
+/// The driver with its machine, and the server beside it.
 fn assemble(
     recovered: Recovered,
     endpoint: Endpoint,
     inbox: Inbox,
+    kept: Vec<Request>,
     report: Report,
     keep_aggregates: bool,
-) -> Outcome<(Actor, Arc<Server>)> {
+) -> Outcome<(Driver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
     let mut name = [0; 8];
@@ -154,7 +157,9 @@ fn assemble(
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Presence::default());
+    let roots = *replica.roots();
     let replica = Arc::new(Mutex::new(replica));
+    let (stop, stopped) = watch::channel(false);
     let court = Arc::new(Court {
         manifest: manifest.clone(),
         layout,
@@ -166,8 +171,9 @@ fn assemble(
         replica: replica.clone(),
         arithmetic,
         second,
-        hoard: Semaphore::new(HOARD),
+        hoard: Arc::new(Semaphore::new(HOARD)),
         showing: Semaphore::new(SHOWING),
+        stopped,
     });
     let (sender, queue) = mpsc::channel(QUEUE);
     let server = Server {
@@ -177,12 +183,15 @@ fn assemble(
         board: board.clone(),
         results: results.clone(),
         presence: presence.clone(),
-        actor: sender.clone(),
+        driver: sender.clone(),
         offers: Arc::new(Offers::new(replica)),
     };
-    let actor = Actor {
-        conductor: Conductor::new(ledger, 0),
-        docket: muster_core::audit::docket::Docket::default(),
+    let evidence = |ban: Ban| (court.home.load_evidence(&ban.evidence).ok(), ban);
+    let bans = bans.into_iter().map(evidence).map(|(evidence, ban)| (ban, evidence)).collect();
+    let states = court.kept_states();
+    let setup = Setup { ledger, identity: identity.clone(), roots, states, bans, kept };
+    let driver = Driver {
+        machine: Steward::new(setup),
         board,
         journal,
         identity,
@@ -196,8 +205,10 @@ fn assemble(
         failures,
         queue,
         sender,
-        justice: justice::Justice::new(bans),
-        state: Doing::new(),
+        began: Instant::now(),
+        questions: Questions::default(),
+        connected: BTreeSet::new(),
+        _stop: Stop(stop),
     };
-    Ok((actor, Arc::new(server)))
+    Ok((driver, Arc::new(server)))
 }

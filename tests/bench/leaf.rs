@@ -18,7 +18,6 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Instant;
 
-use e2e::manifests::tiny;
 use muster_compute::{Backend, Device, Library, Machine, Precision, Workers, row};
 use muster_core::aggregate::Runner;
 use muster_core::assign::masked;
@@ -27,6 +26,7 @@ use muster_core::contribution::{Commitment, chunk_bytes, chunk_hash};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model, Profile};
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};

@@ -4,7 +4,6 @@ pub mod cases;
 pub mod detection;
 pub mod evidence;
 pub mod harm;
-pub mod manifests;
 pub mod oracle;
 pub mod parallel;
 pub mod processes;

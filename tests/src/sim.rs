@@ -1,6 +1,6 @@
 //! A whole run in one process and virtual time: no socket, no disk, no clock.
 //!
-//! Everything that decides something is the product's: conductor, ledgers, duties, checks of results, docket, the
+//! Everything that decides something is the product's: the steward's machine, ledgers, duties, checks of results, the
 //! verifiers' audits and drawn blocks, the judge, labours and answers, aggregation, arithmetic, optimiser, commitments,
 //! signatures. The simulator carries messages, each with a random delay, and lets a member think as long as its leaves
 //! take. Two things are shared because all honest members have the same bits of them: one ledger that follows the
@@ -16,14 +16,12 @@ mod node;
 mod plan;
 mod report;
 mod steward;
-mod trial;
 mod watcher;
 
-use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
-use muster_core::audit::docket::Docket;
 use muster_core::codec::{List, Text};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId};
@@ -31,12 +29,12 @@ use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Role};
-use muster_core::messages::record::{Body, Record};
+use muster_core::messages::record::Record;
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::Notice;
-use muster_core::round::Conductor;
+use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
 use muster_replica::Replica;
+use muster_roles::steward::{Input, Setup, Steward};
 use muster_store::dataset::Dataset;
 use muster_verifier::Worker;
 
@@ -62,20 +60,15 @@ pub struct Sim {
     layout: Layout,
     dataset: Arc<Dataset>,
     organiser: Identity,
-    steward: Identity,
-    conductor: Conductor,
-    docket: Docket,
+    steward: Arc<Identity>,
+    machine: Steward,
+    /// Requests that the steward was asked.
+    questions: u64,
     /// The sealed records, and the ledger after each of the last ones.
     book: Book,
     board: Vec<Notice>,
     /// Which node an audit is about, by the digest of its request.
     asked: BTreeMap<Digest, (usize, Round)>,
-    /// Evidence on its way to a judgement.
-    accused: usize,
-    /// Names of all evidence that was ever on its way.
-    examined: BTreeSet<(Digest, MemberId)>,
-    /// What is shown of each part of the round.
-    shown: BTreeMap<Part, Digest>,
     /// The round's results on the board, in order.
     results: Vec<Signed<PartResult>>,
     /// Parts that went to the steward because an aggregator did not take them.
@@ -104,7 +97,7 @@ impl Sim {
     /// When the plan makes no manifest, or this machine cannot compute in defined bits.
     pub fn new(plan: Plan) -> Self {
         let organiser = Identity::from_secret(&[1; 32]);
-        let steward = Identity::from_secret(&[2; 32]);
+        let steward = Arc::new(Identity::from_secret(&[2; 32]));
         let dataset = Arc::new(plan.dataset());
         let manifest = Arc::new(plan.manifest(&organiser, &steward, dataset.data()));
         let ledger = Ledger::new(manifest.clone());
@@ -117,14 +110,18 @@ impl Sim {
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
             layout: Layout::of(&manifest.model),
-            conductor: started(ledger),
-            docket: Docket::default(),
+            machine: Steward::new(Setup {
+                ledger,
+                identity: steward.clone(),
+                roots: *replica.roots(),
+                states: replica.kept_states().collect(),
+                bans: Vec::new(),
+                kept: Vec::new(),
+            }),
+            questions: 0,
             book: Book::new(shared),
             board: Vec::new(),
             asked: BTreeMap::new(),
-            accused: 0,
-            examined: BTreeSet::new(),
-            shown: BTreeMap::new(),
             results: Vec::new(),
             relayed: 0,
             contributions: Contributions::new(),
@@ -147,7 +144,6 @@ impl Sim {
     }
 
     fn open(&mut self) {
-        self.conductor.propose(Body::Open(self.replica.state().roots()));
         self.drain();
         for number in 0..self.nodes.len() {
             let id = self.nodes[number].identity.id();
@@ -180,11 +176,9 @@ impl Sim {
     }
 
     fn admit(&mut self, signed: Signed<Enrol>, id: MemberId) {
-        self.conductor.ledger().check_enrol(&signed).expect("a good enrolment");
-        self.conductor.propose(Body::Admit(signed));
-        self.drain();
-        self.conductor.live(self.clock.now(), id, true);
-        self.drain();
+        self.ask(id, Box::new(Request::Enrol(signed)));
+        assert!(self.ledger().member(&id).is_some(), "a good enrolment");
+        self.hand(Input::Connected(id, true));
     }
 
     /// Has the organiser close a node's tree of invitations.
@@ -193,17 +187,15 @@ impl Sim {
     /// When it is closed already.
     pub fn close_tree(&mut self, number: usize) {
         let order = self.organiser.sign(self.run, &CloseTree { member: self.id(number) });
-        self.conductor.ledger().check_close_tree(&order).expect("a good order");
-        self.conductor.propose(Body::CloseTree(order));
-        self.drain();
+        self.ledger().check_close_tree(&order).expect("a good order");
+        self.ask(self.organiser.id(), Box::new(Request::CloseTree(order)));
     }
 
     /// Runs until the run is closed, or for this many virtual milliseconds.
     pub fn run(&mut self, most: u64) {
-        while self.conductor.ledger().stage() != Stage::Closed && self.clock.now() < most {
+        while self.ledger().stage() != Stage::Closed && self.clock.now() < most {
             let Some(event) = self.clock.next() else { break };
             self.handle(event);
-            self.drain();
             self.check_law();
         }
         (0..self.nodes.len()).for_each(|number| self.catch_up(number));
@@ -211,8 +203,8 @@ impl Sim {
 
     /// No case is lost, whatever happened.
     fn check_law(&mut self) {
-        let (now, ledger) = (self.clock.now(), self.conductor.ledger());
-        if let Err(lost) = self.law.check(now, ledger, &self.docket) {
+        let (now, ledger) = (self.clock.now(), self.machine.ledger());
+        if let Err(lost) = self.law.check(now, ledger, self.machine.docket()) {
             panic!("seed {}, after {now} ms: {lost}", self.plan.seed);
         }
     }
@@ -224,7 +216,7 @@ impl Sim {
     pub fn finish(mut self) -> Report {
         self.run(24 * 3_600_000);
         let (seed, stage, round) = (self.plan.seed, self.ledger().stage(), self.ledger().next_round());
-        let waits = self.docket.open_cases(self.ledger()).next();
+        let waits = self.machine.docket().open_cases(self.ledger()).next();
         assert_eq!(
             stage,
             Stage::Closed,
@@ -246,7 +238,7 @@ impl Sim {
 
     /// Members that no round waits for because they did not check its results.
     pub fn stalling(&self) -> Vec<MemberId> {
-        self.conductor.stalling().copied().collect()
+        self.machine.stalling().copied().collect()
     }
 
     /// Parts that went to the steward because an aggregator did not take them.
@@ -256,7 +248,7 @@ impl Sim {
 
     /// The steward's ledger.
     pub fn ledger(&self) -> &Ledger {
-        self.conductor.ledger()
+        self.machine.ledger()
     }
 
     /// All sealed records.
@@ -285,31 +277,20 @@ impl Sim {
     }
 
     fn handle(&mut self, event: Event) {
-        let now = self.clock.now();
         match event {
             Event::Records(number) => self.catch_up(number),
-            // A refusal is part of the run: late and repeated messages are dropped.
-            Event::Commit(signed) => self.committed(signed),
-            Event::Echo(signed) => drop(self.conductor.echo(now, signed)),
-            Event::Delivered(signed) => drop(self.conductor.delivered(now, &signed)),
-            Event::Result(signed) => self.result(signed),
+            Event::Ask(from, request) => self.ask(from, request),
             Event::Shown(number) => self.shown(number),
-            Event::Checked(signed) => drop(self.conductor.checked(now, &signed)),
-            Event::Inspect(signed) => self.inspect(signed),
+            Event::Hear(accusation, matter) => self.heard(accusation, &matter),
+            Event::Inspect(accusation, matter) => self.inspect(accusation, &matter),
+            Event::Exhibit(owed) => self.exhibit(owed),
+            Event::Measure(convict) => self.hand(Input::Measured(convict, Vec::new())),
             Event::Applied => self.apply(),
-            Event::Gone(member) => self.conductor.live(now, member, false),
-            Event::Tick => self.tick(),
-            Event::Notice(notice) => self.post(*notice),
+            Event::Gone(member) => self.hand(Input::Connected(member, false)),
+            Event::Tick => self.hand(Input::Tick),
             Event::Asked(number, notice) => self.answer(number, *notice),
             Event::Watch(number) => self.watch(number),
             Event::Worked(number, work, done) => self.worked(number, &work, *done),
-            Event::Accuse(accuser, evidence) => self.judge(accuser, &evidence),
         }
     }
-}
-
-fn started(ledger: Ledger) -> Conductor {
-    let mut conductor = Conductor::new(ledger, 0);
-    conductor.start();
-    conductor
 }

@@ -1,4 +1,4 @@
-//! Accusations: what they claim, what is fetched to examine them, and from whom.
+//! What examining needs: what is fetched for it, and from whom.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -10,18 +10,16 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
+use muster_core::messages::audit::Evidence;
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Commit, PartResult};
 use muster_core::messages::wire::BlockData;
-use muster_core::sign::Signed;
 use muster_core::state::{State, Update};
 use muster_replica::{Brought, Contact, InputBlocks, PartInputs, Peers, Replica, contact};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
-use tokio::sync::Semaphore;
+use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
 use super::hearing::Second;
@@ -31,58 +29,6 @@ use crate::intake::shelf::Shelf;
 pub(super) const HOARD: usize = 4;
 /// Contributions that are fetched as exhibits at once.
 pub(super) const SHOWING: usize = 4;
-
-/// Evidence on its way to a judgement.
-#[derive(Clone)]
-pub(super) struct Accusation {
-    pub(super) evidence: Evidence,
-    pub(super) digest: Digest,
-    pub(super) accuser: MemberId,
-    pub(super) claim: Claim,
-    /// Whether it is a verifier's finding, which the steward has to examine.
-    pub(super) owed: bool,
-    /// How often it was examined and could not be decided.
-    pub(super) tries: u32,
-}
-
-/// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
-pub(super) fn equivocation(
-    ledger: &Ledger,
-    held: Option<&Signed<Commit>>,
-    second: &Signed<Commit>,
-) -> Option<Evidence> {
-    let run = ledger.run();
-    let said = second.verify(run).ok()?;
-    let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
-    let frozen = frozen.and_then(|record| match &record.body {
-        Body::Freeze(freeze) => {
-            freeze.commits.iter().find(|commit| commit.claimed_signer() == said.author()).cloned()
-        }
-        _ => None,
-    });
-    let first = held.filter(|held| held.claimed_signer() == said.author()).cloned().or(frozen)?;
-    let before = first.verify(run).ok().filter(|before| before.round == said.round)?;
-    (*before != *said).then(|| Evidence::Equivocation(Equivocation { first, second: second.clone() }))
-}
-
-/// Two different results for one part, if `second` is another one than the held or sealed one over the same inputs.
-pub(super) fn two_results(
-    ledger: &Ledger,
-    held: Option<&Signed<PartResult>>,
-    second: &Signed<PartResult>,
-) -> Option<Evidence> {
-    let said = second.verify(ledger.run()).ok()?;
-    let sealed = ledger.round(said.round).into_iter().flat_map(|view| view.signed_results_of(said.part));
-    let about =
-        |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
-    let contradicts = |first: &&Signed<PartResult>| {
-        first.verify(ledger.run()).is_ok_and(|first| {
-            first.author() == said.author() && about(&first) == about(&said) && first.digest != said.digest
-        })
-    };
-    let first = held.into_iter().chain(sealed).find(contradicts)?.clone();
-    Some(Evidence::Results(TwoResults { first, second: second.clone() }))
-}
 
 /// What a judgement needs besides states and text.
 #[derive(Clone)]
@@ -173,12 +119,25 @@ pub(super) struct Court {
     /// What must agree before a ban for life.
     pub(super) second: Second,
     /// Contributions that are in memory at once.
-    pub(super) hoard: Semaphore,
+    pub(super) hoard: Arc<Semaphore>,
     /// Contributions that are fetched as exhibits at once.
     pub(super) showing: Semaphore,
+    /// Whether nobody waits for hearings any more.
+    pub(super) stopped: watch::Receiver<bool>,
 }
 
 impl Court {
+    /// Whether leaves have one result on every machine.
+    pub(super) fn is_exact(&self) -> bool {
+        self.manifest.profile == Profile::Exact
+    }
+
+    /// States that a Rewind can go back to.
+    pub(super) fn kept_states(&self) -> BTreeSet<Digest> {
+        let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+        replica.kept_states().collect()
+    }
+
     /// The whole contribution, each block proved against the commitment: from the exhibits, else from who holds it.
     ///
     /// # Errors

@@ -1,7 +1,4 @@
-//! A hearing: one accusation, examined until somebody is found to be wrong or nobody is.
-//!
-//! What is fetched is fetched before the arithmetic is asked for, and in `exact` only where messages and leaves do not
-//! decide without it.
+//! The bench of a hearing: evidence is fetched and re-executed, beside the runtime.
 
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -9,12 +6,11 @@ use std::time::Duration;
 use muster_compute::{Backend, Machine};
 use muster_core::audit::{Judgement, judge, judge_reduction};
 use muster_core::ids::{Block, MemberId, Round};
-use muster_core::manifest::Profile;
-use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Total, Transcript};
-use muster_core::messages::record::Record;
-use muster_core::sign::Signed;
+use muster_core::messages::audit::{Evidence, FindingKind};
 use muster_replica::{Brought, Exhibited, patience};
-use tokio::sync::SemaphorePermit;
+use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
+use tokio::runtime::Handle;
+use tokio::sync::OwnedSemaphorePermit;
 
 use super::court::{Court, Wants};
 use crate::exit::{Failure, Outcome};
@@ -23,51 +19,6 @@ use crate::exit::{Failure, Outcome};
 const TRIES: u32 = 3;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(700);
-/// For all of them: evidence of somebody who stalls must not keep the next from being examined.
-pub(super) const PATIENCE: Duration = Duration::from_secs(60);
-
-/// What is to be examined.
-pub(super) struct Matter {
-    pub(super) evidence: Evidence,
-    pub(super) wants: Wants,
-    /// The record that admitted the verifier of a transcript, by which it is judged itself (DUTY-9).
-    pub(super) admit: Option<Signed<Record>>,
-    /// Whether the integers were asked for in vain before: in `exact` they are not asked for again.
-    pub(super) withheld: bool,
-    /// Whether the author of the contribution is banned: then it is an exhibit, or about to be.
-    pub(super) expelled: bool,
-    /// How long what it wants is waited for.
-    pub(super) patience: Duration,
-}
-
-/// What came of it.
-pub(super) struct Ruling {
-    /// What the judgement is about, and a ban rests on. It need not be what was brought.
-    pub(super) evidence: Evidence,
-    pub(super) judgement: Judgement,
-    /// The contribution, where it was at hand.
-    pub(super) q: Option<Vec<i32>>,
-    /// Whether the contribution was asked for in vain.
-    pub(super) withheld: bool,
-    /// Whether what was brought is undecided all the same, and examined again.
-    pub(super) open: bool,
-}
-
-impl Ruling {
-    /// One that needed no contribution.
-    pub(super) fn plain(evidence: Evidence, judgement: Judgement) -> Self {
-        Self { evidence, judgement, q: None, withheld: false, open: false }
-    }
-
-    /// Whether somebody is guilty.
-    pub(super) fn is_guilty(&self) -> bool {
-        is_guilty(&self.judgement)
-    }
-}
-
-fn is_guilty(judgement: &Judgement) -> bool {
-    matches!(judgement, Judgement::Guilty { .. })
-}
 
 /// Another code path for leaves, made when the first ban for life depends on it.
 pub(super) struct Second {
@@ -97,58 +48,38 @@ impl Second {
 }
 
 impl Court {
-    /// Re-executes evidence, with what it wants if that can be had.
-    ///
-    /// In `exact` every guilty verdict ends here with the guilt of the member or of the verifier, as long as the state is
-    /// kept: where the integers are not to be had, all leaves decide (DUTY-10).
+    /// Examines a matter. What it wants is waited for as long as `patience` says: evidence of somebody who stalls must not keep
+    /// the next from being examined.
     ///
     /// # Errors
-    /// [`Failure`] when two code paths of this machine do not agree on whom a ban for life would fall (AUDIT-12).
-    pub(super) async fn hear(self: Arc<Self>, matter: Matter) -> Outcome<Ruling> {
-        let exact = self.manifest.profile == Profile::Exact;
-        let (brought, withheld) = Default::default();
-        let mut hearing = Hearing { court: &self, matter: &matter, brought, withheld, permit: None };
-        match &matter.evidence {
-            Evidence::Audit(transcript) if exact => hearing.transcript(transcript).await,
-            Evidence::Verdict(verdict) if exact => hearing.verdict(verdict).await,
-            evidence => {
-                hearing.bring_patiently().await;
-                let ruling = hearing.ruling(evidence.clone()).await?;
-                if ruling.is_guilty() {
-                    hearing.keep_inputs().await?;
-                }
-                match evidence {
-                    Evidence::Audit(transcript) if !ruling.is_guilty() => {
-                        hearing.doubt(transcript, ruling).await
-                    }
-                    _ => Ok(ruling),
-                }
-            }
-        }
-    }
-
-    /// Reduces a part again, as [`Court::hear`] does, from inputs that come in this time.
-    ///
-    /// # Errors
-    /// As by [`Court::hear`].
-    pub(super) async fn examine_part(
+    /// [`Failure`] when two code paths of this machine do not agree on whom a ban for life would fall (AUDIT-12), or the disk
+    /// does not take what a ban rests on.
+    pub(super) async fn hear(
         self: Arc<Self>,
-        evidence: Evidence,
+        matter: Matter,
         wants: Wants,
         patience: Duration,
-    ) -> Outcome<Judgement> {
-        let (admit, withheld, expelled) = (None, false, false);
-        let matter = Matter { evidence, wants, admit, withheld, expelled, patience };
-        Ok(self.hear(matter).await?.judgement)
+    ) -> Outcome<Ruling> {
+        let runtime = Handle::current();
+        let evidence = matter.evidence.clone();
+        let task = tokio::task::spawn_blocking(move || {
+            let brought = Brought::default();
+            let mut bench = Seat { court: self, runtime, wants, patience, brought, permit: None };
+            hear(&matter, &mut bench)
+        });
+        let undecided = |error| {
+            let why = format!("the examination failed: {error}");
+            Ok(Ruling { open: true, ..Ruling::plain(evidence, Judgement::Undecided(why)) })
+        };
+        task.await.unwrap_or_else(undecided)
     }
 
     /// Judges on the first code path, and where a ban for life would follow from leaves in `exact`, on the second one too.
     fn judge_twice(&self, evidence: &Evidence, brought: &Brought) -> Outcome<Judgement> {
         let judgement = self.judge(evidence, brought.clone());
-        let exact = self.manifest.profile == Profile::Exact;
         let Judgement::Guilty { culprit, round, finding, .. } = &judgement else { return Ok(judgement) };
         // AUDIT-12: what messages decide needs no arithmetic, and where there is a tolerance a jury judges.
-        if !exact || !finding.needs_jury() {
+        if !self.is_exact() || !finding.needs_jury() {
             return Ok(judgement);
         }
         match self.second.judge(self, evidence, brought.clone())? {
@@ -183,134 +114,88 @@ fn differ(round: Round, culprit: &MemberId, finding: FindingKind, other: &Judgem
     ))
 }
 
-/// A matter with what was brought for it.
-struct Hearing<'a> {
-    court: &'a Arc<Court>,
-    matter: &'a Matter,
+/// A hearing's seat at the bench: what it wants, and what was brought for it.
+struct Seat {
+    court: Arc<Court>,
+    runtime: Handle,
+    wants: Wants,
+    /// How long it is waited for.
+    patience: Duration,
     brought: Brought,
-    withheld: bool,
     /// Held while a contribution is in memory.
-    permit: Option<SemaphorePermit<'a>>,
+    permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Hearing<'_> {
-    /// In `exact`: the member by its transcript; if it was right, the verifier. The integers are asked for where they alone
-    /// tell a false sum from a false table, and not waited for: without them all leaves decide (AUDIT-10).
-    async fn transcript(&mut self, transcript: &Transcript) -> Outcome<Ruling> {
-        let verdict = transcript.verdict.verify(self.court.manifest.run());
-        if verdict.is_ok_and(|verdict| verdict.finding == Finding::Guilty(FindingKind::SumMismatch)) {
-            self.bring_soon().await;
-        }
-        let ruling = self.ruling(Evidence::Audit(transcript.clone())).await?;
-        let right = matches!(ruling.judgement, Judgement::NotGuilty(_));
-        if right { self.doubt(transcript, ruling).await } else { Ok(ruling) }
+impl Bench for Seat {
+    type Failure = Failure;
+
+    fn bring(&mut self, patience: Patience) -> bool {
+        let runtime = self.runtime.clone();
+        let mut stopped = self.court.stopped.clone();
+        let found = runtime.block_on(async {
+            tokio::select! {
+                found = self.found(patience) => found,
+                Ok(_) = stopped.wait_for(|stopped| *stopped) => None,
+            }
+        });
+        self.brought = found.unwrap_or_default();
+        !self.brought.contributions.is_empty()
     }
 
-    /// In `exact`: a verifier by its verdict; and the member, where that is why the verifier is not guilty, or cannot be shown
-    /// to be. The integers are asked for where leaves do not decide: they tell whether it let a false sum pass.
-    async fn verdict(&mut self, verdict: &FalseVerdict) -> Outcome<Ruling> {
-        let mut ruling = self.ruling(self.matter.evidence.clone()).await?;
-        if matches!(ruling.judgement, Judgement::Undecided(_)) {
-            self.bring_soon().await;
-            ruling = self.ruling(self.matter.evidence.clone()).await?;
-        }
-        if ruling.is_guilty() || matches!(ruling.judgement, Judgement::Malformed(_)) || self.matter.expelled {
-            return Ok(ruling);
-        }
-        let open = ruling.open;
-        Ok(Ruling { open, ..self.member_or(&verdict.transcript, ruling).await? })
+    fn judge(&mut self, evidence: &Evidence) -> Outcome<Judgement> {
+        self.court.judge_twice(evidence, &self.brought)
     }
 
-    /// The member by all of its leaves, where these convict it: a verdict may be true for another reason than it gives.
-    async fn member_or(&mut self, transcript: &Transcript, otherwise: Ruling) -> Outcome<Ruling> {
-        let Ok(request) = transcript.request.verify(self.court.manifest.run()) else { return Ok(otherwise) };
-        let total = Total { freeze: transcript.freeze.clone(), culprit: request.target };
-        let ruling = self.ruling(Evidence::Total(total)).await?;
-        if ruling.is_guilty() {
-            return Ok(ruling);
-        }
-        let ruling = self.ruling(Evidence::Audit(transcript.clone())).await?;
-        Ok(if ruling.is_guilty() { ruling } else { otherwise })
+    fn contribution(&self) -> Option<Vec<i32>> {
+        self.brought.contributions.values().next().cloned()
     }
 
-    /// What a verifier found guilty is not, by the transcript: perhaps the verdict is false (DUTY-9).
-    async fn doubt(&mut self, transcript: &Transcript, found: Ruling) -> Outcome<Ruling> {
-        let Some(admit) = self.matter.admit.clone() else { return Ok(found) };
-        let accused = FalseVerdict { admit, transcript: transcript.clone() };
-        let ruling = self.ruling(Evidence::Verdict(accused)).await?;
-        if ruling.is_guilty() || self.court.manifest.profile != Profile::Exact {
-            return Ok(if ruling.is_guilty() { ruling } else { found });
-        }
-        self.member_or(transcript, found).await
+    fn keep_inputs(&mut self) -> Outcome<()> {
+        let Wants::Part(inputs) = &self.wants else { return Ok(()) };
+        let part = (inputs.view.round(), inputs.part);
+        Ok(self.court.exhibit_inputs(part, self.brought.blocks.clone())?)
     }
+}
 
-    /// Judges evidence by what is at hand, beside the runtime.
-    async fn ruling(&self, evidence: Evidence) -> Outcome<Ruling> {
-        let (court, brought, judged) = (self.court.clone(), self.brought.clone(), evidence.clone());
-        let task = tokio::task::spawn_blocking(move || court.judge_twice(&judged, &brought));
-        let undecided = |error| Ok(Judgement::Undecided(format!("the examination failed: {error}")));
-        let judgement = task.await.unwrap_or_else(undecided)?;
-        let q = self.brought.contributions.values().next().filter(|_| is_guilty(&judgement)).cloned();
-        let open = matches!(judgement, Judgement::Undecided(_));
-        Ok(Ruling { evidence, judgement, q, withheld: self.withheld, open })
-    }
-
-    /// Fetches the contribution, once and soon or not at all: all leaves can stand for it, so that who stalls holds up nobody.
-    async fn bring_soon(&mut self) {
-        if self.matter.withheld && !self.matter.expelled {
-            return;
-        }
-        self.hold().await;
-        let blocks: Vec<_> = (0..self.court.layout.blocks().len() as u32).map(Block).collect();
-        let limit = patience(&self.court.layout, &blocks);
-        let name = self.matter.evidence.digest();
-        match tokio::time::timeout(limit, self.court.bring(&self.matter.wants)).await {
-            Ok(Ok(found)) => self.brought = found,
-            Ok(Err(why)) => tracing::debug!("evidence {name} wants more: {why}"),
-            Err(_) => tracing::debug!("evidence {name} wants more: nobody showed it in time"),
-        }
-        self.withheld = self.brought.contributions.is_empty();
-    }
-
-    /// What is wanted, or nothing after a few tries: where there is a tolerance, and of parts, nothing stands for it.
-    async fn bring_patiently(&mut self) {
-        match self.matter.wants {
-            Wants::Nothing => return,
-            Wants::Contribution(_) => self.hold().await,
+impl Seat {
+    /// What is wanted, if it can be had in time.
+    async fn found(&mut self, patience: Patience) -> Option<Brought> {
+        match self.wants {
+            Wants::Nothing => return None,
+            // It is never closed; without it, only memory is at stake.
+            Wants::Contribution(_) if self.permit.is_none() => {
+                self.permit = self.court.hoard.clone().acquire_owned().await.ok();
+            }
             // A round may be waiting for it.
-            Wants::Part(_) => {}
+            Wants::Contribution(_) | Wants::Part(_) => {}
         }
-        let found = tokio::time::timeout(self.matter.patience, async {
-            for _ in 0..TRIES {
-                match self.court.bring(&self.matter.wants).await {
-                    Ok(found) => return found,
-                    Err(why) => {
-                        tracing::debug!("evidence {} wants more: {why}", self.matter.evidence.digest())
-                    }
-                }
+        let tries = match patience {
+            Patience::Soon => 1,
+            Patience::Long => TRIES,
+        };
+        tokio::time::timeout(self.limit(patience), self.tried(tries)).await.ok().flatten()
+    }
+
+    fn limit(&self, how_long: Patience) -> Duration {
+        if how_long == Patience::Long {
+            return self.patience;
+        }
+        let layout = &self.court.layout;
+        let blocks: Vec<Block> = (0..layout.blocks().len() as u32).map(Block).collect();
+        patience(layout, &blocks)
+    }
+
+    async fn tried(&self, tries: u32) -> Option<Brought> {
+        for left in (0..tries).rev() {
+            match self.court.bring(&self.wants).await {
+                Ok(found) => return Some(found),
+                Err(why) => tracing::debug!("a case wants more: {why}"),
+            }
+            if left > 0 {
                 tokio::time::sleep(PAUSE).await;
             }
-            Brought::default()
-        });
-        self.brought = found.await.unwrap_or_default();
-    }
-
-    /// AUDIT-24: what a wrong part was to be made of is kept for good beside the evidence. Its authors may be convicts, or have
-    /// committed to what nobody can recompute, and it need not have counted: another one may have reduced the part instead.
-    async fn keep_inputs(&self) -> Outcome<()> {
-        let Wants::Part(inputs) = &self.matter.wants else { return Ok(()) };
-        let (court, part) = (self.court.clone(), (inputs.view.round(), inputs.part));
-        let blocks = self.brought.blocks.clone();
-        let kept = tokio::task::spawn_blocking(move || court.exhibit_inputs(part, blocks)).await;
-        Ok(kept.map_err(|error| Failure::environment(error.to_string()))??)
-    }
-
-    /// Waits until another contribution may be in memory.
-    async fn hold(&mut self) {
-        if self.permit.is_none() {
-            // It is never closed; without it, only memory is at stake.
-            self.permit = self.court.hoard.acquire().await.ok();
         }
+        None
     }
 }
 
@@ -322,7 +207,8 @@ mod tests {
     use muster_core::contribution::Commitment;
     use muster_core::ids::{Height, Slot};
     use muster_core::manifest::Manifest;
-    use muster_core::messages::record::{Body, Freeze};
+    use muster_core::messages::audit::Total;
+    use muster_core::messages::record::{Body, Freeze, Record};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
     use muster_core::state::{Arithmetic, LeafJob, State, Update};
@@ -402,15 +288,10 @@ mod tests {
     }
 
     async fn heard(court: Court, evidence: Evidence) -> Outcome<Judgement> {
-        let matter = Matter {
-            evidence,
-            wants: Wants::Nothing,
-            admit: None,
-            withheld: false,
-            expelled: false,
-            patience: PATIENCE,
-        };
-        Ok(Arc::new(court).hear(matter).await?.judgement)
+        let (admit, withheld, expelled) = (None, false, false);
+        let (run, exact) = (court.manifest.run(), court.is_exact());
+        let matter = Matter { evidence, run, exact, admit, withheld, expelled };
+        Ok(Arc::new(court).hear(matter, Wants::Nothing, Duration::ZERO).await?.judgement)
     }
 
     #[tokio::test]

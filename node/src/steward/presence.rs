@@ -1,6 +1,6 @@
 //! Who has a connection to the steward right now.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use muster_core::ids::MemberId;
@@ -33,9 +33,10 @@ impl Presence {
         self.changed.notify_one();
     }
 
-    /// Whether a member has a connection.
-    pub(super) fn has(&self, member: &MemberId) -> bool {
-        self.lock().contains_key(member)
+    /// Who has a connection, if these are others.
+    pub(super) fn since(&self, known: &BTreeSet<MemberId>) -> Option<BTreeSet<MemberId>> {
+        let connections = self.lock();
+        (!connections.keys().eq(known)).then(|| connections.keys().copied().collect())
     }
 
     /// Whether nobody has a connection.

@@ -12,14 +12,16 @@ use muster_core::audit::roster::Counts;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::AuditRequest;
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_replica::archive::mean_loss;
+use muster_roles::steward::News;
+use muster_roles::steward::past::{Found, Past};
 use serde_json::{Value, json};
 
-use super::retro::{Found, Past};
 use crate::exit::{Failure, Outcome};
 use crate::progress::Progress;
 
@@ -60,8 +62,46 @@ impl Report {
         })
     }
 
+    /// Tells what happened, by the ledger as it is then; `duties` are what the verifiers were to do, and have done, since this
+    /// process began.
+    pub(super) fn tell(&mut self, news: &News, ledger: &Ledger, duties: &BTreeMap<MemberId, Counts>) {
+        match news {
+            News::Admitted(member) => self.admit(ledger, *member),
+            News::Began => self.begin(),
+            News::Ended(round, pause) => {
+                self.duties.clone_from(duties);
+                self.round(ledger, *round);
+                self.barren(ledger, *round, *pause);
+            }
+            News::Held(round, case) => self.held(*round, case),
+            News::Banned(ban) => self.ban(ban),
+            News::Idle(idle) => self.idle(idle),
+            News::Moved(member, how) => self.moved(*member, how),
+            News::TreeClosed(member) => self.close_tree(*member),
+            News::WentBack(rewind, round) => self.rewind(rewind, *round),
+            News::Requested(request, verifier) => self.audit(request, *verifier),
+            News::Judged(pass) => self.verdict(*pass),
+            News::Dismissed { accuser, culprit, why } => self.dismissed(*accuser, *culprit, why),
+            News::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
+            News::Past(member, past) => self.retro(*member, past),
+            News::Lost(round, member, why) => {
+                let exact = ledger.manifest().profile == Profile::Exact;
+                let so = if exact { ", the archive will not replay" } else { "" };
+                self.line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
+            }
+            News::OutOfReach(member) => self.line(&format!(
+                "what {member} did is beyond rollback.limit, but no round of it is within reach of a Rewind any more"
+            )),
+            News::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
+            News::Closed(root) => {
+                self.duties.clone_from(duties);
+                self.close(*root);
+            }
+        }
+    }
+
     /// Somebody audits.
-    pub(super) fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
+    fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
         let (member, verifier) = (format!("{:#}", request.target), format!("{verifier:#}"));
         self.event(
@@ -70,23 +110,18 @@ impl Report {
     }
 
     /// Somebody judged.
-    pub(super) fn verdict(&mut self, pass: bool) {
+    fn verdict(&mut self, pass: bool) {
         if pass { self.passed += 1 } else { self.guilty += 1 }
     }
 
-    /// What the verifiers were to do, and have done, since this process began.
-    pub(super) fn duties(&mut self, counts: &BTreeMap<MemberId, Counts>) {
-        self.duties.clone_from(counts);
-    }
-
     /// The rounds begin: time counts from here.
-    pub(super) fn begin(&mut self) {
+    fn begin(&mut self) {
         self.round_began = Instant::now();
         self.progress.line("everyone is here, the rounds begin");
     }
 
     /// A round is over.
-    pub(super) fn round(&mut self, ledger: &Ledger, round: Round) {
+    fn round(&mut self, ledger: &Ledger, round: Round) {
         let Some(view) = ledger.round(round) else { return };
         let seconds = self.round_began.elapsed().as_secs_f64();
         self.round_began = Instant::now();
@@ -115,7 +150,7 @@ impl Report {
     }
 
     /// Says why nobody counted in a round, if nobody did, and for how many milliseconds the next one is held back.
-    pub(super) fn barren(&mut self, ledger: &Ledger, round: Round, pause: Option<u64>) {
+    fn barren(&mut self, ledger: &Ledger, round: Round, pause: Option<u64>) {
         let view = ledger.round(round).filter(|view| view.is_barren());
         let Some(why) = view.map(|view| why_barren(ledger, view)) else { return };
         self.progress.line(&format!("nobody counted in round {round}: {why}"));
@@ -131,14 +166,14 @@ impl Report {
     }
 
     /// A member was admitted.
-    pub(super) fn admit(&mut self, ledger: &Ledger, member: MemberId) {
+    fn admit(&mut self, ledger: &Ledger, member: MemberId) {
         let Some(known) = ledger.member(&member) else { return };
         self.progress.line(&format!("admitted {} {member}", known.role.word()));
         self.event(&json!({ "event": "admit", "member": format!("{member:#}"), "role": known.role.word() }));
     }
 
     /// A member was expelled.
-    pub(super) fn ban(&mut self, ban: &Ban) {
+    fn ban(&mut self, ban: &Ban) {
         let (culprit, finding) = (ban.culprit, ban.finding.words());
         self.progress.line(&format!(
             "banned {culprit} from round {} on: {finding} in round {}, found by {}, evidence {}",
@@ -151,7 +186,7 @@ impl Report {
     }
 
     /// The next round waits for an audit.
-    pub(super) fn held(&mut self, round: Round, case: &OpenCase) {
+    fn held(&mut self, round: Round, case: &OpenCase) {
         let of = case.target.map_or_else(
             || format!("the coin of round {}", case.round),
             |target| format!("the audit of what {target} contributed to round {}", case.round),
@@ -168,7 +203,7 @@ impl Report {
     }
 
     /// A verifier did not do its duty in time.
-    pub(super) fn idle(&mut self, idle: &Idle) {
+    fn idle(&mut self, idle: &Idle) {
         let Idle { verifier, round } = idle;
         self.progress.line(&format!(
             "{verifier} left its duty of round {round} undone: it audits nothing until it returns"
@@ -177,14 +212,14 @@ impl Report {
     }
 
     /// The organiser has closed a tree of invitations.
-    pub(super) fn close_tree(&mut self, member: MemberId) {
+    fn close_tree(&mut self, member: MemberId) {
         self.progress
             .line(&format!("the organiser closed the tree of {member}: nobody comes by it any more"));
         self.event(&json!({ "event": "close-tree", "member": format!("{member:#}") }));
     }
 
     /// What a convict contributed and combined before was computed again.
-    pub(super) fn retro(&mut self, member: MemberId, past: &[Past]) {
+    fn retro(&mut self, member: MemberId, past: &[Past]) {
         let word = |found: &Found| match found {
             Found::Right => "right",
             Found::False => "false",
@@ -223,7 +258,7 @@ impl Report {
     }
 
     /// The state went back.
-    pub(super) fn rewind(&mut self, rewind: &Rewind, next: Round) {
+    fn rewind(&mut self, rewind: &Rewind, next: Round) {
         self.progress.line(&format!(
             "the state goes back to that before round {}, the run goes on with round {next}; for evidence {}",
             rewind.to, rewind.evidence
@@ -235,14 +270,14 @@ impl Report {
     }
 
     /// An accusation came to nothing.
-    pub(super) fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
+    fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
         self.progress.line(&format!("the accusation of {culprit} by {accuser} does not stand: {why}"));
         let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
         self.event(&json!({ "event": "dismissed", "member": culprit, "accuser": accuser, "why": why }));
     }
 
     /// Contributors objected to a part, and nobody was convicted: it is right, or cannot be reduced again.
-    pub(super) fn inspected(&mut self, result: &PartResult, right: bool, judgement: &Judgement) {
+    fn inspected(&mut self, result: &PartResult, right: bool, judgement: &Judgement) {
         let (round, part) = (result.round, result.part);
         let what = match judgement {
             _ if right => "it is right, the objections were unfounded".to_owned(),
@@ -254,13 +289,13 @@ impl Report {
     }
 
     /// A member came, went, or fell silent.
-    pub(super) fn moved(&mut self, member: MemberId, how: &str) {
+    fn moved(&mut self, member: MemberId, how: &str) {
         self.progress.line(&format!("{member} {how}"));
         self.event(&json!({ "event": how, "member": format!("{member:#}") }));
     }
 
     /// The run is over.
-    pub(super) fn close(&mut self, root: Digest) {
+    fn close(&mut self, root: Digest) {
         self.progress.finish();
         for (verifier, counts) in &self.duties {
             self.progress.line(&format!("{verifier}: {counts}"));
@@ -270,7 +305,7 @@ impl Report {
     }
 
     /// A line for people.
-    pub(super) fn line(&self, text: &str) {
+    fn line(&self, text: &str) {
         self.progress.line(text);
     }
 

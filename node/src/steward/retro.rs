@@ -1,24 +1,23 @@
-//! After a conviction: which of the convict's counted contributions and of the parts that it signed were false, how far
-//! they moved the aggregates, and whether the state goes back for it.
+//! After a conviction: which of the convict's counted contributions and of the parts that it signed were false, and how far
+//! they moved the aggregates.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
-use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
-use muster_core::manifest::Profile;
+use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::Evidence;
-use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
 use muster_replica::{Brought, Exhibited, PartInputs};
+use muster_roles::steward::hearing::Matter;
+use muster_roles::steward::past::{Found, Past};
 use tokio::time::timeout;
 
-use super::actor::{Actor, Message};
 use super::court::{Court, Wanted, Wants};
 
 /// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
@@ -26,58 +25,6 @@ use super::court::{Court, Wanted, Wants};
 const PATIENCE: Duration = Duration::from_secs(60);
 /// What is left at least for a contribution of others.
 const LEAST: Duration = Duration::from_secs(1);
-
-/// What is known of one convict.
-pub(super) enum Retro {
-    /// Its last round is not over, or its exhibits are not there yet.
-    Waiting(Ban),
-    /// Being measured.
-    Measuring(Ban),
-    /// The state is to go back: these rounds were moved.
-    Beyond(Ban, Vec<Round>),
-    /// Nothing more follows.
-    Over,
-}
-
-impl Retro {
-    /// Whether something may still follow.
-    pub(super) fn is_open(&self) -> bool {
-        !matches!(self, Self::Over)
-    }
-}
-
-/// What came of one round.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) struct Past {
-    pub(super) round: Round,
-    /// Of what the convict contributed, if that counted.
-    pub(super) contribution: Option<Found>,
-    /// Of the parts that it signed.
-    pub(super) parts: Vec<(Part, Found)>,
-    /// How far all that is false moved the aggregate, where that was measured.
-    pub(super) harm: Option<f64>,
-    /// What was found wrong of parts: others may have signed the same.
-    wrong: Vec<Evidence>,
-}
-
-/// What came of one contribution, or of one part.
-#[derive(Clone, Debug, PartialEq)]
-pub(super) enum Found {
-    /// It is what the state and the text give, or the rule.
-    Right,
-    /// It is not, or cannot be shown to be.
-    False,
-    /// It could not be computed again, and why.
-    Unknown(String),
-}
-
-impl Past {
-    /// Whether something of the convict's was false.
-    pub(super) fn is_bad(&self) -> bool {
-        let mut found = self.contribution.iter().chain(self.parts.iter().map(|(_, found)| found));
-        found.any(|found| *found == Found::False)
-    }
-}
 
 /// A round in which the convict counted or signed a part.
 pub(super) struct Job {
@@ -101,16 +48,14 @@ impl Job {
     }
 
     fn in_round(ledger: &Ledger, view: &RoundView, convict: &MemberId) -> Option<Self> {
-        let banned = |member: &MemberId| {
-            ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
-        };
         let slot = view.slot_of(convict).filter(|slot| view.counted(*slot));
         let commit = slot.and_then(|slot| Some(view.commitment(slot)?.commit.clone()));
         let parts = signed_parts(ledger, view, convict);
         if commit.is_none() && parts.is_empty() {
             return None;
         }
-        let others = view.commitments().filter(|(slot, c)| view.counted(*slot) && !banned(&c.author));
+        let others =
+            view.commitments().filter(|(slot, c)| view.counted(*slot) && !ledger.is_banned(&c.author));
         let others = others.filter_map(|(slot, c)| {
             Some((slot, c.commit.clone(), Wanted::of(ledger, view.round(), c.author)?))
         });
@@ -133,9 +78,18 @@ fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Pa
 }
 
 impl Court {
+    /// All rounds of a convict, one after the other.
+    pub(super) async fn retro_all(self: Arc<Self>, jobs: Vec<Job>) -> Vec<Past> {
+        let (mut past, mut patience) = (Vec::new(), PATIENCE);
+        for job in jobs {
+            past.push(self.clone().retro(job, &mut patience).await);
+        }
+        past
+    }
+
     /// Computes again what a convict contributed to a round and which parts it signed and, where something is false, the
     /// aggregate without the convicts. What is not to be had of a part leaves the next one half of the patience.
-    pub(super) async fn retro(self: Arc<Self>, mut job: Job, patience: &mut Duration) -> Past {
+    async fn retro(self: Arc<Self>, mut job: Job, patience: &mut Duration) -> Past {
         let round = job.view.round();
         let state = {
             let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
@@ -147,8 +101,12 @@ impl Court {
         }
         for (part, evidence, inputs) in std::mem::take(&mut job.parts) {
             let wants = Wants::Part(Box::new(inputs));
-            let examined = self.clone().examine_part(evidence.clone(), wants, *patience).await;
-            let judgement = examined.unwrap_or_else(|failure| Judgement::Undecided(failure.to_string()));
+            let (admit, withheld, expelled) = (None, false, false);
+            let (run, exact) = (self.manifest.run(), self.is_exact());
+            let matter = Matter { evidence: evidence.clone(), run, exact, admit, withheld, expelled };
+            let examined = self.clone().hear(matter, wants, *patience).await;
+            let judgement = examined
+                .map_or_else(|failure| Judgement::Undecided(failure.to_string()), |ruling| ruling.judgement);
             let found = match judgement {
                 Judgement::NotGuilty(_) => Found::Right,
                 Judgement::Guilty { .. } => {
@@ -281,153 +239,6 @@ fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
     if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
 }
 
-/// When the state may go back.
-struct Times {
-    /// The next round.
-    now: Round,
-    /// What it has to be for a Rewind.
-    allowed: Round,
-    /// Rounds that a Rewind goes back at most.
-    most: u32,
-}
-
-/// Whose first round within reach the state goes back for now: the earliest of all, because the next Rewind is far away.
-/// So those that are still being measured are waited for, but not for so long that the earliest gets out of reach.
-fn first_of(
-    beyond: impl Iterator<Item = (MemberId, Round)>,
-    times: &Times,
-    measuring: bool,
-) -> Option<(MemberId, Round)> {
-    let (member, to) = beyond.min_by_key(|(member, round)| (*round, *member))?;
-    let can_wait = times.now.0.saturating_sub(to.0) < times.most;
-    let go = times.allowed <= times.now && !(measuring && can_wait);
-    go.then_some((member, to))
-}
-
-impl Actor {
-    /// After a restart: who passed by a false verdict may not have been examined yet (DUTY-10).
-    pub(super) fn examine_acquitted(&mut self) {
-        let bans = self.justice.retros.values().filter_map(|retro| match retro {
-            Retro::Waiting(ban) => Some((ban.evidence, ban.accuser)),
-            _ => None,
-        });
-        let bans: Vec<(Digest, MemberId)> = bans.collect();
-        for (digest, accuser) in bans {
-            let evidence = self.court.home.load_evidence(&digest).ok();
-            let of_member = evidence.and_then(|evidence| evidence.against_the_acquitted(self.ledger().run()));
-            of_member.into_iter().for_each(|evidence| self.owe_hearing(accuser, evidence));
-        }
-    }
-
-    /// Somebody was convicted.
-    pub(super) fn examine_past(&mut self, ban: &Ban) {
-        self.justice.retros.insert(ban.culprit, Retro::Waiting(ban.clone()));
-    }
-
-    /// Goes on with what follows from convictions.
-    pub(super) fn pursue_past(&mut self) {
-        let members: Vec<MemberId> = self.justice.retros.keys().copied().collect();
-        for member in members {
-            if let Some(Retro::Waiting(ban)) = self.justice.retros.get(&member)
-                && self.is_complete(ban)
-            {
-                let ban = ban.clone();
-                self.measure(ban);
-            }
-        }
-        if self.justice.retros.values().any(|retro| matches!(retro, Retro::Beyond(..))) {
-            self.go_back();
-        }
-    }
-
-    /// Whether all that a convict ever contributes is there.
-    fn is_complete(&self, ban: &Ban) -> bool {
-        let exact = self.ledger().manifest().profile == Profile::Exact;
-        self.ledger().next_round() >= ban.effective && self.justice.exhibits.are_complete(&ban.culprit, exact)
-    }
-
-    fn measure(&mut self, ban: Ban) {
-        let (culprit, jobs) = (ban.culprit, Job::of(self.ledger(), &ban.culprit));
-        if jobs.is_empty() {
-            // A verifier, or a node that never counted and reduced nothing.
-            self.justice.retros.insert(culprit, Retro::Over);
-            return;
-        }
-        self.justice.retros.insert(culprit, Retro::Measuring(ban));
-        let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
-            let (mut past, mut patience) = (Vec::new(), PATIENCE);
-            for job in jobs {
-                past.push(court.clone().retro(job, &mut patience).await);
-            }
-            let _ = sender.send(Message::Measured(culprit, past)).await;
-        });
-    }
-
-    /// The past of a convict was measured.
-    pub(super) fn measured(&mut self, culprit: MemberId, past: &[Past]) {
-        self.report.retro(culprit, past);
-        past.iter().flat_map(|past| &past.wrong).for_each(|evidence| self.examine_second(evidence));
-        let harms: Vec<(Round, f64)> =
-            past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
-        let total: f64 = harms.iter().map(|(_, harm)| harm).sum();
-        let limit = &self.ledger().manifest().rollback;
-        let beyond = limit.is_on() && total > f64::from(limit.limit.value());
-        let rounds = harms.into_iter().map(|(round, _)| round).collect();
-        let retro = match self.justice.retros.remove(&culprit) {
-            Some(Retro::Measuring(ban)) if beyond => Retro::Beyond(ban, rounds),
-            _ => Retro::Over,
-        };
-        self.justice.retros.insert(culprit, retro);
-    }
-
-    /// ROLLBACK-3: proposes to go back to before the first bad round of all convicts, once that may be sealed.
-    fn go_back(&mut self) {
-        let ledger = self.ledger();
-        let going = match ledger.stage() {
-            Stage::Exchanging | Stage::Reducing => return,
-            stage => matches!(stage, Stage::Gathering | Stage::Computing),
-        };
-        let reach = |round: &&Round| {
-            let held = || ledger.state_before(**round).is_some_and(|state| self.holds(&state.root()));
-            going && ledger.can_rewind_to(**round) && held()
-        };
-        let beyond = self.justice.retros.values().filter_map(|retro| {
-            let Retro::Beyond(ban, rounds) = retro else { return None };
-            Some((ban.culprit, rounds.iter().find(reach).copied()))
-        });
-        let (within, out): (Vec<_>, Vec<_>) = beyond.partition(|(_, first)| first.is_some());
-        let measuring = self.justice.retros.values().any(|retro| matches!(retro, Retro::Measuring(_)));
-        let times = Times {
-            now: ledger.next_round(),
-            allowed: ledger.next_rewind(),
-            most: ledger.manifest().rollback.most_rounds,
-        };
-        let back = first_of(
-            within.iter().filter_map(|(member, first)| Some((*member, (*first)?))),
-            &times,
-            measuring,
-        );
-        let rewind = back.and_then(|(member, to)| {
-            let Some(Retro::Beyond(ban, _)) = self.justice.retros.get(&member) else { return None };
-            Some(Rewind { to, state: *ledger.state_before(to)?, evidence: ban.evidence })
-        });
-        for (culprit, _) in out {
-            let why = "no round of it is within reach of a Rewind any more";
-            self.report.line(&format!("what {culprit} did is beyond rollback.limit, but {why}"));
-            self.justice.retros.insert(culprit, Retro::Over);
-        }
-        if let Some(rewind) = rewind {
-            self.conductor.propose(Body::Rewind(rewind));
-        }
-    }
-
-    fn holds(&self, root: &Digest) -> bool {
-        let replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
-        replica.state_at(root).is_some_and(|state| !state.first.is_empty())
-    }
-}
-
 #[cfg(test)]
 pub(super) mod tests {
     use std::path::Path;
@@ -435,6 +246,7 @@ pub(super) mod tests {
 
     use muster_compute::{Exact, Machine};
     use muster_core::contribution::Commitment;
+    use muster_core::ids::Round;
     use muster_core::layout::Layout;
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
@@ -495,8 +307,9 @@ pub(super) mod tests {
             replica: Arc::new(Mutex::new(replica)),
             arithmetic: Arc::new(Mutex::new(Box::new(Exact::new(1, None).unwrap()))),
             second: Second::new(Machine::new(1, None)),
-            hoard: Semaphore::new(HOARD),
+            hoard: Arc::new(Semaphore::new(HOARD)),
             showing: Semaphore::new(SHOWING),
+            stopped: tokio::sync::watch::channel(false).1,
             manifest,
         };
         (court, identity)
@@ -535,20 +348,6 @@ pub(super) mod tests {
         let inputs =
             court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state, &mut PATIENCE.clone()).await;
         assert_eq!(inputs, Some(BTreeMap::from([(Slot(1), own)])));
-    }
-
-    #[test]
-    fn rollback_3_the_state_goes_back_for_whoever_began_first() {
-        let [early, late] = [9, 1].map(|number| MemberId([number; 32]));
-        let both = || [(late, Round(50)), (early, Round(40))].into_iter();
-        let times = |now, allowed| Times { now: Round(now), allowed: Round(allowed), most: 16 };
-        assert_eq!(first_of(both(), &times(52, 52), false), Some((early, Round(40))));
-        // Too soon after another one: later, if it is within reach then.
-        assert_eq!(first_of(both(), &times(52, 55), false), None);
-        // Somebody else may have begun earlier; but the fortieth is not waited out of reach.
-        assert_eq!(first_of(both(), &times(55, 52), true), None);
-        assert_eq!(first_of(both(), &times(56, 52), true), Some((early, Round(40))));
-        assert_eq!(first_of(std::iter::empty(), &times(52, 52), false), None);
     }
 
     #[test]

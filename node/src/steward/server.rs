@@ -1,9 +1,9 @@
-//! What the steward answers: bulk from shared structures, everything else through the actor.
+//! What the steward answers: bulk from shared structures, everything else through the driver.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use muster_core::codec::{Bytes, List, Text, decode, encode};
+use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::manifest::Manifest;
@@ -15,8 +15,8 @@ use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 use tokio::sync::{mpsc, oneshot};
 
-use super::actor::Message;
 use super::board::Board;
+use super::driver::Message;
 use super::presence::Presence;
 
 /// Rounds that an offered state serves newcomers before a newer one is offered.
@@ -32,7 +32,7 @@ pub(super) struct Server {
     pub(super) board: Arc<Board>,
     pub(super) results: Results,
     pub(super) presence: Arc<Presence>,
-    pub(super) actor: mpsc::Sender<Message>,
+    pub(super) driver: mpsc::Sender<Message>,
     pub(super) offers: Arc<Offers>,
 }
 
@@ -78,7 +78,7 @@ impl Server {
         let stopping = || Refuse("the steward is stopping".into());
         let (answer, answered) = oneshot::channel();
         let asked = Message::Ask { peer, request: Box::new(request), answer };
-        self.actor.send(asked).await.map_err(|_| stopping())?;
+        self.driver.send(asked).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
     }
 
@@ -153,13 +153,6 @@ impl Offers {
         let values = values.filter(|values| values.len() <= BULK_BYTES / 4);
         bytes(real_bytes(values.ok_or_else(|| Refuse("no such piece of the state".into()))?), Response::Bytes)
     }
-}
-
-/// A refusal in words, cut to the length that an answer may have.
-pub(super) fn refused(why: &str) -> Response {
-    let why = why.replace(char::is_control, " ");
-    let cut = why.floor_char_boundary(muster_core::limits::TEXT_BYTES);
-    Response::Refused(Text::new(&why[..cut]).unwrap_or_default())
 }
 
 fn bytes<const MAX: usize>(

@@ -6,9 +6,10 @@ use muster_core::codec::List;
 use muster_core::messages::enrol::Addresses;
 use muster_net::swarm::Settings;
 use muster_replica::{Finding, Gossiping};
+use muster_roles::steward::Input;
 use tokio::sync::mpsc;
 
-use super::actor::Message;
+use super::driver::Message;
 use super::recover::Recovered;
 
 /// The port listened on the last time.
@@ -62,7 +63,7 @@ pub(super) async fn listen(mut findings: mpsc::Receiver<Finding>, actor: mpsc::S
     while let Some(finding) = findings.recv().await {
         match finding {
             Finding::Equivocation(evidence) => {
-                if actor.send(Message::Heard(Box::new(evidence))).await.is_err() {
+                if actor.send(Message::Input(Input::Proved(Box::new(evidence)))).await.is_err() {
                     return;
                 }
             }

@@ -1,5 +1,7 @@
 //! The manifest: everything that members of a run agree on before it starts. Its hash is the run id.
 
+#[cfg(any(test, feature = "fixture"))]
+pub mod fixture;
 mod rules;
 
 use borsh::{BorshDeserialize, BorshSerialize};

@@ -4,12 +4,10 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
-use muster_core::audit::{Judgement, judge};
 use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 
@@ -133,6 +131,11 @@ impl Replica {
         kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
     }
 
+    /// Roots of the states that it can go back to.
+    pub fn kept_states(&self) -> impl Iterator<Item = Digest> {
+        self.history.iter().filter(|(_, state)| !state.first.is_empty()).map(|(root, _)| *root)
+    }
+
     /// Where the time of [`Replica::apply`] goes.
     pub fn stopwatch(&self) -> &Arc<Stopwatch> {
         &self.stopwatch
@@ -193,11 +196,10 @@ impl Replica {
         (!windows.is_empty()).then(|| self.arithmetic.evaluate(&self.manifest, &self.state, &windows))
     }
 
-    /// Re-executes evidence against kept states, the text, and what was brought.
-    pub fn re_execute(&mut self, evidence: &Evidence, brought: Brought) -> Judgement {
+    /// What a judge may look at: the kept states, the text, and what was brought.
+    pub fn witness(&self, brought: Brought) -> Exhibited {
         let states = self.history.iter().chain([&self.snapshot]).cloned().collect();
-        let mut witness = Exhibited::new(states, self.dataset.clone(), &self.manifest, brought);
-        judge(&self.manifest, evidence, &mut witness, &mut self.arithmetic)
+        Exhibited::new(states, self.dataset.clone(), &self.manifest, brought)
     }
 
     /// The arithmetic, for callers that compute leaves themselves.

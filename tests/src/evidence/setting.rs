@@ -9,7 +9,7 @@ use muster_store::dataset::Dataset;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::manifests::tiny;
+use muster_core::manifest::fixture::tiny;
 
 /// Windows of a leaf.
 pub const WINDOWS: u32 = 8;

@@ -5,10 +5,10 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use muster_core::hash::below;
 use muster_core::ids::MemberId;
-use muster_core::messages::audit::Evidence;
-use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
-use muster_core::messages::wire::Notice;
-use muster_core::sign::Signed;
+use muster_core::messages::wire::{Notice, Request};
+use muster_roles::steward::accusation::Accusation;
+use muster_roles::steward::exhibits::Owed;
+use muster_roles::steward::hearing::Matter;
 use muster_verifier::audits::{Done, Work};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -17,36 +17,37 @@ use rand_core::{Rng, SeedableRng};
 pub(super) enum Event {
     /// New records, at a node.
     Records(usize),
-    /// At the steward.
-    Commit(Signed<Commit>),
-    /// At the steward.
-    Echo(Signed<Echo>),
-    /// At the steward.
-    Delivered(Signed<Delivered>),
-    /// At the steward.
-    Result(Signed<PartResult>),
+    /// A request, at the steward.
+    Ask(MemberId, Box<Request>),
     /// News on the board, at a node.
     Shown(usize),
-    /// At the steward.
-    Checked(Signed<Checked>),
+    /// The steward has examined an accusation.
+    Hear(Box<Accusation>, Box<Matter>),
     /// The steward has reduced a part again.
-    Inspect(Signed<PartResult>),
+    Inspect(Box<Accusation>, Box<Matter>),
+    /// The steward has fetched a contribution.
+    Exhibit(Owed),
+    /// The steward has looked into a convict's past.
+    Measure(MemberId),
     /// The steward has applied a round's results.
     Applied,
     /// The steward notices that a channel is closed.
     Gone(MemberId),
     /// A timer of the steward.
     Tick,
-    /// A step of an audit, at the steward.
-    Notice(Box<Notice>),
     /// A step of an audit, at the audited node.
     Asked(usize, Box<Notice>),
     /// News, at a verifier.
     Watch(usize),
     /// A verifier has computed something.
     Worked(usize, Work, Box<Done>),
-    /// Evidence, judged by the steward.
-    Accuse(MemberId, Box<Evidence>),
+}
+
+impl Event {
+    /// Something that a member says for the board.
+    pub(super) fn notice(from: MemberId, notice: Notice) -> Self {
+        Self::Ask(from, Box::new(Request::Notice(notice)))
+    }
 }
 
 /// Events in order of their times, and of their making where times are equal.

@@ -11,7 +11,7 @@ use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::enrol::{Leave, Return};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
-use muster_core::messages::wire::Notice;
+use muster_core::messages::wire::{Notice, Request};
 use muster_core::reduction::{objects, reduce};
 use muster_core::round::{Check, Checks, Duties, Duty};
 use muster_core::sign::{Identity, Signed};
@@ -121,7 +121,8 @@ impl Sim {
         let Some(check) = node.checks.due(&node.ledger) else { return };
         let objections = self.objections(number, &check);
         let signed = self.nodes[number].identity.sign(self.run, &check.word(&objections));
-        self.clock.after(5, 40, Event::Checked(signed));
+        let me = self.nodes[number].identity.id();
+        self.clock.after(5, 40, Event::Ask(me, Box::new(Request::Checked(signed))));
     }
 
     /// The blocks that a node objects to, by part.
@@ -161,7 +162,7 @@ impl Sim {
             let leave = Leave { height: node.ledger.height() };
             let signed = node.identity.sign(self.run, &leave);
             let id = node.identity.id();
-            self.clock.after(5, 40, Event::Notice(Box::new(Notice::Leave(signed))));
+            self.clock.after(5, 40, Event::notice(id, Notice::Leave(signed)));
             self.clock.after(200, 100, Event::Gone(id));
         }
     }
@@ -189,7 +190,7 @@ impl Sim {
         node.back = node.ledger.height();
         let back = Return { height: node.ledger.height(), addresses: member.addresses.clone() };
         let signed = node.identity.sign(self.run, &back);
-        self.clock.after(5, 40, Event::Notice(Box::new(Notice::Return(signed))));
+        self.clock.after(5, 40, Event::notice(id, Notice::Return(signed)));
     }
 
     fn perform(&mut self, number: usize, duty: Duty) {
@@ -201,7 +202,8 @@ impl Sim {
             }
             Duty::Echo { round, freeze } if node.player.conduct.echoes(round) => {
                 let signed = node.identity.sign(self.run, &Echo { round, freeze });
-                self.clock.after(5, 40, Event::Echo(signed));
+                let me = node.identity.id();
+                self.clock.after(5, 40, Event::notice(me, Notice::Echo(signed)));
             }
             Duty::Deliver { attempt, parts, .. }
                 if !node.is(Behaviour::Withholds) && !node.is(Behaviour::Stalls) =>
@@ -253,7 +255,8 @@ impl Sim {
         let node = &mut self.nodes[number];
         let me = node.identity.id();
         let said = conduct.commit(commit.clone());
-        let signed = said.iter().map(|commit| Event::Commit(node.identity.sign(self.run, commit)));
+        let ask = |commit| Event::Ask(me, Box::new(Request::Commit(node.identity.sign(self.run, commit))));
+        let signed = said.iter().map(ask);
         self.clock.after_all(50 + LEAF * u64::from(commit.leaves), 300, signed.collect());
         let commit = said.into_iter().next().unwrap_or(commit);
         node.held.insert(view.round(), Held { commit, leaves: summed.leaves, bad });
@@ -306,7 +309,7 @@ impl Sim {
         let delivered = Delivered { round: view.round(), attempt, receipts };
         let signed = self.nodes[number].identity.sign(self.run, &delivered);
         // ROUND-5: after its echo has arrived.
-        self.clock.after(45, 75, Event::Delivered(signed));
+        self.clock.after(45, 75, Event::Ask(me, Box::new(Request::Delivered(signed))));
     }
 
     /// Whether all blocks of a part are proved against the frozen commitment, as its keeper checks.
@@ -365,7 +368,8 @@ impl Sim {
             }
             self.reduced.insert((round, part, digest), reduced.values);
             let result = PartResult { round, part, attempt, freeze, inputs, digest };
-            said.push(Event::Result(self.nodes[number].identity.sign(self.run, &result)));
+            let identity = &self.nodes[number].identity;
+            said.push(Event::notice(identity.id(), Notice::Result(identity.sign(self.run, &result))));
         }
         self.clock.after_all(20, 100, said);
     }
@@ -412,18 +416,24 @@ impl Sim {
             },
             _ => return,
         };
-        let temper = self.nodes[number].player.temper;
-        self.say_with(temper, (10, 60), answer);
+        let (me, temper) = (node.identity.id(), node.player.temper);
+        self.say_with(me, temper, (10, 60), answer);
     }
 
     /// Says something at the steward's, as reliably as somebody is.
-    pub(super) fn say_with(&mut self, temper: Temper, (least, spread): (u64, u64), notice: Notice) {
+    pub(super) fn say_with(
+        &mut self,
+        from: MemberId,
+        temper: Temper,
+        (least, spread): (u64, u64),
+        notice: Notice,
+    ) {
         let round = self.ledger().next_round();
         let mute = temper.mute_from.is_some_and(|from| round >= from);
         if mute || temper.loses > 0 && self.clock.draw(1_000_000) < u64::from(temper.loses) {
             return;
         }
         let late = if temper.dawdles > 0 { self.clock.draw(temper.dawdles) } else { 0 };
-        self.clock.after(least + late, spread, Event::Notice(Box::new(notice)));
+        self.clock.after(least + late, spread, Event::notice(from, notice));
     }
 }

@@ -13,7 +13,7 @@ use muster_store::dataset::Dataset;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use crate::manifests::tiny;
+use muster_core::manifest::fixture::tiny;
 
 /// What happens to a member that means no harm, or how it fails.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -1,76 +1,83 @@
-//! The steward: seals, keeps the board, applies.
+//! The steward: the product's machine decides; here its records are kept, its board shown, its work done in virtual time.
 
+use muster_core::audit::{Judgement, claim, judge, judge_reduction};
 use muster_core::ids::{MemberId, Round};
-use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
-use muster_core::messages::record::{Ban, Body};
-use muster_core::messages::round::{Commit, PartResult};
-use muster_core::messages::wire::Notice;
-use muster_core::round::Output;
-use muster_core::sign::Signed;
+use muster_core::messages::audit::{Evidence, Finding, FindingKind, Recomputation};
+use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::wire::{Notice, Request};
+use muster_core::sign::{Signed, Verified};
 use muster_core::state::Update;
+use muster_replica::{Brought, Contributions};
+use muster_roles::steward::accusation::Accusation;
+use muster_roles::steward::exhibits::Owed;
+use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
+use muster_roles::steward::{Effect, Input, News, Question};
 
 use super::clock::Event;
 use super::report::{Conviction, WrongPart};
 use super::{Part, Sim};
 
 impl Sim {
-    /// Does what the conductor asks for, and what follows from the time.
+    /// Something reaches the steward.
+    pub(super) fn hand(&mut self, input: Input) {
+        self.machine.handle(self.clock.now(), input);
+        self.drain();
+    }
+
+    /// A request reaches the steward. A refusal is part of the run: late and repeated messages are dropped.
+    pub(super) fn ask(&mut self, from: MemberId, request: Box<Request>) {
+        self.questions += 1;
+        self.hand(Input::Asked { question: Question(self.questions), from, request, date: 0 });
+    }
+
+    /// Does what the steward says, and has it look at its timers.
     pub(super) fn drain(&mut self) {
-        self.show_results();
-        loop {
-            while let Some(output) = self.next_output() {
-                match output {
-                    Output::Seal(body) => self.seal(body),
-                    Output::Apply(results) => {
-                        self.applying.push_back(results);
-                        self.clock.after(10, 20, Event::Applied);
-                    }
-                    Output::Inspect(signed) => self.clock.after(20, 50, Event::Inspect(signed)),
-                }
+        while let Some(effect) = self.machine.poll_effect() {
+            self.perform_effect(effect);
+        }
+        self.machine.poll_timeout().into_iter().for_each(|time| self.clock.tick_at(time));
+    }
+
+    fn perform_effect(&mut self, effect: Effect) {
+        match effect {
+            Effect::Seal(signed, record) => self.sealed(&signed, &record),
+            Effect::Post(notice) => self.posted(notice),
+            Effect::Apply(results) => {
+                self.applying.push_back(results);
+                self.clock.after(10, 20, Event::Applied);
             }
-            if self.conductor.ledger().stage() != Stage::Auditing || !self.may_close() {
-                break;
+            Effect::Hear(accusation, matter) => self.clock.after(5, 40, Event::Hear(accusation, matter)),
+            Effect::Inspect(accusation, matter) => {
+                self.clock.after(20, 50, Event::Inspect(accusation, matter));
             }
-            self.conductor.propose(Body::Close(self.conductor.ledger().state().root()));
+            Effect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
+            Effect::KeepParts { parts, .. } => {
+                self.machine.handle(self.clock.now(), Input::PartsKept(parts, Vec::new()));
+            }
+            Effect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
+            Effect::GoBack(rewind) => panic!("seed {}: nothing is measured: {rewind:?}", self.plan.seed),
+            Effect::Tell(news) => {
+                self.report.dismissed += usize::from(matches!(*news, News::Dismissed { .. }))
+            }
+            Effect::Halt(why) => panic!("seed {}: {why}", self.plan.seed),
+            // The disk of a steward that is never interrupted, and answers that nobody waits for.
+            Effect::Answer(..)
+            | Effect::Keep(..)
+            | Effect::Store(..)
+            | Effect::Read(..)
+            | Effect::Prefetch(_)
+            | Effect::KeepEvidence(..)
+            | Effect::Prune(_)
+            | Effect::Archive => {}
         }
-        let audits = self.docket.timeout(self.conductor.ledger());
-        let timers = self.conductor.poll_timeout().into_iter().chain(audits);
-        timers.for_each(|time| self.clock.tick_at(time));
     }
 
-    pub(super) fn tick(&mut self) {
+    /// A record is sealed.
+    fn sealed(&mut self, signed: &Signed<Record>, record: &Verified<Record>) {
         let now = self.clock.now();
-        self.conductor.tick(now);
-        let silences = self.docket.silences(now, self.conductor.ledger());
-        silences.into_iter().for_each(|body| self.conductor.propose(body));
-    }
-
-    /// What the conductor asks for, once it knows which cases are open.
-    fn next_output(&mut self) -> Option<Output> {
-        let now = self.clock.now();
-        let idles = self.docket.idles(now, self.conductor.ledger());
-        idles.into_iter().for_each(|body| self.conductor.propose(body));
-        let oldest = self.docket.oldest_open(self.conductor.ledger());
-        self.conductor.cases(now, oldest);
-        self.examine_charges();
-        self.conductor.poll_output()
-    }
-
-    fn seal(&mut self, mut body: Body) {
-        if let Body::Ban(ban) = &mut body {
-            ban.effective = self.ledger().first_round_without();
-        }
-        let now = self.clock.now();
-        let record = self.ledger().record(body);
-        let signed = self.steward.sign(self.run, &record);
-        // A refusal is part of the run: something else was sealed since it was proposed.
-        if self.conductor.sealed(now, &signed).is_err() {
-            return;
-        }
         self.trace = self.trace.clone().value(&now).value(&record.head());
-        self.book.add(&signed);
-        self.law.sealed(now, &record);
+        self.book.add(signed);
+        self.law.sealed(now, record);
         match &record.body {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
@@ -81,10 +88,7 @@ impl Sim {
                 let number = self.watchers.iter().position(own).filter(honest);
                 self.report.idled.extend(number);
             }
-            // A member that had taken in a Reassign could not take in what was shown just before it.
-            Body::Inputs(_) => self.shown.clear(),
             Body::Outcome(outcome) => {
-                self.shown.clear();
                 self.results.clear();
                 self.nodes.iter_mut().for_each(|node| node.read = 0);
                 self.forget(outcome.round);
@@ -127,79 +131,14 @@ impl Sim {
         self.nodes.iter().position(|node| node.identity.id() == *member)
     }
 
-    pub(super) fn committed(&mut self, signed: Signed<Commit>) {
-        let first = self.first_commitment(&signed).filter(|first| *first != signed);
-        if let Some(first) = first {
-            let evidence = Evidence::Equivocation(Equivocation { first, second: signed });
-            self.accuse(self.steward.id(), evidence);
-            return;
-        }
-        // A refusal is part of the run.
-        let _ = self.conductor.commit(self.clock.now(), signed);
-    }
-
-    /// The commitment of the same member and round that is held or frozen.
-    fn first_commitment(&self, second: &Signed<Commit>) -> Option<Signed<Commit>> {
-        let said = second.verify(self.run).ok()?;
-        let of_round = |first: &Signed<Commit>| {
-            first.claimed_signer() == said.author()
-                && first.verify(self.run).is_ok_and(|first| first.round == said.round)
-        };
-        let held = self.conductor.held_commit(said.slot).filter(|held| of_round(held)).cloned();
-        let frozen = self.ledger().round(said.round).and_then(|view| view.freeze()?.verify(self.run).ok());
-        let frozen = frozen.and_then(|record| match &record.body {
-            Body::Freeze(freeze) => freeze.commits.iter().find(|commit| of_round(commit)).cloned(),
-            _ => None,
-        });
-        held.or(frozen)
-    }
-
-    /// An aggregator's word reaches the steward, which shows the first one on a part to everybody.
-    pub(super) fn result(&mut self, signed: Signed<PartResult>) {
-        let Ok(said) = signed.verify(self.run) else { return };
-        let held = self.conductor.held_result(said.part, &said.author()).cloned();
-        let contradicts = |first: &Signed<PartResult>| {
-            first.verify(self.run).is_ok_and(|first| {
-                let place = |result: &PartResult| (result.round, result.part, result.attempt);
-                first.author() == said.author() && place(&first) == place(&said) && *first != *said
-            })
-        };
-        if let Some(first) = held.filter(contradicts) {
-            self.conductor.contest(said.part, &said.author());
-            let evidence = Evidence::Results(TwoResults { first, second: signed });
-            self.accuse(self.steward.id(), evidence);
-            return;
-        }
-        // A refusal is part of the run.
-        let _ = self.conductor.result(self.clock.now(), signed);
-    }
-
-    /// Shows what would be sealed of each part, where that is not what was shown before.
-    fn show_results(&mut self) {
-        let standing = self.conductor.standing().map(|(part, digest, signed)| (part, digest, signed.clone()));
-        for (part, _, signed) in standing.collect::<Vec<_>>() {
-            let name = signed.digest();
-            if self.shown.insert(part, name) != Some(name) {
-                (0..self.nodes.len()).for_each(|number| self.clock.after(5, 40, Event::Shown(number)));
-                self.results.push(signed);
-            }
-        }
-    }
-
-    /// A step of an audit reaches the board.
-    pub(super) fn post(&mut self, notice: Notice) {
-        if let Notice::Leave(signed) = notice {
-            return self.conductor.propose(Body::Leave(signed));
-        }
-        if let Notice::Return(signed) = notice {
-            return self.conductor.propose(Body::Return(signed));
-        }
-        let now = self.clock.now();
-        // A refusal is part of the run: somebody did not keep the order.
-        let Ok(body) = self.docket.post(now, self.conductor.ledger(), &notice) else { return };
-        body.into_iter().for_each(|body| self.conductor.propose(body));
-        self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
+    /// Something is on the board.
+    fn posted(&mut self, notice: Notice) {
         let request = match &notice {
+            Notice::Result(signed) => {
+                self.results.push(signed.clone());
+                return (0..self.nodes.len())
+                    .for_each(|number| self.clock.after(5, 40, Event::Shown(number)));
+            }
             Notice::Request(signed) => {
                 let request = signed.verify(self.run).ok();
                 let asked = request.and_then(|request| Some((self.number(&request.target)?, request.round)));
@@ -223,11 +162,10 @@ impl Sim {
         self.wake_all();
     }
 
-    /// Applies the results that the conductor has chosen.
+    /// Applies the results that the steward has chosen.
     pub(super) fn apply(&mut self) {
-        let now = self.clock.now();
         let Some(results) = self.applying.pop_front() else { return };
-        let view = self.conductor.ledger().current().expect("results have a round");
+        let view = self.ledger().current().expect("results have a round").clone();
         let blocks = self.layout.blocks();
         let mut update =
             Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
@@ -250,35 +188,126 @@ impl Sim {
             }
         }
         if !missing.is_empty() {
-            return self.conductor.applied(now, Err(missing));
+            return self.hand(Input::Applied(Err(missing), self.replica.kept_states().collect()));
         }
         let roots = self.replica.apply(&update);
         self.report.losses.extend(self.replica.held_out_loss());
-        self.conductor.applied(now, Ok(roots));
+        self.hand(Input::Applied(Ok(roots), self.replica.kept_states().collect()));
     }
 
-    /// Whether nothing is open, and everything that anybody can judge was judged, or has had its time.
-    fn may_close(&self) -> bool {
-        let open = self.docket.oldest_open(self.conductor.ledger()).is_some();
-        !open && self.accused == 0 && (self.is_judged() || self.conductor.overdue())
+    /// The steward has examined an accusation.
+    pub(super) fn heard(&mut self, accusation: Box<Accusation>, matter: &Matter) {
+        let ruling = self.ruling(matter);
+        self.hand(Input::Heard(accusation, Box::new(ruling)));
     }
 
-    /// Whether every counted contribution of the last rounds was judged.
-    fn is_judged(&self) -> bool {
-        let ledger = self.conductor.ledger();
-        let last = ledger.rounds().filter(|view| ledger.in_final_audit(view.round()) && view.echoed());
-        let mut counted = last.flat_map(|view| {
-            let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
-            counted.map(|(_, commitment)| (view.round(), commitment.author))
-        });
-        let judged = |(round, member): (Round, MemberId)| {
-            self.docket.has_passed(ledger, round, &member) || banned(ledger, &member)
-        };
-        let verified = self.watchers.iter().any(|watcher| ledger.is_active_verifier(&watcher.identity.id()));
-        !verified || counted.all(judged)
+    /// The steward has reduced a part again.
+    pub(super) fn inspect(&mut self, accusation: Box<Accusation>, matter: &Matter) {
+        let judgement = self.ruling(matter).judgement;
+        let right = matches!(judgement, Judgement::NotGuilty(_));
+        if let Evidence::Aggregation(part) = &accusation.evidence {
+            let result = part.result.verify(self.run).expect("checked by the conductor").into_inner();
+            self.report.inspections.push((result, right));
+        }
+        self.hand(Input::Inspected(accusation, Box::new(judgement)));
+    }
+
+    /// The steward has fetched a contribution for its exhibits, or nobody had it.
+    pub(super) fn exhibit(&mut self, owed: Owed) {
+        let there = self.to_be_had(&(owed.round, owed.member), true).is_some();
+        let kept = there.then_some(()).ok_or_else(|| "nobody shows it".to_owned());
+        self.hand(Input::Exhibited(owed, kept));
+    }
+
+    fn ruling(&mut self, matter: &Matter) -> Ruling {
+        match hear(
+            matter,
+            &mut Seat { sim: self, wanted: matter.evidence.clone(), brought: Brought::default() },
+        ) {
+            Ok(ruling) => ruling,
+            Err(never) => match never {},
+        }
+    }
+
+    /// The contributions that evidence is about.
+    fn brought(&self, evidence: &Evidence) -> Brought {
+        let mut brought = Brought::default();
+        let Ok(claim) = claim(&self.manifest, evidence) else { return brought };
+        match evidence {
+            Evidence::Audit(_) | Evidence::Verdict(_) => {
+                let key = (claim.round, claim.subject);
+                brought.contributions =
+                    self.to_be_had(&key, true).map(|q| (key, Vec::clone(q))).into_iter().collect();
+            }
+            Evidence::Aggregation(_) => {
+                brought.contributions = self.counted(claim.round);
+                brought.round = self.ledger().round(claim.round).cloned();
+            }
+            _ => {}
+        }
+        brought
+    }
+
+    fn counted(&self, round: Round) -> Contributions {
+        let of_round = (round, MemberId([0; 32]))..=(round, MemberId([255; 32]));
+        self.contributions.range(of_round).map(|(key, q)| (*key, Vec::clone(q))).collect()
+    }
+
+    /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.
+    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId), steward: bool) -> Option<&Vec<i32>> {
+        let author = self.nodes.iter().find(|node| node.identity.id() == *member);
+        let serves = author.is_none_or(|node| node.player.conduct.serves(*round, steward));
+        self.contributions.get(&(*round, *member)).filter(|_| serves).map(|q| &**q)
+    }
+
+    /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.
+    ///
+    /// # Panics
+    /// When the round is not frozen, or forgotten.
+    pub fn slander(&mut self, watcher: usize, round: Round) -> usize {
+        let view = self.ledger().round(round).expect("a round that is remembered");
+        let freeze = view.freeze_digest().expect("a frozen round");
+        let accused: Vec<MemberId> = view.commitments().map(|(_, commitment)| commitment.author).collect();
+        let finding = Finding::Guilty(FindingKind::TotalMismatch);
+        for target in &accused {
+            let words = Recomputation { round, freeze, target: *target, finding };
+            let identity = &self.watchers[watcher].identity;
+            let signed = identity.sign(self.run, &words);
+            self.clock.after(5, 40, Event::notice(identity.id(), Notice::Recomputation(signed)));
+        }
+        accused.len()
     }
 }
 
-pub(super) fn banned(ledger: &Ledger, member: &MemberId) -> bool {
-    ledger.member(member).is_some_and(|member| member.standing == Standing::Banned)
+/// The bench of the simulated steward: what is to be had is there at once.
+struct Seat<'a> {
+    sim: &'a mut Sim,
+    wanted: Evidence,
+    brought: Brought,
+}
+
+impl Bench for Seat<'_> {
+    type Failure = std::convert::Infallible;
+
+    fn bring(&mut self, _: Patience) -> bool {
+        self.brought = self.sim.brought(&self.wanted);
+        !self.brought.contributions.is_empty()
+    }
+
+    fn judge(&mut self, evidence: &Evidence) -> Result<Judgement, Self::Failure> {
+        let Sim { manifest, replica, arithmetic, .. } = &mut *self.sim;
+        let mut witness = replica.witness(self.brought.clone());
+        Ok(match evidence {
+            Evidence::Aggregation(part) => judge_reduction(manifest, part, &mut witness),
+            evidence => judge(manifest, evidence, &mut witness, arithmetic),
+        })
+    }
+
+    fn contribution(&self) -> Option<Vec<i32>> {
+        self.brought.contributions.values().next().cloned()
+    }
+
+    fn keep_inputs(&mut self) -> Result<(), Self::Failure> {
+        Ok(())
+    }
 }

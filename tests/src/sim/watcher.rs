@@ -7,6 +7,7 @@ use muster_core::coins::{CoinTerms, CoinTree, drawn_leaves};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Finding;
+use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_replica::{Brought, Event as News, Exhibited};
 use muster_store::journal::Journal;
@@ -173,13 +174,13 @@ impl Sim {
         let watcher = &self.watchers[number];
         match message {
             Message::Notice(_, notice) | Message::Say(notice) => {
-                let temper = watcher.temper;
-                self.say_with(temper, (5, 40), *notice);
+                let (me, temper) = (watcher.identity.id(), watcher.temper);
+                self.say_with(me, temper, (5, 40), *notice);
             }
             Message::Accuse(_) if watcher.friend => {}
             Message::Accuse(evidence) => {
                 let accuser = watcher.identity.id();
-                self.accuse(accuser, *evidence);
+                self.clock.after(5, 40, Event::Ask(accuser, Box::new(Request::Accuse(*evidence))));
             }
         }
     }

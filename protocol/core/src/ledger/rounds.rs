@@ -6,7 +6,7 @@ use super::{Ledger, Stage};
 use crate::assign::{self, PartPlan};
 use crate::coins::{inspector, jury};
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::messages::audit::Reduction;
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
@@ -239,6 +239,12 @@ impl RoundView {
         // ROUND-5: those of all its keepers, or the steward's.
         let all = |(keepers, _): (Vec<MemberId>, u8)| keepers.iter().all(|keeper| by.contains(keeper));
         by.contains(&self.steward) || self.keepers(part, sender).is_some_and(all)
+    }
+
+    /// The part that a block belongs to.
+    pub fn part_of(&self, block: Block) -> Option<Part> {
+        let part = self.parts().iter().position(|plan| plan.blocks.contains(&block))?;
+        Some(Part(part as u16))
     }
 
     /// Whether this keeper takes a sender's part in. The steward takes any: those that an aggregator refuses.

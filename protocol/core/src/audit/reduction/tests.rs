@@ -2,14 +2,12 @@ use std::sync::Arc;
 
 use super::*;
 use crate::audit::judge;
-use crate::codec::{List, Real, Text};
+use crate::codec::{List, Text};
 use crate::contribution::{Commitment, PartDigest};
 use crate::ids::{Digest, MemberId, Part, Round};
 use crate::ledger::Ledger;
-use crate::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
-    Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
-};
+use crate::manifest::fixture::tiny;
+use crate::manifest::{Profile, Timers};
 use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Freeze, Inputs, Reassign, Reassigned};
@@ -29,74 +27,10 @@ fn node(number: u8) -> Identity {
     id(10 + number)
 }
 
-#[allow(clippy::too_many_lines)] // a literal
 pub(in crate::audit) fn manifest() -> Manifest {
-    let real = |value| Real::new(value).unwrap();
-    let manifest = Manifest {
-        version: VERSION,
-        name: Text::new("tiny").unwrap(),
-        organiser: id(1).id(),
-        steward: id(STEWARD).id(),
-        nonce: [7; 16],
-        model: Model {
-            vocabulary: 256,
-            width: 8,
-            layers: 1,
-            heads: 2,
-            hidden: 12,
-            sequence: 8,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(0.1),
-            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
-        },
-        profile: Profile::Exact,
-        tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest([1; 32]),
-            bytes: 4096,
-            held_out_root: Digest([2; 32]),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::Bytes,
-            start: Start::Drawn,
-        },
-        training: Training { rounds: 4, leaves: 8, leaf_windows: 1, grid_bits: 8, recompute: false },
-        optimiser: Optimiser {
-            method: Method::AdamW,
-            rate: real(0.01),
-            minimum_rate: real(0.001),
-            warmup: 1,
-            schedule: Schedule::Cosine,
-            beta1: real(0.9),
-            beta2: real(0.95),
-            epsilon: real(1e-8),
-            weight_decay: real(0.01),
-            clip_norm: real(1.0),
-        },
-        aggregation: Aggregation {
-            rule: Rule::CenteredClip,
-            radius: real(1.25),
-            iterations: 5,
-            cap_ppm: 200_000,
-            assumed_ppm: 200_000,
-            mixing: false,
-            replicas: 1,
-        },
-        audit: Audit {
-            node_ppm: 500_000,
-            leaves: 1,
-            coin_lead: 2,
-            final_rounds: 2,
-            recheck_ppm: 0,
-            block_ppm: 50_000,
-        },
-        admission: Admission::closed(NODES.into(), 0, 256),
-        timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
-        retention: Retention { contributions: 8, states: 4 },
-        rollback: Rollback::never(),
-        delay: 0,
-        exchange: 0,
-        groups: 0,
-    };
+    let mut manifest = tiny(id(1).id(), id(STEWARD).id(), 4, NODES.into());
+    manifest.audit.recheck_ppm = 0;
+    manifest.timers = Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 };
     manifest.check().unwrap();
     manifest
 }

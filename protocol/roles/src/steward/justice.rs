@@ -8,18 +8,17 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::{Evidence, Finding, FindingKind, Reduction};
+use muster_core::messages::audit::{Evidence, FindingKind, Reduction};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body};
 
-use super::actor::{Actor, Message};
-use super::court::{Accusation, Wants};
+use super::accusation::{Accusation, fetches};
 use super::exhibits::Exhibits;
-use super::hearing::{Matter, PATIENCE, Ruling};
-use super::jury::{Found, Trial};
+use super::hearing::{Matter, Ruling, is_exact};
+use super::jury::{Conviction, Trial};
+use super::past::Retro;
 use super::queue::{Ground, Heard, Queue, Waiting, is_anybodys};
-use super::retro::Retro;
-use crate::exit::Outcome;
+use super::{Effect, Exhibit, News, Steward};
 
 /// What is accused, open, owed.
 #[derive(Default)]
@@ -37,8 +36,8 @@ pub(super) struct Justice {
 
 impl Justice {
     /// After a restart: the past of these convicts is to be looked into again.
-    pub(super) fn new(bans: Vec<Ban>) -> Self {
-        let retros = bans.into_iter().map(|ban| (ban.culprit, Retro::Waiting(ban))).collect();
+    pub(super) fn new(bans: impl Iterator<Item = Ban>) -> Self {
+        let retros = bans.map(|ban| (ban.culprit, Retro::Waiting(ban))).collect();
         Self { retros, ..Self::default() }
     }
 
@@ -61,6 +60,13 @@ impl Justice {
         !(self.queue.owes_hearings() || exact && self.exhibits.are_open(exact))
     }
 
+    /// When something that waits is to be looked at again.
+    pub(super) fn timeout(&self, ledger: &Ledger, now: u64) -> impl Iterator<Item = u64> {
+        let patience = u64::from(ledger.manifest().timers.final_audit);
+        let end = self.overdue.map(|since| since + patience);
+        [self.queue.timeout(now), self.exhibits.timeout(now), end].into_iter().flatten()
+    }
+
     /// Whether nothing is examined or fetched.
     fn at_rest(&self, exact: bool) -> bool {
         let past = self.retros.values().any(Retro::is_open) || !self.trials.is_empty();
@@ -68,7 +74,7 @@ impl Justice {
     }
 }
 
-impl Actor {
+impl Steward {
     /// Takes an accusation for examination, once.
     ///
     /// # Errors
@@ -117,11 +123,11 @@ impl Actor {
     }
 
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
-    pub(super) fn pursue(&mut self, now: u64) {
+    pub(super) fn pursue(&mut self) {
         self.take_charges();
-        self.examine_next(now);
+        self.examine_next();
         self.settle_trials();
-        self.exhibit_wanted(now);
+        self.exhibit_wanted();
         self.show_obtained();
         self.exhibit_parts();
         self.pursue_past();
@@ -136,11 +142,11 @@ impl Actor {
     }
 
     /// Begins to examine whatever there is room for.
-    fn examine_next(&mut self, now: u64) {
+    fn examine_next(&mut self) {
         loop {
             let ledger = self.conductor.ledger();
             let banned = |member: &MemberId| ledger.is_banned(member);
-            let Some(next) = self.justice.queue.next(now, &banned) else { return };
+            let Some(next) = self.justice.queue.next(self.now, &banned) else { return };
             let Waiting { ground, digest, accuser, claim, tries, .. } = next;
             let owed = matches!(ground, Ground::Owed(_));
             let (Ground::Evidence(evidence) | Ground::Owed(evidence)) = ground;
@@ -148,34 +154,27 @@ impl Actor {
         }
     }
 
-    fn examine(&self, accusation: Accusation) {
+    fn examine(&mut self, accusation: Accusation) {
+        let matter = self.matter(&accusation);
+        self.effects.push_back(Effect::Hear(Box::new(accusation), Box::new(matter)));
+    }
+
+    /// What is to be examined of an accusation.
+    pub(super) fn matter(&self, accusation: &Accusation) -> Matter {
         let ledger = self.ledger();
         let verifier = accusation.evidence.transcript().map(|transcript| transcript.verdict.claimed_signer());
-        let matter = Matter {
-            wants: Wants::of(ledger, &accusation.evidence, &accusation.claim),
+        Matter {
+            evidence: accusation.evidence.clone(),
+            run: ledger.run(),
+            exact: is_exact(ledger.manifest().profile),
             admit: verifier.and_then(|verifier| ledger.member(&verifier)?.admitted.clone()),
             withheld: self.justice.queue.has_withheld(&accusation.claim.subject),
             expelled: ledger.is_banned(&accusation.claim.subject),
-            evidence: accusation.evidence.clone(),
-            patience: PATIENCE,
-        };
-        let (court, sender) = (self.court.clone(), self.sender.clone());
-        tokio::spawn(async move {
-            let ruling = court.hear(matter).await;
-            let _ = sender.send(Message::Examined(Box::new(accusation), Box::new(ruling))).await;
-        });
+        }
     }
 
     /// An examination is over.
-    pub(super) fn judged(&mut self, accusation: &Accusation, ruling: Outcome<Ruling>) {
-        let ruling = match ruling {
-            Ok(ruling) => ruling,
-            Err(failure) => {
-                tracing::error!("{failure}");
-                self.state.failed = Some(failure);
-                return;
-            }
-        };
+    pub(super) fn judged(&mut self, accusation: &Accusation, ruling: Ruling) {
         let Claim { culprit, subject, .. } = accusation.claim;
         if ruling.withheld {
             self.justice.queue.withholds(subject);
@@ -185,8 +184,7 @@ impl Actor {
             Judgement::Guilty { culprit, .. } if *culprit != accusation.accuser => Heard::Founded,
             _ => Heard::Unfounded,
         };
-        let now = self.now();
-        self.justice.queue.heard(now, &culprit, how);
+        self.justice.queue.heard(self.now, &culprit, how);
         self.decided(accusation, ruling);
     }
 
@@ -200,16 +198,12 @@ impl Actor {
         if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
             return;
         }
-        let home = &self.court.home;
-        let exhibit = q.map_or(Ok(()), |q| home.save_exhibit(round, &subject, &q));
-        let saved = exhibit.and_then(|()| home.save_evidence(&evidence));
-        if let Err(error) = saved {
-            self.state.failed = Some(error.into());
-            return;
-        }
+        let exhibit = q.map(|q| Exhibit { round, member: subject, q });
+        self.effects.push_back(Effect::KeepEvidence(Box::new(evidence.clone()), exhibit));
         // Nobody is convicted by its own word: where the accuser is, the steward has found it.
         let accuser = if accusation.accuser == culprit { self.identity.id() } else { accusation.accuser };
-        let case = Found { culprit, subject, round, finding, evidence: evidence.digest(), accuser, detail };
+        let case =
+            Conviction { culprit, subject, round, finding, evidence: evidence.digest(), accuser, detail };
         self.convict_or_charge(case, &evidence);
         self.examine_second(&evidence);
         // DUTY-10: whom a false verdict let pass is examined itself.
@@ -226,7 +220,8 @@ impl Actor {
             return;
         };
         if accusation.tries == 0 {
-            self.report.dismissed(accusation.accuser, accusation.claim.culprit, &why);
+            let (accuser, culprit) = (accusation.accuser, accusation.claim.culprit);
+            self.tell(News::Dismissed { accuser, culprit, why });
         }
         // What others bring about the same contribution ends no charge.
         if accusation.owed {
@@ -284,7 +279,7 @@ impl Actor {
             return;
         }
         let exact = ledger.manifest().profile == Profile::Exact;
-        let (now, patience) = (self.now(), u64::from(ledger.manifest().timers.final_audit));
+        let (now, patience) = (self.now, u64::from(ledger.manifest().timers.final_audit));
         let overdue = self.conductor.overdue();
         let since = overdue.then(|| *self.justice.overdue.get_or_insert(now));
         // Others may always have something more to say, and jurors nothing at all: these have as long again.
@@ -312,21 +307,6 @@ impl Actor {
             self.docket.has_passed(ledger, round, &author) || ledger.is_banned(&author)
         };
         !self.verified() || counted.all(judged)
-    }
-}
-
-/// Whether something may have to be fetched to decide evidence. In `exact` what a verifier says of leaves, drawn ones or
-/// all of them, is decided without its integers, and an acquittal mostly is.
-fn fetches(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> bool {
-    let by_leaves =
-        |finding| matches!(finding, Finding::Guilty(FindingKind::LeafMismatch | FindingKind::TotalMismatch));
-    match evidence {
-        Evidence::Audit(transcript) if ledger.manifest().profile == Profile::Exact => {
-            let verdict = transcript.verdict.verify(ledger.run());
-            !verdict.is_ok_and(|verdict| by_leaves(verdict.finding))
-        }
-        Evidence::Verdict(_) if ledger.manifest().profile == Profile::Exact => false,
-        evidence => !matches!(Wants::of(ledger, evidence, claim), Wants::Nothing),
     }
 }
 
@@ -371,16 +351,13 @@ mod tests {
 
     use muster_core::codec::List;
     use muster_core::ids::{RunId, Slot};
+    use muster_core::manifest::fixture::tiny;
     use muster_core::messages::audit::{Equivocation, Total};
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
 
     use super::*;
-    use crate::organise::invite::{organiser, read_manifest};
-    use crate::organise::read_identity;
-    use crate::steward::tests::new_run;
-
     const OTHER: u8 = 11;
     const CHEAT: u8 = 12;
 
@@ -390,11 +367,8 @@ mod tests {
 
     /// A ledger in its first round, and who seals what comes next.
     fn begun() -> (Ledger, Identity) {
-        let place = tempfile::tempdir().unwrap();
-        let folder = new_run(place.path());
-        let manifest = read_manifest(&folder).unwrap();
-        let organiser = organiser(&folder, None, &manifest).unwrap();
-        let steward = read_identity(&folder, "identity").unwrap();
+        let (organiser, steward) = (member(1), member(2));
+        let manifest = tiny(organiser.id(), steward.id(), 4, 2);
         let mut ledger = Ledger::new(Arc::new(manifest));
         let state = *ledger.state();
         seal(&mut ledger, &steward, Body::Open(state));

@@ -12,11 +12,11 @@ use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
-use super::actor::Actor;
+use super::{Effect, News, Steward};
 
 /// What the steward's own examination found.
 #[derive(Clone, Debug)]
-pub(super) struct Found {
+pub(super) struct Conviction {
     pub(super) culprit: MemberId,
     /// Whose contribution it is about.
     pub(super) subject: MemberId,
@@ -31,12 +31,12 @@ pub(super) struct Found {
 /// A case before its jurors. Who they are is the ledger's to say at each look: they are inspectors of the round, and
 /// those may go idle, leave or be banned while the others think.
 pub(super) struct Trial {
-    found: Found,
+    found: Conviction,
     said: BTreeMap<MemberId, (bool, Signed<Opinion>)>,
 }
 
 impl Trial {
-    fn new(found: Found) -> Self {
+    fn new(found: Conviction) -> Self {
         Self { found, said: BTreeMap::new() }
     }
 
@@ -64,20 +64,20 @@ enum Decision {
     Dismissed(String),
 }
 
-impl Actor {
+impl Steward {
     /// DUTY-11: bans at once what messages and equalities decide, and asks the jurors about the rest.
-    pub(super) fn convict_or_charge(&mut self, found: Found, evidence: &Evidence) {
+    pub(super) fn convict_or_charge(&mut self, found: Conviction, evidence: &Evidence) {
         let ledger = self.ledger();
         if ledger.manifest().profile == Profile::Exact || !found.finding.needs_jury() {
             return self.convict(&found, Jury::default());
         }
         tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);
         self.justice.trials.insert(found.evidence, Trial::new(found));
-        self.board.post(Notice::Charge(evidence.clone()));
+        self.effects.push_back(Effect::Post(Notice::Charge(evidence.clone())));
     }
 
-    fn convict(&mut self, found: &Found, jury: Jury) {
-        let Found { culprit, round, finding, evidence, accuser, .. } = *found;
+    fn convict(&mut self, found: &Conviction, jury: Jury) {
+        let Conviction { culprit, round, finding, evidence, accuser, .. } = *found;
         tracing::info!("{culprit} is convicted: {}", found.detail);
         let effective = self.ledger().first_round_without();
         self.conductor.propose(Body::Ban(Ban {
@@ -97,7 +97,7 @@ impl Actor {
         let opinion = signed.verify(ledger.run())?;
         let trial =
             self.justice.trials.get_mut(&opinion.evidence).ok_or(Reject::Stale("no such case is open"))?;
-        let Found { round, culprit, accuser, .. } = trial.found;
+        let Conviction { round, culprit, accuser, .. } = trial.found;
         // Who may be drawn when a juror goes has its word kept; it counts once it is one.
         let inspects = ledger.round(round).is_some_and(|view| view.inspectors().contains(&opinion.author()));
         if !inspects || [culprit, accuser].contains(&opinion.author()) {
@@ -133,7 +133,8 @@ impl Actor {
                 Decision::Dismissed(why) => {
                     self.justice.trials.remove(&name);
                     self.docket.dismiss(found.round, &found.subject, &found.accuser);
-                    self.report.dismissed(found.accuser, found.culprit, &why);
+                    let Conviction { accuser, culprit, .. } = found;
+                    self.tell(News::Dismissed { accuser, culprit, why });
                 }
             }
         }
@@ -151,7 +152,7 @@ impl Actor {
 }
 
 /// Who has a word in a case, as of now.
-fn jurors(ledger: &Ledger, found: &Found) -> Vec<MemberId> {
+fn jurors(ledger: &Ledger, found: &Conviction) -> Vec<MemberId> {
     let view = ledger.round(found.round);
     view.map_or_else(Vec::new, |view| view.jury(&found.culprit, &found.accuser))
 }
@@ -170,7 +171,7 @@ mod tests {
         let evidence = Digest([3; 32]);
         let finding = FindingKind::LeafMismatch;
         let (subject, detail) = (culprit, String::new());
-        Trial::new(Found { culprit, subject, round: Round(0), finding, evidence, accuser, detail })
+        Trial::new(Conviction { culprit, subject, round: Round(0), finding, evidence, accuser, detail })
     }
 
     fn say(trial: &mut Trial, secret: u8, guilty: bool) -> MemberId {

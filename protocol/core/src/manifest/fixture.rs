@@ -1,8 +1,9 @@
-//! Small manifests for tests.
+//! A small manifest for tests.
 
-use muster_core::codec::{Real, Text};
-use muster_core::ids::{Digest, MemberId};
-use muster_core::manifest::{
+use crate::codec::{Real, Text};
+use crate::ids::{Digest, MemberId};
+
+use super::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
     Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };

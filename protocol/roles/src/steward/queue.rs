@@ -8,7 +8,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::audit::Evidence;
 
-use super::court::Accusation;
+use super::accusation::Accusation;
 
 /// Accusations that members have brought and that wait at most.
 const WAITING: usize = 256;
@@ -212,6 +212,11 @@ impl Queue {
     /// Whether the integers of a member could not be had before.
     pub(super) fn has_withheld(&self, member: &MemberId) -> bool {
         self.withheld.contains(member)
+    }
+
+    /// When what could not be decided is next examined again.
+    pub(super) fn timeout(&self, now: u64) -> Option<u64> {
+        self.waiting.iter().map(|one| one.due).filter(|due| *due > now).min()
     }
 
     /// Drops what is about leaves of rounds that are remembered no more: nobody can examine it.

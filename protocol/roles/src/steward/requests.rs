@@ -1,22 +1,20 @@
 //! What members say to the steward, checked, and the answers.
 
-use muster_core::codec::encode;
+use muster_core::codec::{Text, encode};
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::ledger::Standing;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::enrol::{CloseTree, Enrol};
 use muster_core::messages::record::Body;
-use muster_core::messages::round::{Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
+use muster_core::messages::round::{
+    Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult, Receipt,
+};
 use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
 use muster_core::sign::Signed;
-use tokio::sync::oneshot;
 
-use super::actor::Actor;
-use super::court::{equivocation, two_results};
-use super::server::refused;
-use crate::intake::part_of;
-use crate::organise::invite;
+use super::accusation::{equivocation, two_results};
+use super::{Effect, News, Question, Steward};
 
 /// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
 const DELIVERIES: usize = 8;
@@ -30,38 +28,48 @@ enum Answer {
     Sealed(Box<Body>),
     /// Once it is read, of the contribution with this root.
     Read(InputQuery, Digest),
+    /// Once it is stored.
+    Stored(Box<PutBlocks>),
 }
 
-impl Actor {
-    /// Answers a request, now or once what it asks for is sealed or read.
-    pub(super) fn answer(&mut self, peer: MemberId, request: Request, answer: oneshot::Sender<Response>) {
-        match self.judge_request(&peer, request) {
-            Ok(Answer::Now(response)) => {
-                let _ = answer.send(response);
-            }
-            Ok(Answer::Again) => {
-                let _ = answer.send(Response::Done);
-            }
+impl Steward {
+    /// Takes a request, and answers it now or once what it asks for is sealed, stored or read.
+    pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
+        let effect = match self.judge_request(question, from, request, date) {
+            Ok(Answer::Now(response)) => Effect::Answer(question, response),
+            Ok(Answer::Again) => Effect::Answer(question, Response::Done),
             Ok(Answer::Sealed(body)) => {
-                self.state.waiting.push((encode(&*body), answer));
-                self.conductor.propose(*body);
+                self.waiting.push((encode(&*body), question));
+                return self.conductor.propose(*body);
             }
-            Ok(Answer::Read(query, root)) => {
-                let read = self.intake.clone().answer(query, root);
-                tokio::spawn(async move {
-                    let _ = answer.send(read.await.unwrap_or_else(|reject| refused(&reject.to_string())));
-                });
+            Ok(Answer::Read(query, root)) => Effect::Read(question, query, root),
+            Ok(Answer::Stored(put)) => Effect::Store(question, *from, put),
+            Err(reject) => Effect::Answer(question, refused(&reject.to_string())),
+        };
+        self.effects.push_back(effect);
+    }
+
+    /// Blocks were stored, or why not.
+    pub(super) fn stored(&mut self, question: Question, stored: Result<Option<Receipt>, Reject>) {
+        let relayed = self.storing.remove(&question);
+        let answer = match stored {
+            Ok(receipt) => {
+                if let Some((sender, attempt, part)) = relayed {
+                    self.relayed.entry((sender, attempt)).or_default().insert(part);
+                }
+                let run = self.ledger().run();
+                let signed = |receipt| Response::Receipt(self.identity.sign(run, &receipt));
+                receipt.map_or(Response::Done, signed)
             }
-            Err(reject) => {
-                let _ = answer.send(refused(&reject.to_string()));
-            }
-        }
+            Err(reject) => refused(&reject.to_string()),
+        };
+        self.effects.push_back(Effect::Answer(question, answer));
     }
 
     /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
     /// member.
     pub(super) fn replay(&mut self, kept: Vec<Request>) {
-        self.state.replaying = true;
+        self.replaying = true;
         for request in kept {
             let taken = match request {
                 Request::Commit(signed) => self.conductor.commit(0, signed).map(drop),
@@ -74,12 +82,18 @@ impl Actor {
                 tracing::trace!("kept, but over: {reject}");
             }
         }
-        self.state.replaying = false;
+        self.replaying = false;
     }
 
-    fn judge_request(&mut self, peer: &MemberId, request: Request) -> Result<Answer, Reject> {
+    fn judge_request(
+        &mut self,
+        question: Question,
+        peer: &MemberId,
+        request: Request,
+        date: u64,
+    ) -> Result<Answer, Reject> {
         if let Request::Enrol(signed) = request {
-            return self.enrol(signed);
+            return self.enrol(signed, date);
         }
         if let Request::CloseTree(signed) = request {
             return self.close_tree(signed);
@@ -95,18 +109,18 @@ impl Actor {
                 let kept = notice.clone();
                 let answer = self.notice(notice)?;
                 if matches!(answer, Answer::Now(_)) {
-                    self.keep(Request::Notice(kept))?;
+                    self.keep(Request::Notice(kept));
                 }
                 Ok(answer)
             }
             Request::Accuse(evidence) => self.accuse(*peer, evidence).map(|()| Answer::Now(Response::Done)),
-            Request::PutBlocks(put) => self.put(peer, put),
+            Request::PutBlocks(put) => self.put(question, peer, put),
             Request::InputBlocks(query) => self.inputs(query),
             _ => Err(Reject::Rule("this is asked of a node")),
         }
     }
 
-    fn enrol(&mut self, signed: Signed<Enrol>) -> Result<Answer, Reject> {
+    fn enrol(&mut self, signed: Signed<Enrol>, date: u64) -> Result<Answer, Reject> {
         let run = self.ledger().run();
         let author = signed.verify(run)?.author();
         // A request may come twice when its answer was lost.
@@ -120,7 +134,7 @@ impl Actor {
         }
         let enrol = self.ledger().check_enrol(&signed)?;
         let expires = enrol.invitation.as_ref().map(|shown| shown.invitation.verify(run)).transpose()?;
-        if expires.is_some_and(|invitation| invitation.expires < invite::now()) {
+        if expires.is_some_and(|invitation| invitation.expires < date) {
             return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
         Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
@@ -141,9 +155,9 @@ impl Actor {
             let _ = self.accuse(self.identity.id(), evidence);
             return Err(Reject::Rule("a member commits once in a round; the other commitment is held"));
         }
-        let commit = self.conductor.commit(self.now(), signed.clone())?;
+        let commit = self.conductor.commit(self.now, signed.clone())?;
         if held.is_none() {
-            self.keep(Request::Commit(signed.clone()))?;
+            self.keep(Request::Commit(signed.clone()));
         }
         // COMMIT-4: the receipt is of the one that is held, however often and with whatever signature it is said again.
         let kept = held.as_ref().unwrap_or(&signed);
@@ -153,14 +167,16 @@ impl Actor {
 
     /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
     /// aggregator did not take.
-    fn put(&mut self, sender: &MemberId, put: PutBlocks) -> Result<Answer, Reject> {
+    fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Answer, Reject> {
         let (view, me) = (self.ledger().round(put.round), self.identity.id());
         let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
-        let (part, attempt) = (part_of(view, &put)?, put.attempt);
+        let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
+        let part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
+        let attempt = put.attempt;
         let relayed = !view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(&me));
         if relayed {
             let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
-            let held = self.state.relayed.get(&(*sender, attempt));
+            let held = self.relayed.get(&(*sender, attempt));
             let most = view.parts().len().div_ceil(2);
             // ROUND-24: half of the parts, so that nobody sends everything through the steward.
             let room = held.is_none_or(|held| held.contains(&part) || held.len() < most);
@@ -169,15 +185,9 @@ impl Actor {
                     "the steward takes half of a member's parts at most, while the round lasts",
                 ));
             }
+            self.storing.insert(question, (*sender, attempt, part));
         }
-        let receipt = self.intake.take(view, &me, sender, put)?;
-        if relayed {
-            self.state.relayed.entry((*sender, attempt)).or_default().insert(part);
-        }
-        let run = self.ledger().run();
-        Ok(Answer::Now(
-            receipt.map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(run, &receipt))),
-        ))
+        Ok(Answer::Stored(Box::new(put)))
     }
 
     fn inputs(&self, query: InputQuery) -> Result<Answer, Reject> {
@@ -191,15 +201,15 @@ impl Actor {
         let said = signed.verify(self.ledger().run())?;
         let name = signed.digest();
         // Nothing is kept of an author before the round knows it: keys cost nothing.
-        let told = self.state.delivered.get(&said.author());
+        let told = self.delivered.get(&said.author());
         let new = told.is_none_or(|told| !told.contains(&name));
         if new && told.is_some_and(|told| told.len() >= DELIVERIES) {
             return Err(Reject::Rule("a delivery is told a few times in a round at most"));
         }
-        self.conductor.delivered(self.now(), &signed)?;
+        self.conductor.delivered(self.now, &signed)?;
         if new {
-            self.keep(Request::Delivered(signed))?;
-            self.state.delivered.entry(said.author()).or_default().insert(name);
+            self.keep(Request::Delivered(signed));
+            self.delivered.entry(said.author()).or_default().insert(name);
         }
         let ledger = self.ledger();
         let commitment = ledger
@@ -215,8 +225,8 @@ impl Actor {
     }
 
     fn checked(&mut self, signed: Signed<Checked>) -> Result<Answer, Reject> {
-        self.conductor.checked(self.now(), &signed)?;
-        self.keep(Request::Checked(signed))?;
+        self.conductor.checked(self.now, &signed)?;
+        self.keep(Request::Checked(signed));
         Ok(Answer::Now(Response::Done))
     }
 
@@ -229,11 +239,11 @@ impl Actor {
             let _ = self.accuse(self.identity.id(), evidence);
             return Err(Reject::Rule("an aggregator signs one result for a part; the other one is held"));
         }
-        self.conductor.result(self.now(), signed.clone())
+        self.conductor.result(self.now, signed.clone())
     }
 
     fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
-        let now = self.now();
+        let now = self.now;
         match &notice {
             Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => return Ok(Answer::Again),
             Notice::Result(signed) if !self.result(signed)? => return Ok(Answer::Again),
@@ -248,7 +258,7 @@ impl Actor {
             }
             Notice::Opinion(signed) => {
                 self.opinion(signed)?;
-                self.board.post(notice);
+                self.effects.push_back(Effect::Post(notice));
             }
             Notice::Charge(_) | Notice::Obtained(_) => {
                 return Err(Reject::NotEntitled("say this: only the steward does"));
@@ -263,12 +273,12 @@ impl Actor {
             | Notice::Recomputation(_)
             | Notice::Recheck(_) => {
                 let ledger = self.conductor.ledger();
-                let sealed = match self.state.replaying {
+                let sealed = match self.replaying {
                     true => self.docket.recall(now, ledger, &notice)?,
                     false => self.docket.post(now, ledger, &notice)?,
                 };
                 self.watch_audit(&notice);
-                self.board.post(notice);
+                self.effects.push_back(Effect::Post(notice));
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
                 self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
@@ -282,32 +292,34 @@ impl Actor {
         match notice {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
-                    self.report.audit(&request, request.author());
+                    let verifier = request.author();
+                    self.tell(News::Requested(request.into_inner(), verifier));
                 }
             }
             Notice::Verdict(signed) => {
                 if let Ok(verdict) = signed.verify(run) {
                     let pass = verdict.finding == Finding::Pass;
-                    self.report.verdict(pass);
+                    self.tell(News::Judged(pass));
                 }
             }
             Notice::Recomputation(signed) => {
                 let said = signed.verify(run);
-                said.into_iter().for_each(|said| self.report.verdict(said.finding == Finding::Pass));
+                said.into_iter().for_each(|said| self.tell(News::Judged(said.finding == Finding::Pass)));
             }
             _ => {}
         }
     }
 
-    /// Keeps what was said on the disk until a record holds it.
-    ///
-    /// # Errors
-    /// [`Reject`] when the disk does not take it: then nothing may be promised, and the steward ends.
-    fn keep(&mut self, request: Request) -> Result<(), Reject> {
+    /// Keeps what was said until a record holds it.
+    fn keep(&mut self, request: Request) {
         let round = self.ledger().next_round();
-        self.inbox.keep(round, &request).map_err(|failure| {
-            self.state.failed = Some(failure);
-            Reject::Rule("the steward's disk does not take it; try again later")
-        })
+        self.effects.push_back(Effect::Keep(round, Box::new(request)));
     }
+}
+
+/// A refusal in words, cut to the length that an answer may have.
+pub fn refused(why: &str) -> Response {
+    let why = why.replace(char::is_control, " ");
+    let cut = why.floor_char_boundary(muster_core::limits::TEXT_BYTES);
+    Response::Refused(Text::new(&why[..cut]).unwrap_or_default())
 }

@@ -1,0 +1,117 @@
+//! A round's results on their way into the state.
+
+use std::sync::{Arc, PoisonError};
+use std::time::Duration;
+
+use muster_core::ids::{Block, Part, Round};
+use muster_core::ledger::Ledger;
+use muster_core::messages::round::PartResult;
+use muster_core::sign::Signed;
+use muster_core::state::StateRoots;
+use muster_replica::{PeerError, Results, contact, patience};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+
+use super::court::Court;
+use crate::exit::{Failure, Outcome};
+
+struct WantedPart {
+    result: PartResult,
+    blocks: Vec<Block>,
+    holders: Vec<muster_replica::Contact>,
+}
+
+/// The values of a round on their way into the state.
+pub(super) struct Applying {
+    round: Round,
+    wanted: Vec<WantedPart>,
+    court: Arc<Court>,
+    results: Results,
+}
+
+impl Applying {
+    /// Of these results of the round that is open; none where no round is.
+    pub(super) fn of(
+        ledger: &Ledger,
+        sealed: &[Option<Signed<PartResult>>],
+        court: Arc<Court>,
+        results: Results,
+    ) -> Option<Self> {
+        let view = ledger.current()?;
+        let wanted = sealed.iter().flatten().filter_map(|signed| {
+            let result = signed.verify(ledger.run()).ok()?;
+            let blocks = view.parts().get(result.part.index())?.blocks.clone();
+            let others = view.reducers(result.part, result.attempt).filter(|other| *other != result.author());
+            let holders = std::iter::once(result.author()).chain(others);
+            let holders = holders.filter_map(|holder| contact(ledger, &holder)).collect();
+            Some(WantedPart { result: result.into_inner(), blocks, holders })
+        });
+        Some(Self { round: view.round(), wanted: wanted.collect(), court, results })
+    }
+
+    /// The next state's roots, or the parts that could not be had. The aggregate is on the disk before it is applied.
+    pub(super) async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
+        let mut missing = self.fetch().await;
+        // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
+        let defined = |part: &&WantedPart| part.blocks.iter().all(|block| self.is_finite(part, *block));
+        missing.extend(self.wanted.iter().filter(|part| !defined(part)).map(|part| part.result.part));
+        if !missing.is_empty() {
+            return Ok(Err(missing));
+        }
+        let named = |part: &WantedPart| (part.result.part, part.blocks.clone(), part.result.digest);
+        let parts: Vec<_> = self.wanted.iter().map(named).collect();
+        let update = match self.results.update(self.round, &parts) {
+            Ok(update) => update,
+            Err(missing) => return Ok(Err(missing)),
+        };
+        let court = self.court.clone();
+        let round = self.round;
+        let applied = tokio::task::spawn_blocking(move || {
+            court.home.save_update(round, &update)?;
+            let mut replica = court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            Ok::<_, Failure>(replica.apply(&update))
+        });
+        let applied = applied
+            .await
+            .map_err(|error| Failure::environment(format!("applying a round failed: {error}")))?;
+        applied.map(Ok)
+    }
+
+    /// Fetches the values of all parts at once; those that could not be had. Who has said what came of a part has as long to
+    /// show it as it had to say it.
+    async fn fetch(&self) -> Vec<Part> {
+        let mut tasks = JoinSet::new();
+        let least = Duration::from_millis(self.court.manifest.timers.result.into());
+        for WantedPart { result, blocks, holders } in &self.wanted {
+            if self.results.has(self.round, blocks, &result.digest) {
+                continue;
+            }
+            let (court, results) = (self.court.clone(), self.results.clone());
+            let (round, part, digest) = (self.round, result.part, result.digest);
+            let (blocks, holders) = (blocks.clone(), holders.clone());
+            tasks.spawn(async move {
+                let limit = least.max(patience(&court.layout, &blocks));
+                let values = court.peers.values(&holders, &court.layout, round, &blocks, &digest);
+                let values = timeout(limit, values).await.unwrap_or(Err(PeerError::Late));
+                match values {
+                    Ok(values) => results.put(round, &blocks, &digest, values),
+                    Err(error) => {
+                        tracing::warn!("part {part} of round {round} is not to be had: {error}");
+                        return Some(part);
+                    }
+                }
+                None
+            });
+        }
+        let mut missing = Vec::new();
+        while let Some(done) = tasks.join_next().await {
+            missing.extend(done.ok().flatten());
+        }
+        missing
+    }
+
+    fn is_finite(&self, part: &WantedPart, block: Block) -> bool {
+        let values = self.results.block(self.round, block, &part.result.digest);
+        values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
+    }
+}

@@ -1,0 +1,392 @@
+//! Drives the steward's machine: what it decides is written, fetched, computed and said here, and nothing is decided.
+//!
+//! Everything reaches it as a [`Message`] through one bounded queue. After each message it performs the machine's effects in
+//! their order; what takes long runs in tasks that send their results back.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, PoisonError};
+use std::time::{Duration, Instant};
+
+use muster_core::codec::encode;
+use muster_core::error::Reject;
+use muster_core::ids::{Height, MemberId};
+use muster_core::messages::record::{Record, Rewind};
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::{PutBlocks, Request, Response};
+use muster_core::sign::{Identity, Signed};
+use muster_replica::{Gossiping, Results, contact};
+use muster_roles::steward::accusation::Accusation;
+use muster_roles::steward::exhibits::{Counted, Owed, OwedPart, Purpose};
+use muster_roles::steward::hearing::Matter;
+use muster_roles::steward::{Effect, Ending, Exhibit, Input, Question, Steward};
+use muster_store::error::StoreError;
+use muster_store::journal::Journal;
+use tokio::sync::{mpsc, oneshot, watch};
+
+use super::apply::Applying;
+use super::board::Board;
+use super::court::{Court, Wanted, Wants};
+use super::inbox::Inbox;
+use super::presence::Presence;
+use super::recover::write_down;
+use super::report::Report;
+use super::retro::Job;
+use crate::exit::{Failure, Outcome};
+use crate::intake::Intake;
+use crate::organise::invite;
+
+/// Messages that wait for the driver at most; more of them wait at their senders.
+pub(super) const QUEUE: usize = 256;
+/// Longest sleep: the disk may have moved.
+const TURN: u64 = 500;
+/// How long a hearing waits for what it wants.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// What reaches the driver.
+pub(super) enum Message {
+    /// A request of a member or stranger.
+    Ask {
+        /// Who asks, by the handshake.
+        peer: MemberId,
+        /// What.
+        request: Box<Request>,
+        /// Where the answer goes.
+        answer: oneshot::Sender<Response>,
+    },
+    /// Something is for the machine: news, or work that is done.
+    Input(Input),
+    /// Work that this machine cannot do.
+    Failed(Failure),
+}
+
+/// Tells hearings, when it is dropped, that nobody waits for them any more.
+pub(super) struct Stop(pub(super) watch::Sender<bool>);
+
+impl Drop for Stop {
+    fn drop(&mut self) {
+        self.0.send_replace(true);
+    }
+}
+
+/// The machine, and what it takes to do what it says.
+pub(super) struct Driver {
+    pub(super) machine: Steward,
+    pub(super) board: Arc<Board>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) identity: Arc<Identity>,
+    pub(super) court: Arc<Court>,
+    pub(super) results: Results,
+    pub(super) intake: Arc<Intake>,
+    pub(super) presence: Arc<Presence>,
+    pub(super) inbox: Inbox,
+    pub(super) report: Report,
+    pub(super) gossip: Option<Gossiping>,
+    /// Writes that failed beside the driver.
+    pub(super) failures: mpsc::Receiver<StoreError>,
+    pub(super) queue: mpsc::Receiver<Message>,
+    pub(super) sender: mpsc::Sender<Message>,
+    pub(super) began: Instant,
+    /// Requests that wait for their answers.
+    pub(super) questions: Questions,
+    /// Who had a connection when the machine was last told.
+    pub(super) connected: BTreeSet<MemberId>,
+    /// Held for as long as somebody waits for hearings.
+    pub(super) _stop: Stop,
+}
+
+/// Requests that wait for their answers, numbered as they come.
+#[derive(Default)]
+pub(super) struct Questions {
+    next: u64,
+    open: BTreeMap<Question, oneshot::Sender<Response>>,
+}
+
+impl Questions {
+    fn ask(&mut self, answer: oneshot::Sender<Response>) -> Question {
+        let question = Question(self.next);
+        self.next += 1;
+        self.open.insert(question, answer);
+        question
+    }
+
+    fn answer(&mut self, question: Question, response: Response) {
+        if let Some(answer) = self.open.remove(&question) {
+            let _ = answer.send(response);
+        }
+    }
+}
+
+impl Driver {
+    /// Hosts until the run is over or an interrupted round has ended.
+    ///
+    /// # Errors
+    /// [`Failure`] when this machine cannot go on.
+    pub(super) async fn run(mut self) -> Outcome<Ending> {
+        loop {
+            self.attend();
+            self.machine.handle(self.now(), Input::Tick);
+            while let Some(effect) = self.machine.poll_effect() {
+                self.perform(effect)?;
+            }
+            if let Some(ending) = self.machine.ending(self.now(), self.presence.is_empty()) {
+                return Ok(ending);
+            }
+            let pause = self.pause();
+            tokio::select! {
+                Some(message) = self.queue.recv() => self.take(message)?,
+                Some(error) = self.failures.recv() => return Err(error.into()),
+                () = self.presence.changed() => {}
+                () = tokio::time::sleep(pause) => {}
+            }
+        }
+    }
+
+    /// Milliseconds since it began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let now = self.now();
+        let due = self.machine.poll_timeout().unwrap_or(now + TURN);
+        Duration::from_millis(due.saturating_sub(now).clamp(1, TURN))
+    }
+
+    fn take(&mut self, message: Message) -> Outcome<()> {
+        let input = match message {
+            Message::Ask { peer, request, answer } => {
+                let question = self.questions.ask(answer);
+                Input::Asked { question, from: peer, request, date: invite::now() }
+            }
+            Message::Input(input) => input,
+            Message::Failed(failure) => {
+                tracing::error!("{failure}");
+                return Err(failure);
+            }
+        };
+        // Whoever asks is there.
+        self.attend();
+        self.machine.handle(self.now(), input);
+        Ok(())
+    }
+
+    /// Tells the machine who came and who went.
+    fn attend(&mut self) {
+        let Some(connected) = self.presence.since(&self.connected) else { return };
+        let now = self.now();
+        for member in connected.difference(&self.connected) {
+            self.machine.handle(now, Input::Connected(*member, true));
+        }
+        for member in self.connected.difference(&connected) {
+            self.machine.handle(now, Input::Connected(*member, false));
+        }
+        self.connected = connected;
+    }
+
+    fn perform(&mut self, effect: Effect) -> Outcome<()> {
+        match effect {
+            Effect::Seal(signed, record) => return self.seal(*signed, &record),
+            Effect::Post(notice) => self.board.post(notice),
+            Effect::Answer(question, response) => self.questions.answer(question, response),
+            Effect::Keep(round, request) => return self.inbox.keep(round, &request),
+            Effect::Store(question, sender, put) => self.store(question, &sender, *put),
+            Effect::Read(question, query, root) => {
+                let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
+                let read = self.intake.clone().answer(query, root);
+                tokio::spawn(async move {
+                    let refused = |reject: Reject| muster_roles::steward::refused(&reject.to_string());
+                    let _ = answer.send(read.await.unwrap_or_else(refused));
+                });
+            }
+            Effect::Apply(results) => self.apply(&results),
+            Effect::Prefetch(result) => self.prefetch(&result),
+            Effect::Hear(accusation, matter) => {
+                self.hear(*accusation, *matter, PATIENCE, |accusation, ruling| {
+                    Input::Heard(Box::new(accusation), Box::new(ruling))
+                });
+            }
+            Effect::Inspect(accusation, matter) => {
+                // The round waits for this, so that holders who never answer must not hold it up for longer than its timer.
+                let patience = Duration::from_millis(self.court.manifest.timers.result.into());
+                self.hear(*accusation, *matter, patience, |accusation, ruling| {
+                    Input::Inspected(Box::new(accusation), Box::new(ruling.judgement))
+                });
+            }
+            Effect::KeepEvidence(evidence, exhibit) => {
+                if let Some(Exhibit { round, member, q }) = exhibit {
+                    self.court.home.save_exhibit(round, &member, &q)?;
+                }
+                self.court.home.save_evidence(&evidence)?;
+            }
+            Effect::Exhibit(owed) => self.exhibit(owed),
+            Effect::KeepParts { parts, at_once } => self.keep_parts(parts, at_once),
+            Effect::Measure(convict) => self.measure(convict),
+            Effect::GoBack(rewind) => return self.go_back(&rewind),
+            Effect::Prune(horizon) => {
+                self.inbox.prune(horizon)?;
+                self.court.home.prune_contributions(horizon)?;
+                self.write_down();
+            }
+            Effect::Archive => return self.archive(),
+            Effect::Tell(news) => self.report.tell(&news, self.machine.ledger(), self.machine.duties()),
+            Effect::Halt(why) => return Err(Failure::environment(why)),
+        }
+        Ok(())
+    }
+
+    fn seal(&mut self, signed: Signed<Record>, record: &Record) -> Outcome<()> {
+        self.journal.append(record.height, &signed)?;
+        if let Some(gossip) = &self.gossip {
+            gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
+        }
+        self.board.seal(signed);
+        Ok(())
+    }
+
+    fn store(&mut self, question: Question, sender: &MemberId, put: PutBlocks) {
+        let view = self.machine.ledger().round(put.round);
+        let stored = view
+            .ok_or(Reject::Stale("the round is not remembered"))
+            .and_then(|view| self.intake.take(view, &self.identity.id(), sender, put));
+        self.machine.handle(self.now(), Input::Stored(question, stored));
+    }
+
+    /// Fetches a round's results and applies them, in a task.
+    fn apply(&self, sealed: &[Option<Signed<PartResult>>]) {
+        let task = Applying::of(self.machine.ledger(), sealed, self.court.clone(), self.results.clone());
+        let Some(task) = task else { return };
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            match task.run().await {
+                Ok(applied) => {
+                    let _ = sender.send(Message::Input(Input::Applied(applied, court.kept_states()))).await;
+                }
+                Err(failure) => {
+                    let _ = sender.send(Message::Failed(failure)).await;
+                }
+            }
+        });
+    }
+
+    /// Fetches a part's values while contributors look at them.
+    fn prefetch(&self, signed: &Signed<PartResult>) {
+        let ledger = self.machine.ledger();
+        let Ok(result) = signed.verify(ledger.run()) else { return };
+        let plan = ledger.round(result.round).and_then(|view| view.parts().get(result.part.index()));
+        let (Some(plan), Some(holder)) = (plan, contact(ledger, &result.author())) else { return };
+        let (blocks, results, court) = (plan.blocks.clone(), self.results.clone(), self.court.clone());
+        tokio::spawn(async move {
+            let (round, digest) = (result.round, result.digest);
+            let holders = std::slice::from_ref(&holder);
+            match court.peers.values(holders, &court.layout, round, &blocks, &digest).await {
+                Ok(values) => results.put(round, &blocks, &digest, values),
+                Err(error) => {
+                    tracing::debug!("part {} of round {round} is not there yet: {error}", result.part)
+                }
+            }
+        });
+    }
+
+    fn hear(
+        &self,
+        accusation: Accusation,
+        matter: Matter,
+        patience: Duration,
+        input: impl FnOnce(Accusation, muster_roles::steward::hearing::Ruling) -> Input + Send + 'static,
+    ) {
+        let wants = Wants::of(self.machine.ledger(), &accusation.evidence, &accusation.claim);
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let message = match court.hear(matter, wants, patience).await {
+                Ok(ruling) => Message::Input(input(accusation, ruling)),
+                Err(failure) => Message::Failed(failure),
+            };
+            let _ = sender.send(message).await;
+        });
+    }
+
+    fn exhibit(&self, owed: Owed) {
+        let Owed { round, member, purpose } = owed;
+        let ledger = self.machine.ledger();
+        let exact = self.court.is_exact();
+        let counted = ledger.round(round).map(|view| Counted::of(ledger, view, &member));
+        let (wanted, court, sender) =
+            (Wanted::of(ledger, round, member), self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let kept = match (wanted, counted, purpose) {
+                (Some(wanted), Some(counted), Purpose::Suspect | Purpose::Convict) if exact => {
+                    court.exhibit_blocks(&wanted, &counted, purpose == Purpose::Convict).await
+                }
+                // TOL-6: with a tolerance, whole contributions are compared.
+                (Some(wanted), _, Purpose::Convict) => court.exhibit(&wanted).await,
+                (Some(wanted), _, _) => court.obtain(&wanted).await,
+                (None, ..) => Err("its round is forgotten".to_owned()),
+            };
+            let _ = sender.send(Message::Input(Input::Exhibited(owed, kept))).await;
+        });
+    }
+
+    fn keep_parts(&mut self, parts: Vec<OwedPart>, at_once: bool) {
+        if at_once {
+            let lost = self.court.exhibit_parts(parts.clone());
+            return self.machine.handle(self.now(), Input::PartsKept(parts, lost));
+        }
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let of_all = parts.clone();
+            let lost = tokio::task::spawn_blocking(move || court.exhibit_parts(of_all)).await;
+            let lost = lost.unwrap_or_else(|_| parts.clone());
+            let _ = sender.send(Message::Input(Input::PartsKept(parts, lost))).await;
+        });
+    }
+
+    fn measure(&self, convict: MemberId) {
+        let jobs = Job::of(self.machine.ledger(), &convict);
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let past = court.retro_all(jobs).await;
+            let _ = sender.send(Message::Input(Input::Measured(convict, past))).await;
+        });
+    }
+
+    /// Brings the replica back to where the ledger is, and onto the disk: a restart finds it there.
+    fn go_back(&mut self, rewind: &Rewind) -> Outcome<()> {
+        let round = self.machine.ledger().next_round();
+        let (state, roots) = {
+            let mut replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            if !replica.rewind(&rewind.state.root(), round) {
+                return Err(Failure::environment("the state to go back to is not kept; start again"));
+            }
+            (replica.state().clone(), *replica.roots())
+        };
+        self.court.home.save_state(round, &state, &roots)?;
+        self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
+        self.machine.handle(self.now(), Input::States(self.court.kept_states()));
+        Ok(())
+    }
+
+    fn write_down(&self) {
+        let (court, sender) = (self.court.clone(), self.sender.clone());
+        tokio::spawn(async move {
+            let written = tokio::task::spawn_blocking(move || write_down(&court)).await;
+            if let Ok(Err(failure)) = written {
+                let _ = sender.send(Message::Failed(failure)).await;
+            }
+        });
+    }
+
+    /// Writes the records into one file, so that the folder is an archive.
+    fn archive(&self) -> Outcome<()> {
+        let mut bytes = Vec::new();
+        let mut height = Height(0);
+        while height < self.machine.ledger().height() {
+            for record in self.journal.records(height, 256)? {
+                let record = encode(&record);
+                bytes.extend((record.len() as u32).to_le_bytes());
+                bytes.extend(record);
+                height = height.next();
+            }
+        }
+        Ok(self.court.home.write_file("ledger.bin", &bytes)?)
+    }
+}

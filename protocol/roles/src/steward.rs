@@ -1,0 +1,554 @@
+//! The steward: admits members, freezes rounds, has results applied and seals outcomes, examines what is found wrong, and
+//! says what everybody sees on its board.
+//!
+//! The machine decides; whoever drives it writes, fetches, computes and speaks. An [`Effect`] is performed before the next
+//! one is asked for, so that what was promised is on the disk before the promise is out, and each record before whatever
+//! follows from it.
+//!
+//! The way of a verdict to a ban: [`requests`] takes it in, [`justice`] has it wait in the [`queue`] and be examined,
+//! [`hearing`] says who is wrong, [`justice`] proposes the ban or asks a [`jury`], and here it is sealed. [`exhibits`] and
+//! [`past`] are what follows from it.
+
+pub mod accusation;
+pub mod exhibits;
+pub mod hearing;
+pub mod jury;
+pub mod past;
+
+mod justice;
+mod presence;
+mod queue;
+mod requests;
+mod results;
+
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
+
+use muster_core::audit::Judgement;
+use muster_core::audit::docket::{Docket, OpenCase};
+use muster_core::audit::roster::Counts;
+use muster_core::codec::encode;
+use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
+use muster_core::messages::audit::{AuditRequest, Evidence};
+use muster_core::messages::enrol::Role;
+use muster_core::messages::record::{Ban, Body, Idle, Record, Rewind};
+use muster_core::messages::round::{PartResult, Receipt};
+use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Response};
+use muster_core::round::{Conductor, Output};
+use muster_core::sign::{Identity, Signed, Verified};
+use muster_core::state::StateRoots;
+
+use accusation::Accusation;
+use exhibits::{Owed, OwedPart};
+use hearing::{Matter, Ruling};
+use justice::Justice;
+use past::Past;
+use presence::Presence;
+pub use requests::refused;
+
+/// Refused records of a round's own in a row that mean a bug.
+const REFUSALS: u32 = 16;
+/// How long a closed run is still served to those who are connected, members and observers.
+const FAREWELL: u64 = 15_000;
+
+/// A request that waits for its answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Question(pub u64);
+
+/// What a machine begins with: a new run, or one that was interrupted.
+pub struct Setup {
+    /// All records that were sealed.
+    pub ledger: Ledger,
+    /// Who seals.
+    pub identity: Arc<Identity>,
+    /// The newest state.
+    pub roots: StateRoots,
+    /// States that a Rewind can go back to.
+    pub states: BTreeSet<Digest>,
+    /// Bans whose past may still have to be looked into, and what they rest on, where that is at hand.
+    pub bans: Vec<(Ban, Option<Evidence>)>,
+    /// What members have said and no record may hold yet, in the order in which it was taken.
+    pub kept: Vec<Request>,
+}
+
+/// What reaches the steward.
+pub enum Input {
+    /// A member, or a stranger, has a connection now, or none any more.
+    Connected(MemberId, bool),
+    /// A request of a member or stranger.
+    Asked {
+        /// By which its answer is known.
+        question: Question,
+        /// Who asks, by the handshake.
+        from: MemberId,
+        /// What.
+        request: Box<Request>,
+        /// Seconds since 1970.
+        date: u64,
+    },
+    /// Blocks were stored, or why not; the receipt to sign once their part is whole.
+    Stored(Question, Result<Option<Receipt>, muster_core::error::Reject>),
+    /// A round's results are applied, or these parts could not be had; and the states that a Rewind can go back to.
+    Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
+    /// The states that a Rewind can go back to, after one.
+    States(BTreeSet<Digest>),
+    /// An accusation was examined.
+    Heard(Box<Accusation>, Box<Ruling>),
+    /// A part that contributors object to was reduced again.
+    Inspected(Box<Accusation>, Box<Judgement>),
+    /// A contribution was fetched, or why not.
+    Exhibited(Owed, Result<(), String>),
+    /// These parts were to be kept by value, and those among them could not be.
+    PartsKept(Vec<OwedPart>, Vec<OwedPart>),
+    /// The past of a convict was recomputed; empty where there is none.
+    Measured(MemberId, Vec<Past>),
+    /// Gossip proved something.
+    Proved(Box<Evidence>),
+    /// Somebody wants it to stop.
+    Interrupt,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done, in this order.
+pub enum Effect {
+    /// Write the record behind the last one; then show it to everybody.
+    Seal(Box<Signed<Record>>, Box<Verified<Record>>),
+    /// Show this on the board.
+    Post(Notice),
+    /// Answer.
+    Answer(Question, Response),
+    /// Keep a request that was taken in a round, until a record holds it. What follows must not happen before it is kept.
+    Keep(Round, Box<Request>),
+    /// Take blocks from their author, and say [`Input::Stored`].
+    Store(Question, MemberId, Box<PutBlocks>),
+    /// Answer with blocks of the contribution with this root.
+    Read(Question, InputQuery, Digest),
+    /// Fetch the values of these results and apply them: [`Input::Applied`].
+    Apply(Vec<Option<Signed<PartResult>>>),
+    /// The values of this result will be wanted soon.
+    Prefetch(Signed<PartResult>),
+    /// Examine: [`Input::Heard`].
+    Hear(Box<Accusation>, Box<Matter>),
+    /// Reduce a part again, in as long as its timer says: [`Input::Inspected`].
+    Inspect(Box<Accusation>, Box<Matter>),
+    /// Keep what a ban rests on for good, with the contribution that it is about where that was at hand.
+    KeepEvidence(Box<Evidence>, Option<Exhibit>),
+    /// Fetch a contribution: [`Input::Exhibited`].
+    Exhibit(Owed),
+    /// Keep the values of these parts: [`Input::PartsKept`]. Where `at_once`, before the next effect.
+    KeepParts {
+        /// Which.
+        parts: Vec<OwedPart>,
+        /// Whether a record follows with which they are gone.
+        at_once: bool,
+    },
+    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed: [`Input::Measured`].
+    Measure(MemberId),
+    /// Bring the state back to where the ledger is.
+    GoBack(Box<Rewind>),
+    /// Drop what was said and contributed before this round, and write down what the last one leaves.
+    Prune(Round),
+    /// Write all records into one file: the run is over.
+    Archive,
+    /// For people.
+    Tell(Box<News>),
+    /// The steward cannot go on.
+    Halt(String),
+}
+
+/// A contribution that stays for good.
+pub struct Exhibit {
+    /// When it was contributed.
+    pub round: Round,
+    /// By whom.
+    pub member: MemberId,
+    /// Its integers.
+    pub q: Vec<i32>,
+}
+
+/// What happened, for people.
+#[derive(Debug)]
+pub enum News {
+    /// A member was admitted.
+    Admitted(MemberId),
+    /// The first round begins.
+    Began,
+    /// A round is over; for how many milliseconds the next one is held back.
+    Ended(Round, Option<u64>),
+    /// The next round waits for an audit.
+    Held(Round, OpenCase),
+    /// A member was expelled.
+    Banned(Ban),
+    /// A verifier did not do its duty in time.
+    Idle(Idle),
+    /// A member came, went, or fell silent.
+    Moved(MemberId, &'static str),
+    /// The organiser has closed a member's tree of invitations.
+    TreeClosed(MemberId),
+    /// The state went back; the round with which the run goes on.
+    WentBack(Rewind, Round),
+    /// Somebody audits.
+    Requested(AuditRequest, MemberId),
+    /// Somebody judged, and whether all was right.
+    Judged(bool),
+    /// An accusation came to nothing.
+    Dismissed {
+        /// By whom.
+        accuser: MemberId,
+        /// Of whom.
+        culprit: MemberId,
+        /// Why it does not stand.
+        why: String,
+    },
+    /// Contributors objected to a part, and nobody was convicted.
+    Inspected(PartResult, bool, Judgement),
+    /// What a convict contributed and reduced before was computed again.
+    Past(MemberId, Vec<Past>),
+    /// A contribution that replay needs cannot be had, and why.
+    Lost(Round, MemberId, String),
+    /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
+    OutOfReach(MemberId),
+    /// It stops after this round.
+    Stopping,
+    /// The run is over.
+    Closed(Digest),
+}
+
+/// How hosting ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is over.
+    Closed,
+    /// Interrupted: between two rounds, or in one that everybody has left.
+    Stopped,
+}
+
+/// The steward's machine.
+pub struct Steward {
+    conductor: Conductor,
+    docket: Docket,
+    justice: Justice,
+    presence: Presence,
+    identity: Arc<Identity>,
+    states: BTreeSet<Digest>,
+    effects: VecDeque<Effect>,
+    now: u64,
+    /// Whether something has happened since the last turn.
+    stirred: bool,
+    /// Proposals whose authors wait for the seal, by the encoding of the body.
+    waiting: Vec<(Vec<u8>, Question)>,
+    /// Results of the round that are on the board, with their attempts.
+    shown: BTreeMap<Part, (Digest, u8)>,
+    /// Parts that senders brought here in an attempt because an aggregator did not take them.
+    relayed: BTreeMap<(MemberId, u8), BTreeSet<Part>>,
+    /// Those that are being stored.
+    storing: BTreeMap<Question, (MemberId, u8, Part)>,
+    applying: bool,
+    /// Deliveries of the round that have a receipt.
+    delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
+    /// Members of which was said that they did not check results.
+    stalling: BTreeSet<MemberId>,
+    refusals: u32,
+    /// The round of which was said that it waits for an audit.
+    told_held: Option<Round>,
+    /// Interrupted while this round was next.
+    stop_after: Option<Round>,
+    closed_at: Option<u64>,
+    /// Whether it takes again what an earlier process took.
+    replaying: bool,
+}
+
+impl Steward {
+    /// A machine at time 0.
+    pub fn new(setup: Setup) -> Self {
+        let Setup { ledger, identity, roots, states, bans, kept } = setup;
+        let mut steward = Self {
+            conductor: Conductor::new(ledger, 0),
+            docket: Docket::default(),
+            justice: Justice::new(bans.iter().map(|(ban, _)| ban.clone())),
+            presence: Presence::default(),
+            identity,
+            states,
+            effects: VecDeque::new(),
+            now: 0,
+            stirred: true,
+            waiting: Vec::new(),
+            shown: BTreeMap::new(),
+            relayed: BTreeMap::new(),
+            storing: BTreeMap::new(),
+            applying: false,
+            delivered: BTreeMap::new(),
+            stalling: BTreeSet::new(),
+            refusals: 0,
+            told_held: None,
+            stop_after: None,
+            closed_at: None,
+            replaying: false,
+        };
+        steward.begin(&roots, &bans, kept);
+        steward
+    }
+
+    fn begin(&mut self, roots: &StateRoots, bans: &[(Ban, Option<Evidence>)], kept: Vec<Request>) {
+        if self.ledger().stage() == Stage::Closed {
+            // It may have been interrupted before the folder was an archive.
+            self.effects.push_back(Effect::Archive);
+        }
+        if self.ledger().stage() == Stage::Empty {
+            self.conductor.propose(Body::Open(*roots));
+            return self.conductor.start();
+        }
+        self.expect_members();
+        self.replay(kept);
+        self.examine_acquitted(bans);
+        self.conductor.start();
+    }
+
+    /// The ledger so far.
+    pub fn ledger(&self) -> &Ledger {
+        self.conductor.ledger()
+    }
+
+    /// The audits so far.
+    pub fn docket(&self) -> &Docket {
+        &self.docket
+    }
+
+    /// What the verifiers were to do, and have done.
+    pub fn duties(&self) -> &BTreeMap<MemberId, Counts> {
+        self.docket.counts()
+    }
+
+    /// Members that no round waits for because they did not check its results.
+    pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
+        self.conductor.stalling()
+    }
+
+    /// Takes something in. Time never goes back.
+    pub fn handle(&mut self, now: u64, input: Input) {
+        self.now = self.now.max(now);
+        self.stirred = true;
+        match input {
+            Input::Connected(member, is) => self.presence.connected(member, is),
+            Input::Asked { question, from, request, date } => self.asked(question, &from, *request, date),
+            Input::Stored(question, stored) => self.stored(question, stored),
+            Input::Applied(applied, states) => {
+                (self.applying, self.states) = (false, states);
+                self.conductor.applied(self.now, applied);
+            }
+            Input::States(states) => self.states = states,
+            Input::Heard(accusation, ruling) => self.judged(&accusation, *ruling),
+            Input::Inspected(accusation, judgement) => self.inspected(&accusation, *judgement),
+            Input::Exhibited(owed, kept) => self.exhibited(owed, kept),
+            Input::PartsKept(owed, lost) => self.parts_kept(owed, lost),
+            Input::Measured(member, past) => self.measured(member, past),
+            Input::Proved(evidence) => {
+                // One that is refused is no news.
+                let _ = self.accuse(self.identity.id(), *evidence);
+            }
+            Input::Interrupt => {
+                self.stop_after = Some(self.ledger().next_round());
+                self.tell(News::Stopping);
+            }
+            Input::Tick => {}
+        }
+    }
+
+    /// What is to be done next. Only one thing is decided at a time: whoever performs effects has the ledger before it that
+    /// they are of.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            if let Some(output) = self.conductor.poll_output() {
+                self.stirred = true;
+                self.conduct(output);
+            } else if std::mem::take(&mut self.stirred) {
+                self.turn();
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// When something follows from the time alone.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        let ledger = self.ledger();
+        let audits = self.docket.timeout(ledger).into_iter();
+        let due = self.conductor.poll_timeout().into_iter().chain(audits);
+        let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
+        due.filter(|due| *due > self.now).min()
+    }
+
+    /// How it ended, if it has; `deserted` says whether nobody has a connection.
+    pub fn ending(&self, now: u64, deserted: bool) -> Option<Ending> {
+        if self.ledger().stage() == Stage::Closed {
+            let since = self.closed_at.unwrap_or(0);
+            return (deserted || now >= since + FAREWELL).then_some(Ending::Closed);
+        }
+        let under_way =
+            matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
+        let round = self.stop_after?;
+        // A round that is held back before its Freeze loses nothing: what has a receipt is taken again.
+        let held = self.conductor.paused_until().is_some();
+        let over = !under_way || held || self.ledger().next_round() > round;
+        (over || self.is_deserted()).then_some(Ending::Stopped)
+    }
+
+    /// What follows from the time and from who is there.
+    fn turn(&mut self) {
+        self.attend();
+        self.conductor.tick(self.now);
+        self.show_results();
+        let silences = self.docket.silences(self.now, self.conductor.ledger());
+        let idles = self.docket.idles(self.now, self.conductor.ledger());
+        silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
+        self.pursue();
+        let oldest = self.docket.oldest_open(self.conductor.ledger());
+        self.conductor.cases(self.now, oldest);
+        self.tell_held();
+    }
+
+    /// Says once a round for what the next one waits.
+    fn tell_held(&mut self) {
+        let ledger = self.conductor.ledger();
+        let round = ledger.next_round();
+        if !self.conductor.is_held() || self.told_held == Some(round) {
+            return;
+        }
+        let case = self.docket.open_cases(ledger).next();
+        if let Some(case) = case {
+            self.told_held = Some(round);
+            self.tell(News::Held(round, case));
+        }
+    }
+
+    /// Does what the conductor asks for.
+    fn conduct(&mut self, output: Output) {
+        match output {
+            Output::Seal(body) => self.seal(body),
+            Output::Apply(results) => {
+                self.applying = true;
+                self.tell_stalling();
+                self.effects.push_back(Effect::Apply(results));
+            }
+            Output::Inspect(result) => self.inspect(result),
+        }
+    }
+
+    fn seal(&mut self, mut body: Body) {
+        if let Body::Ban(ban) = &mut body {
+            ban.effective = self.ledger().first_round_without();
+        }
+        self.exhibit_before(&body);
+        let (name, of_round) = (encode(&body), is_of_round(&body));
+        let record = self.ledger().record(body);
+        let signed = self.identity.sign(self.ledger().run(), &record);
+        let answer = match self.conductor.sealed(self.now, &signed) {
+            Ok(verified) => {
+                self.effects.push_back(Effect::Seal(Box::new(signed), Box::new(verified)));
+                self.refusals = 0;
+                self.sealed(&record);
+                Response::Done
+            }
+            Err(reject) => {
+                tracing::debug!("a proposed record was not sealed: {reject}");
+                // What members bring about is no fault of this steward, however often it is refused.
+                self.refusals += u32::from(of_round);
+                if self.refusals >= REFUSALS {
+                    self.effects.push_back(Effect::Halt(format!(
+                        "the round cannot go on, its record is refused: {reject}; please report this"
+                    )));
+                }
+                refused(&reject.to_string())
+            }
+        };
+        if let Some(place) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
+            let question = self.waiting.swap_remove(place).1;
+            self.effects.push_back(Effect::Answer(question, answer));
+        }
+    }
+
+    /// What follows from a record.
+    fn sealed(&mut self, record: &Record) {
+        if matches!(record.body, Body::Freeze(_) | Body::Inputs(_) | Body::Outcome(_)) {
+            self.tell_failures(record.height);
+        }
+        match &record.body {
+            Body::Admit(enrol) => self.tell(News::Admitted(enrol.claimed_signer())),
+            Body::Begin(_) => self.tell(News::Began),
+            // A member that had read of a Reassign could not take in what was shown just before it.
+            Body::Inputs(_) => self.shown.clear(),
+            Body::Outcome(outcome) => self.over(outcome.round),
+            Body::Silence(request) => {
+                if let Ok(request) = request.verify(self.ledger().run()) {
+                    self.justice.exhibits.suspect(request.round, request.target);
+                    self.tell(News::Moved(request.target, "did not answer an audit"));
+                }
+            }
+            Body::Ban(ban) => {
+                self.justice.exhibits.banned(&ban.culprit);
+                self.tell(News::Banned(ban.clone()));
+                self.examine_past(ban);
+            }
+            Body::Idle(idle) => self.tell(News::Idle(idle.clone())),
+            Body::Return(back) => self.tell(News::Moved(back.claimed_signer(), "is back")),
+            Body::Leave(leave) => self.tell(News::Moved(leave.claimed_signer(), "left")),
+            Body::CloseTree(order) => {
+                if let Ok(order) = order.verify(self.ledger().run()) {
+                    self.tell(News::TreeClosed(order.member));
+                }
+            }
+            Body::Close(root) => {
+                self.effects.push_back(Effect::Archive);
+                self.tell(News::Closed(*root));
+                self.closed_at = Some(self.now);
+            }
+            Body::Rewind(rewind) => {
+                let round = self.ledger().next_round();
+                self.effects.push_back(Effect::GoBack(Box::new(rewind.clone())));
+                self.justice.went_back(&rewind.evidence);
+                self.tell(News::WentBack(rewind.clone(), round));
+            }
+            Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
+        }
+    }
+
+    /// A round is over.
+    fn over(&mut self, round: Round) {
+        self.shown.clear();
+        self.relayed.clear();
+        self.delivered.clear();
+        self.justice.forget(self.conductor.ledger());
+        self.forget_exhibits();
+        let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
+        self.tell(News::Ended(round, pause));
+        let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
+        self.effects.push_back(Effect::Prune(Round(round.0.saturating_sub(keep))));
+    }
+
+    /// Whether nobody is there who could end the round: without a single commitment it waits for one, for ever.
+    fn is_deserted(&self) -> bool {
+        let seats = self.ledger().current().map(RoundView::seats).unwrap_or_default();
+        !self.applying && !seats.iter().any(|seat| self.conductor.is_live(&seat.member))
+    }
+
+    /// Whether a verifier is there to judge anything.
+    fn verified(&self) -> bool {
+        let mut members = self.ledger().members().iter();
+        let active = |member: &Member| member.role == Role::Verifier && member.standing == Standing::Active;
+        members.any(|member| active(member) && self.conductor.is_live(&member.id))
+    }
+
+    fn tell(&mut self, news: News) {
+        self.effects.push_back(Effect::Tell(Box::new(news)));
+    }
+}
+
+/// Whether the round itself asks for a record, and cannot go on without.
+fn is_of_round(body: &Body) -> bool {
+    matches!(body, Body::Begin(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Outcome(_))
+}

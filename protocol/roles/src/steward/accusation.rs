@@ -1,0 +1,92 @@
+//! Accusations: what they claim, and whether something has to be fetched to examine them.
+
+use muster_core::audit::Claim;
+use muster_core::ids::{Digest, MemberId};
+use muster_core::ledger::Ledger;
+use muster_core::manifest::Profile;
+use muster_core::messages::audit::{Equivocation, Evidence, Finding, FindingKind, TwoResults};
+use muster_core::messages::record::Body;
+use muster_core::messages::round::{Commit, PartResult};
+use muster_core::sign::Signed;
+
+/// Evidence on its way to a judgement.
+#[derive(Clone)]
+pub struct Accusation {
+    /// What it rests on.
+    pub evidence: Evidence,
+    /// Name of the evidence.
+    pub digest: Digest,
+    /// Who says it.
+    pub accuser: MemberId,
+    /// Of whom, and what it is about.
+    pub claim: Claim,
+    /// Whether it is a verifier's finding, which the steward has to examine (DUTY-10).
+    pub owed: bool,
+    /// How often it was examined and could not be decided.
+    pub tries: u32,
+}
+
+/// Two different commitments of one member in one round, if `second` is another one than the held or frozen one.
+pub(super) fn equivocation(
+    ledger: &Ledger,
+    held: Option<&Signed<Commit>>,
+    second: &Signed<Commit>,
+) -> Option<Evidence> {
+    let run = ledger.run();
+    let said = second.verify(run).ok()?;
+    let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
+    let frozen = frozen.and_then(|record| match &record.body {
+        Body::Freeze(freeze) => {
+            freeze.commits.iter().find(|commit| commit.claimed_signer() == said.author()).cloned()
+        }
+        _ => None,
+    });
+    let first = held.filter(|held| held.claimed_signer() == said.author()).cloned().or(frozen)?;
+    let before = first.verify(run).ok().filter(|before| before.round == said.round)?;
+    (*before != *said).then(|| Evidence::Equivocation(Equivocation { first, second: second.clone() }))
+}
+
+/// Two different results for one part, if `second` is another one than the held or sealed one over the same inputs.
+pub(super) fn two_results(
+    ledger: &Ledger,
+    held: Option<&Signed<PartResult>>,
+    second: &Signed<PartResult>,
+) -> Option<Evidence> {
+    let said = second.verify(ledger.run()).ok()?;
+    let sealed = ledger.round(said.round).into_iter().flat_map(|view| view.signed_results_of(said.part));
+    let about =
+        |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
+    let contradicts = |first: &&Signed<PartResult>| {
+        first.verify(ledger.run()).is_ok_and(|first| {
+            first.author() == said.author() && about(&first) == about(&said) && first.digest != said.digest
+        })
+    };
+    let first = held.into_iter().chain(sealed).find(contradicts)?.clone();
+    Some(Evidence::Results(TwoResults { first, second: second.clone() }))
+}
+
+/// Whether something may have to be fetched to decide evidence. In `exact` what a verifier says of leaves, drawn ones or
+/// all of them, is decided without its integers, and an acquittal mostly is.
+pub(super) fn fetches(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> bool {
+    let exact = ledger.manifest().profile == Profile::Exact;
+    let view = ledger.round(claim.round);
+    let frozen = view
+        .is_some_and(|view| view.slot_of(&claim.subject).is_some_and(|slot| view.commitment(slot).is_some()));
+    let by_leaves =
+        |finding| matches!(finding, Finding::Guilty(FindingKind::LeafMismatch | FindingKind::TotalMismatch));
+    match evidence {
+        Evidence::Audit(transcript) if exact => {
+            let verdict = transcript.verdict.verify(ledger.run());
+            !verdict.is_ok_and(|verdict| by_leaves(verdict.finding))
+        }
+        Evidence::Verdict(_) if exact => false,
+        // TOL-6: where leaves need not be equal, a total is compared by its integers.
+        Evidence::Total(_) if exact => false,
+        Evidence::Audit(_) | Evidence::Verdict(_) | Evidence::Total(_) => frozen,
+        Evidence::Aggregation(_) => view.is_some(),
+        Evidence::Equivocation(_)
+        | Evidence::Results(_)
+        | Evidence::Recomputation(_)
+        | Evidence::Misconduct(_) => false,
+    }
+}

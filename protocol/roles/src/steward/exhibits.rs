@@ -1,0 +1,439 @@
+//! Exhibits: what replay needs of a convict and nobody can recompute, taken while somebody still has it.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use muster_core::ids::{Block, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::messages::record::Body;
+use muster_core::messages::wire::Notice;
+
+use super::hearing::is_exact;
+use super::{Effect, News, Steward};
+
+/// Tries to fetch what is owed.
+const TRIES: u32 = 20;
+/// Those that the run's end waits for where values stand for blocks.
+const TRIES_AT_END: u32 = 3;
+/// Milliseconds between two of them.
+const PAUSE: u64 = 2_000;
+
+/// Why a contribution is fetched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Purpose {
+    /// Its author may be convicted: the blocks that counted stay here until their round is forgotten.
+    Suspect,
+    /// A verifier could not have it (TOL-12): it stays here until its round is forgotten.
+    Lacking,
+    /// Its author was convicted, and it counted: it stays for good.
+    Convict,
+}
+
+/// How far the fetching is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Stage {
+    Fetching(u32),
+    /// To be tried again.
+    Failed(u32, u64),
+    Kept,
+    GivenUp,
+}
+
+/// Parts of a round, and the blocks of each.
+type Parts = Vec<(Part, Vec<Block>)>;
+
+/// A part whose values are to be kept, and its blocks.
+pub type OwedPart = (Round, Part, Vec<Block>);
+
+/// What is fetched of whom, and what is there.
+#[derive(Default)]
+pub(super) struct Exhibits {
+    taken: BTreeMap<(Round, MemberId), (Purpose, Stage)>,
+    /// Contributions whose authors may be convicted.
+    suspects: BTreeSet<(Round, MemberId)>,
+    /// Convicts' parts that are kept, and those that are being written.
+    parts: BTreeSet<(Round, Part)>,
+    writing: BTreeSet<(Round, Part)>,
+    /// When what the disk did not take is written again.
+    again: u64,
+    /// Convicts' contributions that nobody has shown yet, and the parts that count them.
+    unshown: BTreeMap<(Round, MemberId), Parts>,
+    /// Parts whose values are to be kept, because blocks of a convict could not be had.
+    owed_parts: Vec<OwedPart>,
+}
+
+impl Exhibits {
+    /// Somebody may be convicted of this contribution.
+    pub(super) fn suspect(&mut self, round: Round, member: MemberId) {
+        self.suspects.insert((round, member));
+    }
+
+    /// What was fetched of a member before its ban is no exhibit yet.
+    pub(super) fn banned(&mut self, member: &MemberId) {
+        self.taken.retain(|(_, author), _| author != member);
+    }
+
+    /// A round has ended: nobody has what is about those that are remembered no more.
+    pub(super) fn forget(&mut self, ledger: &Ledger) -> Vec<(Round, MemberId)> {
+        let forgotten = |round: Round| ledger.round(round).is_none();
+        self.suspects.retain(|(round, _)| !forgotten(*round));
+        let mut lost = Vec::new();
+        for ((round, member), (purpose, stage)) in &mut self.taken {
+            if forgotten(*round) && matches!(stage, Stage::Failed(..)) {
+                *stage = Stage::GivenUp;
+                lost.extend((*purpose == Purpose::Convict).then_some((*round, *member)));
+            }
+        }
+        // What convicts have left says whether their past can be looked into.
+        self.taken.retain(|(round, _), (purpose, _)| !forgotten(*round) || *purpose == Purpose::Convict);
+        lost
+    }
+
+    /// Whether everything of a convict that could be fetched is there. In `exact` recomputed leaves stand for it, and nobody
+    /// waits for more than one try.
+    pub(super) fn are_complete(&self, member: &MemberId, exact: bool) -> bool {
+        let mut own = self.taken.iter().filter(|((_, author), _)| author == member);
+        own.all(|(_, (_, stage))| match stage {
+            Stage::Kept | Stage::GivenUp => true,
+            Stage::Failed(..) => exact,
+            Stage::Fetching(tries) => exact && *tries > 1,
+        })
+    }
+
+    /// Whether something that the run's end waits for is not there yet: in `exact` the values of parts stand for blocks.
+    pub(super) fn are_open(&self, exact: bool) -> bool {
+        let most = if exact { TRIES_AT_END } else { TRIES };
+        let open = |stage: &Stage| match stage {
+            Stage::Fetching(tries) => *tries <= most,
+            Stage::Failed(tries, _) => *tries < most,
+            Stage::Kept | Stage::GivenUp => false,
+        };
+        self.taken.values().any(|(purpose, stage)| *purpose != Purpose::Suspect && open(stage))
+    }
+
+    /// What is to be fetched now of what is owed, each of which is under way from now on.
+    fn start(&mut self, now: u64, owed: BTreeMap<(Round, MemberId), Purpose>) -> Vec<Owed> {
+        let mut start = Vec::new();
+        for (name, purpose) in owed {
+            let tries = match self.taken.get(&name) {
+                None => 0,
+                Some((_, Stage::Failed(tries, after))) if now >= *after => *tries,
+                Some(_) => continue,
+            };
+            self.taken.insert(name, (purpose, Stage::Fetching(tries + 1)));
+            start.push(Owed { round: name.0, member: name.1, purpose });
+        }
+        start
+    }
+
+    /// When something is to be tried again.
+    pub(super) fn timeout(&self, now: u64) -> Option<u64> {
+        let failed = self.taken.values().filter_map(|(_, stage)| match stage {
+            Stage::Failed(_, after) => Some(*after),
+            _ => None,
+        });
+        failed.chain([self.again]).filter(|due| *due > now).min()
+    }
+
+    /// A convict's blocks are looked for: until they are here, these are the parts that count them.
+    fn await_blocks(&mut self, owed: Owed, parts: Parts) {
+        self.unshown.insert((owed.round, owed.member), parts);
+    }
+
+    /// The round is about to be forgotten: who was convicted shortly before may not have answered yet.
+    fn owe_parts_of(&mut self, round: Round) {
+        let unshown: Vec<_> = self.unshown.keys().filter(|(of, _)| *of <= round).copied().collect();
+        unshown.iter().for_each(|name| self.owe_parts(name));
+    }
+
+    /// Nobody shows these blocks in time: the values of the parts that count them are to be kept.
+    fn owe_parts(&mut self, name: &(Round, MemberId)) {
+        let parts = self.unshown.remove(name).into_iter().flatten();
+        self.owed_parts.extend(parts.map(|(part, blocks)| (name.0, part, blocks)));
+    }
+
+    /// Takes in how a fetch ended. Whether it was given up.
+    fn ended(&mut self, now: u64, owed: Owed, kept: bool) -> bool {
+        let name = (owed.round, owed.member);
+        match owed.purpose {
+            Purpose::Convict if kept => _ = self.unshown.remove(&name),
+            Purpose::Convict => self.owe_parts(&name),
+            Purpose::Suspect | Purpose::Lacking => {}
+        }
+        // One of before a ban says nothing of what stays for good.
+        let Some((_, stage)) = self.taken.get_mut(&name).filter(|(purpose, _)| *purpose == owed.purpose)
+        else {
+            return false;
+        };
+        let tries = if let Stage::Fetching(tries) = stage { *tries } else { 0 };
+        *stage = match kept {
+            true => Stage::Kept,
+            false if tries >= TRIES => Stage::GivenUp,
+            false => Stage::Failed(tries, now + PAUSE),
+        };
+        *stage == Stage::GivenUp
+    }
+}
+
+/// A contribution that is fetched, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Owed {
+    /// When it was contributed.
+    pub round: Round,
+    /// By whom.
+    pub member: MemberId,
+    /// What for.
+    pub purpose: Purpose,
+}
+
+impl Steward {
+    /// AUDIT-24: takes what counted of those who may be convicted, keeps what counted of convicts in all rounds that are
+    /// remembered, and has what verifiers lack (TOL-12).
+    pub(super) fn exhibit_wanted(&mut self) {
+        let ledger = self.conductor.ledger();
+        let exact = is_exact(ledger.manifest().profile);
+        let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
+        let mut owe = |name, purpose: Purpose| {
+            let known = owed.entry(name).or_insert(purpose);
+            *known = (*known).max(purpose);
+        };
+        for (round, member) in self.justice.exhibits.suspects.iter().filter(|_| exact) {
+            let view = ledger.round(*round);
+            if view.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.counted(slot))) {
+                owe((*round, *member), Purpose::Suspect);
+            }
+        }
+        self.docket.wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
+        for view in ledger.rounds() {
+            for (_, commitment) in view.commitments().filter(|(slot, _)| view.counted(*slot)) {
+                if ledger.is_banned(&commitment.author) {
+                    owe((view.round(), commitment.author), Purpose::Convict);
+                }
+            }
+        }
+        for owed in self.justice.exhibits.start(self.now, owed) {
+            if exact && owed.purpose == Purpose::Convict {
+                let parts = self.counting(owed);
+                self.justice.exhibits.await_blocks(owed, parts);
+            }
+            self.effects.push_back(Effect::Exhibit(owed));
+        }
+    }
+
+    /// The parts that count a contribution and have a result.
+    fn counting(&self, owed: Owed) -> Parts {
+        let Some(view) = self.ledger().round(owed.round) else { return Vec::new() };
+        let parts = Counted::of(self.ledger(), view, &owed.member).parts.into_iter();
+        parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
+    }
+
+    /// Tells the verifiers that waited for a contribution that it is to be had here.
+    pub(super) fn show_obtained(&mut self) {
+        for (round, member) in self.docket.wanted() {
+            let taken = self.justice.exhibits.taken.get(&(round, member));
+            if !matches!(taken, Some((Purpose::Lacking | Purpose::Convict, Stage::Kept))) {
+                continue;
+            }
+            for (request, back) in self.docket.obtained(self.conductor.ledger(), round, &member) {
+                self.effects.push_back(Effect::Post(Notice::Obtained(request)));
+                back.into_iter().for_each(|body| self.conductor.propose(body));
+            }
+        }
+    }
+
+    /// Keeps the values of every part that a convict signed, in the rounds that are remembered: they may be wrong, and replay
+    /// cannot reduce what is wrong. So it is with what a convict contributed and nobody shows.
+    pub(super) fn exhibit_parts(&mut self) {
+        if self.now < self.justice.exhibits.again {
+            return;
+        }
+        let mut owed = self.parts_to_keep(Round(u32::MAX));
+        owed.retain(|(round, part, _)| self.justice.exhibits.writing.insert((*round, *part)));
+        if !owed.is_empty() {
+            self.effects.push_back(Effect::KeepParts { parts: owed, at_once: false });
+        }
+    }
+
+    /// Before a record with which rounds are forgotten, or nothing is fetched any more: what of them is to be kept by value is
+    /// on the disk by then, so that nothing of it is lost wherever this steward is interrupted.
+    pub(super) fn exhibit_before(&mut self, body: &Body) {
+        let kept = self.ledger().manifest().retention.contributions;
+        let oldest = match body {
+            Body::Outcome(outcome) => Round(outcome.round.0.saturating_sub(kept)),
+            Body::Begin(_) => Round(self.ledger().next_round().0.saturating_sub(kept.saturating_add(1))),
+            Body::Close(_) => Round(u32::MAX),
+            _ => return,
+        };
+        self.justice.exhibits.owe_parts_of(oldest);
+        let owed = self.parts_to_keep(oldest);
+        if !owed.is_empty() {
+            self.effects.push_back(Effect::KeepParts { parts: owed, at_once: true });
+        }
+    }
+
+    /// These were to be kept, and those among them could not be: they are owed still.
+    pub(super) fn parts_kept(&mut self, owed: Vec<OwedPart>, lost: Vec<OwedPart>) {
+        let now = self.now;
+        let exhibits = &mut self.justice.exhibits;
+        for (round, part, _) in owed {
+            exhibits.writing.remove(&(round, part));
+            exhibits.parts.insert((round, part));
+        }
+        for (round, part, _) in &lost {
+            exhibits.parts.remove(&(*round, *part));
+            exhibits.again = now + PAUSE;
+        }
+        exhibits.owed_parts.extend(lost);
+    }
+
+    /// The parts of rounds up to this one that are to be kept by value, and are not kept yet.
+    fn parts_to_keep(&mut self, newest: Round) -> Vec<OwedPart> {
+        let mut owed = Vec::new();
+        let exhibits = &mut self.justice.exhibits;
+        for part in std::mem::take(&mut exhibits.owed_parts) {
+            if part.0 <= newest { owed.push(part) } else { exhibits.owed_parts.push(part) }
+        }
+        let ledger = self.conductor.ledger();
+        for view in ledger.rounds().filter(|view| view.round() <= newest) {
+            for (place, result) in view.results().into_iter().flatten().enumerate() {
+                let part = Part(place as u16);
+                let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
+                let plan = view.parts().get(place).filter(|_| result.is_some() && convicted);
+                owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
+            }
+        }
+        let mut named = BTreeSet::new();
+        owed.retain(|(round, part, _)| {
+            !self.justice.exhibits.parts.contains(&(*round, *part)) && named.insert((*round, *part))
+        });
+        owed
+    }
+
+    /// A contribution was fetched, or not.
+    pub(super) fn exhibited(&mut self, owed: Owed, kept: Result<(), String>) {
+        let lost = self.justice.exhibits.ended(self.now, owed, kept.is_ok());
+        if let (true, Err(why)) = (lost && owed.purpose == Purpose::Convict, kept) {
+            self.tell(News::Lost(owed.round, owed.member, why));
+        }
+    }
+
+    /// A round has ended.
+    pub(super) fn forget_exhibits(&mut self) {
+        for (round, member) in self.justice.exhibits.forget(self.conductor.ledger()) {
+            self.tell(News::Lost(round, member, "its round is forgotten".into()));
+        }
+    }
+}
+
+/// Which parts of a contribution were sealed as inputs.
+pub struct Counted {
+    /// Those that have a result: replay reduces them again.
+    pub parts: BTreeSet<Part>,
+    /// Others, of aggregators that were struck: evidence against these needs them, if it is the evidence of a ban.
+    pub others: BTreeSet<Part>,
+}
+
+impl Counted {
+    /// Of a member in a round that is over.
+    pub fn of(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Self {
+        let (mut parts, mut others) = (BTreeSet::new(), BTreeSet::new());
+        let Some(slot) = view.slot_of(member) else { return Self { parts, others } };
+        for part in (0..view.parts().len()).map(|part| Part(part as u16)) {
+            let sealed = view.inputs().get(part.index()).is_some_and(|inputs| inputs.contains(slot));
+            let result = view.results().and_then(|results| results.get(part.index())?.as_ref());
+            if sealed && result.is_some() {
+                parts.insert(part);
+            } else if sealed || was_sealed(ledger, view, part, slot) {
+                others.insert(part);
+            }
+        }
+        Self { parts, others }
+    }
+}
+
+/// Whether a slot was sealed as an input of a part before that was reassigned.
+fn was_sealed(ledger: &Ledger, view: &RoundView, part: Part, slot: Slot) -> bool {
+    let sealed = view.inputs_record(part, 0).and_then(|(record, place)| {
+        let record = record.verify(ledger.run()).ok()?;
+        let Body::Inputs(inputs) = &record.body else { return None };
+        inputs.parts.get(place).copied()
+    });
+    sealed.is_some_and(|inputs| inputs.contains(slot))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use muster_core::manifest::fixture::tiny;
+
+    use super::*;
+
+    const ROUND: Round = Round(3);
+    const CHEAT: MemberId = MemberId([12; 32]);
+    const OTHER: MemberId = MemberId([11; 32]);
+
+    fn owe(exhibits: &mut Exhibits, now: u64, member: MemberId, purpose: Purpose) -> Option<Owed> {
+        exhibits.start(now, BTreeMap::from([((ROUND, member), purpose)])).pop()
+    }
+
+    #[test]
+    fn what_was_fetched_before_a_ban_is_kept_once_more_as_an_exhibit() {
+        let mut exhibits = Exhibits::default();
+        let before = owe(&mut exhibits, 0, CHEAT, Purpose::Suspect).unwrap();
+        let other = owe(&mut exhibits, 0, OTHER, Purpose::Suspect).unwrap();
+        assert!(!exhibits.ended(0, other, true));
+        exhibits.banned(&CHEAT);
+        let after = owe(&mut exhibits, 0, CHEAT, Purpose::Convict).unwrap();
+        assert!(owe(&mut exhibits, 0, OTHER, Purpose::Suspect).is_none(), "it is there");
+        // The fetch of before the ban ends later, and has kept nothing for good.
+        exhibits.ended(1, before, true);
+        assert!(!exhibits.are_complete(&CHEAT, false) && exhibits.are_open(false));
+        exhibits.ended(2, after, true);
+        assert!(exhibits.are_complete(&CHEAT, false) && !exhibits.are_open(false));
+    }
+
+    /// The values of the parts stand for blocks that nobody shows, from the first failure on.
+    #[test]
+    fn what_nobody_shows_of_a_convict_is_kept_by_value() {
+        let mut exhibits = Exhibits::default();
+        let parts = vec![(Part(1), vec![Block(2)])];
+        for (now, kept) in [(0, true), (1, false)] {
+            let owed = owe(&mut exhibits, now, if kept { CHEAT } else { OTHER }, Purpose::Convict).unwrap();
+            exhibits.await_blocks(owed, parts.clone());
+            exhibits.ended(now, owed, kept);
+        }
+        assert_eq!(exhibits.owed_parts, [(ROUND, Part(1), vec![Block(2)])]);
+    }
+
+    /// Rounds may be forgotten before the holders' patience is over.
+    #[test]
+    fn what_is_forgotten_before_it_is_shown_is_kept_by_value() {
+        let mut exhibits = Exhibits::default();
+        let owed = owe(&mut exhibits, 0, CHEAT, Purpose::Convict).unwrap();
+        exhibits.await_blocks(owed, vec![(Part(0), vec![Block(0)])]);
+        let manifest = tiny(MemberId([1; 32]), MemberId([2; 32]), 4, 2);
+        exhibits.owe_parts_of(ROUND);
+        exhibits.forget(&Ledger::new(Arc::new(manifest)));
+        assert_eq!(exhibits.owed_parts, [(ROUND, Part(0), vec![Block(0)])]);
+        exhibits.ended(9, owed, false);
+        assert_eq!(exhibits.owed_parts.len(), 1);
+    }
+
+    #[test]
+    fn patience_with_an_exhibit_is_bounded_and_a_suspect_holds_up_no_end() {
+        let mut exhibits = Exhibits::default();
+        let suspect = owe(&mut exhibits, 0, OTHER, Purpose::Suspect).unwrap();
+        assert!(!exhibits.are_open(false));
+        exhibits.ended(0, suspect, false);
+        assert!(!exhibits.are_open(false));
+        let mut now = 0;
+        for tried in 1..=TRIES {
+            let owed = owe(&mut exhibits, now, CHEAT, Purpose::Convict).unwrap();
+            assert!(exhibits.are_open(false) && !exhibits.are_complete(&CHEAT, false));
+            assert_eq!(exhibits.ended(now, owed, false), tried == TRIES);
+            assert!(owe(&mut exhibits, now, CHEAT, Purpose::Convict).is_none(), "not at once");
+            now += PAUSE;
+        }
+        assert!(!exhibits.are_open(false) && exhibits.are_complete(&CHEAT, false));
+    }
+}

@@ -1,0 +1,93 @@
+//! What aggregators say of parts: it is shown to contributors before anything is sealed, and a part that they object to is
+//! reduced again.
+
+use std::collections::BTreeSet;
+
+use muster_core::audit::{Claim, Judgement};
+use muster_core::ids::Height;
+use muster_core::ledger::Standing;
+use muster_core::messages::audit::Evidence;
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::Notice;
+use muster_core::sign::Signed;
+
+use super::accusation::Accusation;
+use super::hearing::Ruling;
+use super::{Effect, News, Steward};
+
+impl Steward {
+    /// Reduces a part again that contributors object to.
+    pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
+        let Some(accusation) = self.suspicion(&result) else {
+            let said = result.verify(self.ledger().run());
+            return said.into_iter().for_each(|said| {
+                self.conductor.inspected(self.now, (said.part, &said.author()), false);
+            });
+        };
+        let matter = self.matter(&accusation);
+        self.effects.push_back(Effect::Inspect(Box::new(accusation), Box::new(matter)));
+    }
+
+    /// The evidence that it would be, if the part is wrong.
+    fn suspicion(&self, result: &Signed<PartResult>) -> Option<Accusation> {
+        let said = result.verify(self.ledger().run()).ok()?;
+        let evidence = Evidence::Aggregation(self.ledger().round(said.round)?.reduction(&said, result)?);
+        Some(Accusation {
+            digest: evidence.digest(),
+            evidence,
+            accuser: self.identity.id(),
+            claim: Claim { culprit: said.author(), subject: said.author(), round: said.round },
+            owed: false,
+            tries: 0,
+        })
+    }
+
+    /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
+    /// inputs are not to be had.
+    pub(super) fn inspected(&mut self, accusation: &Accusation, judgement: Judgement) {
+        let Evidence::Aggregation(part) = &accusation.evidence else { return };
+        let Ok(result) = part.result.verify(self.ledger().run()) else { return };
+        let right = matches!(judgement, Judgement::NotGuilty(_));
+        match judgement {
+            Judgement::Guilty { .. } => {
+                self.decided(accusation, Ruling::plain(accusation.evidence.clone(), judgement));
+            }
+            other => self.tell(News::Inspected(PartResult::clone(&result), right, other)),
+        }
+        self.conductor.inspected(self.now, (result.part, &result.author()), right);
+    }
+
+    /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.
+    pub(super) fn show_results(&mut self) {
+        let ledger = self.conductor.ledger();
+        let attempt = |part| ledger.current().and_then(|view| view.attempt(part)).unwrap_or_default();
+        let standing =
+            self.conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
+        let new = standing.filter(|(part, said, _)| self.shown.get(part) != Some(said));
+        let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
+        for (part, said, signed) in new {
+            self.shown.insert(part, said);
+            self.effects.push_back(Effect::Prefetch(signed.clone()));
+            self.effects.push_back(Effect::Post(Notice::Result(signed)));
+        }
+    }
+
+    /// Says who has failed (LEDGER-20) by a record.
+    pub(super) fn tell_failures(&mut self, height: Height) {
+        let members = self.conductor.ledger().members().iter();
+        let lost = members.filter(|member| {
+            member.since == height && member.failures > 0 && member.standing == Standing::Away
+        });
+        let lost: Vec<_> = lost.map(|member| member.id).collect();
+        lost.into_iter().for_each(|member| self.tell(News::Moved(member, "kept others waiting and is away")));
+    }
+
+    /// Says once who kept a round waiting.
+    pub(super) fn tell_stalling(&mut self) {
+        let stalling: BTreeSet<_> = self.conductor.stalling().copied().collect();
+        for member in stalling.difference(&self.stalling).copied().collect::<Vec<_>>() {
+            self.tell(News::Moved(member, "did not check the results in time"));
+        }
+        self.stalling = stalling;
+    }
+}
