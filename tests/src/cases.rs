@@ -1,9 +1,10 @@
 //! Conservation of cases under random failures of everybody but the steward (AUDIT-26): each seed is a run in which members
-//! and verifiers are silent, late, slow or killed, keep integers back, cheat and lie as the seed has it. The simulator checks
-//! the law after everything that happens.
+//! and verifiers are silent, late, slow or killed, keep integers back, cheat and lie as the seed has it, the steward is killed
+//! and started again, and states go back. The simulator checks the law after everything that happens.
 
+use muster_core::codec::Real;
 use muster_core::ids::Round;
-use muster_core::manifest::Manifest;
+use muster_core::manifest::{Manifest, Rollback};
 use muster_node::attack::Attack;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -29,6 +30,10 @@ pub struct Tally {
     pub idles: usize,
     /// See `silences`.
     pub bans: usize,
+    /// Times that stewards were killed and started again, and that states went back.
+    pub restarts: usize,
+    /// See `restarts`.
+    pub rewinds: usize,
     /// The longest case of all.
     pub longest: Longest,
     /// The seed with the case that was open for the longest time.
@@ -45,6 +50,8 @@ pub fn tally(seeds: std::ops::Range<u64>) -> Tally {
         tally.silences += report.silences;
         tally.idles += report.idles;
         tally.bans += report.convictions.len();
+        tally.restarts += report.restarts;
+        tally.rewinds += report.rewinds;
         if report.longest.time > tally.longest.time {
             tally.worst = *seed;
         }
@@ -79,14 +86,23 @@ pub fn plan(seed: u64) -> Plan {
     let friends = pick(&mut random, 6) / 5 * u64::from(verifiers > 1);
     let tempers = (0..verifiers).map(|_| temper(&mut random)).collect();
     let node_ppm = [250_000, 500_000, 1_000_000][pick(&mut random, 3) as usize];
+    let steward_crashes = if pick(&mut random, 4) == 0 { 5_000 } else { 0 };
+    let change = if pick(&mut random, 4) == 0 { goes_back } else { small };
     let plan = Plan::new(seed, ROUNDS, players);
-    Plan { verifiers, friends: friends as u16, tempers, node_ppm, change, final_rounds: 3, ..plan }
+    let friends = friends as u16;
+    Plan { verifiers, friends, tempers, steward_crashes, node_ppm, change, final_rounds: 3, ..plan }
 }
 
 /// A smaller model, and rounds that are forgotten long before the run's patience is over.
-fn change(manifest: &mut Manifest) {
+fn small(manifest: &mut Manifest) {
     (manifest.model.width, manifest.model.hidden, manifest.model.sequence) = (8, 12, 8);
     (manifest.retention.contributions, manifest.retention.states) = (8, 8);
+}
+
+/// The same, and the state goes back for every convict whose contribution counted.
+fn goes_back(manifest: &mut Manifest) {
+    small(manifest);
+    manifest.rollback = Rollback { limit: Real::new(0.5).expect("a number"), most_rounds: 6, spacing: 7 };
 }
 
 /// Half of all are reliable; the others fail in one way or in several.

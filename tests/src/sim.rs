@@ -45,6 +45,7 @@ pub use law::Longest;
 use node::Node;
 pub use plan::{Behaviour, Plan, Player, Temper, cast};
 pub use report::{Conviction, Left, Report, WrongPart};
+use steward::Disk;
 use watcher::Watcher;
 
 /// A contribution's integers, by round and author.
@@ -62,6 +63,9 @@ pub struct Sim {
     organiser: Identity,
     steward: Arc<Identity>,
     machine: Steward,
+    /// When its process began, and what it has on its disk.
+    began: u64,
+    disk: Disk,
     /// Requests that the steward was asked.
     questions: u64,
     /// The sealed records, and the ledger after each of the last ones.
@@ -118,6 +122,8 @@ impl Sim {
                 bans: Vec::new(),
                 kept: Vec::new(),
             }),
+            began: 0,
+            disk: Disk::default(),
             questions: 0,
             book: Book::new(shared),
             board: Vec::new(),
@@ -196,6 +202,7 @@ impl Sim {
         while self.ledger().stage() != Stage::Closed && self.clock.now() < most {
             let Some(event) = self.clock.next() else { break };
             self.handle(event);
+            self.restart_by_chance();
             self.check_law();
         }
         (0..self.nodes.len()).for_each(|number| self.catch_up(number));
@@ -284,9 +291,10 @@ impl Sim {
             Event::Hear(accusation, matter) => self.heard(accusation, &matter),
             Event::Inspect(accusation, matter) => self.inspect(accusation, &matter),
             Event::Exhibit(owed) => self.exhibit(owed),
-            Event::Measure(convict) => self.hand(Input::Measured(convict, Vec::new())),
+            Event::Measure(convict) => self.measured(convict),
             Event::Applied => self.apply(),
             Event::Gone(member) => self.hand(Input::Connected(member, false)),
+            Event::Back(member) => self.hand(Input::Connected(member, true)),
             Event::Tick => self.hand(Input::Tick),
             Event::Asked(number, notice) => self.answer(number, *notice),
             Event::Watch(number) => self.watch(number),

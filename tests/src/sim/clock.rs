@@ -33,6 +33,8 @@ pub(super) enum Event {
     Applied,
     /// The steward notices that a channel is closed.
     Gone(MemberId),
+    /// A member has found the steward again.
+    Back(MemberId),
     /// A timer of the steward.
     Tick,
     /// A step of an audit, at the audited node.
@@ -44,6 +46,14 @@ pub(super) enum Event {
 }
 
 impl Event {
+    /// Whether a process of the steward's has it under way, which is gone when that is killed.
+    fn is_work(&self) -> bool {
+        matches!(
+            self,
+            Self::Applied | Self::Hear(..) | Self::Inspect(..) | Self::Exhibit(_) | Self::Measure(_)
+        )
+    }
+
     /// Something that a member says for the board.
     pub(super) fn notice(from: MemberId, notice: Notice) -> Self {
         Self::Ask(from, Box::new(Request::Notice(notice)))
@@ -102,14 +112,23 @@ impl Clock {
         }
     }
 
+    /// Drops what the steward has under way.
+    pub(super) fn drop_work(&mut self) {
+        self.events.retain(|_, event| !event.is_work());
+    }
+
     /// The next event; time moves on to it.
     pub(super) fn next(&mut self) -> Option<Event> {
-        let Reverse((time, number)) = self.queue.pop()?;
-        self.now = time;
-        if self.tick.is_some_and(|tick| tick <= time) {
-            self.tick = None;
+        loop {
+            let Reverse((time, number)) = self.queue.pop()?;
+            // What was dropped takes no time.
+            let Some(event) = self.events.remove(&number) else { continue };
+            self.now = time;
+            if self.tick.is_some_and(|tick| tick <= time) {
+                self.tick = None;
+            }
+            return Some(event);
         }
-        self.events.remove(&number)
     }
 
     fn at(&mut self, time: u64, event: Event) {

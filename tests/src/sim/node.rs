@@ -69,6 +69,11 @@ impl Node {
         }
     }
 
+    /// Whether it contributed something false to a round.
+    pub(super) fn was_bad(&self, round: Round) -> bool {
+        self.held.get(&round).is_some_and(|held| held.bad > 0)
+    }
+
     fn is(&self, behaviour: Behaviour) -> bool {
         self.player.behaviour == behaviour
     }

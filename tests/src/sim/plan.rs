@@ -125,6 +125,8 @@ pub(super) fn node_identity(number: usize) -> Identity {
 /// A run to be simulated.
 #[derive(Clone)]
 pub struct Plan {
+    /// Of a million things that happen, before so many the steward's process is killed, and starts again at once.
+    pub steward_crashes: u32,
     /// Of all delays, coins and salts.
     pub seed: u64,
     /// Rounds to train.
@@ -166,6 +168,7 @@ impl Plan {
             verifiers: 0,
             friends: 0,
             tempers: Vec::new(),
+            steward_crashes: 0,
             node_ppm: 500_000,
             drawn: 1,
             final_rounds: 2,

@@ -64,6 +64,10 @@ pub struct Report {
     pub dismissed: usize,
     /// Silences sealed.
     pub silences: usize,
+    /// Times that the steward's process was killed and started again.
+    pub restarts: usize,
+    /// Times that the state went back.
+    pub rewinds: usize,
     /// Bans of verifiers that were in league with the cheats, and of others.
     pub verifiers_banned: (usize, usize),
     /// Times that a verifier was sealed as idle.

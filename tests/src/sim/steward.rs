@@ -1,7 +1,10 @@
 //! The steward: the product's machine decides; here its records are kept, its board shown, its work done in virtual time.
 
+use std::collections::BTreeMap;
+
 use muster_core::audit::{Judgement, claim, judge, judge_reduction};
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{Evidence, Finding, FindingKind, Recomputation};
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::wire::{Notice, Request};
@@ -11,16 +14,26 @@ use muster_replica::{Brought, Contributions};
 use muster_roles::steward::accusation::Accusation;
 use muster_roles::steward::exhibits::Owed;
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
-use muster_roles::steward::{Effect, Input, News, Question};
+use muster_roles::steward::past::{Found, Past};
+use muster_roles::steward::{Effect, Input, News, Question, Setup, Steward};
 
 use super::clock::Event;
 use super::report::{Conviction, WrongPart};
-use super::{Part, Sim};
+use super::{Part, Sim, Watcher};
+
+/// What the steward has on its disk besides the records.
+#[derive(Default)]
+pub(super) struct Disk {
+    /// What it was told, and no record may hold yet, with the rounds in which that was.
+    kept: Vec<(Round, Request)>,
+    /// What bans rest on, by name.
+    evidence: BTreeMap<Digest, Evidence>,
+}
 
 impl Sim {
     /// Something reaches the steward.
     pub(super) fn hand(&mut self, input: Input) {
-        self.machine.handle(self.clock.now(), input);
+        self.machine.handle(self.clock.now() - self.began, input);
         self.drain();
     }
 
@@ -35,7 +48,60 @@ impl Sim {
         while let Some(effect) = self.machine.poll_effect() {
             self.perform_effect(effect);
         }
-        self.machine.poll_timeout().into_iter().for_each(|time| self.clock.tick_at(time));
+        self.machine.poll_timeout().into_iter().for_each(|time| self.clock.tick_at(self.began + time));
+    }
+
+    /// Its process is killed now and then, and starts again from what it has on its disk: the records, what it was told and
+    /// no record holds yet, and what bans rest on. Whoever is there finds it again.
+    pub(super) fn restart_by_chance(&mut self) {
+        let chance = self.plan.steward_crashes;
+        // The disk has the newest sealed state, which the only replica here must not be ahead of.
+        let sealed = self.replica.state().root() == self.ledger().state().root();
+        if chance == 0 || !sealed || self.clock.draw(1_000_000) >= u64::from(chance) {
+            return;
+        }
+        self.clock.drop_work();
+        (self.applying.clear(), self.results.clear(), self.board.clear());
+        let ledger = Ledger::clone(&self.book.newest());
+        let first = ledger.rounds().next().map(RoundView::round).unwrap_or_default();
+        let bans = self.book.records().iter().filter_map(|record| match &record.body {
+            Body::Ban(ban) if ban.effective > first => Some(ban.clone()),
+            _ => None,
+        });
+        let bans = bans.map(|ban| (ban.clone(), self.disk.evidence.get(&ban.evidence).cloned())).collect();
+        self.began = self.clock.now();
+        self.report.restarts += 1;
+        self.machine = Steward::new(Setup {
+            ledger,
+            identity: self.steward.clone(),
+            roots: *self.replica.roots(),
+            states: self.replica.kept_states().collect(),
+            bans,
+            kept: self.disk.kept.iter().map(|(_, request)| request.clone()).collect(),
+        });
+        self.nodes.iter_mut().for_each(|node| node.read = 0);
+        self.watchers.iter_mut().for_each(Watcher::reread);
+        let nodes = self.nodes.iter().filter(|node| node.alive).map(|node| node.identity.id());
+        let there: Vec<MemberId> =
+            nodes.chain(self.watchers.iter().map(|watcher| watcher.identity.id())).collect();
+        there.into_iter().for_each(|member| self.clock.after(5, 40, Event::Back(member)));
+        self.drain();
+    }
+
+    /// What a convict contributed while it cheated is false, and has moved the aggregates as far as can be.
+    pub(super) fn measured(&mut self, convict: MemberId) {
+        let node = self.number(&convict).map(|number| &self.nodes[number]);
+        let ledger = self.machine.ledger();
+        let past = ledger.rounds().filter(|view| view.results().is_some()).filter_map(|view| {
+            let slot = view.slot_of(&convict).filter(|slot| view.counted(*slot))?;
+            view.commitment(slot)?;
+            let bad = node.is_some_and(|node| node.was_bad(view.round()));
+            let (found, harm) = if bad { (Found::False, Some(1.0)) } else { (Found::Right, None) };
+            let (round, contribution) = (view.round(), Some(found));
+            Some(Past { round, contribution, parts: Vec::new(), harm, wrong: Vec::new() })
+        });
+        let past = past.collect();
+        self.hand(Input::Measured(convict, past));
     }
 
     fn perform_effect(&mut self, effect: Effect) {
@@ -52,22 +118,31 @@ impl Sim {
             }
             Effect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
             Effect::KeepParts { parts, .. } => {
-                self.machine.handle(self.clock.now(), Input::PartsKept(parts, Vec::new()));
+                let now = self.clock.now() - self.began;
+                self.machine.handle(now, Input::PartsKept(parts, Vec::new()));
             }
             Effect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
-            Effect::GoBack(rewind) => panic!("seed {}: nothing is measured: {rewind:?}", self.plan.seed),
+            Effect::GoBack(rewind) => {
+                let round = self.ledger().next_round();
+                assert!(self.replica.rewind(&rewind.state.root(), round), "a state that is kept");
+                self.report.rewinds += 1;
+                let states = self.replica.kept_states().collect();
+                self.machine.handle(self.clock.now() - self.began, Input::States(states));
+            }
+            Effect::Keep(round, request) => self.disk.kept.push((round, *request)),
+            Effect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
+            Effect::KeepEvidence(evidence, _) => {
+                self.disk.evidence.insert(evidence.digest(), *evidence);
+            }
             Effect::Tell(news) => {
                 self.report.dismissed += usize::from(matches!(*news, News::Dismissed { .. }))
             }
             Effect::Halt(why) => panic!("seed {}: {why}", self.plan.seed),
-            // The disk of a steward that is never interrupted, and answers that nobody waits for.
+            // Answers that nobody waits for, and blocks that are where they are wanted.
             Effect::Answer(..)
-            | Effect::Keep(..)
             | Effect::Store(..)
             | Effect::Read(..)
             | Effect::Prefetch(_)
-            | Effect::KeepEvidence(..)
-            | Effect::Prune(_)
             | Effect::Archive => {}
         }
     }

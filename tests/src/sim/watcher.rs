@@ -70,6 +70,11 @@ impl Watcher {
         Self { identity, terms, audits, parts, friend, temper, journal, secret, read, woken, busy }
     }
 
+    /// The steward's board is another one.
+    pub(super) fn reread(&mut self) {
+        self.read.1 = 0;
+    }
+
     /// Whether it does all that it should, in time.
     pub(super) fn is_honest(&self) -> bool {
         !self.friend && self.temper == Temper::default()
