@@ -2,15 +2,13 @@
 
 use std::sync::{Arc, LazyLock};
 
-use muster_core::codec::{List, Real, Text};
+use muster_core::codec::{List, Text};
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
-};
+use muster_core::manifest::fixture::tiny;
+use muster_core::manifest::{Manifest, Profile, Retention, Schedule, Timers};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
 use muster_core::sign::{Identity, Signed};
@@ -39,6 +37,11 @@ pub fn steward() -> &'static Identity {
     &IDENTITIES[PEOPLE]
 }
 
+/// What the steward signs with.
+pub fn steward_key() -> Arc<Identity> {
+    Arc::new(Identity::from_secret(&[PEOPLE as u8 + 1; 32]))
+}
+
 /// The organiser.
 pub fn organiser() -> &'static Identity {
     &IDENTITIES[PEOPLE + 1]
@@ -51,73 +54,14 @@ pub fn coins() -> &'static CoinTree {
 
 /// A run of some rounds that begins with so many nodes.
 pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
-    let real = |value| Real::new(value).expect("a finite constant");
-    let decoder = Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) };
-    let manifest = Manifest {
-        version: VERSION,
-        name: Text::new("fuzz").expect("a short name"),
-        organiser: organiser().id(),
-        steward: steward().id(),
-        nonce: [0; 16],
-        model: Model {
-            vocabulary: 256,
-            width: 4,
-            layers: 1,
-            heads: 2,
-            hidden: 4,
-            sequence: 4,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(0.1),
-            family: Family::Decoder(decoder),
-        },
-        profile: Profile::Exact,
-        tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest::default(),
-            bytes: 4096,
-            held_out_root: Digest::default(),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::Bytes,
-            start: Start::Drawn,
-        },
-        training: Training { rounds, leaves: 7, leaf_windows: 1, grid_bits: 8, recompute: false },
-        optimiser: Optimiser {
-            method: Method::AdamW,
-            rate: real(0.01),
-            minimum_rate: real(0.001),
-            warmup: 0,
-            schedule: Schedule::Constant,
-            beta1: real(0.9),
-            beta2: real(0.95),
-            epsilon: real(1e-8),
-            weight_decay: real(0.0),
-            clip_norm: real(1.0),
-        },
-        aggregation: Aggregation {
-            rule: Rule::CenteredClip,
-            radius: real(1.25),
-            iterations: 5,
-            cap_ppm: 200_000,
-            assumed_ppm: 200_000,
-            mixing: false,
-            replicas: 1,
-        },
-        audit: Audit {
-            node_ppm: 500_000,
-            leaves: 1,
-            coin_lead: 1,
-            final_rounds: 1,
-            recheck_ppm: 100_000,
-            block_ppm: 50_000,
-        },
-        admission: Admission::closed(nodes, 0, 8),
-        timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
-        retention: Retention { contributions: 2, states: 2 },
-        rollback: Rollback::never(),
-        delay: 0,
-        exchange: 0,
-        groups: 0,
-    };
+    let mut manifest = tiny(organiser().id(), steward().id(), rounds, nodes);
+    (manifest.model.width, manifest.model.hidden, manifest.model.sequence) = (4, 4, 4);
+    manifest.training.leaves = 7;
+    (manifest.optimiser.warmup, manifest.optimiser.schedule) = (0, Schedule::Constant);
+    (manifest.audit.coin_lead, manifest.audit.final_rounds) = (1, 1);
+    manifest.admission.most_members = 8;
+    manifest.timers = Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 };
+    manifest.retention = Retention { contributions: 2, states: 2 };
     manifest.check().expect("a good manifest");
     Arc::new(manifest)
 }

@@ -1,18 +1,25 @@
-//! The steward's machine and its members under any order of messages, losses, deaths and departures: no panic, every
-//! record that the machine asks for is taken by the ledger, and once all is calm the run comes to its end.
+//! The steward's machine and its members under any order of messages, losses, deaths and departures, and with the steward
+//! killed at any moment and started again from its disk: no panic, the ledger takes every record, what was promised is
+//! kept on the disk first and sealed afterwards, and once all is calm the run comes to its end.
 #![no_main]
 
 use libfuzzer_sys::fuzz_target;
-use muster_core::codec::{List, encode};
-use muster_core::ids::{MemberId, Part, Round};
+use muster_core::audit::Judgement;
+use muster_core::codec::List;
+use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{FindingKind, Jury};
+use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::{Leave, Return, Role};
-use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
-use muster_core::round::{Conductor, Duties, Duty, Output};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::round::{Duties, Duty};
 use muster_core::sign::{Identity, Signed};
-use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward};
+use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward_key};
+use muster_roles::steward::accusation::Accusation;
+use muster_roles::steward::exhibits::Owed;
+use muster_roles::steward::hearing::Ruling;
+use muster_roles::steward::{Effect, Input, Question, Setup, Steward};
 
 /// Turns in which a calm run must end.
 const CALM: usize = 400;
@@ -29,9 +36,17 @@ enum Event {
     Connect(u8, bool),
     Restart(u8),
     Wait(u16),
+    /// Somebody enrols, can be dialled if so; the last of the people as a verifier.
     Admit(u8, bool),
     Leave(u8),
-    Ban(u8, u8),
+    /// A member commits to something else than before.
+    Contradict(u8),
+    /// An accusation was examined, and somebody is guilty if so.
+    Heard(bool),
+    /// A contribution was fetched, or not.
+    Exhibited(bool),
+    /// The steward is killed, and starts again.
+    Kill,
     StrayCommit(Box<Signed<Commit>>),
     StrayDelivered(Box<Signed<Delivered>>),
     StrayResult(Box<Signed<PartResult>>),
@@ -42,16 +57,6 @@ enum Event {
     Wrong(u8),
     /// A part was reduced again, and is right if so.
     Inspected(bool),
-    /// The oldest open case is so many rounds back; none is open.
-    Case(Option<u8>),
-}
-
-enum Mail {
-    Commit(Signed<Commit>),
-    Echo(Signed<Echo>),
-    Delivered(Signed<Delivered>),
-    Result(Signed<PartResult>),
-    Checked(Signed<Checked>),
 }
 
 struct Member {
@@ -60,15 +65,27 @@ struct Member {
     duties: Duties,
 }
 
+/// What outlives the steward's process.
+#[derive(Default)]
+struct Disk {
+    kept: Vec<(Round, Request)>,
+}
+
 struct World {
-    conductor: Conductor,
+    machine: Steward,
+    disk: Disk,
+    /// The records as a member takes them in.
+    follower: Ledger,
+    /// Commitments that have a receipt, by round.
+    promised: Vec<(Round, Digest)>,
     members: Vec<Member>,
-    mail: Vec<Mail>,
-    proposed: Vec<Vec<u8>>,
+    mail: Vec<(MemberId, Request)>,
     applying: bool,
-    inspecting: Option<(Part, MemberId)>,
-    /// Of which round the oldest open case is.
-    open: Option<Round>,
+    inspecting: Vec<Box<Accusation>>,
+    hearing: Vec<Box<Accusation>>,
+    exhibiting: Vec<Owed>,
+    questions: u64,
+    began: u64,
     now: u64,
 }
 
@@ -79,78 +96,104 @@ impl World {
             let identity = person(number);
             Member { identity, ledger: ledger.clone(), duties: Duties::new(identity.id()) }
         };
-        let members = (0..PEOPLE).map(member).collect();
-        let mut conductor = Conductor::new(ledger, 0);
-        conductor.start();
         let mut world = Self {
-            conductor,
-            members,
+            machine: begin(ledger.clone(), Vec::new()),
+            disk: Disk::default(),
+            members: (0..PEOPLE).map(member).collect(),
+            follower: ledger,
+            promised: vec![],
             mail: vec![],
-            proposed: vec![],
             applying: false,
-            inspecting: None,
-            open: None,
+            inspecting: vec![],
+            hearing: vec![],
+            exhibiting: vec![],
+            questions: 0,
+            began: 0,
             now: 0,
         };
-        world.propose(Body::Open(roots(0)));
+        world.drain();
         world
     }
 
     fn ledger(&self) -> &Ledger {
-        self.conductor.ledger()
+        self.machine.ledger()
     }
 
-    fn propose(&mut self, body: Body) {
-        self.proposed.push(encode(&body));
-        self.conductor.propose(body);
+    fn hand(&mut self, input: Input) {
+        self.machine.handle(self.now - self.began, input);
         self.drain();
     }
 
-    /// Does what the machine asks for, as its driver does after everything that happens.
+    /// What comes late or twice is refused, and changes nothing.
+    fn ask(&mut self, from: MemberId, request: Request) {
+        self.questions += 1;
+        let (question, request) = (Question(self.questions), Box::new(request));
+        self.hand(Input::Asked { question, from, request, date: 0 });
+    }
+
+    /// Does what the machine says, as its driver does after everything that happens.
     fn drain(&mut self) {
-        while let Some(output) = self.next() {
-            let mut body = match output {
-                Output::Seal(body) => body,
-                Output::Apply(_) => {
-                    self.applying = true;
-                    continue;
+        while let Some(effect) = self.machine.poll_effect() {
+            let now = self.now - self.began;
+            match effect {
+                Effect::Seal(signed, _) => self.sealed(&signed),
+                Effect::Keep(round, request) => self.disk.kept.push((round, *request)),
+                Effect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
+                Effect::Answer(_, response) => self.answered(&response),
+                Effect::Apply(_) => self.applying = true,
+                Effect::Inspect(accusation, _) => self.inspecting.push(accusation),
+                Effect::Hear(accusation, _) => self.hearing.push(accusation),
+                Effect::Exhibit(owed) => self.exhibiting.push(owed),
+                Effect::Store(question, ..) => self.machine.handle(now, Input::Stored(question, Ok(None))),
+                Effect::KeepParts { parts, .. } => {
+                    self.machine.handle(now, Input::PartsKept(parts, Vec::new()));
                 }
-                Output::Inspect(signed) => {
-                    let result = signed.verify(self.ledger().run()).expect("the machine has checked it");
-                    self.inspecting = Some((result.part, result.author()));
-                    continue;
-                }
-            };
-            let proposed = self.proposed.iter().position(|proposed| *proposed == encode(&body));
-            let proposed = proposed.map(|place| self.proposed.swap_remove(place)).is_some();
-            if let Body::Ban(ban) = &mut body {
-                ban.effective = self.ledger().first_round_without();
+                Effect::Measure(convict) => self.machine.handle(now, Input::Measured(convict, Vec::new())),
+                Effect::GoBack(_) => panic!("this run never goes back"),
+                Effect::Halt(why) => panic!("{why}"),
+                Effect::Post(_)
+                | Effect::Read(..)
+                | Effect::Prefetch(_)
+                | Effect::KeepEvidence(..)
+                | Effect::Archive
+                | Effect::Tell(_) => {}
             }
-            let signed = steward().sign(self.ledger().run(), &self.ledger().record(body));
-            let sealed = self.conductor.sealed(self.now, &signed);
-            assert!(
-                proposed || sealed.is_ok(),
-                "the machine asks for what the ledger refuses: {:?}",
-                sealed.err()
-            );
         }
     }
 
-    /// What the machine asks for. AUDIT-26: with an open case it never opens a round that leaves the case behind.
-    fn next(&mut self) -> Option<Output> {
-        self.conductor.cases(self.now, self.open);
-        let output = self.conductor.poll_output();
-        let opens = match &output {
-            Some(Output::Seal(Body::Outcome(outcome))) if !outcome.seats.is_empty() => {
-                Some(outcome.round.next())
+    fn sealed(&mut self, signed: &Signed<Record>) {
+        let record = self.follower.apply(signed).expect("the machine seals what the ledger takes");
+        if let Body::Freeze(freeze) = &record.body {
+            for (_, promised) in self.promised.iter().filter(|(round, _)| *round == freeze.round) {
+                let holds = freeze.commits.iter().any(|commit| commit.digest() == *promised);
+                assert!(holds, "a commitment that has a receipt is frozen (COMMIT-4)");
             }
-            Some(Output::Seal(Body::Begin(_))) => Some(self.ledger().next_round()),
-            _ => None,
-        };
-        if let (Some(opens), Some(open)) = (opens, self.open) {
-            assert!(opens.0 <= open.0 + self.ledger().audit_window(), "round {opens} leaves {open} behind");
         }
-        output
+    }
+
+    fn answered(&mut self, response: &Response) {
+        let Response::Committed(receipt) = response else { return };
+        let receipt = receipt.verify(self.follower.run()).expect("the steward signs it");
+        let name = receipt.commit;
+        let is_it = |request: &Request| matches!(request, Request::Commit(kept) if kept.digest() == name);
+        let kept = self.disk.kept.iter().any(|(_, request)| is_it(request));
+        assert!(kept, "what was promised is on the disk before the promise is out");
+        if self
+            .follower
+            .current()
+            .is_some_and(|view| view.round() == receipt.round && view.freeze().is_none())
+        {
+            self.promised.push((receipt.round, name));
+        }
+    }
+
+    /// The process is killed; what it has under way is lost, and everybody's connection.
+    fn kill(&mut self) {
+        (self.applying, self.began) = (false, self.now);
+        (self.inspecting.clear(), self.hearing.clear(), self.exhibiting.clear());
+        let kept = self.disk.kept.iter().map(|(_, request)| request.clone()).collect();
+        self.machine = begin(self.follower.clone(), kept);
+        self.drain();
     }
 
     fn follow(&mut self, number: usize) {
@@ -158,72 +201,58 @@ impl World {
         let place = number % PEOPLE;
         let duties = self.members[place].duties.due(&ledger);
         self.members[place].ledger = ledger;
+        let me = self.members[place].identity.id();
         for duty in duties {
             let mail = self.perform(place, duty);
-            self.mail.extend(mail);
+            self.mail.extend(mail.map(|request| (me, request)));
         }
     }
 
-    fn perform(&self, place: usize, duty: Duty) -> Option<Mail> {
+    fn perform(&self, place: usize, duty: Duty) -> Option<Request> {
         let Member { identity, ledger, .. } = &self.members[place];
         let (run, me) = (ledger.run(), identity.id());
         let view = ledger.current()?;
         Some(match duty {
             Duty::Compute { slot, quota, .. } => {
-                Mail::Commit(identity.sign(run, &commit(view, slot, quota)?))
+                Request::Commit(identity.sign(run, &commit(view, slot, quota)?))
             }
-            Duty::Echo { round, freeze } => Mail::Echo(identity.sign(run, &Echo { round, freeze })),
+            Duty::Echo { round, freeze } => {
+                Request::Notice(Notice::Echo(identity.sign(run, &Echo { round, freeze })))
+            }
             Duty::Deliver { round, attempt, parts } => {
-                // A keeper that is gone gives no receipt.
-                let there = |keeper: &MemberId| *keeper == steward().id() || self.conductor.is_live(keeper);
-                let kept = parts.iter().filter(|(_, keeper)| there(keeper));
-                let receipts = kept.filter_map(|(part, keeper)| receipt(ledger, *part, keeper, me));
+                let receipts = parts.iter().filter_map(|(part, keeper)| receipt(ledger, *part, keeper, me));
                 let receipts = List::new(receipts.collect()).expect("one for each part");
-                Mail::Delivered(identity.sign(run, &Delivered { round, attempt, receipts }))
+                Request::Delivered(identity.sign(run, &Delivered { round, attempt, receipts }))
             }
             Duty::Reduce { round, part, attempt, inputs } => {
                 let (digest, freeze) = (reduced(round, part, &inputs), view.freeze_digest()?);
-                Mail::Result(identity.sign(run, &PartResult { round, part, attempt, freeze, inputs, digest }))
+                let result = PartResult { round, part, attempt, freeze, inputs, digest };
+                Request::Notice(Notice::Result(identity.sign(run, &result)))
             }
         })
-    }
-
-    fn arrive(&mut self, mail: &Mail) {
-        let now = self.now;
-        // What comes late or twice is refused, and changes nothing.
-        let _ = match mail {
-            Mail::Commit(signed) => self.conductor.commit(now, signed.clone()).map(drop),
-            Mail::Echo(signed) => self.conductor.echo(now, signed.clone()).map(drop),
-            Mail::Delivered(signed) => self.conductor.delivered(now, signed),
-            Mail::Result(signed) => self.conductor.result(now, signed.clone()).map(drop),
-            Mail::Checked(signed) => self.conductor.checked(now, signed),
-        };
-        self.drain();
     }
 
     fn applied(&mut self, missing: Option<u8>) {
         if std::mem::take(&mut self.applying) {
             let next = missing
                 .map_or(Ok(roots(self.ledger().state().step + 1)), |part| Err(vec![Part(part.into())]));
-            self.conductor.applied(self.now, next);
-            self.drain();
+            self.hand(Input::Applied(next, Default::default()));
         }
     }
 
     fn wait(&mut self, milliseconds: u64) {
         self.now += milliseconds;
-        self.conductor.tick(self.now);
-        self.drain();
+        self.hand(Input::Tick);
     }
 
     fn happen(&mut self, event: Event) {
         let run = self.ledger().run();
         match event {
             Event::Arrive(place, twice) if !self.mail.is_empty() => {
-                let mail = self.mail.remove(usize::from(place) % self.mail.len());
-                self.arrive(&mail);
+                let (from, request) = self.mail.remove(usize::from(place) % self.mail.len());
+                self.ask(from, request.clone());
                 if twice {
-                    self.arrive(&mail);
+                    self.ask(from, request);
                 }
             }
             Event::Lose(place) if !self.mail.is_empty() => {
@@ -232,11 +261,7 @@ impl World {
             Event::Arrive(..) | Event::Lose(_) => {}
             Event::Follow(place) => self.follow(place.into()),
             Event::Applied(missing) => self.applied(missing),
-            Event::Connect(place, live) => {
-                let id = person(place.into()).id();
-                self.conductor.live(self.now, id, live && self.ledger().member(&id).is_some());
-                self.drain();
-            }
+            Event::Connect(place, is) => self.hand(Input::Connected(person(place.into()).id(), is)),
             Event::Restart(place) => {
                 let member = &mut self.members[usize::from(place) % PEOPLE];
                 member.duties = Duties::new(member.identity.id());
@@ -244,30 +269,43 @@ impl World {
             Event::Wait(milliseconds) => self.wait(milliseconds.into()),
             Event::Admit(place, dialable) => self.admit(place.into(), dialable),
             Event::Leave(place) => {
-                let said = Leave { height: self.ledger().height() };
-                self.propose(Body::Leave(person(place.into()).sign(run, &said)));
+                let (person, said) = (person(place.into()), Leave { height: self.ledger().height() });
+                self.ask(person.id(), Request::Notice(Notice::Leave(person.sign(run, &said))));
             }
-            Event::Ban(culprit, accuser) => self.propose(Body::Ban(Ban {
-                culprit: person(culprit.into()).id(),
-                effective: self.ledger().first_round_without(),
-                round: self.ledger().next_round(),
-                finding: FindingKind::SumMismatch,
-                evidence: Default::default(),
-                accuser: person(accuser.into()).id(),
-                jury: Jury::default(),
-            })),
-            Event::StrayCommit(signed) => self.arrive(&Mail::Commit(*signed)),
-            Event::StrayDelivered(signed) => self.arrive(&Mail::Delivered(*signed)),
-            Event::StrayResult(signed) => self.arrive(&Mail::Result(*signed)),
-            Event::StrayChecked(signed) => self.arrive(&Mail::Checked(*signed)),
+            Event::Contradict(place) => self.contradict(place.into()),
+            Event::Heard(guilty) => self.heard(guilty),
+            Event::Exhibited(kept) => self.exhibited(kept),
+            Event::Kill => self.kill(),
+            Event::StrayCommit(signed) => self.ask(signed.claimed_signer(), Request::Commit(*signed)),
+            Event::StrayDelivered(signed) => self.ask(signed.claimed_signer(), Request::Delivered(*signed)),
+            Event::StrayResult(signed) => {
+                self.ask(signed.claimed_signer(), Request::Notice(Notice::Result(*signed)));
+            }
+            Event::StrayChecked(signed) => self.ask(signed.claimed_signer(), Request::Checked(*signed)),
             Event::Check(place, objects) => self.check(place.into(), objects),
             Event::Wrong(part) => self.wrong(Part(part.into())),
             Event::Inspected(right) => self.inspected(right),
-            Event::Case(back) => {
-                let round = self.ledger().current().map(|view| view.round().0);
-                self.open = back.zip(round).map(|(back, round)| Round(round.saturating_sub(back.into())));
-                self.drain();
-            }
+        }
+    }
+
+    fn contradict(&mut self, number: usize) {
+        let identity = person(number);
+        let Some(view) = self.ledger().current() else { return };
+        let said = view.slot_of(&identity.id()).and_then(|slot| commit(view, slot, 1));
+        let Some(said) = said.map(|commit| Commit { loss: 2, ..commit }) else { return };
+        let signed = identity.sign(self.ledger().run(), &said);
+        self.ask(identity.id(), Request::Commit(signed));
+    }
+
+    fn heard(&mut self, guilty: bool) {
+        let Some(accusation) = self.hearing.pop() else { return };
+        let ruling = Box::new(ruling(&accusation, guilty));
+        self.hand(Input::Heard(accusation, ruling));
+    }
+
+    fn exhibited(&mut self, kept: bool) {
+        if let Some(owed) = self.exhibiting.pop() {
+            self.hand(Input::Exhibited(owed, kept.then_some(()).ok_or_else(|| "nobody has it".into())));
         }
     }
 
@@ -280,8 +318,8 @@ impl World {
         blocks.retain(|_| objects);
         let (parts, objections) = (List::new(parts).expect("few"), List::new(blocks).expect("few"));
         let said = Checked { round: view.round(), attempt, parts, objections };
-        let signed = person(number % PEOPLE).sign(self.ledger().run(), &said);
-        self.arrive(&Mail::Checked(signed));
+        let signed = person(number).sign(self.ledger().run(), &said);
+        self.ask(person(number).id(), Request::Checked(signed));
     }
 
     fn wrong(&mut self, part: Part) {
@@ -291,51 +329,53 @@ impl World {
         let (Some(identity), Some(inputs)) = (identity, view.inputs().get(part.index())) else { return };
         let (round, attempt) = (view.round(), view.aggregator(part).map_or(0, |(_, attempt)| attempt));
         let Some(freeze) = view.freeze_digest() else { return };
-        let (digest, author) = (Default::default(), identity.id());
-        let said = PartResult { round, part, attempt, freeze, inputs: *inputs, digest };
+        let said = PartResult { round, part, attempt, freeze, inputs: *inputs, digest: Default::default() };
         let signed = identity.sign(self.ledger().run(), &said);
-        self.conductor.contest(part, &author);
-        self.arrive(&Mail::Result(signed));
+        self.ask(identity.id(), Request::Notice(Notice::Result(signed)));
     }
 
     fn inspected(&mut self, right: bool) {
-        if let Some((part, author)) = self.inspecting.take() {
-            self.conductor.inspected(self.now, (part, &author), right);
-            self.drain();
+        if let Some(accusation) = self.inspecting.pop() {
+            let judgement = ruling(&accusation, !right).judgement;
+            self.hand(Input::Inspected(accusation, Box::new(judgement)));
         }
     }
 
     fn admit(&mut self, number: usize, dialable: bool) {
-        let signed = enrol(self.ledger().run(), number, Role::Node, dialable);
-        self.propose(Body::Admit(signed));
-        let id = person(number).id();
-        let admitted = self.ledger().member(&id).is_some();
-        self.conductor.live(self.now, id, admitted);
-        self.drain();
+        let role = if number % PEOPLE == PEOPLE - 1 { Role::Verifier } else { Role::Node };
+        let signed = enrol(self.ledger().run(), number, role, dialable);
+        self.ask(person(number).id(), Request::Enrol(signed));
+        self.hand(Input::Connected(person(number).id(), true));
     }
 
-    /// Everybody is here, hears everything and does its part.
+    /// Everybody is here, hears everything and does its part; but the verifier never does, and is idle.
     fn calm(&mut self) {
-        self.open = None;
         // What was lost was lost with whoever said it: it says it again.
         self.members.iter_mut().for_each(|member| member.duties = Duties::new(member.identity.id()));
         for turn in 0..CALM {
-            if self.ledger().stage() == Stage::Auditing {
+            if self.ledger().stage() == Stage::Closed {
                 return;
             }
             for number in 0..PEOPLE {
                 self.present(number);
             }
             (0..PEOPLE).for_each(|number| self.follow(number));
-            while let Some(mail) = self.mail.pop() {
-                self.arrive(&mail);
+            while let Some((from, request)) = self.mail.pop() {
+                self.ask(from, request);
+            }
+            while !self.hearing.is_empty() {
+                self.heard(true);
+            }
+            while !self.exhibiting.is_empty() {
+                self.exhibited(true);
             }
             self.inspected(true);
             self.applied(None);
             // A member that forgot what it had taken on is waited for, and a pause (ROUND-26) is waited out.
             if turn % 3 == 2 {
-                let pause = self.conductor.paused_until().map_or(0, |until| until.saturating_sub(self.now));
-                self.wait(pause.max(1000));
+                let due =
+                    self.machine.poll_timeout().map_or(0, |due| (due + self.began).saturating_sub(self.now));
+                self.wait(due.max(1000));
             }
         }
         // Only people are missing: too many left, or were banned.
@@ -349,17 +389,36 @@ impl World {
     /// Brings a person in, or back.
     fn present(&mut self, number: usize) {
         let id = person(number).id();
+        let node = number != PEOPLE - 1;
         match self.ledger().member(&id).map(|member| member.standing) {
-            None if !self.ledger().ready() && self.ledger().current().is_none() => self.admit(number, true),
-            Some(Standing::Away) => {
+            None if node && !self.ledger().ready() && self.ledger().current().is_none() => {
+                self.admit(number, true);
+            }
+            Some(Standing::Away) if node => {
                 let said = Return { height: self.ledger().height(), addresses: Default::default() };
-                self.propose(Body::Return(person(number).sign(self.ledger().run(), &said)));
+                let signed = person(number).sign(self.ledger().run(), &said);
+                self.ask(id, Request::Notice(Notice::Return(signed)));
             }
             None | Some(_) => {}
         }
-        self.conductor.live(self.now, id, self.ledger().member(&id).is_some());
-        self.drain();
+        self.hand(Input::Connected(id, true));
     }
+}
+
+fn begin(ledger: Ledger, kept: Vec<Request>) -> Steward {
+    let roots = if ledger.stage() == Stage::Empty { roots(0) } else { *ledger.state() };
+    let (states, bans) = Default::default();
+    Steward::new(Setup { ledger, identity: steward_key(), roots, states, bans, kept })
+}
+
+fn ruling(accusation: &Accusation, guilty: bool) -> Ruling {
+    let (culprit, round) = (accusation.claim.culprit, accusation.claim.round);
+    let (finding, detail) = (FindingKind::Equivocation, String::new());
+    let judgement = match guilty {
+        true => Judgement::Guilty { culprit, round, finding, detail },
+        false => Judgement::NotGuilty(String::new()),
+    };
+    Ruling::plain(accusation.evidence.clone(), judgement)
 }
 
 fuzz_target!(|input: (u8, Vec<Event>)| {
