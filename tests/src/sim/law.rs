@@ -18,13 +18,13 @@ pub(super) struct Law {
     open: BTreeMap<Contribution, MemberId>,
     uncredited: BTreeSet<Contribution>,
     credited: BTreeSet<Contribution>,
-    /// When the outcome of each round was sealed.
-    over: BTreeMap<Round, u64>,
+    /// When each case that is open was first seen so, and which round was next then; coins of a round together.
+    since: BTreeMap<(Round, Option<MemberId>), (u64, Round)>,
     /// The case that was open for the most rounds, and the one for the longest time.
     longest: Longest,
 }
 
-/// How long cases were open, counted from the outcome of their rounds.
+/// How long cases were open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Longest {
     /// Rounds that began meanwhile, at most.
@@ -48,9 +48,8 @@ impl Law {
     }
 
     /// Takes in a sealed record.
-    pub(super) fn sealed(&mut self, now: u64, record: &Record) {
+    pub(super) fn sealed(&mut self, record: &Record) {
         if let Body::Outcome(outcome) = &record.body {
-            self.over.insert(outcome.round, now);
             for credit in &outcome.credits {
                 self.uncredited.remove(&(credit.round, credit.member));
                 self.credited.insert((credit.round, credit.member));
@@ -68,11 +67,16 @@ impl Law {
             ledger.round(*round).is_none() || docket.has_passed(ledger, *round, member)
         };
         self.uncredited.retain(stands);
-        let mut open = BTreeMap::new();
+        let (mut open, before) = (BTreeMap::new(), std::mem::take(&mut self.since));
         for case in docket.open_cases(ledger) {
-            self.measure(now, ledger, &case);
+            self.measure(now, ledger, &case, &before);
             let contribution = case.target.map(|target| (case.round, target));
             open.extend(contribution.map(|contribution| (contribution, case.verifier)));
+        }
+        // AUDIT-26: no more rounds begin while a case is open.
+        let (rounds, most) = (self.longest.rounds, ledger.audit_window() + 1);
+        if rounds > most {
+            return Err(format!("{rounds} rounds began while a case was open, {most} may"));
         }
         for (contribution, verifier) in std::mem::replace(&mut self.open, open) {
             if !self.open.contains_key(&contribution) {
@@ -85,10 +89,18 @@ impl Law {
         Ok(())
     }
 
-    fn measure(&mut self, now: u64, ledger: &Ledger, case: &OpenCase) {
-        let Some(over) = self.over.get(&case.round) else { return };
-        let rounds = ledger.next_round().0.saturating_sub(case.round.0 + 1);
-        self.longest = self.longest.or(Longest { rounds, time: now - over });
+    fn measure(
+        &mut self,
+        now: u64,
+        ledger: &Ledger,
+        case: &OpenCase,
+        before: &BTreeMap<(Round, Option<MemberId>), (u64, Round)>,
+    ) {
+        let (name, next) = ((case.round, case.target), ledger.next_round());
+        let (since, first) = before.get(&name).copied().unwrap_or((now, next));
+        self.since.insert(name, (since, first));
+        let rounds = next.0.saturating_sub(first.0);
+        self.longest = self.longest.or(Longest { rounds, time: now - since });
     }
 
     /// What closed a case must be sealed, or be about to be.

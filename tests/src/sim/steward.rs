@@ -152,7 +152,7 @@ impl Sim {
         let now = self.clock.now();
         self.trace = self.trace.clone().value(&now).value(&record.head());
         self.book.add(signed);
-        self.law.sealed(now, record);
+        self.law.sealed(record);
         match &record.body {
             Body::Ban(ban) => self.convicted(ban),
             Body::Silence(_) => self.report.silences += 1,
