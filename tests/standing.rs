@@ -20,7 +20,7 @@ use muster_core::messages::enrol::{
     Addresses, CloseTree, Enrol, Invitation, InvitationSecret, Leave, Possession, Presented, Return, Role,
     Ticket,
 };
-use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
+use muster_core::messages::record::{Ban, Body, Credit, Freeze, Idle, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
@@ -973,6 +973,29 @@ fn ledger_20_who_keeps_a_round_without_weight_from_being_audited_by_its_silence_
         let silent = view.slot_of(&id(who)).is_some();
         assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
     }
+}
+
+#[test]
+fn audit_20_blocks_are_shared_by_the_verifiers_of_the_round_that_are_left() {
+    let mut chain = asked();
+    let verifiers = VERIFIERS.map(id);
+    chain.freeze();
+    // Away and back between Freeze and Outcome: active when the round ends, and none of its verifiers any more.
+    chain.seal(Body::Idle(Idle { verifier: verifiers[1], round: Round(0) })).expect("it had a duty");
+    chain.come_back(VERIFIERS[1]).expect("it may return at once");
+    chain.inputs(&[]).expect("inputs");
+    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
+    assert_eq!(chain.member(VERIFIERS[1]).standing, Standing::Active);
+    let shared = |chain: &Chain, round: u32| {
+        let view = chain.ledger.round(Round(round)).expect("kept");
+        (view.block_inspectors().to_vec(), view.inspectors().to_vec())
+    };
+    assert_eq!(shared(&chain, 1), (vec![verifiers[0]], vec![verifiers[0]]));
+    chain.round(Vec::new());
+    assert_eq!(shared(&chain, 2), (verifiers.to_vec(), verifiers.to_vec()));
+    // Who goes when the round is over leaves its contributions to others, and its blocks to nobody.
+    chain.ban(VERIFIERS[1]);
+    assert_eq!(shared(&chain, 2), (verifiers.to_vec(), vec![verifiers[0]]));
 }
 
 #[test]
