@@ -279,6 +279,7 @@ impl Ledger {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
+        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
         self.require(entitled, "a member or the steward accuses")?;
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
