@@ -289,6 +289,7 @@ fn judge_audit(
     if let Some(detail) = committed.as_deref().and_then(differs) {
         return guilty(FindingKind::SumMismatch, detail);
     }
+    // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
     let Some(state) = witness.state(&commit.state) else {
         return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
     };
