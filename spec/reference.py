@@ -279,10 +279,11 @@ def schema():
                        Charge="Evidence", Opinion=signed, Withheld=signed, Obtained=digest, Recomputation=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
-                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed),
+                        StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed,
+                        Evidence=digest),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
-                         Delivered=signed),
+                         Delivered=signed, Evidence="Evidence"),
     }
     return structs, enums
 

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use muster_core::hash::Domain;
+
 fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).parent().expect("the workspace").to_owned()
 }
@@ -170,6 +172,36 @@ fn only_kernels_and_the_door_to_libtorch_are_unsafe() {
     for file in names {
         let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
         assert!(UNSAFE.iter().any(|allowed| name.starts_with(allowed)), "{name} allows unsafe code");
+    }
+}
+
+/// Tags of signed kinds, as production code declares them.
+fn tags() -> BTreeSet<String> {
+    let mut files = Vec::new();
+    ["protocol", "node", "verifier"].iter().for_each(|folder| rust_files(&root().join(folder), &mut files));
+    let declared = files.iter().flat_map(|file| {
+        let code = code(&fs::read_to_string(file).expect("a source file"));
+        let tags = code.split("const TAG: &'static str = \"").skip(1);
+        tags.map(|rest| rest.split('"').next().unwrap_or("").to_owned()).collect::<Vec<_>>()
+    });
+    declared.collect()
+}
+
+/// HASH-1 and the table of SIGN name what there is, and nothing else.
+#[test]
+fn every_domain_and_every_tag_is_in_the_specification() {
+    let chapter = fs::read_to_string(root().join("spec/encoding.md")).expect("a chapter");
+    let listed = chapter.split("Domains: `").nth(1).and_then(|rest| rest.split('`').next()).expect("a list");
+    let listed: BTreeSet<String> = listed.split_whitespace().map(|name| format!("muster 1 {name}")).collect();
+    let domains: BTreeSet<String> = Domain::ALL.iter().map(|domain| domain.context().to_owned()).collect();
+    assert_eq!(listed, domains, "HASH-1");
+    let table = chapter.split("| kind | tag | signed by |").nth(1).expect("the table of signed kinds");
+    let rows = table.lines().filter_map(|row| row.split('|').nth(2));
+    let listed: BTreeSet<String> = rows.flat_map(quoted).map(str::to_owned).collect();
+    assert_eq!(listed, tags(), "the tags of SIGN");
+    let reference = fs::read_to_string(root().join("spec/reference.py")).expect("the reference");
+    for tag in tags() {
+        assert!(reference.contains(&format!(": \"{tag}\"")), "the reference lacks the tag {tag}");
     }
 }
 

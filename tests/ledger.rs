@@ -265,6 +265,8 @@ fn bans_and_ends_have_their_time() {
         refused_body(&ledger, Body::Ban(inside), "a ban at another round");
         let stranger = Ban { culprit: steward().id(), ..ban.clone() };
         refused_body(&ledger, Body::Ban(stranger), "a ban of no member");
+        let anonymous = Ban { accuser: Identity::from_secret(&[99; 32]).id(), ..ban.clone() };
+        refused_body(&ledger, Body::Ban(anonymous), "LEDGER-12: a ban by no member's word");
         if ban.round < ban.effective {
             let mut after = ledger.clone();
             let signed = steward().sign(ledger.run(), &ledger.record(Body::Ban(ban.clone())));

@@ -83,6 +83,25 @@ fn an_observer_halts_on_a_steward_that_lies() {
         *seats = List::new(seats[1..].to_vec()).expect("fewer");
     };
     tells("seats", &seats, 1, "breaks a rule, halting: ");
+    // AUDIT-13: who has found a proof does not follow again, whatever it is told then, nor who was shown it.
+    let proof = std::fs::read(the_proof(&run.path("seats"))).expect("a file");
+    let proof: Evidence = decode(&proof).expect("evidence");
+    assert!(matches!(proof, Evidence::Misconduct(Misconduct::Record(_))));
+    Home::open(&run.path("shown")).and_then(|home| home.save_evidence(&proof)).expect("a copy");
+    for name in ["seats", "shown"] {
+        tells(name, &|_| (), 1, "the steward broke its word, halting: ");
+    }
+    // A file that proves nothing stops nobody: a record that keeps the rules, and one that somebody else has signed.
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let good = archive.records[3].clone();
+    let record = good.verify(archive.manifest.run()).expect("signed").into_inner();
+    let strange = Identity::from_secret(&[9; 32]).sign(archive.manifest.run(), &record);
+    let home = Home::open(&run.path("slandered")).expect("a new directory");
+    for record in [good, strange] {
+        home.save_evidence(&Evidence::Misconduct(Misconduct::Record(record))).expect("room");
+    }
+    drop(home);
+    tells("slandered", &|_| (), 0, "its last state was checked here");
     tells("gap", &|records| drop(records.remove(1)), 1, "breaks a rule, halting: ");
     let run = Ticket::from_line(&nodes).expect("an invitation").run;
     tells("frame", &|records| frame(records, run), 0, "names evidence that is about another member or round");

@@ -168,19 +168,19 @@ impl Maker {
         }
         self.home.save_update(view.round(), &update).expect("room");
         self.arithmetic.apply(&manifest, &mut self.state, &update);
-        let last = view.round().next().0 == ROUNDS;
-        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
         let echoes = [10, 11].map(|number| identity(number).sign(run, &echo));
-        self.seal(Body::Outcome(Outcome {
+        let mut outcome = Outcome {
             round: view.round(),
             results: List::new(results).expect("few"),
             echoes: List::new(echoes.to_vec()).expect("two"),
             state: self.state.roots(),
-            seats: List::new(seats).expect("two"),
-            credits: List::new(Vec::new()).expect("none"),
+            seats: List::default(),
+            credits: List::default(),
             seconds: List::new(seconds).expect("few"),
-        }));
+        };
+        outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("two");
+        self.seal(Body::Outcome(outcome));
     }
 
     /// Turns a sum to what the cheat commits to, and keeps the proved blocks of all parts but the first, of which it showed

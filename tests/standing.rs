@@ -11,7 +11,7 @@ use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, Text, decode, encode};
 use muster_core::coins::{CoinKind, CoinTree};
 use muster_core::error::Reject;
-use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
+use muster_core::ids::{Digest, MemberId, Part, Round, RunId, Slot};
 use muster_core::ledger::{Closed, Ledger, Member, Stage, Standing};
 use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Admission, Listed, Mode};
@@ -20,8 +20,8 @@ use muster_core::messages::enrol::{
     Addresses, CloseTree, Enrol, Invitation, InvitationSecret, Leave, Possession, Presented, Return, Role,
     Ticket,
 };
-use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
-use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo};
+use muster_core::messages::record::{Ban, Body, Credit, Freeze, Idle, Inputs, Outcome};
+use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::StateRoots;
@@ -101,7 +101,11 @@ struct Chain {
 
 impl Chain {
     fn new(admission: Admission) -> Self {
-        let mut manifest = tiny(id(ORGANISER), id(STEWARD), 60, 2);
+        Self::of(60, admission)
+    }
+
+    fn of(rounds: u32, admission: Admission) -> Self {
+        let mut manifest = tiny(id(ORGANISER), id(STEWARD), rounds, 2);
         manifest.training.leaves = 32;
         manifest.audit.leaves = 2;
         manifest.audit.node_ppm = 100_000;
@@ -188,23 +192,44 @@ impl Chain {
     }
 
     fn outcome(&mut self, echoes: &[u8], credits: Vec<Credit>) -> Result<(), Reject> {
+        self.seal(Body::Outcome(self.ended(echoes, credits, &[])))
+    }
+
+    /// The end of the open round, with the parts of these aggregators.
+    fn ended(&self, echoes: &[u8], credits: Vec<Credit>, reducers: &[u8]) -> Outcome {
         let view = self.ledger.current().expect("a round");
+        let results = view.inputs().iter().zip(0..).map(|(inputs, part)| {
+            let aggregator = view.aggregating(Part(part)).next().expect("an aggregator");
+            let reducer = reducers.iter().find(|who| id(**who) == aggregator)?;
+            let (round, freeze) = (view.round(), view.freeze_digest().expect("frozen"));
+            let digest = Digest([part as u8; 32]);
+            let result = PartResult { round, part: Part(part), attempt: 0, freeze, inputs: *inputs, digest };
+            Some(person(*reducer).sign(self.run(), &result))
+        });
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
         let seated = echoes.iter().filter(|who| view.slot_of(&id(**who)).is_some());
         let mut echoes: Vec<Signed<Echo>> = seated.map(|who| person(*who).sign(self.run(), &echo)).collect();
         echoes.sort_by_key(|echo| view.slot_of(&echo.claimed_signer()));
-        let last = self.ledger.state().step + 1 == self.ledger.manifest().training.rounds;
-        let seats = if last { Vec::new() } else { self.ledger.derived_seats() };
-        let outcome = Outcome {
+        let mut outcome = Outcome {
             round: view.round(),
-            results: List::new(vec![None; view.parts().len()]).expect("few"),
+            results: List::new(results.collect()).expect("few"),
             echoes: List::new(echoes).expect("few"),
             state: roots(self.ledger.state().step + 1),
-            seats: List::new(seats).expect("few"),
+            seats: List::default(),
             credits: List::new(credits).expect("few"),
             seconds: List::default(),
         };
-        self.seal(Body::Outcome(outcome))
+        outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("few");
+        outcome
+    }
+
+    /// A round in which everybody counts, and only these aggregators reduce their parts.
+    fn round_reduced_by(&mut self, reducers: &[u8]) {
+        self.freeze();
+        let slots = 0..self.ledger.current().expect("a round").seats().len() as u16;
+        self.inputs(&slots.map(Slot).collect::<Vec<_>>()).expect("inputs");
+        let everybody: Vec<u8> = (0..=u8::MAX).collect();
+        self.seal(Body::Outcome(self.ended(&everybody, Vec::new(), reducers))).expect("an outcome");
     }
 
     /// A round in which everybody commits and echoes, and nothing is reduced.
@@ -940,6 +965,80 @@ fn ledger_10_an_outcome_holds_the_echo_of_whoever_counts() {
     assert!(chain.last_is_echoed());
 }
 
+impl Chain {
+    fn is_seated(&self, who: u8) -> bool {
+        self.ledger.current().is_some_and(|view| view.slot_of(&id(who)).is_some())
+    }
+}
+
+#[test]
+fn ledger_20_who_fails_at_an_outcome_has_no_seat_in_the_round_that_it_opens() {
+    let mut chain = four();
+    for failures in 1..=3 {
+        assert!(chain.is_seated(13));
+        let barred = Round(chain.ledger.next_round().0 + (1 << (failures - 1)));
+        let before = chain.ledger.derived_seats();
+        chain.freeze();
+        chain.inputs(&[0, 1, 2, 3].map(Slot)).expect("inputs");
+        let mut outcome = chain.ended(&[10, 11, 12, 13], Vec::new(), &[10, 11, 12]);
+        let seats = std::mem::replace(&mut outcome.seats, List::new(before).expect("few"));
+        refused(chain.seal(Body::Outcome(outcome.clone())), "the seats follow");
+        assert_eq!(chain.member(13).failures, failures - 1, "nothing has changed");
+        chain.seal(Body::Outcome(Outcome { seats, ..outcome })).expect("an outcome");
+        let member = chain.member(13);
+        assert_eq!((member.standing, member.failures, member.barred), (Standing::Away, failures, barred));
+        assert!(!chain.is_seated(13) && chain.is_seated(12));
+        while chain.come_back(13).is_err() {
+            assert!(!chain.is_seated(13), "none before round {barred}");
+            chain.round_reduced_by(&[10, 11, 12]);
+        }
+        assert!(!chain.is_seated(13), "the seats of round {} were sealed before it came back", barred);
+        chain.round_reduced_by(&[10, 11, 12]);
+        assert!(chain.ledger.next_round() >= barred);
+    }
+}
+
+#[test]
+fn ledger_6_the_first_one_back_has_no_round_for_itself() {
+    let mut chain = four();
+    chain.round_reduced_by(&[]);
+    assert_eq!(chain.ledger.stage(), Stage::Gathering, "all have failed at one outcome");
+    let patience = u64::from(chain.ledger.manifest().timers.commit);
+    let begun = |chain: &Chain, now: u64| {
+        let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+        (10..14).for_each(|who| conductor.live(0, id(who), true));
+        conductor.start();
+        conductor.cases(now, None);
+        conductor.poll_output().map(|output| match output {
+            Output::Seal(Body::Begin(seats)) => seats.len(),
+            output => panic!("{output:?}"),
+        })
+    };
+    assert_eq!(begun(&chain, 2 * patience), None, "nobody is active");
+    chain.come_back(11).expect("it may return");
+    assert_eq!(begun(&chain, patience - 1), None, "the others are there");
+    assert_eq!(begun(&chain, patience), Some(1), "and do not return");
+    [10, 12, 13].into_iter().for_each(|who| chain.come_back(who).expect("it may return"));
+    assert_eq!(begun(&chain, 1), Some(4));
+}
+
+#[test]
+fn ledger_20_a_good_round_is_forgiven_before_its_failure_counts() {
+    let mut chain = Chain::of(200, Admission::closed(2, 0, 64));
+    (10..14).for_each(|who| chain.invite(who, Role::Node, true));
+    chain.start();
+    chain.round_reduced_by(&[10, 11, 12]);
+    chain.come_back(13).expect("it may return at once");
+    chain.round_reduced_by(&[10, 11, 12]);
+    (0..63).for_each(|_| chain.round_reduced_by(&[10, 11, 12, 13]));
+    assert_eq!((chain.member(13).failures, chain.member(13).good_rounds), (1, 63));
+    // The contribution counts, so that this is the 64th good round; the part is missing, so that it is a failure, too.
+    let round = chain.ledger.next_round();
+    chain.round_reduced_by(&[10, 11, 12]);
+    assert_eq!((chain.member(13).failures, chain.member(13).good_rounds), (1, 0));
+    assert_eq!(chain.member(13).barred, round.next(), "as after a first failure");
+}
+
 #[test]
 fn audit_1_a_round_that_counts_nobody_takes_two_thirds_of_the_echoes() {
     let mut chain = four();
@@ -973,6 +1072,29 @@ fn ledger_20_who_keeps_a_round_without_weight_from_being_audited_by_its_silence_
         let silent = view.slot_of(&id(who)).is_some();
         assert_eq!(chain.member(who).failures, u8::from(silent), "{who}");
     }
+}
+
+#[test]
+fn audit_20_blocks_are_shared_by_the_verifiers_of_the_round_that_are_left() {
+    let mut chain = asked();
+    let verifiers = VERIFIERS.map(id);
+    chain.freeze();
+    // Away and back between Freeze and Outcome: active when the round ends, and none of its verifiers any more.
+    chain.seal(Body::Idle(Idle { verifier: verifiers[1], round: Round(0) })).expect("it had a duty");
+    chain.come_back(VERIFIERS[1]).expect("it may return at once");
+    chain.inputs(&[]).expect("inputs");
+    chain.outcome(&[10, 11], Vec::new()).expect("an outcome");
+    assert_eq!(chain.member(VERIFIERS[1]).standing, Standing::Active);
+    let shared = |chain: &Chain, round: u32| {
+        let view = chain.ledger.round(Round(round)).expect("kept");
+        (view.block_inspectors().to_vec(), view.inspectors().to_vec())
+    };
+    assert_eq!(shared(&chain, 1), (vec![verifiers[0]], vec![verifiers[0]]));
+    chain.round(Vec::new());
+    assert_eq!(shared(&chain, 2), (verifiers.to_vec(), verifiers.to_vec()));
+    // Who goes when the round is over leaves its contributions to others, and its blocks to nobody.
+    chain.ban(VERIFIERS[1]);
+    assert_eq!(shared(&chain, 2), (verifiers.to_vec(), vec![verifiers[0]]));
 }
 
 #[test]

@@ -10,6 +10,7 @@ mod verdict;
 pub use reduction::check_reduction;
 
 use crate::assign;
+use crate::coins::CoinKind;
 use crate::contribution::Commitment;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, Height, MemberId, Round, Slot};
@@ -288,6 +289,7 @@ fn judge_audit(
     if let Some(detail) = committed.as_deref().and_then(differs) {
         return guilty(FindingKind::SumMismatch, detail);
     }
+    // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
     let Some(state) = witness.state(&commit.state) else {
         return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
     };
@@ -352,21 +354,27 @@ fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<Chec
     let parties = table.author() == request.target && opening.author() == request.target;
     let parties = parties && results.author() == request.author() && verdict.author() == request.author();
     require(parties, "each step of an audit is signed by its party")?;
-    require(
-        request.freeze == frozen.freeze && request.round == frozen.commit.round,
-        "the request is of this freeze",
-    )?;
+    // AUDIT-10: each step names what the table of the steps says, also where nothing below would miss it.
+    let round = frozen.commit.round;
+    require(request.freeze == frozen.freeze && request.round == round, "the request is of this freeze")?;
+    let shown = request.coin.as_ref();
+    let shown = shown.is_none_or(|coin| coin.kind == CoinKind::Node && coin.round == round);
+    require(shown, "a request shows the node coin of its round")?;
     let chained =
         [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
     require(chained, "each step names the request")?;
     require(
-        table.freeze == frozen.freeze && table.root == frozen.commit.root,
+        table.freeze == frozen.freeze && table.round == round && table.root == frozen.commit.root,
         "the table is of this contribution",
     )?;
     require(results.table == transcript.table.digest(), "the results name the sealed table")?;
     require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
     require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
     require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
+    let coin = &verdict.coin;
+    let own = coin.kind == CoinKind::Leaf && coin.round == round && coin.k == leaf_coin(frozen.commit.slot);
+    require(own, "a verdict shows the leaf coin of the audited slot")?;
+    // AUDIT-3, AUDIT-5, AUDIT-6: what was hidden fits its seal, and a table has one row a leaf.
     require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
     require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
     let probe = probe(manifest, &transcript.request, &request);

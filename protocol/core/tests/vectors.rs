@@ -280,6 +280,109 @@ reencoder!(
     wire::DataQuery,
 );
 
+/// What messages may be is written down variant by variant: one that is new does not compile before it is listed here, and
+/// fails before it has a vector.
+macro_rules! variants {
+    ($($module:ident::$type:ident { $($variant:ident),* $(,)? })*) => {
+        const VARIANTS: &[(&str, &[&str])] = &[$((stringify!($type), &[$(stringify!($variant)),*])),*];
+
+        /// Which variant of the type of this name bytes are.
+        fn variant(name: &str, bytes: &[u8]) -> Option<&'static str> {
+            $(if name == stringify!($type) {
+                return decode::<$module::$type>(bytes).ok().map(|value| match value {
+                    $($module::$type::$variant { .. } => stringify!($variant)),*
+                });
+            })*
+            None
+        }
+    };
+}
+
+variants! {
+    manifest::Family { Decoder, Albert }
+    manifest::Tokeniser { Bytes, File }
+    manifest::Start { Drawn, Given }
+    manifest::Mode { Invited, Listed, Open }
+    record::Body {
+        Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
+        Idle, CloseTree,
+    }
+    audit::Sketch { Fingerprint, Projections }
+    audit::Seal { Record, Head }
+    audit::Misconduct { Commit, Delivery, Split, Record, Root }
+    audit::Evidence {
+        Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation,
+    }
+    gossip::Gossiped { Record, Head, Commit }
+    wire::Notice {
+        Echo, Result, Request, Table, Results, Opening, Verdict, Return, Leave, Duty, Recheck, Charge, Opinion,
+        Withheld, Obtained, Recomputation,
+    }
+    wire::Request {
+        Manifest, Follow, Enrol, Commit, Delivered, Notice, Accuse, PutBlocks, ResultBlocks, InputBlocks, StateOffer,
+        State, Data, Checked, CloseTree, Evidence,
+    }
+    wire::Response {
+        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence,
+    }
+}
+
+/// Types and bytes of the vectors of messages that come back as they are.
+fn roundtrips() -> Vec<(String, Vec<u8>)> {
+    let families = families();
+    let codec = &families.iter().find(|(family, _)| family == "codec").expect("a family of messages").1;
+    let whole = codec.iter().filter(|case| text(case, "op") == "roundtrip").map(|case| &case["inputs"]);
+    whole.map(|inputs| (text(inputs, "type").to_owned(), bytes(inputs, "bytes"))).collect()
+}
+
+#[test]
+fn every_variant_of_a_message_has_a_vector() {
+    let vectors = roundtrips();
+    for (name, variants) in VARIANTS {
+        let of_it = vectors.iter().filter(|(of, _)| of == name);
+        let covered: BTreeSet<&str> = of_it.filter_map(|(name, bytes)| variant(name, bytes)).collect();
+        assert_eq!(covered, variants.iter().copied().collect(), "{name}");
+    }
+}
+
+/// Every type that is written as `wire!` in this crate, and whether it is an enumeration.
+fn wire_types() -> Vec<(String, bool)> {
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let texts = files.iter().map(|file| read(file));
+    let types = texts.flat_map(|text| {
+        let written = text.split("\nwire! {").skip(1).map(|written| {
+            let line = written.lines().find_map(|line| line.trim().strip_prefix("pub "));
+            let mut words = line.expect("a type").split_whitespace();
+            let kind = words.next().expect("struct or enum");
+            (words.next().expect("a name").to_owned(), kind == "enum")
+        });
+        written.collect::<Vec<_>>()
+    });
+    types.collect()
+}
+
+#[test]
+fn every_message_has_a_vector() {
+    let (vectors, types) = (roundtrips(), wire_types());
+    assert!(types.len() > 80, "{} types", types.len());
+    for (name, is_enum) in types {
+        assert!(vectors.iter().any(|(of, _)| *of == name), "{name} has no vector");
+        let listed = VARIANTS.iter().any(|(of, _)| *of == name);
+        assert!(!is_enum || listed, "the variants of {name} are listed nowhere");
+    }
+}
+
 /// The bytes come back, and every shorter prefix is refused at the field that the reference names.
 fn roundtrip(inputs: &Value, expect: &Value) -> Value {
     let (name, bytes) = (text(inputs, "type"), bytes(inputs, "bytes"));

@@ -26,7 +26,7 @@ use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 use tokio::task::JoinSet;
 
-use self::proofs::advise;
+use self::proofs::{Shown, advise};
 use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact, lock};
@@ -142,6 +142,7 @@ pub struct Follower {
     results: Results,
     journal: Option<Arc<Journal>>,
     proofs: Option<Home>,
+    shown: Vec<Shown>,
     board: u64,
     notice: u64,
     pending: VecDeque<Pending>,
@@ -171,6 +172,7 @@ impl Follower {
             results,
             journal: None,
             proofs: None,
+            shown: Vec::new(),
             board: 0,
             notice: 0,
             pending: VecDeque::new(),
@@ -259,6 +261,7 @@ impl Follower {
             if let Some(journal) = &self.journal {
                 journal.append(record.height, signed).map_err(FollowError::Store)?;
             }
+            self.weigh_shown()?;
             self.spread(signed, &record)?;
             events.push(Event::Sealed(Box::new(record)));
         }

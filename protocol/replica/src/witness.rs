@@ -5,9 +5,9 @@ use std::sync::Arc;
 
 use muster_core::audit::Witness;
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::ids::{Block, Digest, Height, MemberId, Round};
 use muster_core::layout::Layout;
-use muster_core::ledger::RoundView;
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
@@ -27,6 +27,8 @@ pub struct Brought {
     pub round: Option<RoundView>,
     /// The aggregate of the round that it is about.
     pub update: Option<Update>,
+    /// The judge's own ledger, before the record that it is about.
+    pub ledger: Option<Ledger>,
 }
 
 /// Kept states by root, the text, and what was brought.
@@ -81,6 +83,10 @@ impl Witness for Exhibited {
 
     fn update(&mut self, _: Round) -> Option<Update> {
         self.brought.update.take()
+    }
+
+    fn ledger(&mut self, height: Height) -> Option<Ledger> {
+        self.brought.ledger.take().filter(|ledger| ledger.height() == height)
     }
 
     fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {

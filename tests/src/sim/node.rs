@@ -172,7 +172,7 @@ impl Sim {
         }
     }
 
-    /// One that holds others up on purpose returns as soon as the ledger takes it, and everyone where many fail.
+    /// One that holds others up on purpose returns as soon as the ledger takes it, and everyone where many fail, or all.
     fn come_back(&mut self, number: usize) {
         let returns = !self.plan.tempers.is_empty();
         let node = &mut self.nodes[number];
@@ -186,7 +186,7 @@ impl Sim {
             Standing::Silent(_) => gathering,
             _ => false,
         };
-        let back = node.alive && (returns || stubborn);
+        let back = node.alive && (returns || stubborn || gathering);
         let away = node.ledger.member(&id).filter(|member| back && gone(member.standing));
         let Some(member) = away.filter(|member| member.since < node.ledger.height()) else { return };
         if node.back > member.since || node.ledger.is_barred(member.barred) {

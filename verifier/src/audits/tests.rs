@@ -380,17 +380,17 @@ impl World {
         let view = ledger.current().unwrap();
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
         let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
-        let last = view.round().0 + 1 == self.manifest.training.rounds;
-        let seats = if last { Vec::new() } else { ledger.derived_seats() };
-        Outcome {
+        let mut outcome = Outcome {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
             state: muster_core::state::StateRoots { step: view.state().step + 1, ..*view.state() },
-            seats: muster_core::codec::List::new(seats).unwrap(),
+            seats: muster_core::codec::List::default(),
             credits: muster_core::codec::List::default(),
             seconds: muster_core::codec::List::default(),
-        }
+        };
+        outcome.seats = muster_core::codec::List::new(ledger.seats_after(&outcome)).unwrap();
+        outcome
     }
 
     /// The verifier, with what its journal has kept.

@@ -7,8 +7,8 @@
 use super::{
     Checked, FrozenCommit, Judgement, Witness, check_transcript, committed_total, frozen_commit, judge_audit,
 };
-use super::{judge_total, leaf_coin, recompute, recompute_sum, require};
-use crate::coins::{CoinKind, CoinTerms, draw};
+use super::{judge_total, recompute, recompute_sum, require};
+use crate::coins::{CoinTerms, draw};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Round};
 use crate::ledger::RoundView;
@@ -35,9 +35,6 @@ pub(super) fn judge(
     let verdict = transcript.verdict.verify(manifest.run())?;
     let terms = admitted(manifest, &accused.admit, &verdict.author())?;
     let coin = verdict.coin.verify(&terms)?;
-    let (kind, round, k) = (coin.kind(), coin.round(), coin.k());
-    let own = kind == CoinKind::Leaf && round == frozen.commit.round && k == leaf_coin(frozen.commit.slot);
-    require(own, "a verdict shows the leaf coin of the audited slot")?;
     let seal = transcript.table.verify(manifest.run())?.seal;
     let drawn = draw(&coin, &frozen.freeze, &seal, frozen.commit.leaves, manifest.audit.leaves);
     let mut case = Case { manifest, frozen, probe, rows, verdict, witness, arithmetic };

@@ -1,9 +1,13 @@
 //! Members that let a round wait in vain: they lose their seats, and the next time for longer.
 
+use std::collections::BTreeSet;
+
 use super::{Ledger, RoundView, Stage, Standing};
 use crate::ids::{MemberId, Part, Round, Slot};
 use crate::limits;
+use crate::messages::record::Outcome;
 use crate::messages::round::Bitmap;
+use crate::sign::Signed;
 
 impl Ledger {
     /// LEDGER-20: a seat that has failed.
@@ -57,17 +61,38 @@ impl Ledger {
         missed.iter().for_each(|member| self.fail(member, round));
     }
 
-    /// Once a round is over: aggregators whose parts had inputs and whose word is not sealed have failed; rounds in
-    /// which a member counted make its failures be forgotten.
-    pub(super) fn judge_round(&mut self) {
+    /// LEDGER-20: seats that fail at this outcome of the open round: aggregators whose parts had inputs and whose word it
+    /// does not hold and, in a round without weight, who kept it from being audited by not echoing.
+    pub(super) fn failed_at(&self, outcome: &Outcome) -> BTreeSet<MemberId> {
+        let Some(view) = self.current() else { return BTreeSet::new() };
+        let echoed: BTreeSet<MemberId> = outcome.echoes.iter().map(Signed::claimed_signer).collect();
+        // With weight, who has not echoed counts nowhere, and has failed by that.
+        let unheard = if view.weighs() { Vec::new() } else { view.unheard(|member| echoed.contains(member)) };
+        let signers = self.signers(outcome);
+        let silent = silent_aggregators(view, |part, member| signers.contains(&(part, member)));
+        view.missed().iter().copied().chain(unheard).chain(silent).collect()
+    }
+
+    /// Who has signed the results that an outcome holds.
+    fn signers(&self, outcome: &Outcome) -> BTreeSet<(Part, MemberId)> {
+        let first = outcome.results.iter().enumerate();
+        let first =
+            first.filter_map(|(part, signed)| Some((Part(part as u16), signed.as_ref()?.claimed_signer())));
+        let second = outcome.seconds.iter().filter_map(|signed| signed.verify(self.run()).ok());
+        first.chain(second.map(|second| (second.part, second.author()))).collect()
+    }
+
+    /// Once a round is over: rounds in which a member counted make its failures be forgotten, and who failed at the
+    /// outcome has one more.
+    pub(super) fn judge_round(&mut self, failed: &BTreeSet<MemberId>) {
         let Some(view) = self.rounds.back() else { return };
-        let failed: Vec<MemberId> = view.missed().iter().copied().chain(silent_aggregators(view)).collect();
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
         // A verifier that is still there has done its duty so far.
         let counted =
             counted.map(|(_, commitment)| commitment.author).chain(view.inspectors().iter().copied());
         let counted: Vec<MemberId> = counted.collect();
         let round = view.round();
+        // LEDGER-20: forgiving comes first. A good round is one in which the member counted, whatever it failed in besides.
         for member in &counted {
             let Some(member) = self.member_mut(member).filter(|member| member.failures > 0) else { continue };
             member.good_rounds += 1;
@@ -80,12 +105,13 @@ impl Ledger {
     }
 }
 
-/// Who had to reduce a part that counts somebody, in the last attempt, and has not signed what was sealed.
-fn silent_aggregators(view: &RoundView) -> impl Iterator<Item = MemberId> + '_ {
+/// Who had to reduce a part that counts somebody, in the last attempt, and has not signed what is sealed.
+fn silent_aggregators(
+    view: &RoundView,
+    signed: impl Fn(Part, MemberId) -> bool,
+) -> impl Iterator<Item = MemberId> {
     let parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
     let parts = parts.map(|(part, _)| Part(part as u16));
-    parts.flat_map(move |part| {
-        let signed = move |member: &MemberId| view.signers(part).any(|signer| signer == *member);
-        view.aggregating(part).filter(move |member| !signed(member))
-    })
+    let owed = parts.flat_map(|part| view.aggregating(part).map(move |member| (part, member)));
+    owed.filter(move |(part, member)| !signed(*part, *member)).map(|(_, member)| member)
 }

@@ -10,7 +10,7 @@ use crate::limits;
 use crate::manifest::Profile;
 use crate::messages::audit::AuditRequest;
 use crate::messages::enrol::{Addresses, Enrol, Leave, Return, Role};
-use crate::messages::record::{Ban, Record, Seat, Seats};
+use crate::messages::record::{Ban, Outcome, Record, Seat, Seats};
 use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 
@@ -178,12 +178,27 @@ impl Ledger {
         self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
     }
 
-    /// The seats of the next round: active nodes with weight in order of admission, the leaves shared equally, the
-    /// first ones taking the remainder, each within its pace, and at least one leaf each. Then newcomers in turn, on
-    /// a quarter of the seats at most but at least one, with as many leaves each on top.
+    /// The seats of a round that began now, by LEDGER-14: active nodes with weight in order of admission, the leaves
+    /// shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each. Then
+    /// newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
+        self.seats_without(&BTreeSet::new())
+    }
+
+    /// The seats that this outcome of the open round has to seal, by everything in it but its own `seats`: none after the
+    /// last round.
+    pub fn seats_after(&self, outcome: &Outcome) -> Vec<Seat> {
+        if self.ends_with(outcome.round) {
+            return Vec::new();
+        }
+        // LEDGER-20: who fails at the outcome is away from it on, and has no seat in the round that it opens.
+        self.seats_without(&self.failed_at(outcome))
+    }
+
+    fn seats_without(&self, failed: &BTreeSet<MemberId>) -> Vec<Seat> {
+        let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
         let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
-            self.active(Role::Node).partition(|member| self.weighs(member));
+            there.partition(|member| self.weighs(member));
         let places = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
         nodes.truncate(limits::SEATS - places);
         let sharers = if nodes.is_empty() { places } else { nodes.len() };
@@ -264,6 +279,7 @@ impl Ledger {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
+        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
         self.require(entitled, "a member or the steward accuses")?;
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;

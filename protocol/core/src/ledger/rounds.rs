@@ -620,13 +620,14 @@ impl Ledger {
         }
         let seconds = self.check_seconds(outcome)?;
         let echoed = self.check_echoes(view, outcome)?;
-        let unheard = view.unheard(|member| echoed.contains(member));
+        let heard = view.unheard(|member| echoed.contains(member)).is_empty();
         self.check_credits(&outcome.credits)?;
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
         let next_round = view.round.next();
         let last = self.ends_with(view.round);
-        let seats = if last { Vec::new() } else { self.derived_seats() };
+        let failed = self.failed_at(outcome);
+        let seats = self.seats_after(outcome);
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
         self.state = outcome.state;
         self.next_round = next_round;
@@ -640,14 +641,11 @@ impl Ledger {
             view.signed_results = outcome.results.to_vec();
             view.second_results = seconds;
             // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
-            view.echoed = view.counts_somebody() || unheard.is_empty();
-            // LEDGER-20: with weight, who has not echoed counts nowhere, and fails by that.
-            let unheard = if view.weighs() { Vec::new() } else { unheard };
-            view.missed.extend(unheard);
+            view.echoed = view.counts_somebody() || heard;
         }
         self.add_credits(&outcome.credits);
         self.strangers = 0;
-        self.judge_round();
+        self.judge_round(&failed);
         Ok(())
     }
 

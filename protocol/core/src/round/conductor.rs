@@ -439,9 +439,18 @@ impl Conductor {
             None => usize::from(self.ledger.manifest().admission.start_nodes).max(1),
         };
         let enough = self.overdue() && here >= least;
-        let present = here == seats.len() && !seats.is_empty() || enough;
+        let complete = here == seats.len() && !seats.is_empty() && !self.awaits_returns();
+        let present = complete || enough;
         let begins = self.ledger.ready() && present && !self.holds_begin();
         begins.then(|| Output::Seal(Body::Begin(bounded(seats))))
+    }
+
+    /// Whether somebody is here who is away, and may return. LEDGER-6: where all have failed at once, the first one back must
+    /// not have a round for itself.
+    fn awaits_returns(&self) -> bool {
+        let out = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
+        let returns = |member: &Member| member.role == Role::Node && out(member) && self.is_live(&member.id);
+        self.ledger.current().is_some() && self.ledger.members().iter().any(returns)
     }
 
     fn freeze(&self) -> Option<Output> {
@@ -565,16 +574,17 @@ impl Conductor {
     }
 
     fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {
-        let last = self.ledger.ends_with(view.round());
-        Body::Outcome(Outcome {
+        let mut outcome = Outcome {
             round: view.round(),
             results: bounded(self.results(view)),
             echoes: bounded(self.gathered.echoes.values().cloned().collect()),
             state,
-            seats: bounded(if last { Vec::new() } else { self.ledger.derived_seats() }),
+            seats: List::default(),
             credits: bounded(self.due_credits()),
             seconds: bounded(self.seconds(view)),
-        })
+        };
+        outcome.seats = bounded(self.ledger.seats_after(&outcome));
+        Body::Outcome(outcome)
     }
 }
 

@@ -8,7 +8,7 @@ use muster_core::audit::{Judgement, claim, judge, judge_steward};
 use muster_core::ids::{Digest, Height, Round};
 use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
 use muster_core::messages::record::Record;
-use muster_core::sign::Signed;
+use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -20,9 +20,17 @@ use crate::witness::{Brought, Exhibited};
 /// The note in the journal that names the wrong root which this member has found itself.
 const DIVERGED: &str = "diverged";
 
+/// A proof that cannot be decided yet, and where it is kept.
+#[derive(Clone)]
+pub(super) struct Shown {
+    evidence: Evidence,
+    path: PathBuf,
+}
+
 impl Follower {
     /// Writes proofs of the steward's misconduct into this home. AUDIT-13: does not follow where one is there already, of
-    /// an earlier process or from somebody who showed it; a wrong root is re-executed with what else is there.
+    /// an earlier process or from somebody who showed it; a wrong root is re-executed with what else is there, and an invalid
+    /// record is put to this member's own ledger.
     ///
     /// # Errors
     /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
@@ -39,20 +47,59 @@ impl Follower {
                     "this member computed another state than the sealed one, and cannot any more ({why}); without the proof \
                      it follows again"
                 ),
+                Judgement::Undecided(_) => {
+                    self.shown.push(Shown { evidence, path: home.evidence_path(&name) });
+                    continue;
+                }
                 _ => continue,
             };
             return Err(FollowError::Convicted { why, proof: Some(home.evidence_path(&name)) });
         }
         self.proofs = Some(home);
+        self.weigh_shown()
+    }
+
+    /// AUDIT-13: what was shown of a record that lies ahead is decided as soon as the ledger is there.
+    pub(super) fn weigh_shown(&mut self) -> Result<(), FollowError> {
+        let (Some(home), height) = (&self.proofs, self.ledger.height()) else { return Ok(()) };
+        let mut ahead = Vec::new();
+        for shown in &self.shown {
+            let Some(record) = self.shown_record(&shown.evidence) else { continue };
+            if record.height <= height
+                && let Judgement::Guilty { detail, .. } = self.judge(home, &shown.evidence)
+            {
+                return Err(FollowError::Convicted { why: detail, proof: Some(shown.path.clone()) });
+            }
+            // At the ledger's own height it may turn out yet that another record stands there.
+            if record.height >= height {
+                ahead.push(shown.clone());
+            }
+        }
+        self.shown = ahead;
         Ok(())
     }
 
+    /// The record that evidence calls invalid, if the steward signed it.
+    fn shown_record(&self, evidence: &Evidence) -> Option<Verified<Record>> {
+        let Evidence::Misconduct(Misconduct::Record(signed)) = evidence else { return None };
+        let record = signed.verify(self.ledger.run()).ok()?;
+        (record.author() == self.ledger.manifest().steward).then_some(record)
+    }
+
     /// Decides evidence against the steward. For a wrong root the home must hold the state before the round and the
-    /// round's aggregate: without, nothing is decided.
+    /// round's aggregate, for an invalid record the ledger must have come to its height: without, nothing is decided.
     fn judge(&self, home: &Home, evidence: &Evidence) -> Judgement {
+        // Beside another record of its height, or of the height before, a record is one of two seals, whatever it says: what
+        // lies behind the ledger is either that or a record that the ledger has taken.
+        if let Evidence::Misconduct(Misconduct::Record(signed)) = evidence
+            && let Some(Evidence::Misconduct(split @ Misconduct::Split(_))) = self.proof_of(signed)
+        {
+            return judge_steward(self.ledger.manifest(), &split);
+        }
         let mut replica = lock(&self.replica);
         let (manifest, dataset) = (replica.manifest().clone(), replica.dataset().clone());
         let (mut states, mut brought) = (Vec::new(), Brought::default());
+        brought.ledger = self.shown_record(evidence).is_some().then(|| self.ledger.clone());
         if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
             let state = home.load_state(claim.round).ok();
             states.extend(state.map(|state| (state.root(), Arc::new(state))));

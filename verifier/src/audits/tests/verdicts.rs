@@ -1,7 +1,8 @@
 //! False verdicts convict their verifier; whatever others put beside a true one convicts nobody.
 
+use muster_core::coins::CoinKind;
 use muster_core::messages::audit::{
-    FalseVerdict, LeafResult, Results, ResultsSeal, Transcript, Verdict, results_seal,
+    AuditRequest, FalseVerdict, LeafResult, Results, ResultsSeal, Transcript, Verdict, results_seal,
 };
 use muster_core::sketch::Sketch;
 
@@ -180,6 +181,91 @@ fn figures_that_were_not_computed_convict() {
     for change in lies {
         let lie = resigned(&world, &transcript, change);
         assert_eq!(finding(&judged(&mut world, &lie)), Some(FindingKind::FalseAcquittal));
+    }
+}
+
+/// One step of an audit, to be changed before it is signed.
+enum Step<'a> {
+    Request(&'a mut AuditRequest),
+    Table(&'a mut TableSeal),
+    Results(&'a mut ResultsSeal),
+    Opening(&'a mut TableOpening),
+    Verdict(&'a mut Verdict),
+}
+
+/// The same audit with one step changed, and each later step signed anew so that it names the one before it.
+fn relinked(world: &World, good: &Transcript, change: &dyn Fn(Step)) -> Transcript {
+    let run = world.run;
+    let mut request = good.request.verify(run).unwrap().into_inner();
+    change(Step::Request(&mut request));
+    let request = id(21).sign(run, &request);
+    let name = request.digest();
+    let mut table = TableSeal { request: name, ..good.table.verify(run).unwrap().into_inner() };
+    change(Step::Table(&mut table));
+    let table = id(11).sign(run, &table);
+    let results = good.results.verify(run).unwrap().into_inner();
+    let mut results = ResultsSeal { request: name, table: table.digest(), ..results };
+    change(Step::Results(&mut results));
+    let results = id(21).sign(run, &results);
+    let opening = good.opening.verify(run).unwrap().into_inner();
+    let mut opening = TableOpening { request: name, results: results.digest(), ..opening };
+    change(Step::Opening(&mut opening));
+    let opening = id(11).sign(run, &opening);
+    let verdict = good.verdict.verify(run).unwrap().into_inner();
+    let mut verdict = Verdict { request: name, opening: opening.digest(), ..verdict };
+    change(Step::Verdict(&mut verdict));
+    let verdict = id(21).sign(run, &verdict);
+    Transcript { freeze: good.freeze.clone(), request, table, results, opening, verdict }
+}
+
+#[test]
+fn audit_10_each_step_names_its_round_and_the_steps_before_it() {
+    let (mut world, good) = audited(Conduct::FlipsLeaves, None);
+    let guilty = |judgement: &Judgement| matches!(judgement, Judgement::Guilty { .. });
+    let whole = Evidence::Audit(relinked(&world, &good, &|_| ()));
+    assert!(guilty(&judge_it(&mut world, &whole)));
+    type Change = (&'static str, fn(Step));
+    macro_rules! change {
+        ($what:literal, $step:ident.$($field:ident).+ = $value:expr) => {
+            ($what, |step| if let Step::$step(said) = step { said.$($field).+ = $value })
+        };
+    }
+    let changes: &[Change] = &[
+        change!("a request of another round", Request.round = Round(1)),
+        change!("a request over another freeze", Request.freeze = Digest([9; 32])),
+        ("a request with a coin of another round", |step| {
+            if let Step::Request(said) = step {
+                said.coin.iter_mut().for_each(|coin| coin.round = Round(1));
+            }
+        }),
+        ("a request with a leaf coin", |step| {
+            if let Step::Request(said) = step {
+                said.coin.iter_mut().for_each(|coin| coin.kind = CoinKind::Leaf);
+            }
+        }),
+        change!("a table for another request", Table.request = Digest([9; 32])),
+        change!("a table of another round", Table.round = Round(1)),
+        change!("a table over another freeze", Table.freeze = Digest([9; 32])),
+        change!("a table of another contribution", Table.root = Digest([9; 32])),
+        change!("another table's seal", Table.seal = Digest([9; 32])),
+        change!("results for another request", Results.request = Digest([9; 32])),
+        change!("results for another table", Results.table = Digest([9; 32])),
+        change!("other results' seal", Results.seal = Digest([9; 32])),
+        change!("an opening for another request", Opening.request = Digest([9; 32])),
+        change!("an opening for other results", Opening.results = Digest([9; 32])),
+        change!("an opening with another salt", Opening.salt = [9; 32]),
+        change!("an opening without rows", Opening.rows = Rows::default()),
+        change!("a verdict for another request", Verdict.request = Digest([9; 32])),
+        change!("a verdict for another opening", Verdict.opening = Digest([9; 32])),
+        change!("a verdict with a coin of another round", Verdict.coin.round = Round(1)),
+        change!("a verdict with the coin of another slot", Verdict.coin.k = 7),
+        change!("a verdict with a node coin", Verdict.coin.kind = CoinKind::Node),
+        change!("a verdict with another salt", Verdict.salt = [9; 32]),
+    ];
+    for (what, change) in changes {
+        let evidence = Evidence::Audit(relinked(&world, &good, change));
+        let judgement = judge_it(&mut world, &evidence);
+        assert!(matches!(judgement, Judgement::Malformed(_)), "{what}: {judgement:?}");
     }
 }
 
