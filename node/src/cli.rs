@@ -217,7 +217,7 @@ struct GenerateArguments {
     /// A run's folder, or the data directory of a member that has finished.
     folder: PathBuf,
     /// What to continue.
-    #[arg(long, value_name = "TEXT", default_value = "")]
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
     prompt: String,
     /// Tokens to add.
     #[arg(long, value_name = "N", default_value_t = 256)]
@@ -456,6 +456,15 @@ mod tests {
     #[test]
     fn the_definition_is_sound() {
         Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn a_prompt_may_begin_with_a_hyphen() {
+        for prompt in ["- x", "-x", "--tokens"] {
+            let cli = Cli::try_parse_from(["muster", "generate", "DIR", "--prompt", prompt, "--tokens", "3"]);
+            let Ok(Cli { command: Command::Generate(arguments), .. }) = cli else { panic!("{prompt}") };
+            assert_eq!((arguments.prompt.as_str(), arguments.tokens), (prompt, 3));
+        }
     }
 
     #[test]
