@@ -6,6 +6,7 @@
 pub mod audit;
 pub mod enrol;
 pub mod gossip;
+mod line;
 pub mod record;
 pub mod round;
 pub mod wire;
