@@ -27,7 +27,7 @@ use muster_replica::memory;
 use muster_store::dataset::Dataset;
 use muster_store::reading;
 
-use crate::cli::Calibrating;
+use crate::arguments::Calibrating;
 use crate::failure::{self, Failure};
 use course::Course;
 use machines::{Machine, computed};

@@ -14,7 +14,7 @@ use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;

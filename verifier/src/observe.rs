@@ -13,8 +13,8 @@ use muster_store::journal::Journal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cli::say;
 use crate::failure::Failure;
+use crate::output::say;
 use crate::session::{Session, Target};
 
 /// For evidence that is still on its way when the run is over.

@@ -12,8 +12,9 @@ use muster_core::messages::record::Body;
 use muster_replica::archive::{Archive, Plan, Replay, Replayed, Sample};
 use muster_replica::memory;
 
-use crate::cli::{Replaying, say};
+use crate::arguments::Replaying;
 use crate::failure::{self, Failure};
+use crate::output::say;
 use meter::Meter;
 use work::Work;
 

@@ -11,7 +11,7 @@ use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 
-use super::{
+use super::arguments::{
     BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
     HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };

@@ -10,7 +10,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
+use muster_core::messages::evidence::{Equivocation, Evidence, TwoResults};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::{Commit, PartResult};
 use muster_core::messages::wire::BlockData;

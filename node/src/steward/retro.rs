@@ -9,7 +9,7 @@ use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;

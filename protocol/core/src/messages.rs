@@ -5,6 +5,7 @@
 
 pub mod audit;
 pub mod enrol;
+pub mod evidence;
 pub mod gossip;
 mod line;
 pub mod record;

@@ -9,7 +9,7 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::dataset::Dataset;
 

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BinaryHeap};
 
 use muster_core::hash::below;
 use muster_core::ids::MemberId;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;

@@ -2,7 +2,7 @@
 
 use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{Equivocation, Evidence, TwoResults};
+use muster_core::messages::evidence::{Equivocation, Evidence, TwoResults};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::{Commit, PartResult};
 use muster_core::messages::wire::Notice;

@@ -2,7 +2,8 @@
 
 use muster_core::audit::{Judgement, claim};
 use muster_core::ids::{MemberId, Round};
-use muster_core::messages::audit::{Evidence, Finding, FindingKind, Jury, Recomputation, Reduction};
+use muster_core::messages::audit::{Finding, FindingKind, Jury, Recomputation};
+use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;

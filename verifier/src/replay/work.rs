@@ -15,8 +15,9 @@ use muster_replica::archive::{Progress, Replay};
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 
-use crate::cli::{Replaying, say};
+use crate::arguments::Replaying;
 use crate::failure::Failure;
+use crate::output::say;
 
 const FILE: &str = "progress";
 /// Between two savings at least, unless they take so long that more than a twentieth of the time went into them.

@@ -10,8 +10,8 @@ use crate::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
     Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
-use crate::messages::audit::Evidence;
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
+use crate::messages::evidence::Evidence;
 use crate::messages::record::{Freeze, Inputs, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, Commit};
 use crate::messages::wire::BlockData;
