@@ -11,12 +11,12 @@ use muster_compute::{Device, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
+use muster_replica::exit::{Exit, Failure};
 use muster_replica::process;
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::{Calibrating, Replaying, parse_path, threads};
 use crate::audits::{Conduct, Honest};
-use crate::failure::{Failure, INTERRUPTED};
 use crate::output::say;
 use crate::{calibrate, check, enroll, observe, replay, watch};
 
@@ -193,7 +193,7 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
         .try_init();
     execute(cli.command, conduct).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
-        failure.code()
+        failure.exit.code()
     })
 }
 
@@ -218,7 +218,7 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
         Command::Observe { target, data_dir, machine, gossip } => block_on(async {
             match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
                 observe::Ended::Closed => Ok(0),
-                observe::Ended::Interrupted => Ok(INTERRUPTED),
+                observe::Ended::Interrupted => Ok(Exit::Interrupted.code()),
             }
         }),
         Command::Check { evidence, run, leaves } => {
@@ -245,7 +245,7 @@ async fn watched(options: watch::Options) -> Result<u8, Failure> {
             ));
             Ok(0)
         }
-        watch::Ended::Interrupted => Ok(INTERRUPTED),
+        watch::Ended::Interrupted => Ok(Exit::Interrupted.code()),
     }
 }
 
@@ -278,7 +278,7 @@ fn judged(judgement: &Judgement) -> u8 {
 
 fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Environment(format!("no threads or sockets: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::environment(format!("no threads or sockets: {error}")))?;
     let ended = runtime.block_on(async {
         process::refuse_large_files();
         command.await

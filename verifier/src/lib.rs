@@ -11,7 +11,6 @@ mod check;
 mod cli;
 mod coins;
 mod enroll;
-mod failure;
 mod observe;
 mod output;
 pub mod parts;
