@@ -9,7 +9,7 @@ use e2e::settings::Settings;
 use muster_core::codec::encode;
 use muster_core::ids::Round;
 use muster_core::ledger::Ledger;
-use muster_core::messages::audit::{Evidence, Total};
+use muster_core::messages::evidence::{Evidence, Total};
 use muster_core::messages::record::Body;
 use muster_replica::archive::Archive;
 

@@ -18,7 +18,8 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_core::state::{StateRoots, real_bytes};
 use muster_net::endpoint::Endpoint;
-use muster_net::listener::{Admission, Listener};
+use muster_net::listener::Listener;
+use muster_net::seats::Admission;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::{Contact, PartInputs, Peers, contact};
 

@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::manifest::Manifest;
-use muster_core::messages::{audit, enrol, gossip, record, round, wire};
+use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -78,7 +78,7 @@ canonical! {
     results_seal: audit::ResultsSeal,
     opening: audit::TableOpening,
     verdict: audit::Verdict,
-    evidence: audit::Evidence,
+    evidence: evidence::Evidence,
     gossiped: gossip::Gossiped,
     head: gossip::Head,
     whereabouts: gossip::Whereabouts,

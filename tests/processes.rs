@@ -30,6 +30,24 @@ fn by_hand_it_trains_what_one_process_trains() {
 }
 
 #[test]
+fn an_invitation_is_short_and_a_member_says_whom_the_run_waits_for() {
+    let run = Run::new(programs!(), &settings(4, 2, 1));
+    let mut steward = run.host_everywhere();
+    let (nodes, verifiers) = (run.invite("node", 2), run.invite("verifier", 1));
+    for line in [&nodes, &verifiers] {
+        assert!(line.starts_with("muster1:") && line.len() < 300, "{} characters: {line}", line.len());
+    }
+    let mut first = run.join("first", &nodes, &[]);
+    wait_for("the first node", || first.log().contains("waiting for 1 of 2 nodes and 1 of 1 verifiers"));
+    let mut second = run.join("second", &nodes, &[]);
+    let waits = "waiting for 1 of 1 verifiers; 2 of 2 nodes are here";
+    wait_for("both nodes", || first.log().contains(waits) && second.log().contains(waits));
+    let mut watch = run.watch("verifier", &verifiers);
+    let ends = [first.wait(), second.wait(), watch.wait(), steward.wait()];
+    assert_eq!(ends, [0; 4], "{}", steward.log());
+}
+
+#[test]
 fn a_killed_node_comes_back_to_the_same_root() {
     let run = Run::new(programs!(), &settings(60, 3, 0));
     let mut steward = run.host();

@@ -13,10 +13,9 @@ use muster_core::codec::{Bytes, List, Real, Text, decode, encode};
 use muster_core::ids::{Digest, Height, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::manifest::{Manifest, Rollback};
-use muster_core::messages::audit::{
-    Evidence, FindingKind, Jury, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals,
-};
+use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::enrol::{Enrol, Ticket};
+use muster_core::messages::evidence::{Evidence, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
 use muster_core::messages::gossip::Head;
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Record, Rewind};
 use muster_core::messages::round::{Bitmap, Commit, CommitReceipt, Delivered, DeliveryReceipt, Receipt};
@@ -24,7 +23,8 @@ use muster_core::messages::wire::{News, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_core::state::{State, StateRoots};
 use muster_net::endpoint::Endpoint;
-use muster_net::listener::{Admission, Listener};
+use muster_net::listener::Listener;
+use muster_net::seats::Admission;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, Plan, Replay};

@@ -18,10 +18,8 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::messages::audit::{
-    AuditRequest, Equivocation, Evidence, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal,
-    Row, Rows, TableOpening, TableSeal, Total, Transcript, Verdict, results_seal, table_seal,
-};
+use muster_core::messages::audit::{AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows, TableOpening, TableSeal, Verdict, results_seal, table_seal};
+use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};

@@ -8,7 +8,7 @@ use muster_core::audit::Judgement;
 use muster_core::codec::List;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::FindingKind;
+use muster_core::messages::audit::{FindingKind};
 use muster_core::messages::enrol::{Leave, Return, Role};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};

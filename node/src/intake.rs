@@ -1,6 +1,7 @@
 //! What a keeper takes in: blocks proved against frozen commitments, until their parts are whole. Aggregators keep the
 //! parts that they reduce, the steward keeps aggregators' own ones, and on its disk alone what aggregators did not take.
 
+mod horizon;
 pub(crate) mod shelf;
 
 use std::collections::btree_map::Entry;
@@ -20,10 +21,9 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::{Semaphore, mpsc};
 
+use horizon::horizon;
 use shelf::{Blocks, Proved, Shelf};
 
-/// Rounds whose blocks stay in memory; older ones are on disk until retention ends.
-const ROUNDS: u32 = 3;
 /// Answers that are read at once; more of them wait, and hold up nothing else.
 const READERS: usize = 2;
 /// Label of the first piece of what others should have taken, behind those of all parts.
@@ -203,11 +203,6 @@ pub(crate) fn gathered(
         found.push(data);
     }
     List::new(found).map(Response::Blocks).map_err(|_| Reject::Rule("too many blocks"))
-}
-
-/// The oldest round that is remembered beside this one.
-fn horizon(round: Round) -> Round {
-    Round(round.0.saturating_sub(ROUNDS))
 }
 
 /// Refuses a block that comes twice: a few bytes may stand for a whole block of zeros, and must not fill the memory by

@@ -18,7 +18,8 @@ use std::path::PathBuf;
 use muster_core::ids::{MemberId, Round};
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
-use muster_replica::{BootstrapError, FollowError, PeerError};
+use muster_replica::exit::{Exit, Failure};
+use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
 pub use answers::Answers;
@@ -101,28 +102,6 @@ pub enum JoinError {
     Manifest(String),
 }
 
-impl JoinError {
-    /// The exit code: 1 a negative verdict, 3 environment, 4 network.
-    pub fn exit_code(&self) -> u8 {
-        match self {
-            Self::Banned { .. } | Self::Refused(_) | Self::Over(_) | Self::Manifest(_) => 1,
-            Self::Follow(
-                FollowError::Misconduct(..)
-                | FollowError::Convicted { .. }
-                | FollowError::Diverged { .. }
-                | FollowError::SplitView(..)
-                | FollowError::Genesis,
-            ) => 1,
-            Self::Environment(_)
-            | Self::Unreliable(_)
-            | Self::Store(_)
-            | Self::Follow(FollowError::Store(_)) => 3,
-            Self::Follow(FollowError::Steward(PeerError::Refused(_))) => 1,
-            Self::Follow(FollowError::Steward(_)) => 4,
-        }
-    }
-}
-
 impl fmt::Display for JoinError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
@@ -170,5 +149,20 @@ impl From<BootstrapError> for JoinError {
             BootstrapError::Follow(error) => Self::Follow(error),
             BootstrapError::Manifest(_) => Self::Manifest(error.to_string()),
         }
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        let message = error.to_string();
+        let exit = match error {
+            JoinError::Banned { .. }
+            | JoinError::Refused(_)
+            | JoinError::Over(_)
+            | JoinError::Manifest(_) => Exit::Negative,
+            JoinError::Environment(_) | JoinError::Unreliable(_) | JoinError::Store(_) => Exit::Environment,
+            JoinError::Follow(error) => Self::from(error).exit,
+        };
+        Self { exit, message }
     }
 }

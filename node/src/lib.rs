@@ -8,7 +8,6 @@ pub mod checkpoint;
 pub mod cli;
 pub mod config;
 pub mod demo;
-pub mod exit;
 pub mod generate;
 mod intake;
 pub mod join;
@@ -18,3 +17,5 @@ pub mod organise;
 pub mod progress;
 mod rates;
 pub mod steward;
+
+pub use muster_replica::exit;

@@ -13,7 +13,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::archive::read_ledger;
-use muster_replica::{BootstrapError, Contact, FollowError, PeerError, Peers, fetch_ledger, fetch_manifest};
+use muster_replica::{Contact, PeerError, Peers, fetch_ledger, fetch_manifest};
 
 use crate::exit::{Exit, Failure, Outcome};
 use crate::leave::ticket;
@@ -49,7 +49,7 @@ pub async fn members(folder: &Path) -> Outcome<String> {
     let ledger = match ticket(folder)? {
         Some(ticket) => {
             let (peers, steward, manifest) = reach(&ticket).await?;
-            fetch_ledger(&peers, &steward, &manifest).await.map_err(followed)?
+            fetch_ledger(&peers, &steward, &manifest).await?
         }
         None if folder.join(LEDGER).exists() => archived(folder)?,
         None => Hosted::of(folder)?.ledger().await?,
@@ -70,7 +70,7 @@ async fn reach(ticket: &Ticket) -> Outcome<(Peers, Contact, Arc<Manifest>)> {
     let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
     let steward = Contact { member: ticket.steward, addresses };
     let peers = Peers::new(Endpoint::new(ticket.run, stranger()?));
-    let manifest = fetch_manifest(&peers, &steward, ticket.run).await.map_err(unreached)?;
+    let manifest = fetch_manifest(&peers, &steward, ticket.run).await?;
     Ok((peers, steward, manifest))
 }
 
@@ -134,7 +134,7 @@ impl Hosted {
     }
 
     async fn ledger(&self) -> Outcome<Ledger> {
-        fetch_ledger(&self.peers, &self.steward, &self.manifest).await.map_err(followed)
+        Ok(fetch_ledger(&self.peers, &self.steward, &self.manifest).await?)
     }
 }
 
@@ -155,21 +155,6 @@ fn archived(folder: &Path) -> Outcome<Ledger> {
         ledger.apply(&record).map_err(|reject| damaged(reject.to_string()))?;
     }
     Ok(ledger)
-}
-
-fn unreached(error: BootstrapError) -> Failure {
-    match error {
-        BootstrapError::Follow(error) => followed(error),
-        BootstrapError::Manifest(_) => Failure { exit: Exit::Negative, message: error.to_string() },
-    }
-}
-
-fn followed(error: FollowError) -> Failure {
-    match error {
-        FollowError::Steward(error @ PeerError::Refused(_)) => error.into(),
-        FollowError::Steward(error) => Failure::network(error.to_string()),
-        error => Failure { exit: Exit::Negative, message: error.to_string() },
-    }
 }
 
 /// One line a member, those that it brought in below it.

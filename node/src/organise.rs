@@ -3,6 +3,7 @@
 pub mod create;
 pub mod export;
 pub mod given;
+mod hugging_face;
 pub mod invite;
 pub mod pack;
 pub mod prospect;

@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::enrol::Role;
 
 /// Bars or lines on standard error.
 pub struct Progress {
@@ -13,7 +15,7 @@ pub struct Progress {
 impl Progress {
     /// Bars if `drawn`, else lines through the log.
     pub fn new(drawn: bool) -> Self {
-        let rounds = if drawn { ProgressBar::new(0) } else { ProgressBar::hidden() };
+        let rounds = if drawn { ProgressBar::no_length() } else { ProgressBar::hidden() };
         let style = ProgressStyle::with_template("{bar:24} round {pos}/{len} [{elapsed} < {eta}] {msg}");
         rounds.set_style(style.unwrap_or_else(|_| ProgressStyle::default_bar()));
         if drawn {
@@ -29,6 +31,23 @@ impl Progress {
         self.rounds.set_message(text.to_owned());
         if !self.drawn {
             tracing::info!("round {done}/{total}: {text}");
+        }
+    }
+
+    /// While a run gathers: an empty bar, and whom it waits for, as often as that changes.
+    pub fn gathering(&self, ledger: &Ledger) {
+        if ledger.stage() != Stage::Gathering {
+            return;
+        }
+        let text = awaited(ledger);
+        if self.rounds.message() == text {
+            return;
+        }
+        self.rounds.set_length(ledger.manifest().training.rounds.into());
+        self.rounds.set_position(ledger.next_round().0.into());
+        self.rounds.set_message(text.clone());
+        if !self.drawn {
+            tracing::info!("{text}");
         }
     }
 
@@ -57,6 +76,24 @@ impl Progress {
     pub fn finish(&self) {
         self.rounds.finish_and_clear();
     }
+}
+
+/// Whom the next round waits for, in words.
+fn awaited(ledger: &Ledger) -> String {
+    let (mut missing, mut here) = (Vec::new(), Vec::new());
+    for (role, turnout) in [Role::Node, Role::Verifier].map(|role| (role.word(), ledger.turnout(role))) {
+        let wanted = turnout.wanted;
+        if !turnout.suffices() {
+            missing.push(format!("{} of {wanted} {role}s", wanted - turnout.here));
+        } else if wanted > 0 {
+            here.push(format!("{} of {wanted} {role}s", turnout.here));
+        }
+    }
+    let here = if here.is_empty() { String::new() } else { format!("; {} are here", here.join(" and ")) };
+    if missing.is_empty() {
+        return "everyone is here, the next round is about to begin".into();
+    }
+    format!("waiting for {}{here}", missing.join(" and "))
 }
 
 /// Waits for the first Ctrl-C. From then on another one ends the process at once, with exit code 130.

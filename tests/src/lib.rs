@@ -4,6 +4,7 @@ pub mod cases;
 pub mod detection;
 pub mod evidence;
 pub mod harm;
+pub mod imports;
 pub mod oracle;
 pub mod parallel;
 pub mod processes;

@@ -209,6 +209,13 @@ impl Run {
         steward
     }
 
+    /// The same without arguments: it listens on every address.
+    pub fn host_everywhere(&self) -> Process {
+        let steward = self.spawn("steward", self.programs.muster, &["host", &self.at("run")]);
+        wait_for("the steward to listen", || self.path("run/address").exists());
+        steward
+    }
+
     /// Starts a steward whose folder is cramped.
     pub fn host_cramped(&self, cramped: &Cramped) -> Process {
         let arguments = ["host", &self.at("run"), "--listen", "127.0.0.1:0"];

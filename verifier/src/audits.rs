@@ -20,9 +20,8 @@ use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{
-    AuditRequest, Duty, Evidence, Finding, FindingKind, Recomputation, Reduction, Results,
-};
+use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation, Results};
+use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;

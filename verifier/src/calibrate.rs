@@ -23,12 +23,12 @@ use muster_core::error::Misuse;
 use muster_core::ids::Digest;
 use muster_core::manifest::{Manifest, Profile, Tolerance};
 use muster_core::sketch::Probe;
+use muster_replica::exit::Failure;
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
 use muster_store::reading;
 
-use crate::cli::Calibrating;
-use crate::failure::{self, Failure};
+use crate::arguments::Calibrating;
 use course::Course;
 use machines::{Machine, computed};
 use measure::{Measured, Plan, tolerant};
@@ -47,14 +47,14 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let (manifest, dataset) = run(folder)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = calibrating.threads.unwrap_or_else(cores);
-    memory::check(memory::following(&manifest, threads)).map_err(failure::arithmetic)?;
+    memory::check(memory::following(&manifest, threads)).map_err(Failure::arithmetic)?;
     let profile = profile(calibrating.profile);
     let (mut machines, absent) =
-        machines::at_hand(profile, threads, &calibrating.devices, &manifest).map_err(failure::arithmetic)?;
+        machines::at_hand(profile, threads, &calibrating.devices, &manifest).map_err(Failure::arithmetic)?;
     for why in &absent {
         tracing::warn!("{why}");
     }
-    let mut course = Course::begin(manifest.clone(), dataset, threads).map_err(failure::arithmetic)?;
+    let mut course = Course::begin(manifest.clone(), dataset, threads).map_err(Failure::arithmetic)?;
     let rounds = calibrating.rounds.unwrap_or(manifest.training.rounds);
     let plan = Plan::of(rounds, calibrating.leaves);
     tracing::info!("{}", ahead(&course, &mut machines, &plan));
@@ -62,11 +62,11 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1));
     bar.finish_and_clear();
     let settled =
-        settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| Failure::Negative(why))?;
+        settle(&manifest, profile, &measured, &trial).map_err(|Misuse(why)| Failure::negative(why))?;
     let report = Report { settled: &settled, machines: &machines, plan: &plan, measured: &measured };
     let out = &calibrating.out;
     fs::write(out, report.file())
-        .map_err(|error| Failure::Environment(format!("{}: cannot be written ({error})", out.display())))?;
+        .map_err(|error| Failure::environment(format!("{}: cannot be written ({error})", out.display())))?;
     let mut lines = report.lines();
     lines.push(format!("next: muster run new --calibration {} --config … --data … --out …", out.display()));
     Ok(lines)
@@ -142,7 +142,7 @@ fn shown(seconds: f64) -> String {
 
 /// A run as `muster run new` leaves it: its records, if there are any yet, are not read.
 fn run(folder: &Path) -> Result<(Arc<Manifest>, Arc<Dataset>), Failure> {
-    let wrong = |why: String| Failure::Negative(format!("{}: {why}", folder.join("manifest.bin").display()));
+    let wrong = |why: String| Failure::negative(format!("{}: {why}", folder.join("manifest.bin").display()));
     let manifest: Manifest =
         decode(&reading::file(&folder.join("manifest.bin"))?).map_err(|reject| wrong(reject.to_string()))?;
     manifest.check().map_err(|misuse| wrong(misuse.to_string()))?;

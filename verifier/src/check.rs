@@ -14,18 +14,18 @@ use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::BlockData;
 use muster_core::sign::Signed;
 use muster_core::state::{State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, find_state, read_ledger};
+use muster_replica::exit::Failure;
 use muster_replica::memory;
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
 use muster_store::reading;
 
-use crate::failure::{self, Failure};
 use crate::session::rounds_bar;
 
 /// Re-executes the evidence in a file. The folder, by default the one two levels above the file, gives the manifest and,
@@ -44,7 +44,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     let two_above = || file.parent().and_then(Path::parent).map(Path::to_owned);
     let folder = run.or_else(two_above).filter(|folder| folder.join("manifest.bin").is_file());
     let folder = folder.ok_or_else(|| {
-        Failure::Usage("no manifest.bin beside this evidence: name the run's folder with --run DIR".into())
+        Failure::usage("no manifest.bin beside this evidence: name the run's folder with --run DIR")
     })?;
     let manifest = permitted(&folder)?;
     let accused = match accused(&manifest, &evidence) {
@@ -53,12 +53,12 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     };
     let mut arithmetic: Box<dyn Backend> = match evidence {
         // A step has defined bits in every profile.
-        Evidence::Misconduct(_) => Box::new(machine.exact().map_err(failure::arithmetic)?),
-        _ => machine.leaves(manifest.profile).map_err(failure::arithmetic)?,
+        Evidence::Misconduct(_) => Box::new(machine.exact().map_err(Failure::arithmetic)?),
+        _ => machine.leaves(manifest.profile).map_err(Failure::arithmetic)?,
     };
     if accused.is_some() {
-        memory::check(memory::following(&manifest, machine.threads)).map_err(failure::arithmetic)?;
-        arithmetic.self_test().map_err(failure::arithmetic)?;
+        memory::check(memory::following(&manifest, machine.threads)).map_err(Failure::arithmetic)?;
+        arithmetic.self_test().map_err(Failure::arithmetic)?;
     }
     let mut place = Place::new(folder, manifest.clone(), accused, machine);
     Ok(match judge(&manifest, &evidence, &mut place, &mut *arithmetic) {
@@ -71,7 +71,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
 
 /// The manifest of a folder, which may be a stranger's.
 fn permitted(folder: &Path) -> Result<Manifest, Failure> {
-    let wrong = |why: String| Failure::Environment(format!("{}: manifest.bin: {why}", folder.display()));
+    let wrong = |why: String| Failure::environment(format!("{}: manifest.bin: {why}", folder.display()));
     let manifest: Manifest = decode(&reading::file(&folder.join("manifest.bin"))?)
         .map_err(|reject: Reject| wrong(reject.to_string()))?;
     // MANIFEST-1: whoever is to judge a run MUST refuse one whose manifest breaks a rule.

@@ -7,15 +7,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use muster_compute::{Device, Library, Path, Precision};
+use muster_compute::{Device, Library, Path};
 use muster_core::audit::Judgement;
 use muster_core::messages::audit::FindingKind;
 use muster_net::swarm::Settings;
+use muster_replica::exit::{Exit, Failure};
 use muster_replica::process;
 use tracing_subscriber::EnvFilter;
 
+use crate::arguments::{Calibrating, Replaying, parse_path, threads};
 use crate::audits::{Conduct, Honest};
-use crate::failure::{Failure, INTERRUPTED};
+use crate::output::say;
 use crate::{calibrate, check, enroll, observe, replay, watch};
 
 const AFTER: &str =
@@ -100,67 +102,6 @@ enum Command {
     },
 }
 
-/// How to calibrate.
-#[derive(Args)]
-pub struct Calibrating {
-    /// The profile of the run to be: f32, tf32 or bf16.
-    #[arg(long, value_name = "NAME")]
-    pub profile: Precision,
-    /// Compute threads; libtorch is measured with 1, 2, 4, … and so many [default: all cores].
-    #[arg(long, value_parser = threads)]
-    pub threads: Option<usize>,
-    /// Where libtorch computes: cpu, cuda or cuda:N; may be said several times [default: everywhere].
-    #[arg(long = "device", value_name = "NAME")]
-    pub devices: Vec<Device>,
-    /// Rounds of training before the last leaves; `muster run new` takes runs of twice as many [default: the run's].
-    #[arg(long, value_name = "N")]
-    pub rounds: Option<u32>,
-    /// Leaves to compare early, midway, and late; each time so many new ones are tried as audits would.
-    #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=256))]
-    pub leaves: u32,
-    /// What to write.
-    #[arg(long, value_name = "FILE", default_value = "calibration.toml")]
-    pub out: PathBuf,
-}
-
-/// How to replay.
-#[derive(Args)]
-pub struct Replaying {
-    /// Compute threads [default: all cores].
-    #[arg(long, value_parser = threads)]
-    pub threads: Option<usize>,
-    /// Kernel path: avx512, avx2, neon or portable; the fastest if absent.
-    #[arg(long, visible_alias = "kernel", value_parser = parse_path)]
-    pub path: Option<Path>,
-    /// Recompute only this share of the contributions, each drawn by chance, and take the sums of the others from the
-    /// archive, which must have them (`muster host --keep-aggregates`). Every record, ban and state is checked all the
-    /// same; what is not: the contributions not drawn, and the combining rule where one was not.
-    #[arg(long, value_name = "SHARE", value_parser = share)]
-    pub fraction: Option<f64>,
-    /// Draw as an earlier replay with this seed did [default: by the system's randomness].
-    #[arg(long, requires = "fraction", value_parser = seed)]
-    pub seed: Option<Seed>,
-    /// Where to keep how far it came [default: DIRECTORY.replay, removed at the end].
-    #[arg(long, value_name = "FOLDER")]
-    pub work: Option<PathBuf>,
-    /// Begin anew, whatever was kept.
-    #[arg(long)]
-    pub fresh: bool,
-}
-
-/// The seed of a sample.
-#[derive(Clone, Copy)]
-pub struct Seed(pub [u8; 32]);
-
-fn seed(text: &str) -> Result<Seed, String> {
-    muster_core::ids::unhex(text).map(Seed).ok_or_else(|| "expected 64 hexadecimal digits".into())
-}
-
-fn share(text: &str) -> Result<f64, String> {
-    let share: f64 = text.parse().map_err(|_| "expected a number".to_owned())?;
-    if (0.0..=1.0).contains(&share) { Ok(share) } else { Err("must lie between 0 and 1".into()) }
-}
-
 /// Whether and where to gossip.
 #[derive(Args)]
 struct Gossip {
@@ -227,15 +168,6 @@ pub struct Machine {
     pub path: Option<Path>,
 }
 
-fn threads(text: &str) -> Result<usize, String> {
-    let count: usize = text.parse().map_err(|_| "expected a number".to_owned())?;
-    if (1..=1024).contains(&count) { Ok(count) } else { Err("must be 1 to 1024".into()) }
-}
-
-fn parse_path(text: &str) -> Result<Path, String> {
-    Path::parse(text).map_err(|misuse| misuse.to_string())
-}
-
 /// Runs a command line, its first word being the name of the program, and gives the exit code. What people asked for
 /// goes to standard output, the log (filter: `RUST_LOG`) and errors to standard error.
 pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
@@ -261,7 +193,7 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
         .try_init();
     execute(cli.command, conduct).unwrap_or_else(|failure| {
         let _ = writeln!(std::io::stderr(), "muster-verifier: {failure}");
-        failure.code()
+        failure.exit.code()
     })
 }
 
@@ -286,7 +218,7 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
         Command::Observe { target, data_dir, machine, gossip } => block_on(async {
             match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
                 observe::Ended::Closed => Ok(0),
-                observe::Ended::Interrupted => Ok(INTERRUPTED),
+                observe::Ended::Interrupted => Ok(Exit::Interrupted.code()),
             }
         }),
         Command::Check { evidence, run, leaves } => {
@@ -313,7 +245,7 @@ async fn watched(options: watch::Options) -> Result<u8, Failure> {
             ));
             Ok(0)
         }
-        watch::Ended::Interrupted => Ok(INTERRUPTED),
+        watch::Ended::Interrupted => Ok(Exit::Interrupted.code()),
     }
 }
 
@@ -346,7 +278,7 @@ fn judged(judgement: &Judgement) -> u8 {
 
 fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Failure> {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
-    let runtime = runtime.map_err(|error| Failure::Environment(format!("no threads or sockets: {error}")))?;
+    let runtime = runtime.map_err(|error| Failure::environment(format!("no threads or sockets: {error}")))?;
     let ended = runtime.block_on(async {
         process::refuse_large_files();
         command.await
@@ -354,9 +286,4 @@ fn block_on(command: impl Future<Output = Result<u8, Failure>>) -> Result<u8, Fa
     // Work that nobody waits for any more must not hold the process.
     runtime.shutdown_timeout(Duration::from_millis(100));
     ended
-}
-
-/// A line for the person who asked; a reader that went away is no error.
-pub fn say(line: &str) {
-    let _ = writeln!(std::io::stdout().lock(), "{line}");
 }

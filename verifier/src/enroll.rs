@@ -10,10 +10,10 @@ use muster_core::limits;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
 use muster_core::messages::wire::{Request, Response};
+use muster_replica::exit::Failure;
 use muster_replica::{PeerError, fetch_ledger};
 use muster_store::home::Home;
 
-use crate::failure::{self, Failure};
 use crate::session::{Session, Target, optional_file};
 
 /// File that holds the invitation.
@@ -44,20 +44,20 @@ pub struct Enrolled {
 /// # Errors
 /// [`Failure`].
 pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enrolled, Failure> {
-    let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
+    let ticket = Ticket::from_line(invitation).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let invited = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
     let invited =
-        invited.map_err(|reject| Failure::Usage(format!("the invitation is not valid: {reject}")))?;
+        invited.map_err(|reject| Failure::usage(format!("the invitation is not valid: {reject}")))?;
     if let Some(invited) = invited.as_ref().filter(|invited| invited.role != Role::Verifier) {
         let role = invited.role.word();
-        return Err(Failure::Usage(format!(
+        return Err(Failure::usage(format!(
             "this invitation is for a {role}, not for a verifier: use `muster join`"
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
     let session = Session::open(&directory, Target::of(&ticket)).await?;
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
-        return Err(Failure::Usage("the invitation was not signed by the organiser of the run".into()));
+        return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
     }
     let first_round = admission(&session, &ticket).await?;
     session.home.write_secret(TICKET, ticket.to_line().as_bytes())?;
@@ -126,7 +126,7 @@ fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree,
     let margin = MARGIN.max(manifest.retention.contributions.saturating_add(2));
     let rounds = manifest.most_rounds().saturating_sub(first.0).saturating_add(margin);
     let most = u32::try_from(limits::COINS / (1 + u64::from(leaf_coins))).unwrap_or(u32::MAX);
-    CoinTree::new(*home.secret(SECRET)?, first, rounds.min(most), leaf_coins).map_err(failure::arithmetic)
+    CoinTree::new(*home.secret(SECRET)?, first, rounds.min(most), leaf_coins).map_err(Failure::arithmetic)
 }
 
 /// The coins that this directory registered.
@@ -136,14 +136,14 @@ fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree,
 pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
     let place = home.path().display();
     let terms = registered(home)?.ok_or_else(|| {
-        Failure::Usage(format!(
+        Failure::usage(format!(
             "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
         ))
     })?;
     let tree = CoinTree::new(*home.secret(SECRET)?, terms.first_round, terms.rounds, terms.leaf_coins);
-    let tree = tree.map_err(failure::arithmetic)?;
+    let tree = tree.map_err(Failure::arithmetic)?;
     if tree.root() != terms.root {
-        return Err(Failure::Environment(format!(
+        return Err(Failure::environment(format!(
             "{place}: {SECRET}.key is not the secret of the registered coins"
         )));
     }
@@ -153,13 +153,13 @@ pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
 fn registered(home: &Home) -> Result<Option<CoinTerms>, Failure> {
     let Some(bytes) = optional_file(home, COINS)? else { return Ok(None) };
     let terms = decode(&bytes).map_err(|reject| {
-        Failure::Environment(format!("{}: {COINS} is damaged ({reject})", home.path().display()))
+        Failure::environment(format!("{}: {COINS} is damaged ({reject})", home.path().display()))
     })?;
     Ok(Some(terms))
 }
 
 fn lost_coins(home: &Home) -> Failure {
-    Failure::Environment(format!(
+    Failure::environment(format!(
         "{}: this verifier is admitted, but {COINS} is missing; restore it from a copy",
         home.path().display()
     ))
@@ -170,6 +170,8 @@ mod tests {
     use muster_core::codec::List;
     use muster_core::ids::unhex;
     use muster_replica::memory::available;
+
+    use muster_replica::exit::Exit;
 
     use super::*;
 
@@ -210,7 +212,9 @@ mod tests {
         let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
         let ticket = Ticket { run, steward, addresses, pass: None };
         let refused = enroll(&ticket.to_line(), Some(place.path().to_owned())).await;
-        let Err(Failure::Environment(why)) = refused.map(|_| ()) else { panic!("it took a seat") };
+        let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
+            panic!("it took a seat")
+        };
         assert!(why.contains("GiB of memory") && why.contains("retention.states"), "{why}");
         assert!(!place.path().join(COINS).exists() && !place.path().join("data").exists());
     }

@@ -4,14 +4,15 @@
 //! [`audits`] decides what to ask, to recompute and to say, without sockets, [`parts`] which blocks to reduce again;
 //! `watch` gives them a network, a disk and a thread that computes. [`run`] is the whole program.
 
+mod arguments;
 pub mod audits;
 pub mod calibrate;
 mod check;
 mod cli;
 mod coins;
 mod enroll;
-mod failure;
 mod observe;
+mod output;
 pub mod parts;
 mod replay;
 mod session;

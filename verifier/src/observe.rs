@@ -8,13 +8,13 @@ use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::record::{Ban, Body};
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
+use muster_replica::exit::Failure;
 use muster_replica::{Event, evidence_words, keep_evidence};
 use muster_store::journal::Journal;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use crate::cli::say;
-use crate::failure::Failure;
+use crate::output::say;
 use crate::session::{Session, Target};
 
 /// For evidence that is still on its way when the run is over.
@@ -38,7 +38,7 @@ pub async fn observe(
     threads: usize,
     gossip: Option<Settings>,
 ) -> Result<Ended, Failure> {
-    let target = Target::parse(target).map_err(|misuse| Failure::Usage(misuse.to_string()))?;
+    let target = Target::parse(target).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
     let session = Session::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);

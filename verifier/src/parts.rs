@@ -11,7 +11,7 @@ use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Reduction;
+use muster_core::messages::evidence::Reduction;
 use muster_core::messages::round::PartResult;
 use muster_core::reduction::reduce;
 use muster_core::sign::Signed;

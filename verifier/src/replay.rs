@@ -10,10 +10,11 @@ use muster_core::ids::hex;
 use muster_core::manifest::Profile;
 use muster_core::messages::record::Body;
 use muster_replica::archive::{Archive, Plan, Replay, Replayed, Sample};
+use muster_replica::exit::Failure;
 use muster_replica::memory;
 
-use crate::cli::{Replaying, say};
-use crate::failure::{self, Failure};
+use crate::arguments::Replaying;
+use crate::output::say;
 use meter::Meter;
 use work::Work;
 
@@ -39,13 +40,13 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     defined(archive.manifest.profile)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
-    memory::check(memory::following(&archive.manifest, threads)).map_err(failure::arithmetic)?;
+    memory::check(memory::following(&archive.manifest, threads)).map_err(Failure::arithmetic)?;
     let mut work = Work::open(&work_folder(folder, replaying), replaying)?;
     let kept = work.as_ref().and_then(Work::progress);
     let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
     let plan = Plan { threads, path: replaying.path, sample };
-    let mut replay = Replay::begin(&archive, &plan).map_err(failure::arithmetic)?;
-    replay.self_test().map_err(failure::arithmetic)?;
+    let mut replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
+    replay.self_test().map_err(Failure::arithmetic)?;
     if let (Some(work), Some(progress)) = (&mut work, kept) {
         match replay.skip(&progress, &|round| work.state(round)) {
             Ok(()) => say(&format!(
@@ -56,7 +57,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
             Err(why) => {
                 say(&format!("what {} holds is not used: {why}; beginning anew", work.place()));
                 work.clear();
-                replay = Replay::begin(&archive, &plan).map_err(failure::arithmetic)?;
+                replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
             }
         }
     }
@@ -79,7 +80,7 @@ fn defined(profile: Profile) -> Result<(), Failure> {
     if profile == Profile::Exact {
         return Ok(());
     }
-    Err(Failure::Usage(format!(
+    Err(Failure::usage(format!(
         "this run's profile is {}: its leaves have no defined bits, so that nobody can replay it; `muster-verifier check` \
          re-executes the evidence of its bans, within the tolerance",
         profile.name()
@@ -111,9 +112,9 @@ fn sample(replaying: &Replaying, kept: Option<Sample>) -> Result<Option<Sample>,
     let Some(share) = replaying.fraction else { return Ok(None) };
     let mut seed = [0; 32];
     getrandom::fill(&mut seed)
-        .map_err(|error| Failure::Environment(format!("the system gives no randomness ({error})")))?;
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     let sample = Sample::of(share, replaying.seed.map_or(seed, |seed| seed.0))
-        .map_err(|misuse| Failure::Usage(format!("--fraction: {misuse}")))?;
+        .map_err(|misuse| Failure::usage(format!("--fraction: {misuse}")))?;
     let kept = kept.filter(|kept| kept.ppm == sample.ppm && replaying.seed.is_none());
     let sample = kept.unwrap_or(sample);
     say(&format!("recomputing {share} of the contributions, drawn with --seed {}", hex(&sample.seed)));

@@ -13,13 +13,12 @@ use muster_core::sign::Identity;
 use muster_core::state::State;
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
+use muster_replica::exit::Failure;
 use muster_replica::{Contact, Follower, Peers, Replica, fetch_dataset, fetch_manifest, memory};
 use muster_store::dataset::Dataset;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
-
-use crate::failure::{self, Failure};
 
 const MANIFEST: &str = "manifest.bin";
 
@@ -105,7 +104,7 @@ impl Session {
             }
         };
         // Before the text is fetched, and before a seat is asked for.
-        memory::check(memory::following(&manifest, 1)).map_err(failure::arithmetic)?;
+        memory::check(memory::following(&manifest, 1)).map_err(Failure::arithmetic)?;
         let bar = bytes_bar("the run's files", manifest.data.all_bytes());
         let mut progress = |done| bar.set_position(done);
         let folder = home.path().join("data");
@@ -124,15 +123,15 @@ impl Session {
         threads: usize,
         gossip: Option<Settings>,
     ) -> Result<Follower, Failure> {
-        memory::check(memory::following(&self.manifest, threads)).map_err(failure::arithmetic)?;
+        memory::check(memory::following(&self.manifest, threads)).map_err(Failure::arithmetic)?;
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {
             Some((round, state)) => Replica::resume(manifest, dataset, (threads, None), state, round),
             None => Replica::genesis(manifest, dataset, threads, None),
         });
-        let replica = replica.await.map_err(|error| Failure::Environment(error.to_string()))?;
-        let replica = replica.map_err(failure::arithmetic)?;
+        let replica = replica.await.map_err(|error| Failure::environment(error.to_string()))?;
+        let replica = replica.map_err(Failure::arithmetic)?;
         let mut follower =
             Follower::new(self.peers.clone(), self.target.steward.clone(), replica, Some(journal))?;
         follower.keep_proofs(self.home.clone())?;
@@ -157,14 +156,14 @@ fn stored_manifest(home: &Home, run: RunId) -> Result<Option<Arc<Manifest>>, Fai
     };
     let place = home.path().display();
     let manifest: Manifest = decode(&bytes).map_err(|reject| {
-        Failure::Environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again"))
+        Failure::environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again"))
     })?;
     if manifest.run() != run {
         let what = format!("{place} belongs to run {}, not to {run}; use another directory", manifest.run());
-        return Err(Failure::Usage(what));
+        return Err(Failure::usage(what));
     }
     // MANIFEST-1: with a manifest that it has kept as with one that it is sent.
-    manifest.check().map_err(|misuse| Failure::Negative(format!("{place}: the manifest: {misuse}")))?;
+    manifest.check().map_err(|misuse| Failure::negative(format!("{place}: the manifest: {misuse}")))?;
     Ok(Some(Arc::new(manifest)))
 }
 

@@ -11,13 +11,14 @@ use muster_core::ids::{Block, Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::limits;
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::Return;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::state::State;
 use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
+use muster_replica::exit::Failure;
 use muster_replica::{
     Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results, evidence_words, keep_evidence,
     patience,
@@ -33,7 +34,6 @@ use tracing::{debug, info, warn};
 use crate::audits::{Audits, Conduct, Done, Key, Message, Stop, Subject, Tally, Work, WorkKind};
 use crate::coins::Coins;
 use crate::enroll;
-use crate::failure::{self, Failure};
 use crate::parts::{self, Drawn, Parts, Seen};
 use crate::session::{Session, Target};
 use crate::spent::Spent;
@@ -142,7 +142,7 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let directory = &options.directory;
     let place = directory.display();
     if !directory.exists() {
-        return Err(Failure::Usage(format!(
+        return Err(Failure::usage(format!(
             "{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first"
         )));
     }
@@ -153,7 +153,7 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let (manifest, machine) = (session.manifest.clone(), options.machine);
     let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, &machine)).await;
     let worker =
-        worker.map_err(|error| Failure::Environment(error.to_string()))?.map_err(failure::arithmetic)?;
+        worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
     let coins = Coins::new(coins, journal.clone());
     let audits = Audits::new(session.manifest.clone(), session.identity.clone(), coins);
@@ -194,12 +194,12 @@ fn target(options: &Options) -> Result<Target, Failure> {
         line => Some(line?),
     };
     let unknown = || {
-        Failure::Usage(format!(
+        Failure::usage(format!(
             "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
         ))
     };
     Target::parse(&line.ok_or_else(unknown)?)
-        .map_err(|misuse| Failure::Environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
+        .map_err(|misuse| Failure::environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
 }
 
 /// What an earlier process of this directory was about: silences that the journal holds, accusations that it made.
@@ -257,7 +257,7 @@ impl Watcher {
             if is_whole(&events) && !self.caught_up.swap(true, Ordering::Relaxed) {
                 let me = self.session.identity.id();
                 if ledger.member(&me).is_none() {
-                    return Err(Failure::Usage(format!(
+                    return Err(Failure::usage(format!(
                         "{me} is no member of this run: run `muster-verifier enroll` again"
                     )));
                 }
@@ -300,7 +300,7 @@ impl Watcher {
             home.prune_parameters(&|round| wanted.contains(&round))?;
             home.parameters()
         });
-        let kept = kept.await.map_err(|error| Failure::Environment(error.to_string()))??;
+        let kept = kept.await.map_err(|error| Failure::environment(error.to_string()))??;
         *lock(&self.kept) = kept.into_iter().collect();
         Ok(())
     }
@@ -316,7 +316,7 @@ impl Watcher {
             home.save_state(round, &state, &roots)?;
             home.prune_states(&|kept| kept == round)
         });
-        Ok(saved.await.map_err(|error| Failure::Environment(error.to_string()))??)
+        Ok(saved.await.map_err(|error| Failure::environment(error.to_string()))??)
     }
 
     /// Shows what was applied, and writes the state down now and then.
@@ -354,7 +354,7 @@ impl Watcher {
             let keeping = async move { keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await };
             if culprit == me {
                 let (words, where_it_is) = (finding.words(), evidence_words(&keeping.await));
-                return Err(Failure::Negative(format!(
+                return Err(Failure::negative(format!(
                     "this verifier was banned for a {words} in round {round}, found by {accuser}; {where_it_is}"
                 )));
             }
@@ -368,7 +368,7 @@ impl Watcher {
         let (ledger, me) = (follower.ledger(), self.session.identity.id());
         let Some(member) = ledger.member(&me) else { return Ok(()) };
         if member.standing == Standing::Banned {
-            return Err(Failure::Negative("this verifier was banned; it audits nothing any more".into()));
+            return Err(Failure::negative("this verifier was banned; it audits nothing any more"));
         }
         if member.standing != Standing::Away || !follower.in_step() || member.since >= ledger.height() {
             return Ok(());
@@ -435,7 +435,7 @@ impl Watcher {
             });
             let (back, work, done, took): (Worker, Work, Done, Duration) = performed
                 .await
-                .map_err(|error| Failure::Environment(format!("computing failed: {error}")))?;
+                .map_err(|error| Failure::environment(format!("computing failed: {error}")))?;
             worker = back;
             lock(&self.spent).computed(&work.kind, took);
             lock(&self.audits).worked(&work, done).map_err(stopped)?;
@@ -525,7 +525,7 @@ impl Watcher {
             (evidence, judgement)
         });
         let (evidence, judgement) =
-            judged.await.map_err(|error| Failure::Environment(format!("reducing a part failed: {error}")))?;
+            judged.await.map_err(|error| Failure::environment(format!("reducing a part failed: {error}")))?;
         lock(&self.audits).judged_part(evidence, judgement).map_err(stopped)?;
         self.tell.notify_one();
         Ok(())
@@ -737,7 +737,7 @@ fn is_whole(events: &[Event]) -> bool {
 fn stopped(stop: Stop) -> Failure {
     match stop {
         Stop::Store(error) => error.into(),
-        Stop::Faulty(why) => Failure::Environment(why),
+        Stop::Faulty(why) => Failure::environment(why),
     }
 }
 

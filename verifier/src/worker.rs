@@ -10,7 +10,8 @@ use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{Evidence, LeafResult, Results};
+use muster_core::messages::audit::{LeafResult, Results};
+use muster_core::messages::evidence::Evidence;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Arithmetic;
 

@@ -11,7 +11,7 @@ use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 
-use super::{
+use super::arguments::{
     BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
     HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
 };
@@ -20,7 +20,7 @@ use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::generate::{Sampling, Words, continue_text};
-use crate::join::{self, End, JoinError, Listen};
+use crate::join::{self, End, Listen};
 use crate::members::{agreed, close_tree, invitation, members};
 use crate::organise::create::{Calibration, CreateOptions, create_within};
 use crate::organise::export::export;
@@ -284,7 +284,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
             say("stopped; the same command goes on")?;
             Ok(Exit::Interrupted)
         }
-        Err(error) => Err(failure(&error)),
+        Err(error) => Err(error.into()),
     }
 }
 
@@ -293,12 +293,6 @@ fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings
     let beside = || Some(SocketAddr::new(beside?.parse::<SocketAddr>().ok()?.ip(), 0).to_string());
     let listen = arguments.gossip.or_else(beside).into_iter().collect();
     (!arguments.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
-}
-
-fn failure(error: &JoinError) -> Failure {
-    let exits = [Exit::Negative, Exit::Usage, Exit::Environment];
-    let exit = exits.into_iter().find(|exit| exit.code() == error.exit_code()).unwrap_or(Exit::Network);
-    Failure { exit, message: error.to_string() }
 }
 
 fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {

@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use muster_core::ids::MemberId;
 use muster_core::messages::enrol::{Role, Ticket};
 
-use super::Rehearsal;
 use super::children::Child;
+use super::interrupt::{Interrupt, PAUSE};
 use super::lie::Lie;
-use super::stage::{Interrupt, PAUSE, Place};
+use super::place::Place;
+use super::rehearsal::Rehearsal;
 use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};

@@ -10,11 +10,11 @@ use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
 use serde::{Deserialize, Serialize};
 
-use super::Rehearsal;
 use super::cast::{Part, Player};
 use super::lie::Lie;
 use super::live::{DutyFact, Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
+use super::rehearsal::Rehearsal;
 use crate::attack::Attack;
 use crate::exit::{Failure, Outcome};
 

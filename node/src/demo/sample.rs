@@ -6,7 +6,7 @@ use muster_compute::Exact;
 use muster_core::manifest::Family;
 use muster_replica::archive::Archive;
 
-use super::Rehearsal;
+use super::rehearsal::Rehearsal;
 use crate::checkpoint::Checkpoint;
 use crate::exit::Outcome;
 use crate::generate::{Sampling, Words, continue_text};

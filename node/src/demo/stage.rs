@@ -1,11 +1,8 @@
 //! A rehearsal from its first byte to its account.
 
-use std::path::{Path, PathBuf};
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::fs;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use std::{env, fs};
 
 use muster_core::manifest::Profile;
 use muster_replica::Replica;
@@ -13,16 +10,17 @@ use muster_replica::archive::{Archive, ReplayError, Replayed};
 
 use super::cast::Cast;
 use super::facts::{Facts, Observed, UNREPLAYED};
+use super::interrupt::{Interrupt, PAUSE};
 use super::live::Live;
+use super::place::Place;
+use super::rehearsal::Rehearsal;
 use super::sample::sample;
-use super::{Rehearsal, account, caught, corpus};
+use super::{account, caught, corpus};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::pack;
 use crate::progress::Progress;
 
-/// How often things are looked at.
-pub(super) const PAUSE: Duration = Duration::from_millis(50);
 /// How long the steward may report nothing.
 const STALLED: Duration = Duration::from_secs(240);
 
@@ -37,7 +35,7 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
     rehearse(rehearsal, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
         if failure.exit != Exit::Interrupted && place.path("logs").exists() {
             place.keep();
-            failure.message += &format!("\nlogs and everything else: {}", place.folder.display());
+            failure.message += &format!("\nlogs and everything else: {}", place.folder().display());
         }
         failure
     })?;
@@ -165,95 +163,4 @@ fn opened(error: ReplayError) -> Failure {
         ReplayError::Store(error) => error.into(),
         ReplayError::Wrong(what) => Failure { exit: Exit::Negative, message: what },
     }
-}
-
-/// Where a rehearsal lives.
-pub(super) struct Place {
-    folder: PathBuf,
-    temporary: bool,
-}
-
-impl Place {
-    /// A new folder, kept if it was named.
-    fn make(out: Option<&Path>) -> Outcome<Self> {
-        let (folder, temporary) = match out {
-            Some(out) => (out.to_owned(), false),
-            None => (env::temp_dir().join(format!("muster-demo-{}", std::process::id())), true),
-        };
-        let failed = |error| Failure::environment(format!("{}: cannot be used ({error})", folder.display()));
-        fs::create_dir_all(&folder).map_err(failed)?;
-        if fs::read_dir(&folder).map_err(failed)?.next().is_some() {
-            let what = format!("{}: already holds something; name a new directory", folder.display());
-            return Err(Failure::environment(what));
-        }
-        Ok(Self { folder, temporary })
-    }
-
-    /// Something in it.
-    pub(super) fn path(&self, name: &str) -> PathBuf {
-        self.folder.join(name)
-    }
-
-    fn keep(&mut self) {
-        self.temporary = false;
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        if self.temporary {
-            let _ = fs::remove_dir_all(&self.folder);
-        }
-    }
-}
-
-/// Whether somebody wants this to end: by Ctrl-C, or by what the system sends to end a process.
-pub(super) struct Interrupt(Arc<AtomicBool>);
-
-impl Interrupt {
-    fn listen() -> Outcome<Self> {
-        let pressed = Arc::new(AtomicBool::new(false));
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-        let runtime = runtime
-            .map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
-        let shared = pressed.clone();
-        std::thread::spawn(move || {
-            runtime.block_on(async {
-                asked_to_end().await;
-                shared.store(true, Ordering::Relaxed);
-                asked_to_end().await;
-                std::process::exit(i32::from(Exit::Interrupted.code()));
-            });
-        });
-        Ok(Self(pressed))
-    }
-
-    /// # Errors
-    /// [`Failure`] once it was asked for.
-    pub(super) fn check(&self) -> Outcome<()> {
-        if self.0.load(Ordering::Relaxed) {
-            return Err(Failure {
-                exit: Exit::Interrupted,
-                message: "interrupted; everyone was sent home".into(),
-            });
-        }
-        Ok(())
-    }
-}
-
-#[cfg(unix)]
-async fn asked_to_end() {
-    use tokio::signal::unix::{SignalKind, signal};
-    match signal(SignalKind::terminate()) {
-        Ok(mut terminate) => tokio::select! {
-            _ = tokio::signal::ctrl_c() => {}
-            _ = terminate.recv() => {}
-        },
-        Err(_) => drop(tokio::signal::ctrl_c().await),
-    }
-}
-
-#[cfg(not(unix))]
-async fn asked_to_end() {
-    drop(tokio::signal::ctrl_c().await);
 }

@@ -11,7 +11,7 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::mpsc;
 
-use super::horizon;
+use super::horizon::horizon;
 
 /// A block that was proved against its commitment, with its integers.
 pub(crate) type Proved = Arc<(BlockData, Vec<i32>)>;

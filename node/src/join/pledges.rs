@@ -6,7 +6,7 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use muster_core::audit::{Judgement, judge_steward};
 use muster_core::ids::{Height, Round};
 use muster_core::ledger::Ledger;
-use muster_core::messages::audit::{Evidence, Misconduct, OmittedCommit, OmittedDelivery};
+use muster_core::messages::evidence::{Evidence, Misconduct, OmittedCommit, OmittedDelivery};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
 use muster_core::messages::wire::Response;

@@ -305,6 +305,7 @@ impl Session {
                 }
             };
             self.ledgers.send_replace(Arc::new(self.follower.ledger().clone()));
+            self.progress.gathering(self.follower.ledger());
             if let Some((evidence, why)) = self.shared.pledges.broken(self.follower.ledger(), &self.journal) {
                 return Err(self.follower.convict(&evidence, why).into());
             }

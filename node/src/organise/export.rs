@@ -5,7 +5,7 @@ use std::fs;
 use std::path::Path;
 
 use muster_core::hash::{Domain, Hasher};
-use muster_core::layout::{Layout, Tensor};
+use muster_core::layout::Layout;
 use muster_core::manifest::{Albert, Decoder, Family, Model, Tokeniser};
 use muster_core::state::real_bytes;
 use muster_store::dataset::TOKENISER;
@@ -14,13 +14,9 @@ use safetensors::tensor::{Dtype, TensorView};
 use serde_json::{Value, json};
 
 use super::DATA;
+use super::hugging_face::{CONFIG, KEY_BIAS, TOKEN_TYPES, WEIGHTS, saved_shape};
 use crate::checkpoint::Checkpoint;
 use crate::exit::{Failure, Outcome};
-
-/// Weights of a checkpoint.
-pub const WEIGHTS: &str = "model.safetensors";
-/// What the weights are.
-pub const CONFIG: &str = "config.json";
 
 /// Writes a checkpoint into a new folder.
 ///
@@ -88,21 +84,6 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
 
 /// Token types that an ALBERT of `transformers` has: their embeddings are zero.
 const TYPES: usize = 2;
-/// Their name.
-pub(super) const TOKEN_TYPES: &str = "albert.embeddings.token_type_embeddings.weight";
-/// What an ALBERT of `transformers` has, too, and a run leaves out.
-pub(super) const KEY_BIAS: &str = "albert.encoder.albert_layer_groups.0.albert_layers.0.attention.key.bias";
-
-/// The shape that a tensor is saved in: vectors as vectors.
-pub(super) fn saved_shape(tensor: &Tensor) -> Vec<usize> {
-    let [rows, columns] = tensor.shape;
-    if is_vector(&tensor.name) { vec![columns] } else { vec![rows, columns] }
-}
-
-fn is_vector(name: &str) -> bool {
-    name.ends_with(".bias")
-        || ["norm.weight", "layernorm.weight", "LayerNorm.weight"].iter().any(|end| name.ends_with(end))
-}
 
 /// What `transformers` reads of a model.
 fn config(model: &Model) -> Value {

@@ -17,7 +17,7 @@ use muster_core::{layout, limits};
 use muster_store::dataset::TOKENISER;
 
 use self::config::Known;
-use super::export::{CONFIG, WEIGHTS};
+use super::hugging_face::{CONFIG, WEIGHTS};
 use crate::config::Settings;
 use crate::exit::{Failure, Outcome};
 

@@ -1,6 +1,7 @@
 //! `muster invite`: one line that lets its holder enrol. Works while the steward holds the folder.
 
 use std::fs;
+use std::net::{IpAddr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
@@ -60,8 +61,11 @@ pub fn invite(options: &InviteOptions) -> Outcome<Ticket> {
     }
     let manifest = read_manifest(&options.folder)?;
     let organiser = organiser(&options.folder, options.organiser_key.as_deref(), &manifest)?;
-    let addresses =
-        if options.addresses.is_empty() { hosted_at(&options.folder)? } else { options.addresses.clone() };
+    let addresses = if options.addresses.is_empty() {
+        worth_telling(hosted_at(&options.folder)?)
+    } else {
+        options.addresses.clone()
+    };
     if options.role.is_none() && manifest.admission.mode == Mode::Invited {
         return Err(Failure::usage("this run asks for invitations: say --role node or --role verifier"));
     }
@@ -128,6 +132,19 @@ pub fn hosted_at(folder: &Path) -> Outcome<Vec<String>> {
     Ok(text.lines().map(str::to_owned).collect())
 }
 
+/// The addresses without those of the swarm on interfaces where nobody is told to dial: the swarm listens on every
+/// bridge of a container engine, too, and the line would grow by each. All of them where none is beside another one.
+fn worth_telling(addresses: Vec<String>) -> Vec<String> {
+    let hosts: Vec<IpAddr> =
+        addresses.iter().filter_map(|text| Some(text.parse::<SocketAddr>().ok()?.ip())).collect();
+    let host = |text: &str| text.split('/').nth(2)?.parse::<IpAddr>().ok();
+    let beside = |text: &String| host(text).is_some_and(|host| hosts.contains(&host));
+    if !addresses.iter().any(beside) {
+        return addresses;
+    }
+    addresses.into_iter().filter(|text| !text.starts_with('/') || beside(text)).collect()
+}
+
 /// Addresses as a member or ticket carries them.
 ///
 /// # Errors
@@ -191,6 +208,15 @@ mod tests {
         {
             assert!(parse_span(wrong).is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn the_swarm_is_told_of_where_members_dial() {
+        let told = |texts: &[&str]| worth_telling(texts.iter().map(|text| (*text).to_owned()).collect());
+        let own = ["10.0.0.5:7", "127.0.0.1:7", "/ip4/127.0.0.1/tcp/8/p2p/x", "/ip4/10.0.0.5/tcp/8/p2p/x"];
+        assert_eq!(told(&[&own[..], &["/ip4/172.17.0.1/tcp/8/p2p/x"]].concat()), own);
+        let advertised = ["example.org:7", "/ip4/10.0.0.5/tcp/8/p2p/x"];
+        assert_eq!(told(&advertised), advertised);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};

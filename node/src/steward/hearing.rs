@@ -6,7 +6,8 @@ use std::time::Duration;
 use muster_compute::{Backend, Machine};
 use muster_core::audit::{Judgement, judge, judge_reduction};
 use muster_core::ids::{Block, MemberId, Round};
-use muster_core::messages::audit::{Evidence, FindingKind};
+use muster_core::messages::audit::FindingKind;
+use muster_core::messages::evidence::Evidence;
 use muster_replica::{Brought, Exhibited, patience};
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
 use tokio::runtime::Handle;
@@ -207,7 +208,7 @@ mod tests {
     use muster_core::contribution::Commitment;
     use muster_core::ids::{Height, Slot};
     use muster_core::manifest::Manifest;
-    use muster_core::messages::audit::Total;
+    use muster_core::messages::evidence::Total;
     use muster_core::messages::record::{Body, Freeze, Record};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;

@@ -3,7 +3,8 @@
 use std::net::{IpAddr, SocketAddr};
 
 use muster_net::error::{Cause, NetError};
-use muster_net::listener::{Admission, Listener};
+use muster_net::listener::Listener;
+use muster_net::seats::Admission;
 use muster_store::home::Home;
 
 use super::HostOptions;

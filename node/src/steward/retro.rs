@@ -8,7 +8,7 @@ use std::time::Duration;
 use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;

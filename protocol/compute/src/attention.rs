@@ -5,8 +5,9 @@
 //! part. In both directions (ARITH-65) every chain is whole. The query heads that share a key head are added to its
 //! gradient in order.
 
-use crate::kernel::matrix::{Panels, Product, Strided, multiply};
+use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::{ScoreRows, softmax, softmax_backward};
+use crate::kernel::strided::Strided;
 use crate::path::Kernels;
 
 /// Tokens of a block: a multiple of every path's tile height.

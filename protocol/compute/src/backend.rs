@@ -8,7 +8,6 @@ use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::{Arithmetic, LeafJob};
 
-use crate::machine::BUILD;
 use crate::{Exact, Path, Spent};
 
 /// An implementation of leaves: [`crate::Exact`], or libtorch.
@@ -159,6 +158,9 @@ impl Libtorch {
         let _ = LIBTORCH.set(self);
     }
 }
+
+/// How to get a program that has libtorch.
+pub(crate) const BUILD: &str = "run protocol/compute/libtorch.sh, then cargo build --release --features tch";
 
 /// Whether this program comes to libtorch.
 pub(crate) fn has_libtorch() -> bool {

@@ -10,7 +10,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 
 use crate::Exact;
-use crate::backend::{Backend, Device, Precision, has_cuda, has_libtorch, libtorch};
+use crate::backend::{BUILD, Backend, Device, Precision, has_cuda, has_libtorch, libtorch};
 use crate::memory::{buffers, torch_buffers};
 use crate::path::{Path, paths};
 
@@ -153,9 +153,6 @@ impl Machine {
         }
     }
 }
-
-/// How to get a program that has libtorch.
-pub(crate) const BUILD: &str = "run protocol/compute/libtorch.sh, then cargo build --release --features tch";
 
 /// Where libtorch computes if nobody says where.
 fn first_device() -> Device {

@@ -10,12 +10,12 @@ use muster_core::ids::{Digest, Leaf};
 pub use crate::function::{exp as exp_64, ln, sine_cosine};
 use crate::kernel::albert;
 use crate::kernel::dither::dithered;
-pub use crate::kernel::matrix::Strided;
 use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::{
     ScoreRows, add_rows, cross_entropy, exponentials_of, rms_norm, rms_norm_backward, softmax,
     softmax_backward, swiglu, swiglu_backward,
 };
+pub use crate::kernel::strided::Strided;
 use crate::kernel::tile::chains;
 use crate::kernel::update::{Step, adamw, sum_of_squares};
 use crate::path::{Kernels, Path};

@@ -3,10 +3,11 @@
 //! Scalars are computed in f64 and rounded to f32 once; coefficients in f32. A block that was left out keeps
 //! parameters and moments, and its tensor keeps its exponent.
 
+mod decay;
 pub(crate) mod lamb;
 
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
-use muster_core::layout::{Layout, Tensor};
+use muster_core::layout::Layout;
 use muster_core::manifest::{Method, Model, Optimiser, Schedule};
 use muster_core::state::{State, Update};
 
@@ -14,6 +15,7 @@ use crate::function;
 use crate::kernel::update::{Step, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
+use decay::decay;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///
@@ -96,11 +98,6 @@ fn adam_blocks<W: Send>(
             adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
         }
     });
-}
-
-/// Weight decay of a tensor: none where it has one row (ARITH-7, ARITH-67).
-fn decay(optimiser: &Optimiser, tensor: &Tensor) -> f64 {
-    if tensor.shape[0] > 1 { f64::from(optimiser.weight_decay.value()) } else { 0.0 }
 }
 
 /// A tensor's scalars (ARITH-7), in f64, each rounded to f32 once; 1 − β of the β that f32 has.

@@ -1,10 +1,12 @@
 //! What the passes of every network over a window share: parameters, packed weights, products.
 
-use crate::kernel::matrix::{Panels, Product, Strided, multiply};
+use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::add_rows;
+use crate::kernel::strided::Strided;
+use crate::matrix::Matrix;
 use crate::parallel::each;
 use crate::path::Kernels;
-use crate::plan::{Matrix, Plan};
+use crate::plan::Plan;
 use crate::turns::Turn;
 
 /// Fewest multiplications of a product that are worth another thread.

@@ -1,39 +1,13 @@
 //! A model as the arithmetic sees it: sizes, and places in the flat vector.
 
-use std::ops::Range;
-
-use muster_core::layout::{Layout, Tensor};
+use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Model};
 
 use crate::albert::places::Albert;
 use crate::attention::Heads;
 use crate::decoder::places::Decoder;
+use crate::matrix::Matrix;
 use crate::turns::Part;
-
-/// A weight matrix `[outputs, inputs]`, row-major in the flat vector.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Matrix {
-    pub offset: usize,
-    pub outputs: usize,
-    pub inputs: usize,
-}
-
-impl Matrix {
-    /// Neighbours in the flat vector taken as one matrix: their outputs follow each other.
-    pub(crate) fn joined(tensors: &[Tensor]) -> Self {
-        let outputs = tensors.iter().map(|tensor| tensor.shape[0]).sum();
-        Self { offset: tensors[0].offset, outputs, inputs: tensors[0].shape[1] }
-    }
-
-    pub(crate) fn range(&self) -> Range<usize> {
-        self.offset..self.offset + self.outputs * self.inputs
-    }
-
-    /// As a part of the gradient.
-    pub(crate) fn part(&self) -> Part {
-        Part { range: self.range(), width: self.inputs }
-    }
-}
 
 /// Everything about a model that does not change with its parameters.
 #[derive(Debug)]

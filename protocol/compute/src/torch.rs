@@ -25,10 +25,11 @@ use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
 use crate::backend::{Backend, Device, Libtorch, Opened, Precision};
+use crate::exact::setting;
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
 use crate::plan::{Network as Places, Plan};
-use crate::{Exact, Path, Spent, self_test, setting};
+use crate::{Exact, Path, Spent, self_test};
 use library::{check_version, load_cuda, settle, values};
 use muster_core::ieee::require_ieee;
 use network::{Extent, Network, Weights, backward, backward_recomputing};

@@ -15,33 +15,32 @@ use std::sync::{Mutex, PoisonError};
 use crate::limits;
 use crate::manifest::{Aggregation, Rule};
 
+mod combination;
 mod fixed_radius;
 mod geometric_median;
 mod gram;
+mod input;
 mod krum;
 mod mixing;
 mod order;
+mod products;
 mod rows;
 mod runner;
+mod strip;
+mod sum;
 mod trimmed_mean;
 
-use gram::{Gram, Products};
+use combination::Combination;
+use gram::Gram;
+pub use input::Input;
 use mixing::Mixing;
 use order::Sorter;
+use products::Products;
 use rows::{Base, Rows, combine};
 pub use runner::{Pass, Plain, Runner};
+use strip::STRIP;
+use sum::ordered_sum;
 use trimmed_mean::Trim;
-
-/// One member's contribution to a block.
-#[derive(Clone, Copy, Debug)]
-pub struct Input<'a> {
-    /// Q: the sum of its leaves.
-    pub q: &'a [i32],
-    /// Leaves in the sum; the rule takes x = Q/m.
-    pub m: u32,
-    /// Weight, from [`weights`].
-    pub weight: u64,
-}
 
 /// What a rule makes of a block.
 #[derive(Clone, Debug, PartialEq)]
@@ -118,12 +117,6 @@ pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]
     let mut left = factors.into_iter();
     let factors = inputs.iter().map(|input| if input.weight > 0 { left.next().unwrap_or(0.0) } else { 0.0 });
     Some(Aggregate { values, factors: factors.collect() })
-}
-
-/// v = Σ k_j x_j, or v = x_b + Σ k_j (x_j − x_b), and what the rule left of each input.
-struct Combination {
-    k: Vec<f64>,
-    factors: Vec<f64>,
 }
 
 /// One vector under one rule.
@@ -301,7 +294,7 @@ impl Pass for Medians<'_> {
     fn run(mut self) {
         let (count, length) = (self.rows.count(), self.rows.length());
         let mut strip = self.rows.strip();
-        for start in (0..length).step_by(rows::STRIP) {
+        for start in (0..length).step_by(STRIP) {
             let columns = self.rows.read(start, &mut strip);
             self.sorter.find(&strip.rows[..count]);
             for (rounded, median) in self.into[start..start + columns].iter_mut().zip(&self.sorter.found[0].0)
@@ -374,11 +367,6 @@ fn weighted_median(values: &[f64], inputs: &[Input<'_>]) -> f64 {
         2 * reached >= total
     });
     median.map_or(0.0, |(value, _)| *value)
-}
-
-/// From 0, in order.
-fn ordered_sum(terms: impl Iterator<Item = f64>) -> f64 {
-    terms.fold(0.0, |sum, term| sum + term)
 }
 
 #[cfg(test)]

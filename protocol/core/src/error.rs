@@ -2,8 +2,6 @@
 
 use core::fmt;
 
-use crate::ids::MemberId;
-
 /// Bytes or a message to drop: nobody is blamed, because nobody provably sent it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
@@ -51,23 +49,6 @@ impl fmt::Display for Reject {
 }
 
 impl std::error::Error for Reject {}
-
-/// A member that is provably wrong, and by which rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Fault {
-    /// Who.
-    pub culprit: MemberId,
-    /// What it did, as one clause.
-    pub what: &'static str,
-}
-
-impl fmt::Display for Fault {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{} {}", self.culprit, self.what)
-    }
-}
-
-impl std::error::Error for Fault {}
 
 /// A call that breaks a contract of this crate: a bug of the caller, or a value a person typed.
 #[derive(Clone, Debug, PartialEq, Eq)]

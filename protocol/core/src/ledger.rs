@@ -14,7 +14,7 @@ mod standing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-pub use members::{Closed, Member, Standing};
+pub use members::{Closed, Member, Standing, Turnout};
 pub use rounds::{Commitment, RoundView};
 
 use crate::error::Reject;

@@ -5,7 +5,9 @@
 
 pub mod audit;
 pub mod enrol;
+pub mod evidence;
 pub mod gossip;
+mod line;
 pub mod record;
 pub mod round;
 pub mod wire;

@@ -41,10 +41,9 @@ impl Identity {
 
     /// Signs a whole message for one run.
     pub fn sign<M: Message>(&self, run: RunId, message: &M) -> Signed<M> {
-        let body = Bytes::new(encode(message)).expect("every message is bounded below a channel message");
-        let digest = signed_digest::<M>(run, &body);
-        let signature = self.0.sign(&digest.0).to_bytes();
-        Signed { run, signer: self.id(), signature, body, kind: PhantomData }
+        let mut signed = Signed::claim(run, self.id(), [0; 64], message);
+        signed.signature = self.0.sign(&signed_digest::<M>(run, &signed.body).0).to_bytes();
+        signed
     }
 }
 
@@ -58,6 +57,26 @@ pub struct Signed<M> {
 }
 
 impl<M: Message> Signed<M> {
+    /// A signed message put together again from its parts. It is as good as one that came whole: only
+    /// [`Signed::verify`] says whether the signature is that of the message.
+    pub(crate) fn claim(run: RunId, signer: MemberId, signature: [u8; 64], message: &M) -> Self {
+        let body = Bytes::new(encode(message)).expect("every message is bounded below a channel message");
+        Self { run, signer, signature, body, kind: PhantomData }
+    }
+
+    /// The message as it is claimed to be, for showing it.
+    ///
+    /// # Errors
+    /// [`Reject::Malformed`].
+    pub(crate) fn claimed(&self) -> Result<M, Reject> {
+        decode(&self.body)
+    }
+
+    /// The signature, unchecked.
+    pub(crate) fn signature(&self) -> &[u8; 64] {
+        &self.signature
+    }
+
     /// The claimed author.
     pub fn claimed_signer(&self) -> MemberId {
         self.signer

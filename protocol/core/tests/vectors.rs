@@ -23,7 +23,7 @@ use muster_core::ids::{Block, Digest, Leaf, MemberId, Part, Round, RunId, Slot, 
 use muster_core::layout::Layout;
 use muster_core::manifest::{self, Admission, Family, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
-use muster_core::messages::{audit, enrol, gossip, record, round, wire};
+use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
 use muster_core::sign::{Identity, Message, Signed, verifying_key};
 use muster_core::sketch::probe::projected;
 use muster_core::sketch::projection::projections;
@@ -135,7 +135,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         }
         ("ledger", "record") => json!({ "head": full(&read_as::<record::Record>(inputs, "bytes").head()) }),
         ("ledger", "evidence") => {
-            json!({ "name": full(&read_as::<audit::Evidence>(inputs, "bytes").digest()) })
+            json!({ "name": full(&read_as::<evidence::Evidence>(inputs, "bytes").digest()) })
         }
         ("layout", "layout") => layout(inputs),
         ("state", "state") => state(inputs),
@@ -249,20 +249,20 @@ reencoder!(
     audit::TableOpening,
     audit::LeafResult,
     audit::Verdict,
-    audit::Transcript,
-    audit::Equivocation,
-    audit::Total,
-    audit::OmittedCommit,
-    audit::OmittedDelivery,
-    audit::Seal,
-    audit::TwoSeals,
-    audit::WrongRoot,
-    audit::Misconduct,
-    audit::FalseVerdict,
-    audit::FalseRecomputation,
-    audit::Reduction,
-    audit::TwoResults,
-    audit::Evidence,
+    evidence::Transcript,
+    evidence::Equivocation,
+    evidence::Total,
+    evidence::OmittedCommit,
+    evidence::OmittedDelivery,
+    evidence::Seal,
+    evidence::TwoSeals,
+    evidence::WrongRoot,
+    evidence::Misconduct,
+    evidence::FalseVerdict,
+    evidence::FalseRecomputation,
+    evidence::Reduction,
+    evidence::TwoResults,
+    evidence::Evidence,
     gossip::Head,
     gossip::Whereabouts,
     gossip::Gossiped,
@@ -308,9 +308,9 @@ variants! {
         Idle, CloseTree,
     }
     audit::Sketch { Fingerprint, Projections }
-    audit::Seal { Record, Head }
-    audit::Misconduct { Commit, Delivery, Split, Record, Root }
-    audit::Evidence {
+    evidence::Seal { Record, Head }
+    evidence::Misconduct { Commit, Delivery, Split, Record, Root }
+    evidence::Evidence {
         Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation,
     }
     gossip::Gossiped { Record, Head, Commit }

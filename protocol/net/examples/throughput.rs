@@ -9,7 +9,8 @@ use muster_core::limits;
 use muster_core::sign::Identity;
 use muster_net::connection::Connection;
 use muster_net::endpoint::Endpoint;
-use muster_net::listener::{Admission, Listener};
+use muster_net::listener::Listener;
+use muster_net::seats::Admission;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 

@@ -19,7 +19,7 @@ use tokio::time;
 
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
-use crate::listener::Seat;
+use crate::seats::Seat;
 
 /// Capacity that an idle connection keeps for sealing.
 const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
@@ -269,7 +269,8 @@ mod tests {
     use muster_core::sign::Identity;
 
     use super::*;
-    use crate::listener::{Admission, Listener};
+    use crate::listener::Listener;
+    use crate::seats::Admission;
 
     const LONG: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(150);

@@ -11,5 +11,6 @@ pub mod endpoint;
 pub mod error;
 pub mod listener;
 pub mod pool;
+pub mod seats;
 pub mod serve;
 pub mod swarm;

@@ -1,9 +1,8 @@
 //! Being dialled: a bounded number of connections, in total and from one source.
 
-use std::collections::BTreeMap;
 use std::io::Write;
-use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::channel::FULL;
@@ -14,25 +13,10 @@ use tracing::debug;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
+use crate::seats::{Admission, Seat, Seats};
 
 /// How long accepting pauses when the operating system has no socket left.
 const PAUSE: Duration = Duration::from_millis(100);
-
-/// How many connections are open at once, those in the handshake included.
-#[derive(Clone, Copy, Debug)]
-pub struct Admission {
-    /// From everywhere.
-    pub total: usize,
-    /// From one IPv4 address or one IPv6 network of 64 bits.
-    pub per_source: usize,
-}
-
-impl Default for Admission {
-    /// 512 and 64.
-    fn default() -> Self {
-        Self { total: 512, per_source: 64 }
-    }
-}
 
 /// A listening socket.
 pub struct Listener {
@@ -52,7 +36,7 @@ impl Listener {
             socket.local_addr().map(|local| (socket, local))
         };
         let (socket, local) = bound.await.map_err(|error| NetError::new(address, error))?;
-        Ok(Self { socket, address: local, seats: Arc::new(Seats { admission, taken: Mutex::default() }) })
+        Ok(Self { socket, address: local, seats: Seats::new(admission) })
     }
 
     /// Where it listens.
@@ -101,85 +85,5 @@ impl Incoming {
     /// [`crate::error::Cause::Timeout`], [`crate::error::Cause::Handshake`], [`crate::error::Cause::Closed`].
     pub async fn establish(self, endpoint: &Endpoint) -> Result<Connection, NetError> {
         Connection::answer(self.stream, endpoint, self.seat).await
-    }
-}
-
-struct Seats {
-    admission: Admission,
-    taken: Mutex<BTreeMap<IpAddr, usize>>,
-}
-
-/// The right to one open connection, given back on drop.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
-    address: SocketAddr,
-}
-
-impl Seat {
-    fn take(seats: &Arc<Seats>, address: SocketAddr) -> Option<Self> {
-        let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        if taken.values().sum::<usize>() >= seats.admission.total {
-            return None;
-        }
-        let here = taken.entry(source(address.ip())).or_default();
-        if *here >= seats.admission.per_source {
-            return None;
-        }
-        *here += 1;
-        Some(Self { seats: seats.clone(), address })
-    }
-
-    pub(crate) fn address(&self) -> SocketAddr {
-        self.address
-    }
-}
-
-impl Drop for Seat {
-    fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
-        let source = source(self.address.ip());
-        if let Some(here) = taken.get_mut(&source) {
-            *here -= 1;
-            if *here == 0 {
-                taken.remove(&source);
-            }
-        }
-    }
-}
-
-/// What one stranger controls: an IPv4 address, or the upper half of an IPv6 address.
-fn source(address: IpAddr) -> IpAddr {
-    match address.to_canonical() {
-        IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
-        address => address,
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn seats_are_counted_in_total_and_by_source() {
-        let seats =
-            Arc::new(Seats { admission: Admission { total: 3, per_source: 2 }, taken: Mutex::default() });
-        let take = |address: &str| Seat::take(&seats, address.parse().unwrap());
-        let first = take("10.0.0.1:1").unwrap();
-        let _second = take("10.0.0.1:2").unwrap();
-        assert!(take("10.0.0.1:3").is_none(), "per source");
-        assert!(take("[::ffff:10.0.0.1]:3").is_none(), "the same source in IPv6 dress");
-        let third = take("[2001:db8::1]:1").unwrap();
-        assert!(take("10.0.0.2:1").is_none(), "in total");
-        drop((first, third));
-        assert!(take("10.0.0.1:3").is_some());
-        assert_eq!(seats.taken.lock().unwrap().len(), 1, "a source without seats leaves no trace");
-    }
-
-    #[test]
-    fn an_ipv6_network_is_one_source() {
-        let of = |address: &str| source(address.parse().unwrap());
-        assert_eq!(of("2001:db8::1"), of("2001:db8::ffff:1"));
-        assert_ne!(of("2001:db8::1"), of("2001:db8:0:1::1"));
-        assert_ne!(of("10.0.0.1"), of("10.0.0.2"));
     }
 }

@@ -7,7 +7,10 @@
 
 mod address;
 mod behaviour;
+mod command;
 mod driver;
+mod neighbourhood;
+mod sieve;
 mod standing;
 mod whereabouts;
 
@@ -25,42 +28,17 @@ use tokio::task::JoinHandle;
 use tokio::time;
 use tracing::debug;
 
+pub use neighbourhood::Neighbourhood;
+pub use sieve::{Sieve, Topic, Validity};
+
 use crate::error::{Cause, NetError};
+use command::Command;
 use driver::Driver;
 
 /// Commands that wait for the swarm at most; more are dropped.
 const COMMANDS: usize = 256;
 /// How long the swarm may take to end.
 const GRACE: Duration = Duration::from_secs(2);
-
-/// What a message is about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Topic {
-    /// What the steward sealed.
-    Records,
-    /// What members committed to.
-    Commits,
-}
-
-/// What becomes of a message.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Validity {
-    /// True: passed on to others.
-    Accept,
-    /// Of no use here, but nobody's fault: dropped.
-    Ignore,
-    /// Nobody who checks would have passed it on: dropped, and held against the peer that brought it.
-    Reject,
-}
-
-/// Hears what is gossiped and says what becomes of it. Called by the swarm's own task: it must not wait.
-pub trait Sieve: Send + 'static {
-    /// Judges a message of at most [`limits::GOSSIP_BYTES`]; the same one comes again only after minutes.
-    fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity;
-
-    /// Whether the table keeps this member's whereabouts.
-    fn knows(&self, member: &MemberId) -> bool;
-}
 
 /// Where the swarm is.
 #[derive(Clone, Debug, Default)]
@@ -77,26 +55,6 @@ pub struct Settings {
 /// [`Misuse`] saying what is expected.
 pub fn check_listen(text: &str) -> Result<(), Misuse> {
     address::listened(text).map(drop)
-}
-
-/// Who is there, as far as the swarm knows.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Neighbourhood {
-    /// Multiaddresses at which this swarm can be dialled, its peer id included.
-    pub own: Vec<String>,
-    /// Peers connected.
-    pub connected: usize,
-    /// Those of them that listen to gossip.
-    pub listening: usize,
-    /// Multiaddresses of peers that were met, to begin with another time.
-    pub met: Vec<String>,
-}
-
-enum Command {
-    Publish(Topic, Vec<u8>),
-    Announce(Vec<u8>),
-    Find(MemberId, oneshot::Sender<Verified<Whereabouts>>),
-    Dial(String),
 }
 
 /// A running swarm. Dropping it ends the swarm.

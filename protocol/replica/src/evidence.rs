@@ -5,7 +5,7 @@ use std::path::PathBuf;
 
 use muster_core::audit::claim;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_store::error::StoreError;

@@ -9,7 +9,7 @@ use std::fmt;
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
 use muster_core::ledger::{Ledger, Standing};
-use muster_core::messages::audit::{Equivocation, Evidence, Seal};
+use muster_core::messages::evidence::{Equivocation, Evidence, Seal};
 use muster_core::messages::gossip::Gossiped;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::Commit;

@@ -8,6 +8,7 @@ pub mod archive;
 mod bootstrap;
 mod crew;
 mod evidence;
+pub mod exit;
 mod follower;
 mod gossip;
 mod hearsay;

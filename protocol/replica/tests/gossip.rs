@@ -12,8 +12,8 @@ use muster_core::manifest::{
     Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
     Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
 };
-use muster_core::messages::audit::Evidence;
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Body, Freeze, Record};
 use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use muster_core::codec::{decode, encode};
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, unhex};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{integer_bytes, integers, real_bytes};
 
@@ -157,7 +157,7 @@ mod tests {
 
     use muster_core::codec::{Bytes, List};
     use muster_core::ids::{Block, Height, RunId};
-    use muster_core::messages::audit::Total;
+    use muster_core::messages::evidence::Total;
     use muster_core::messages::record::{Body, Record};
     use muster_core::sign::Identity;
 

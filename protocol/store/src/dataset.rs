@@ -8,6 +8,7 @@
 
 mod assembly;
 mod baselines;
+mod committed;
 mod directory;
 mod pack;
 mod parameters;
@@ -20,16 +21,18 @@ use std::path::Path;
 use muster_core::ids::Digest;
 use muster_core::limits::{DATA_CHUNK_BYTES, PARAMETER_BYTES, TOKENISER_BYTES};
 use muster_core::manifest::{CommittedFile, Data, DataFile, Start, Tokeniser};
-use muster_core::merkle::{self, Proof, Tree};
+use muster_core::merkle::Proof;
 use muster_core::state::reals;
 
 pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
+pub use committed::PARAMETERS;
 pub use pack::{Numbering, Text, described, pack, pack_tokens};
 pub use parameters::{add_parameters, committed_parameters};
 pub use tokens::token_numbers;
 
 use crate::error::{Result, StoreError};
+use committed::{Committed, bounded};
 
 /// Most bytes of a text of a corpus, which is held in memory.
 pub const MOST_BYTES: u64 = 1 << 30;
@@ -39,8 +42,6 @@ const HELD_OUT: &str = "held-out.bin";
 const ABOUT: &str = "corpus.txt";
 /// The tokeniser in a corpus of token numbers.
 pub const TOKENISER: &str = "tokenizer.json";
-/// The parameters before the first round, where they were given.
-pub const PARAMETERS: &str = "parameters.bin";
 const ADVICE: &str = "get the corpus again from where it was packed";
 
 /// A corpus in memory, equal to what a manifest commits to.
@@ -52,13 +53,6 @@ pub struct Dataset {
     /// Its file; empty where tokens are bytes.
     tokeniser_file: Vec<u8>,
     given: Option<Committed>,
-}
-
-/// Bytes and the tree over their chunks.
-#[derive(Debug)]
-struct Committed {
-    bytes: Vec<u8>,
-    tree: Tree,
 }
 
 impl Dataset {
@@ -242,15 +236,6 @@ fn is_there(data: &Data, file: DataFile) -> bool {
     }
 }
 
-impl Committed {
-    fn new(bytes: Vec<u8>) -> Self {
-        let leaves =
-            (0u64..).zip(bytes.chunks(DATA_CHUNK_BYTES)).map(|(index, chunk)| merkle::leaf(index, chunk));
-        let tree = Tree::new(leaves);
-        Self { bytes, tree }
-    }
-}
-
 /// A file of exactly this length, which a stranger may have said: it is compared before memory is taken.
 fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let failed = |error| StoreError::io(path, &error);
@@ -264,14 +249,6 @@ fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let mut bytes = Vec::with_capacity(length as usize);
     file.take(length).read_to_end(&mut bytes).map_err(failed)?;
     Ok(bytes)
-}
-
-fn bounded(path: &Path, length: u64, most: u64) -> Result<()> {
-    if length > most {
-        let cause = format!("{length} bytes are more than the {most} that this version holds in memory");
-        return Err(StoreError::refused(path, cause, "use less text or a smaller model"));
-    }
-    Ok(())
 }
 
 #[cfg(test)]

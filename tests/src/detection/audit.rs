@@ -8,7 +8,7 @@ use muster_core::ids::{Digest, Leaf, Round, RunId, Slot};
 use muster_core::messages::audit::{FindingKind, LeafResult, Results, Row, Rows, results_seal, table_seal};
 use muster_core::sketch::{self, Probe, Sketch, Sketcher};
 
-use super::{Setting, digest};
+use super::setting::{Setting, digest};
 
 /// Coefficients of a surrogate leaf.
 const LENGTH: usize = 16;

@@ -7,7 +7,7 @@ use muster_core::ids::Round;
 use muster_core::manifest::{Manifest, Rule};
 use muster_node::attack::{ATTACKS, Attack, Wrong};
 
-use super::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
+use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Report, Sim, cast};
 

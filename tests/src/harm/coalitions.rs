@@ -3,7 +3,7 @@
 use muster_core::ids::Round;
 use muster_node::attack::Attack;
 
-use super::{SEEDS, about, banned, beside, false_bans, left, markdown, settled_loss, worst_beside};
+use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, settled_loss, worst_beside};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Sim, cast};
 
@@ -39,7 +39,7 @@ pub fn table() -> String {
             about(runs.iter().map(|(report, _)| settled_loss(report))),
             beside(pairs().map(|(report, clean)| worst_beside(report, clean, FROM))),
             beside(pairs().map(|(report, clean)| settled_loss(report) - settled_loss(clean))),
-            format!("{:.0}", super::mean(&leaves)),
+            format!("{:.0}", super::cells::mean(&leaves)),
             left(runs),
             banned(runs, FROM),
             runs.iter().map(|(report, _)| report.verifiers_banned.0).sum::<usize>().to_string(),

@@ -9,7 +9,7 @@ use muster_core::ids::{Digest, RunId};
 use muster_core::messages::audit::ResultsSeal;
 use muster_core::sign::Identity;
 
-use super::markdown;
+use super::cells::markdown;
 use crate::detection::{Detected, Schedule, Setting, Tally, run_all};
 
 /// Rounds of the long simulation.

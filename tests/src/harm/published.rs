@@ -4,7 +4,7 @@ use muster_core::ids::Round;
 use muster_node::attack::Attack;
 
 use super::attacks::{Column, RULES};
-use super::{banned, false_bans, markdown, settled_loss, worst_beside};
+use super::cells::{banned, false_bans, markdown, settled_loss, worst_beside};
 use crate::parallel::in_parallel;
 use crate::sim::{Plan, Report, Sim, cast};
 

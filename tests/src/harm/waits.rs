@@ -6,7 +6,7 @@ use std::io;
 
 use serde_json::Value;
 
-use super::markdown;
+use super::cells::markdown;
 
 /// Runs whose rounds are shorter than this, in seconds, are shown apart.
 const SHORT: f64 = 0.4;

@@ -130,7 +130,7 @@ pub(super) struct Opened {
 }
 
 pub(super) struct Doubt {
-    pub(super) evidence: Box<muster_core::messages::audit::Evidence>,
+    pub(super) evidence: Box<muster_core::messages::evidence::Evidence>,
     pub(super) verdict: Option<Notice>,
     pub(super) q: Option<Arc<Vec<i32>>>,
 }

@@ -6,7 +6,8 @@ use std::sync::Arc;
 use muster_core::audit::{Judgement, claim};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::audit::{Evidence, Opinion};
+use muster_core::messages::audit::Opinion;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::wire::Notice;
 use tracing::info;
 

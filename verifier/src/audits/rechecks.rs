@@ -10,9 +10,9 @@ use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
-    AuditRequest, Evidence, FalseRecomputation, FalseVerdict, Finding, Recheck, Recomputation, ResultsSeal,
-    TableOpening, TableSeal, Transcript, Verdict,
+    AuditRequest, Finding, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
 };
+use muster_core::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Transcript};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use tracing::{info, warn};

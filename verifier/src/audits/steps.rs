@@ -9,9 +9,10 @@ use muster_core::ids::Digest;
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{
-    Evidence, Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Total, Transcript,
-    Verdict, Withheld, results_seal,
+    Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
+    results_seal,
 };
+use muster_core::messages::evidence::{Evidence, Total, Transcript};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_core::sketch::Sketch;

@@ -7,7 +7,8 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Manifest, Profile};
 use muster_core::state::LeafJob;
 
-use super::trial::Computed;
+/// A leaf on the grid and its loss, as a machine computed it.
+pub type Computed = (Vec<i32>, Option<i64>);
 
 /// Something that computes leaves.
 pub struct Machine {

@@ -9,8 +9,8 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model, Profile, Tolerance};
 use muster_core::sketch::probe::{SLACK, deviations};
 
+use super::machines::Computed;
 use super::statistics::{COVERED, largest, median, quantile, rounded_up};
-use super::trial::Computed;
 
 /// What 64 projections make of a squared distance at most, but once in a thousand times: χ² with 64 degrees of freedom.
 const PROJECTED: f64 = 1.64;

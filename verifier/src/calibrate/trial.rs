@@ -14,11 +14,8 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::Row;
 use muster_core::sketch::probe::{Allowance, Probe, SUSPECT, WRONG, distances, losses, norms};
 
-use super::machines::Machine;
+use super::machines::{Computed, Machine};
 use super::measure::{Measured, tolerant, widened};
-
-/// A leaf on the grid and its loss, as a machine computed it.
-pub type Computed = (Vec<i32>, Option<i64>);
 
 /// New leaves of all machines, before there are tolerances.
 pub struct Trial {

@@ -12,11 +12,12 @@ use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
 use muster_core::state::State;
 use muster_replica::archive::{Progress, Replay};
+use muster_replica::exit::Failure;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
 
-use crate::cli::{Replaying, say};
-use crate::failure::Failure;
+use crate::arguments::Replaying;
+use crate::output::say;
 
 const FILE: &str = "progress";
 /// Between two savings at least, unless they take so long that more than a twentieth of the time went into them.

@@ -9,7 +9,8 @@ use super::*;
 use crate::checkpoint::Checkpoint;
 use crate::config::Makers;
 use crate::exit::Exit;
-use crate::organise::export::{TOKEN_TYPES, export};
+use crate::organise::export::export;
+use crate::organise::hugging_face::TOKEN_TYPES;
 
 const TIED: &str = "[model]\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads = 1\nhidden = 12\nsequence = 16\n\
                     rope_base = 5e5\nnorm_epsilon = 1e-6\n";

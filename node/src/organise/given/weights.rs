@@ -8,7 +8,7 @@ use muster_core::manifest::{Family, Model};
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::export::{KEY_BIAS, TOKEN_TYPES, saved_shape};
+use crate::organise::hugging_face::{KEY_BIAS, TOKEN_TYPES, saved_shape};
 
 /// Names that are said in one sentence.
 const NAMED: usize = 4;

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use muster_core::layout::Tensor;
 
-use crate::plan::Matrix;
+use crate::matrix::Matrix;
 
 /// A matrix that the passes multiply by; the numbers of the plan's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

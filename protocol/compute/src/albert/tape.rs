@@ -2,7 +2,8 @@
 
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
-use crate::plan::{Matrix, Plan};
+use crate::matrix::Matrix;
+use crate::plan::Plan;
 
 /// A LayerNorm's input, output, and rows' means and scales.
 #[derive(Default)]

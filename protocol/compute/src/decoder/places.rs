@@ -6,7 +6,7 @@ use muster_core::layout::Tensor;
 use muster_core::manifest::{self, Model};
 
 use crate::function;
-use crate::plan::Matrix;
+use crate::matrix::Matrix;
 use crate::turns::Part;
 
 /// Tensors of a layer: norm, q, k, v, o, norm, gate, up, down.

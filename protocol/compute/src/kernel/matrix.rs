@@ -8,6 +8,7 @@
 use std::ops::Range;
 
 pub(crate) use super::panels::Panels;
+use super::strided::Strided;
 use super::strips::{DEPTH, Strip, TILES, with_buffer};
 use super::tile::{Task, Tile, run};
 use super::vector::Vector;
@@ -15,29 +16,6 @@ use crate::path::Kernels;
 
 /// Columns of a block: its panels stay in the second-level cache.
 const COLUMNS: usize = 512;
-
-/// A matrix within a slice: element (i, j) at `i·row + j·column`.
-#[derive(Clone, Copy, Debug)]
-pub struct Strided<'a> {
-    /// From element (0, 0).
-    pub data: &'a [f32],
-    /// From row to row.
-    pub row: usize,
-    /// From column to column.
-    pub column: usize,
-}
-
-impl<'a> Strided<'a> {
-    /// Row-major with this many values from row to row.
-    pub(crate) fn rows(data: &'a [f32], row: usize) -> Self {
-        Self { data, row, column: 1 }
-    }
-
-    /// The transpose of a row-major matrix.
-    pub(crate) fn transposed(data: &'a [f32], row: usize) -> Self {
-        Self { data, row: 1, column: row }
-    }
-}
 
 /// A product: `rows` of `left` by the first `columns` of `right`, over a range of the depth.
 pub(crate) struct Product<'a> {

@@ -1,7 +1,8 @@
 //! Packed right factors.
 #![allow(unsafe_code)]
 
-use super::matrix::Strided;
+use super::line::Line;
+use super::strided::Strided;
 use super::tile::{Task, run, tile_width};
 use super::vector::Vector;
 use crate::path::Kernels;
@@ -10,11 +11,6 @@ use crate::path::Kernels;
 const ROWS: usize = 8;
 /// Depth of a transposed matrix that is packed together.
 const STRIPE: usize = 64;
-
-/// One cache line.
-#[derive(Clone, Copy)]
-#[repr(C, align(64))]
-pub(super) struct Line(pub(super) [f32; 16]);
 
 /// A packed right factor: panels of a tile's width, each with its depth in order, the last one filled up with zeros.
 #[derive(Default)]

@@ -4,8 +4,8 @@
 use std::cell::RefCell;
 use std::ops::Range;
 
-use super::matrix::Strided;
-use super::panels::Line;
+use super::line::Line;
+use super::strided::Strided;
 use super::vector::Vector;
 
 /// Depth of a block: a tile's rows of it stay in the first-level cache.

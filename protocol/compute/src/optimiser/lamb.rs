@@ -5,7 +5,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::Optimiser;
 use muster_core::state::{State, Update};
 
-use super::decay;
+use super::decay::decay;
 use crate::kernel::lamb::{Layerwise, descend, direction, moments};
 use crate::kernel::update::{Step, sum_of_squares};
 use crate::parallel::{each, parts};

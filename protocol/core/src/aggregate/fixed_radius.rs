@@ -1,8 +1,10 @@
 //! Centred clipping as published (Karimireddy, He and Jaggi 2021): v ← v + Σ (w_i/W)·(x_i − v)·min(1, τ/‖x_i − v‖) from
 //! v = 0, with one absolute radius τ for all. For comparison only: τ must be known beforehand.
 
+use super::combination::Combination;
 use super::gram::Gram;
-use super::{Combination, Input, ordered_sum};
+use super::input::Input;
+use super::sum::ordered_sum;
 
 /// From k = 0, `iterations` times: f_i = τ/d_i where d_i = ‖x_i − Σ k_j·x_j‖ > τ, else 1; a_i = (w_i/W)·f_i;
 /// k_i = (1 − Σ a_j)·k_i + a_i. The result is Σ k_j·x_j.

@@ -3,8 +3,10 @@
 //!
 //! A weight multiplies a distance: an input of weight 2 counts as two of weight 1.
 
+use super::combination::Combination;
 use super::gram::Gram;
-use super::{Combination, Input, ordered_sum};
+use super::input::Input;
+use super::sum::ordered_sum;
 
 /// From k = 0, `iterations` times and at least once: d_i = max(`least`, ‖x_i − Σ k_j·x_j‖); t_i = w_i/d_i;
 /// k_i = t_i/Σ t_j. An input is left the part min d/d_i.

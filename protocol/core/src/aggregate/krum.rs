@@ -3,8 +3,9 @@
 //!
 //! Unweighted: every input counts once, whatever its leaves. For comparison only.
 
+use super::combination::Combination;
 use super::gram::Gram;
-use super::{Combination, ordered_sum};
+use super::sum::ordered_sum;
 
 /// The best `kept` of the inputs by score; f < n.
 ///

@@ -4,8 +4,8 @@
 //! Unweighted: every input counts once, whatever its leaves. For comparison only.
 
 use super::gram::Gram;
-use super::ordered_sum;
-use super::rows::{Row, STRIP};
+use super::strip::{Row, STRIP};
+use super::sum::ordered_sum;
 
 /// Whom each input is mixed with.
 #[derive(Clone, Debug)]

@@ -1,6 +1,6 @@
 //! Order statistics of columns, by a sorting network over rows: no branch depends on a value.
 
-use super::rows::{Row, STRIP};
+use super::strip::{Row, STRIP};
 
 /// Columns that are sorted at once: those of 64 rows stay in a first-level cache.
 const COLUMNS: usize = 64;

@@ -1,30 +1,9 @@
 //! The inputs of a block as rows, a strip of coefficients at a time, and what is added up of them.
 
-use super::Input;
+use super::input::Input;
 use super::mixing::Mixing;
 use super::runner::{Pass, Runner};
-
-/// Coefficients of a strip: a multiple of [`LANES`]; the rows of a few inputs stay in a first-level cache.
-pub(super) const STRIP: usize = 128;
-/// Partial sums of a product of two rows.
-pub(super) const LANES: usize = 8;
-/// Strips hold a multiple of so many rows, the last ones zero: products are computed in squares of them.
-pub(super) const TILE: usize = 2;
-
-/// One input's coefficients of a strip, at an address that no vector crosses a cache line from.
-#[derive(Clone, Copy)]
-#[repr(align(64))]
-pub(super) struct Row(pub(super) [f64; STRIP]);
-
-impl Row {
-    pub(super) const ZERO: Self = Self([0.0; STRIP]);
-
-    /// In groups of [`LANES`].
-    #[inline(always)]
-    pub(super) fn lanes(&self) -> &[[f64; LANES]] {
-        self.0.as_chunks().0
-    }
-}
+use super::strip::{Row, STRIP, TILE};
 
 /// Inputs of one length, at least one, in order of slot: the x_i, or what nearest-neighbour mixing makes of them.
 #[derive(Clone, Copy)]
@@ -235,15 +214,5 @@ fn whole<'a>(input: &Input<'a>, start: usize) -> Option<(&'a [i32; STRIP], f64)>
 fn round(base: &Row, shift: &Row, into: &mut [f32]) {
     for ((rounded, base), shift) in into.iter_mut().zip(&base.0).zip(&shift.0) {
         *rounded = (base + shift) as f32;
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn a_strip_keeps_lanes_apart() {
-        assert_eq!(STRIP % LANES, 0);
     }
 }

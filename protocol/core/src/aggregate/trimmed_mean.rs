@@ -2,8 +2,9 @@
 //! of the weight is cut off at either end. For comparison only.
 
 use super::order::Sorter;
-use super::rows::{Rows, STRIP};
+use super::rows::Rows;
 use super::runner::Pass;
+use super::strip::STRIP;
 
 /// Cuts `cut` off the weight at either end.
 ///

@@ -17,10 +17,10 @@ use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::ledger::{Ledger, RoundView, Standing};
 use crate::manifest::Profile;
 use crate::messages::audit::{
-    AuditRequest, Duty, Evidence, FalseRecomputation, FalseVerdict, Finding, FindingKind, Recheck,
-    Recomputation, ResultsSeal, TableOpening, TableSeal, Total, Transcript, Verdict, Withheld, results_seal,
-    table_seal,
+    AuditRequest, Duty, Finding, FindingKind, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal,
+    Verdict, Withheld, results_seal, table_seal,
 };
+use crate::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
 use crate::sign::{Signed, Verified};

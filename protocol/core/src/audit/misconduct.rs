@@ -1,14 +1,17 @@
 //! What convicts the steward: its own signatures, against each other or against the rules. What takes the ledger or
 //! arithmetic besides stays undecided without.
 
-use super::{Judgement, frozen_commit, require, root};
+use super::frozen::frozen_commit;
+use super::judgement::{Judgement, require};
+use super::root;
+use super::seal::{guilty, of_round, sealed};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, Part, Round};
 use crate::ledger::Ledger;
 use crate::manifest::Manifest;
-use crate::messages::audit::{FindingKind, Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
+use crate::messages::evidence::{Misconduct, OmittedCommit, OmittedDelivery, Seal, TwoSeals};
 use crate::messages::record::{Body, Record};
-use crate::sign::{Message, Signed, Verified};
+use crate::sign::Signed;
 
 /// Decides evidence against the steward. `ledger` gives the ledger before the record of a height.
 ///
@@ -25,20 +28,6 @@ pub(super) fn judge(
         Misconduct::Split(seals) => split(manifest, seals),
         Misconduct::Record(record) => invalid(manifest, record, ledger),
         Misconduct::Root(wrong) => root::unexecuted(manifest, wrong),
-    }
-}
-
-pub(super) fn guilty(manifest: &Manifest, round: Round, detail: String) -> Judgement {
-    Judgement::Guilty { culprit: manifest.steward, round, finding: FindingKind::StewardMisconduct, detail }
-}
-
-/// A message of the steward.
-pub(super) fn sealed<M: Message>(manifest: &Manifest, signed: &Signed<M>) -> Result<Verified<M>, Reject> {
-    let message = signed.verify(manifest.run())?;
-    if message.author() == manifest.steward {
-        Ok(message)
-    } else {
-        Err(Reject::NotEntitled("sign as the steward"))
     }
 }
 
@@ -155,17 +144,6 @@ fn heads(manifest: &Manifest, seal: &Seal) -> Result<Vec<(Height, Digest)>, Reje
 fn round_of(seal: &Seal, manifest: &Manifest) -> Round {
     let Seal::Record(signed) = seal else { return Round::default() };
     signed.verify(manifest.run()).map_or_else(|_| Round::default(), |record| of_round(&record))
-}
-
-/// The round that a record is about; 0 for those that are about none.
-pub(super) fn of_round(record: &Record) -> Round {
-    match &record.body {
-        Body::Freeze(freeze) => freeze.round,
-        Body::Inputs(inputs) => inputs.round,
-        Body::Reassign(reassign) => reassign.round,
-        Body::Outcome(outcome) => outcome.round,
-        _ => Round::default(),
-    }
 }
 
 /// A record that the ledger before it does not take. What needs arithmetic is not looked at.

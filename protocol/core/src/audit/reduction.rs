@@ -2,14 +2,15 @@
 
 use std::collections::BTreeMap;
 
-use super::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness, require};
 use crate::contribution::open_block;
 use crate::error::Reject;
 use crate::ids::{Block, Slot};
 use crate::layout::Layout;
 use crate::ledger::RoundView;
 use crate::manifest::Manifest;
-use crate::messages::audit::{FindingKind, Reduction, TwoResults};
+use crate::messages::audit::FindingKind;
+use crate::messages::evidence::{Reduction, TwoResults};
 use crate::messages::record::{Body, Record};
 use crate::messages::round::PartResult;
 use crate::reduction::reduce;

@@ -1,14 +1,14 @@
 //! A sealed state that the sealed results do not give: the round's step, taken again.
 
-use super::misconduct::{guilty, of_round, sealed};
-use super::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness, require};
+use super::seal::{guilty, of_round, sealed};
 use crate::assign;
 use crate::contribution::PartDigest;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, Height, Part, Round};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
-use crate::messages::audit::WrongRoot;
+use crate::messages::evidence::WrongRoot;
 use crate::messages::record::Body;
 use crate::state::{Arithmetic, State, StateRoots, Update};
 

@@ -4,18 +4,17 @@
 //! digests, so that a member cannot put others beside them, and a transcript whose steps do not fit each other proves
 //! nothing against anybody.
 
-use super::{
-    Checked, FrozenCommit, Judgement, Witness, check_transcript, committed_total, frozen_commit, judge_audit,
-};
-use super::{judge_total, recompute, recompute_sum, require};
+use super::frozen::{FrozenCommit, frozen_commit};
+use super::judgement::{Judgement, Witness, require};
+use super::recomputation::{committed_total, recompute, recompute_sum};
+use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Round};
 use crate::ledger::RoundView;
 use crate::manifest::{Manifest, Profile};
-use crate::messages::audit::{
-    FalseRecomputation, FalseVerdict, Finding, FindingKind, Rows, Total, Transcript, Verdict,
-};
+use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
+use crate::messages::evidence::{FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Record};
 use crate::messages::wire::BlockData;
 use crate::sign::{Signed, Verified};

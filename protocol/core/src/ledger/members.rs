@@ -64,6 +64,22 @@ pub enum Closed {
     Ordered,
 }
 
+/// How many members of a role are here, and how many are wanted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turnout {
+    /// Those that are here.
+    pub here: usize,
+    /// Those without whom no round begins.
+    pub wanted: usize,
+}
+
+impl Turnout {
+    /// Whether enough are here.
+    pub fn suffices(self) -> bool {
+        self.here >= self.wanted
+    }
+}
+
 /// Whether a member takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
@@ -163,14 +179,21 @@ impl Ledger {
 
     /// Whether enough members came to begin.
     pub fn ready(&self) -> bool {
-        let active = |role| self.active(role).count();
+        [Role::Node, Role::Verifier].into_iter().all(|role| self.turnout(role).suffices())
+    }
+
+    /// How many members of a role are here, and how many the next round needs. A run begins with nodes that weigh.
+    pub fn turnout(&self, role: Role) -> Turnout {
         let admission = &self.manifest.admission;
-        if self.rounds.is_empty() {
-            let weighty = self.active(Role::Node).filter(|m| self.weighs(m)).count();
-            weighty >= usize::from(admission.start_nodes)
-                && active(Role::Verifier) >= usize::from(admission.start_verifiers)
-        } else {
-            active(Role::Node) >= 1
+        let (first, here) = (self.rounds.is_empty(), self.active(role).count());
+        match role {
+            Role::Node if first => Turnout {
+                here: self.active(role).filter(|member| self.weighs(member)).count(),
+                wanted: admission.start_nodes.into(),
+            },
+            Role::Node => Turnout { here, wanted: 1 },
+            Role::Verifier if first => Turnout { here, wanted: admission.start_verifiers.into() },
+            Role::Verifier => Turnout { here, wanted: 0 },
         }
     }
 

@@ -7,7 +7,7 @@ use crate::assign::{self, PartPlan};
 use crate::coins::{inspector, jury};
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
-use crate::messages::audit::Reduction;
+use crate::messages::evidence::Reduction;
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seat, Seats};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};

@@ -3,12 +3,12 @@
 use core::fmt;
 
 use borsh::{BorshDeserialize, BorshSerialize};
-use zeroize::{Zeroize, Zeroizing};
+use zeroize::Zeroize;
 
-use crate::codec::{List, Text, decode, encode};
+use crate::codec::{List, Text};
 use crate::coins::CoinTerms;
-use crate::error::{Misuse, Reject};
-use crate::ids::{Height, MemberId, RunId, hex};
+use crate::error::Reject;
+use crate::ids::{Height, MemberId, RunId};
 use crate::sign::{Identity, Message, Signed, Verified};
 use crate::{limits, wire};
 
@@ -151,6 +151,11 @@ impl InvitationSecret {
         Identity::from_secret(&self.0).id()
     }
 
+    /// For the line that is handed to people, and nothing else.
+    pub(super) fn bytes(&self) -> &[u8; 32] {
+        &self.0
+    }
+
     /// Proves to the run that this newcomer was given the secret.
     pub fn present(&self, run: RunId, invitation: Signed<Invitation>, newcomer: MemberId) -> Presented {
         let possession = Identity::from_secret(&self.0).sign(run, &Possession { newcomer });
@@ -219,38 +224,9 @@ wire! {
     }
 }
 
-const TICKET_PREFIX: &str = "muster1:";
-
 impl Ticket {
-    /// One line of text, as secret as the pass in it.
-    pub fn to_line(&self) -> Zeroizing<String> {
-        let bytes = Zeroizing::new(encode(self));
-        let digits = Zeroizing::new(hex(&bytes));
-        Zeroizing::new([TICKET_PREFIX, &digits].concat())
-    }
-
     /// What a newcomer shows to be let in; nothing where the ticket holds no leave.
     pub fn present(&self, newcomer: MemberId) -> Option<Presented> {
         self.pass.as_ref().map(|pass| pass.present(self.run, newcomer))
-    }
-
-    /// Reads the line.
-    ///
-    /// # Errors
-    /// [`Misuse`] when it is no ticket or was cut, or its secret is not that of its invitation.
-    pub fn from_line(line: &str) -> Result<Self, Misuse> {
-        let text = line.trim().strip_prefix(TICKET_PREFIX);
-        let digits = text.ok_or_else(|| Misuse(format!("an invitation starts with {TICKET_PREFIX:?}")))?;
-        let cut = |why: &str| Misuse(format!("the invitation is damaged ({why}): copy the whole line again"));
-        if !digits.is_ascii() || !digits.len().is_multiple_of(2) {
-            return Err(cut("a character is missing"));
-        }
-        let pairs = digits.as_bytes().chunks(2).map(|pair| core::str::from_utf8(pair).ok());
-        let bytes: Option<Vec<u8>> = pairs.map(|pair| u8::from_str_radix(pair?, 16).ok()).collect();
-        let bytes = Zeroizing::new(bytes.ok_or_else(|| cut("not hexadecimal"))?);
-        let ticket: Self = decode(&bytes).map_err(|reject| cut(&reject.to_string()))?;
-        let fits = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
-        fits.map_err(|reject| cut(&reject.to_string()))?;
-        Ok(ticket)
     }
 }

@@ -5,10 +5,11 @@ use crate::ids::{Block, Digest, Height, MemberId, Round};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
-    AuditRequest, Duty, Evidence, Opinion, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal,
-    Verdict, Withheld,
+    AuditRequest, Duty, Opinion, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
+    Withheld,
 };
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
+use crate::messages::evidence::Evidence;
 use crate::messages::record::Record;
 use crate::messages::round::{
     Checked, Commit, CommitReceipt, Delivered, DeliveryReceipt, Echo, PartResult, Receipt,

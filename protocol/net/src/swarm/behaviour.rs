@@ -14,7 +14,7 @@ use muster_core::ids::RunId;
 use muster_core::limits;
 use muster_core::sign::Identity;
 
-use super::Topic;
+use super::sieve::Topic;
 use super::whereabouts::ENTRY_BYTES;
 use crate::error::NetError;
 

@@ -18,8 +18,11 @@ use tokio::time;
 use tracing::{debug, info};
 
 use super::behaviour::{Behaviour, BehaviourEvent, table};
+use super::command::Command;
+use super::neighbourhood::Neighbourhood;
+use super::sieve::{Sieve, Topic, Validity};
 use super::standing::Standing;
-use super::{Command, Neighbourhood, Sieve, Topic, Validity, address, whereabouts};
+use super::{address, whereabouts};
 
 /// Between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);

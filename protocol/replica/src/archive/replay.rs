@@ -12,7 +12,7 @@ use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, RunId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{self, Ledger, RoundView, Stage};
-use muster_core::messages::audit::{Evidence, Reduction};
+use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body, Outcome, Record, Rewind};
 use muster_core::messages::round::{Commit, PartResult};
 use muster_core::messages::wire::BlockData;

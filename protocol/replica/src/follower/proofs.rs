@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_steward};
 use muster_core::ids::{Digest, Height, Round};
-use muster_core::messages::audit::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
+use muster_core::messages::evidence::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
 use muster_core::messages::record::Record;
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots};

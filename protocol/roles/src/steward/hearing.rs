@@ -7,7 +7,8 @@
 use muster_core::audit::Judgement;
 use muster_core::ids::RunId;
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::{Evidence, FalseVerdict, Finding, FindingKind, Total, Transcript};
+use muster_core::messages::audit::{Finding, FindingKind};
+use muster_core::messages::evidence::{Evidence, FalseVerdict, Total, Transcript};
 use muster_core::messages::record::Record;
 use muster_core::sign::Signed;
 

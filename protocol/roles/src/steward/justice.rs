@@ -8,8 +8,9 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::{Evidence, FindingKind, Reduction};
+use muster_core::messages::audit::FindingKind;
 use muster_core::messages::enrol::Role;
+use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body};
 
 use super::accusation::{Accusation, fetches};
@@ -352,8 +353,8 @@ mod tests {
     use muster_core::codec::List;
     use muster_core::ids::{RunId, Slot};
     use muster_core::manifest::fixture::tiny;
-    use muster_core::messages::audit::{Equivocation, Total};
     use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret};
+    use muster_core::messages::evidence::{Equivocation, Total};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
 

@@ -3,7 +3,7 @@
 
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::ledger::Stage;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 
 use super::hearing::is_exact;

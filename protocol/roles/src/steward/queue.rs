@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use muster_core::audit::Claim;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 
 use super::accusation::Accusation;
 
@@ -279,7 +279,7 @@ pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
 #[cfg(test)]
 mod tests {
     use muster_core::ids::{Height, RunId};
-    use muster_core::messages::audit::{Equivocation, Total};
+    use muster_core::messages::evidence::{Equivocation, Total};
     use muster_core::messages::record::{Body, Record};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;

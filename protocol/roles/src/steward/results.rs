@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use muster_core::audit::{Claim, Judgement};
 use muster_core::ids::Height;
 use muster_core::ledger::Standing;
-use muster_core::messages::audit::Evidence;
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;

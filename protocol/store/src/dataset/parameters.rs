@@ -6,7 +6,7 @@ use muster_core::limits::PARAMETER_BYTES;
 use muster_core::manifest::CommittedFile;
 use muster_core::state::{real_bytes, reals};
 
-use super::{Committed, PARAMETERS, bounded};
+use super::committed::{Committed, PARAMETERS, bounded};
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 

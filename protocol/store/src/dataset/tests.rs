@@ -3,6 +3,7 @@ use std::path::PathBuf;
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::manifest::TokeniserFile;
+use muster_core::merkle;
 use muster_core::state::real_bytes;
 
 use super::*;

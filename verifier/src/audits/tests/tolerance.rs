@@ -1,6 +1,7 @@
 //! Audits where honest leaves differ: who is near, who leans, who is wrong, and what judges make of verifiers.
 
-use muster_core::messages::audit::{Evidence, Jury, LeafResult, Opinion, Results};
+use muster_core::messages::audit::{Jury, LeafResult, Opinion, Results};
+use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Idle};
 use muster_core::sign::Signed;
 use muster_core::sketch::Sketch;

@@ -1,9 +1,8 @@
 //! False verdicts convict their verifier; whatever others put beside a true one convicts nobody.
 
 use muster_core::coins::CoinKind;
-use muster_core::messages::audit::{
-    AuditRequest, FalseVerdict, LeafResult, Results, ResultsSeal, Transcript, Verdict, results_seal,
-};
+use muster_core::messages::audit::{AuditRequest, LeafResult, Results, ResultsSeal, Verdict, results_seal};
+use muster_core::messages::evidence::{FalseVerdict, Transcript};
 use muster_core::sketch::Sketch;
 
 use super::*;

@@ -4,8 +4,12 @@ use std::fmt;
 
 use muster_core::error::{Misuse, Reject};
 use muster_net::error::{Cause, NetError};
-use muster_replica::PeerError;
 use muster_store::error::StoreError;
+
+use crate::archive::ReplayError;
+use crate::bootstrap::BootstrapError;
+use crate::follower::FollowError;
+use crate::peers::PeerError;
 
 /// The exit codes of all commands.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -44,6 +48,11 @@ pub struct Failure {
 pub type Outcome<T> = Result<T, Failure>;
 
 impl Failure {
+    /// Something was examined and is wrong.
+    pub fn negative(message: impl Into<String>) -> Self {
+        Self { exit: Exit::Negative, message: message.into() }
+    }
+
     /// Wrong use.
     pub fn usage(message: impl Into<String>) -> Self {
         Self { exit: Exit::Usage, message: message.into() }
@@ -52,6 +61,11 @@ impl Failure {
     /// Something about this machine.
     pub fn environment(message: impl Into<String>) -> Self {
         Self { exit: Exit::Environment, message: message.into() }
+    }
+
+    /// This machine cannot compute what it is asked to, in the bits that it is asked for.
+    pub fn arithmetic(misuse: Misuse) -> Self {
+        Self::environment(misuse.to_string())
     }
 
     /// Something about the other end.
@@ -87,13 +101,49 @@ impl From<Reject> for Failure {
 }
 
 impl From<PeerError> for Failure {
-    /// A refusal is an answer, everything else a matter of the network.
+    /// A refusal is an answer; what this machine's own system reports is of this machine; everything else is a matter of
+    /// the network.
     fn from(error: PeerError) -> Self {
         match error {
-            PeerError::Refused(why) => {
-                Self { exit: Exit::Negative, message: format!("the steward refused: {why}") }
+            PeerError::Refused(why) => Self::negative(format!("the steward refused: {why}")),
+            PeerError::Net(error) => {
+                let Self { exit, message } = error.into();
+                Self { exit, message: format!("the steward: {message}") }
             }
-            error => Self::network(error.to_string()),
+            error => Self::network(format!("the steward: {error}")),
+        }
+    }
+}
+
+impl From<FollowError> for Failure {
+    fn from(error: FollowError) -> Self {
+        match error {
+            FollowError::Steward(error) => error.into(),
+            FollowError::Store(error) => error.into(),
+            FollowError::Misconduct(..)
+            | FollowError::Convicted { .. }
+            | FollowError::Diverged { .. }
+            | FollowError::SplitView(..)
+            | FollowError::Genesis => Self::negative(error.to_string()),
+        }
+    }
+}
+
+impl From<BootstrapError> for Failure {
+    fn from(error: BootstrapError) -> Self {
+        match error {
+            BootstrapError::Follow(error) => error.into(),
+            BootstrapError::Manifest(_) => Self::negative(error.to_string()),
+        }
+    }
+}
+
+impl From<ReplayError> for Failure {
+    fn from(error: ReplayError) -> Self {
+        match error {
+            ReplayError::Store(error) => error.into(),
+            ReplayError::Wrong(what) => Self::negative(what),
+            ReplayError::Arithmetic(misuse) => Self::arithmetic(misuse),
         }
     }
 }
@@ -111,5 +161,25 @@ impl From<NetError> for Failure {
             Cause::System(_) | Cause::Own(_) => Self::environment(error.to_string()),
             _ => Self::network(error.to_string()),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io::{Error, ErrorKind};
+
+    use super::*;
+
+    fn exit(cause: Cause) -> Exit {
+        let error = || NetError { address: "10.0.0.1:7777".into(), cause };
+        Failure::from(FollowError::Steward(PeerError::Net(error()))).exit
+    }
+
+    #[test]
+    fn what_the_system_reports_is_of_this_machine_wherever_it_is_met() {
+        assert_eq!(exit(Cause::System(Error::from(ErrorKind::PermissionDenied))), Exit::Environment);
+        assert_eq!(exit(Cause::Refused), Exit::Network);
+        assert_eq!(exit(Cause::Timeout("it")), Exit::Network);
+        assert_eq!(Failure::from(PeerError::Refused("no".into())).exit, Exit::Negative);
     }
 }

@@ -1,0 +1,408 @@
+//! What can be said to `muster`.
+
+use std::path::PathBuf;
+
+use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
+use muster_compute::{Machine, Path as KernelPath, Precision};
+use muster_core::messages::enrol::Role;
+
+use crate::backend::Backend;
+use crate::organise::invite::parse_span;
+use crate::steward::CONNECTIONS;
+
+/// Train one neural network with the machines of strangers, and inspect their work.
+#[derive(Parser)]
+#[command(
+    name = "muster",
+    version,
+    arg_required_else_help = true,
+    after_help = "\
+An organiser packs text, creates a run, hosts it and invites; volunteers join:
+  muster data pack --text book.txt src/ --out corpus/
+  muster run new --config run.toml --data corpus/ --out myrun/
+  muster host myrun/
+  muster invite myrun/ --role node --uses 10
+  muster join muster1:…
+
+Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 interrupted."
+)]
+pub(super) struct Cli {
+    #[command(subcommand)]
+    pub(super) command: Command,
+    /// Say more; twice for everything. RUST_LOG is heeded too.
+    #[arg(short, long, global = true, action = ArgAction::Count)]
+    pub(super) verbose: u8,
+}
+
+#[derive(Subcommand)]
+pub(super) enum Command {
+    /// Handle the text that a run trains on.
+    #[command(subcommand)]
+    Data(DataCommand),
+    /// Handle runs.
+    #[command(subcommand)]
+    Run(RunCommand),
+    /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
+    #[command(after_help = "\
+Ctrl-C finishes the round, unless everybody has left it, and stops; started again, it goes on where it was, on the same
+port.
+  muster host myrun/
+  muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
+    Host(HostArguments),
+    /// Print an invitation: one line that lets its holder take part. Works while the run is hosted.
+    #[command(after_help = "\
+  muster invite myrun/ --role node --uses 20 --expires 7d
+  muster invite myrun/ --role node --founder
+  muster invite myrun/ --role verifier
+  muster invite ~/.muster --role node        # as a member
+A run whose organiser's key is kept elsewhere needs of its folder no more than manifest.bin, and --address:
+  muster invite copy/ --role node --organiser-key /media/stick/organiser.key --address training.example.org:7777")]
+    Invite(InviteArguments),
+    /// Take part in a run with this machine, until it is over.
+    #[command(after_help = "\
+Ctrl-C finishes the round and stops; the same command goes on. `muster leave` leaves for good.
+  muster join muster1:… --threads 2 --nice
+  muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
+    Join(JoinArguments),
+    /// Continue a prompt with what was trained so far.
+    #[command(after_help = "\
+  muster generate myrun/ --prompt \"fn main() {\" --tokens 400
+  muster generate ~/.muster --temperature 0")]
+    Generate(GenerateArguments),
+    /// Measure whether this machine can help, in ten seconds.
+    #[command(after_help = "\
+  muster bench                    # the settings that `muster run new` begins with
+  muster bench run.toml --threads 2
+  muster bench myrun/
+  muster bench muster1:…          # the run of an invitation, which is not used up
+  muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
+    Bench(BenchArguments),
+    /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
+    #[command(after_help = "\
+Trains on Rust sources that cargo has downloaded, unless --text names other text.
+  muster demo --out rehearsal/")]
+    Demo(crate::demo::Options),
+    /// Rehearse your own settings on this machine: which attacks would they catch, how soon, at what harm?
+    #[command(after_help = crate::demo::attacks_help())]
+    Drill(crate::demo::DrillOptions),
+    /// Play in a rehearsal.
+    #[command(subcommand, hide = true)]
+    DemoRole(crate::demo::Role),
+    /// Show who takes part, by whose leave, and what each of them weighs.
+    #[command(after_help = "\
+Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.
+  muster members myrun/
+  muster members ~/.muster")]
+    Members {
+        /// A run's folder, or a member's directory.
+        folder: PathBuf,
+    },
+    /// Close a member's tree: from now on nobody comes by its invitations, nor by those of members below it.
+    #[command(after_help = "\
+`muster members` shows the trees and the ids. Closing bans nobody, which takes evidence: whoever is there stays and counts
+as before. It is for good, sealed in the ledger, and works while the run is hosted. Your own invitations are as valid as
+ever.
+  muster close-tree myrun/ 3f2a9c0d11e48b57")]
+    CloseTree {
+        /// The run's folder.
+        folder: PathBuf,
+        /// The member: its id, or as much of it as no other one begins with.
+        member: String,
+        #[command(flatten)]
+        organiser: OrganiserArguments,
+    },
+    /// Print the member id of this machine.
+    Id(HomeArguments),
+    /// Leave the run for good.
+    Leave(HomeArguments),
+}
+
+#[derive(Subcommand)]
+pub(super) enum DataCommand {
+    /// Pack text into a corpus with Merkle roots, so that everyone trains on the same bytes.
+    #[command(after_help = "\
+Folders are walked in order of their names. Without --held-out, the last twentieth of the files is held out, or the
+last twentieth of a single file.
+  muster data pack --text books/ --held-out other/book.txt --out corpus/")]
+    Pack(PackArguments),
+}
+
+#[derive(Args)]
+pub(super) struct PackArguments {
+    /// UTF-8 files, or folders of them, to train on.
+    #[arg(long, required = true, num_args = 1.., value_name = "PATH")]
+    pub(super) text: Vec<PathBuf>,
+    /// UTF-8 files, or folders of them, to measure on; never trained on.
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub(super) held_out: Vec<PathBuf>,
+    /// A tokenizer.json of Hugging Face's format, whose numbers are the tokens; without it, bytes are.
+    #[arg(long, value_name = "FILE")]
+    pub(super) tokenizer: Option<PathBuf>,
+    /// The new corpus.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: PathBuf,
+}
+
+#[derive(Subcommand)]
+pub(super) enum RunCommand {
+    /// Create a run from settings and a corpus, and print its id.
+    #[command(after_help = "\
+If the settings do not exist, a file with every setting explained is written there and used.
+  muster run new --config run.toml --data corpus/ --out myrun/
+  muster run new --config run.toml --data corpus/ --out myrun/ --organiser-key /media/stick/organiser.key
+With --init, what DIR/config.json says of the model need not be in the settings, and must not differ from them.
+  muster run export otherrun/ --out model/
+  muster run new --data corpus/ --init model/ --out myrun/
+
+Rules of aggregation: centered-clip, which is for strangers; for comparison mean, median, trimmed-mean, geometric-median,
+krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
+    New(NewArguments),
+    /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
+    #[command(after_help = "\
+  muster run export myrun/ --out model/
+  muster run export myrun/ --round 100 --out model-100/")]
+    Export(ExportArguments),
+}
+
+#[derive(Args)]
+pub(super) struct NewArguments {
+    /// The settings.
+    #[arg(long, value_name = "FILE", default_value = "run.toml")]
+    pub(super) config: PathBuf,
+    /// A corpus made by `muster data pack`.
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: PathBuf,
+    /// What `muster-verifier calibrate` wrote: profile and tolerances, instead of the settings' [arithmetic].
+    #[arg(long, value_name = "FILE")]
+    pub(super) calibration: Option<PathBuf>,
+    /// Take a run that is more than twice as long as what its tolerances were measured over. Honest machines drift apart as
+    /// training goes on: they may be banned.
+    #[arg(long, requires = "calibration")]
+    pub(super) beyond_calibration: bool,
+    /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
+    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
+    #[arg(long, value_name = "DIR")]
+    pub(super) init: Option<PathBuf>,
+    /// Keep the organiser's key here instead of in the run's folder, where the steward's is; an existing key is used. Say so
+    /// where the host is a machine that could be broken into, and keep FILE on another one.
+    #[arg(long, value_name = "FILE")]
+    pub(super) organiser_key: Option<PathBuf>,
+    /// Make the run even if a node needs more memory than this machine has: others host and compute it.
+    #[arg(long)]
+    pub(super) elsewhere: bool,
+    /// The new folder of the run.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(super) struct ExportArguments {
+    /// A run's folder, or the data directory of a member that has finished.
+    pub(super) folder: PathBuf,
+    /// The model as it was before this round [default: the newest].
+    #[arg(long, value_name = "T")]
+    pub(super) round: Option<u32>,
+    /// The new folder.
+    #[arg(long, value_name = "DIR")]
+    pub(super) out: PathBuf,
+}
+
+#[derive(Args)]
+pub(super) struct GenerateArguments {
+    /// A run's folder, or the data directory of a member that has finished.
+    pub(super) folder: PathBuf,
+    /// What to continue.
+    #[arg(long, value_name = "TEXT", default_value = "", allow_hyphen_values = true)]
+    pub(super) prompt: String,
+    /// Tokens to add.
+    #[arg(long, value_name = "N", default_value_t = 256)]
+    pub(super) tokens: usize,
+    /// Below 1 the likely becomes likelier; 0 always takes the most likely.
+    #[arg(long, value_name = "X", default_value_t = 0.7, value_parser = temperature)]
+    pub(super) temperature: f64,
+    /// Draw among so many of the most likely tokens; 0 stands for all.
+    #[arg(long, value_name = "K", default_value_t = 40)]
+    pub(super) top: usize,
+    /// Another seed gives another text.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub(super) seed: u64,
+    /// The model as it was before this round [default: the newest].
+    #[arg(long, value_name = "T")]
+    pub(super) round: Option<u32>,
+    /// The run's tokenizer.json [default: the one in the folder].
+    #[arg(long, value_name = "FILE")]
+    pub(super) tokenizer: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) compute: ComputeArguments,
+}
+
+fn temperature(text: &str) -> Result<f64, String> {
+    let wrong = || "it must be a number from 0 to 100".to_owned();
+    let value: f64 = text.parse().map_err(|_| wrong())?;
+    if (0.0..=100.0).contains(&value) { Ok(value) } else { Err(wrong()) }
+}
+
+#[derive(Args)]
+pub(super) struct HostArguments {
+    /// The run's folder.
+    pub(super) folder: PathBuf,
+    /// Where to listen; port 0 takes the port of the last time, or a free one. May be given several times.
+    #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
+    pub(super) listen: Vec<String>,
+    /// What to tell people to dial, instead of the addresses listened on. May be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) advertise: Vec<String>,
+    /// Connections from one address at once, on each port: members behind one router share it, with three each or so.
+    #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
+    pub(super) per_address: u16,
+    /// Keep the aggregates of all rounds, 4 bytes a parameter and round, so that others can replay the run in samples.
+    #[arg(long)]
+    pub(super) keep_aggregates: bool,
+    #[command(flatten)]
+    pub(super) gossip: GossipArguments,
+    #[command(flatten)]
+    pub(super) leaves: LeafArguments,
+}
+
+#[derive(Args)]
+pub(super) struct GossipArguments {
+    /// Where to gossip with other members [default: beside the address listened on, a free port].
+    #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
+    pub(super) gossip: Option<String>,
+    /// Neither gossip nor listen to it. A run works without, but a steward that shows its members different ledgers is
+    /// not found out.
+    #[arg(long, conflicts_with = "gossip")]
+    pub(super) no_gossip: bool,
+}
+
+#[derive(Args)]
+pub(super) struct BenchArguments {
+    /// An invitation, a run's folder, a member's data directory, or settings [default: the default settings].
+    pub(super) run: Option<PathBuf>,
+    #[command(flatten)]
+    pub(super) leaves: LeafArguments,
+    /// Measure as if the run had the profile f32, tf32 or bf16 [default: the run's own; f32 with --backend tch where that
+    /// is exact].
+    #[arg(long, value_name = "NAME")]
+    pub(super) precision: Option<Precision>,
+}
+
+/// How to compute, leaves included.
+#[derive(Args)]
+pub(super) struct LeafArguments {
+    #[command(flatten)]
+    pub(super) compute: ComputeArguments,
+    #[command(flatten)]
+    pub(super) backend: Backend,
+}
+
+impl LeafArguments {
+    pub(super) fn machine(&self) -> Machine {
+        self.backend.machine(self.compute.threads.into(), self.compute.kernel)
+    }
+}
+
+#[derive(Args)]
+pub(super) struct ComputeArguments {
+    /// Compute threads.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=1024))]
+    pub(super) threads: u16,
+    /// Instructions to compute with, instead of the fastest: avx512, avx2, neon or portable. The results are the same.
+    #[arg(long, value_name = "NAME", value_parser = kernel)]
+    pub(super) kernel: Option<KernelPath>,
+}
+
+#[derive(Args)]
+pub(super) struct InviteArguments {
+    /// The run's folder, or the directory of a member that may bring in others.
+    pub(super) folder: PathBuf,
+    /// As what: a node computes, a verifier inspects. Without it, the line only leads to a listed or open run.
+    #[arg(long)]
+    pub(super) role: Option<RoleArgument>,
+    /// Their leaves count from the beginning, without probation.
+    #[arg(long)]
+    pub(super) founder: bool,
+    /// How many members may use it.
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) uses: u32,
+    /// How long it is valid: a number and s, m, h or d.
+    #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_span)]
+    pub(super) expires: u64,
+    /// Where the steward can be dialled, instead of what `muster host` wrote down. May be given several times.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) address: Vec<String>,
+    #[command(flatten)]
+    pub(super) organiser: OrganiserArguments,
+}
+
+#[derive(Args)]
+pub(super) struct OrganiserArguments {
+    /// The organiser's key, if it is not in the run's folder.
+    #[arg(long, value_name = "FILE")]
+    pub(super) organiser_key: Option<PathBuf>,
+}
+
+#[derive(Clone, Copy, ValueEnum)]
+pub(super) enum RoleArgument {
+    Node,
+    Verifier,
+}
+
+impl From<RoleArgument> for Role {
+    fn from(role: RoleArgument) -> Self {
+        match role {
+            RoleArgument::Node => Self::Node,
+            RoleArgument::Verifier => Self::Verifier,
+        }
+    }
+}
+
+#[derive(Args)]
+pub(super) struct JoinArguments {
+    /// The line that the organiser gave you.
+    pub(super) invitation: String,
+    #[command(flatten)]
+    pub(super) home: HomeArguments,
+    /// Where to listen, so that others can bring you parts to combine [default: the address that this
+    /// machine reaches the steward from, a free port].
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) listen: Option<String>,
+    /// What others dial, if it is another address than the one listened on.
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(super) advertise: Option<String>,
+    /// Only dial out, for machines that nobody can reach.
+    #[arg(long, conflicts_with_all = ["listen", "advertise"])]
+    pub(super) no_listen: bool,
+    #[command(flatten)]
+    pub(super) gossip: GossipArguments,
+    #[command(flatten)]
+    pub(super) leaves: LeafArguments,
+    /// Most disk to use, in GiB, like 10 or 0.5: before it would take more, the member stops.
+    #[arg(long, value_name = "G", value_parser = gibibytes)]
+    pub(super) max_disk: Option<u64>,
+    /// Give way to everything else on this machine.
+    #[arg(long)]
+    pub(super) nice: bool,
+}
+
+#[derive(Args)]
+pub(super) struct HomeArguments {
+    /// Where identity, text and journal live; one run a directory [default: ~/.muster].
+    #[arg(long, value_name = "DIR")]
+    pub(super) data_dir: Option<PathBuf>,
+}
+
+fn kernel(name: &str) -> Result<KernelPath, String> {
+    KernelPath::parse(name).map_err(|misuse| misuse.to_string())
+}
+
+/// Bytes.
+fn gibibytes(text: &str) -> Result<u64, String> {
+    let size = text.parse().ok().filter(|size: &f64| size.is_finite() && *size > 0.0);
+    // A size beyond all disks stands for the largest.
+    size.map(|size| (size * f64::from(1 << 30)) as u64).ok_or_else(|| "expected a number above 0".into())
+}
+
+fn gossip_address(text: &str) -> Result<String, String> {
+    muster_net::swarm::check_listen(text).map(|()| text.to_owned()).map_err(|misuse| misuse.to_string())
+}

@@ -1,0 +1,171 @@
+//! The arithmetic with defined bits.
+
+use muster_core::assign::calibration_seed;
+use muster_core::error::Misuse;
+use muster_core::ids::Leaf;
+use muster_core::ieee::require_ieee;
+use muster_core::manifest::{Family, Manifest};
+use muster_core::state::{Arithmetic, LeafJob, State, Update};
+
+use crate::leaf::{Batch, Engine, Setting, Spent};
+use crate::optimiser::{self, Rules};
+use crate::path::{Kernels, Path};
+use crate::{initial, self_test};
+
+/// The arithmetic of profile `exact`. One value serves one caller at a time and keeps its buffers.
+///
+/// Every entry panics when the processor's floating-point mode is not the IEEE default: wrong bits would be signed.
+pub struct Exact {
+    kernels: Kernels,
+    engine: Engine,
+    /// One unit a thread.
+    threads: Vec<()>,
+}
+
+impl Exact {
+    /// Computes on this many threads (at least one) along `path`, or along the fastest one.
+    ///
+    /// # Errors
+    /// [`Misuse`] when the processor lacks the path.
+    pub fn new(threads: usize, path: Option<Path>) -> Result<Self, Misuse> {
+        let kernels = Kernels::new(path.unwrap_or_else(Path::detect))?;
+        Ok(Self { kernels, engine: Engine::new(kernels, threads), threads: vec![(); threads.max(1)] })
+    }
+
+    /// Computes two rounds of a small model and compares with the bits that they have.
+    ///
+    /// # Errors
+    /// [`Misuse`] when a bit differs: this processor or build must not take part in a run.
+    pub fn self_test(&mut self) -> Result<(), Misuse> {
+        require_ieee();
+        self_test::run(&mut self.engine, self.kernels)
+    }
+
+    /// The real gradient of a leaf's mean loss, before the grid: for comparison with other implementations.
+    pub fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        require_ieee();
+        let batch = Batch { windows: job.windows, seed: job.round_seed, leaf: job.leaf };
+        self.engine.gradient(setting(manifest), &job.state.parameters, batch)
+    }
+
+    /// As [`Arithmetic::initial`], from parameters that were given: `d` in the canonical layout.
+    ///
+    /// # Panics
+    /// When there are more or fewer of them.
+    pub fn initial_from(
+        &mut self,
+        manifest: &Manifest,
+        parameters: Vec<f32>,
+        calibration: &[Vec<u32>],
+    ) -> State {
+        require_ieee();
+        assert_eq!(parameters.len() as u64, manifest.model.parameters(), "given are all parameters");
+        self.calibrated(manifest, initial::from(manifest, parameters), calibration)
+    }
+
+    /// A state with the exponents of the calibration leaf (GRID-3).
+    fn calibrated(&mut self, manifest: &Manifest, mut state: State, calibration: &[Vec<u32>]) -> State {
+        let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
+        let gradient = self.engine.gradient(setting(manifest), &state.parameters, batch);
+        state.exponents = initial::exponents(self.kernels, manifest, gradient);
+        state
+    }
+
+    /// Packs parameters once, to ask for logits of many texts.
+    pub fn reader<'a>(&'a mut self, manifest: &'a Manifest, parameters: &'a [f32]) -> Reader<'a> {
+        require_ieee();
+        self.engine.open(&manifest.model, parameters);
+        Reader { engine: &mut self.engine, manifest, parameters }
+    }
+
+    /// Time spent on leaves so far.
+    pub fn spent(&self) -> Spent {
+        self.engine.spent
+    }
+
+    /// Threads in use.
+    pub fn threads(&self) -> usize {
+        self.threads.len()
+    }
+
+    /// The path in use.
+    pub fn path(&self) -> Path {
+        self.kernels.path()
+    }
+}
+
+/// Parameters that are ready to be read with.
+pub struct Reader<'a> {
+    engine: &'a mut Engine,
+    manifest: &'a Manifest,
+    parameters: &'a [f32],
+}
+
+impl Reader<'_> {
+    /// Logits, `vocabulary` a row: a decoder's for each of at most `sequence` tokens; ALBERT's for each place that
+    /// [`muster_core::assign::masked`] hides of a whole window under the calibration seed, leaf 1, window 0.
+    ///
+    /// # Panics
+    /// When there are no tokens, or more than a window has.
+    pub fn logits(&mut self, tokens: &[u32]) -> Vec<f32> {
+        self.rows(tokens, 0)
+    }
+
+    /// A decoder's logits of the token that follows these: the last row of [`Self::logits`].
+    ///
+    /// # Panics
+    /// As [`Self::logits`].
+    pub fn after(&mut self, tokens: &[u32]) -> Vec<f32> {
+        self.rows(tokens, tokens.len().saturating_sub(1))
+    }
+
+    fn rows(&mut self, tokens: &[u32], first: usize) -> Vec<f32> {
+        require_ieee();
+        let mut model = self.manifest.model.clone();
+        let length = 1..=model.sequence as usize;
+        assert!(length.contains(&tokens.len()), "a window has 1 to `sequence` tokens");
+        if matches!(model.family, Family::Decoder(_)) {
+            // What would follow these tokens changes none of their rows.
+            model.sequence = tokens.len() as u32;
+        }
+        let mut window = tokens.to_vec();
+        window.resize(model.sequence as usize + 1, 0);
+        let seed = calibration_seed(self.manifest.run());
+        let batch = Batch { windows: &[window], seed, leaf: Leaf(1) };
+        self.engine.logits((&model, self.parameters), batch, first)
+    }
+}
+
+impl Arithmetic for Exact {
+    fn initial(&mut self, manifest: &Manifest, calibration: &[Vec<u32>]) -> State {
+        require_ieee();
+        self.calibrated(manifest, initial::state(manifest), calibration)
+    }
+
+    fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64 {
+        require_ieee();
+        self.engine.leaf(setting(manifest), job, q)
+    }
+
+    fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update) {
+        require_ieee();
+        let Manifest { model, optimiser, training, .. } = manifest;
+        let rules = Rules { model, optimiser, rounds: training.rounds, grid_bits: training.grid_bits };
+        optimiser::apply(self.kernels, &mut self.threads, &rules, state, update);
+    }
+
+    fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
+        require_ieee();
+        let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
+        self.engine.evaluate(&manifest.model, &state.parameters, batch)
+    }
+
+    fn threads(&self) -> usize {
+        Self::threads(self)
+    }
+}
+
+/// What the engine follows of a manifest.
+pub(crate) fn setting(manifest: &Manifest) -> Setting<'_> {
+    Setting { model: &manifest.model, recompute: manifest.training.recompute }
+}

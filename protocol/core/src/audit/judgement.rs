@@ -1,0 +1,57 @@
+//! What a judge gives, and what it is given.
+
+use crate::error::Reject;
+use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::ledger::{Ledger, RoundView};
+use crate::messages::audit::FindingKind;
+use crate::messages::wire::BlockData;
+use crate::state::{State, Update};
+
+/// What re-executing evidence gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Judgement {
+    /// Proved.
+    Guilty {
+        /// Who.
+        culprit: MemberId,
+        /// When.
+        round: Round,
+        /// Of what.
+        finding: FindingKind,
+        /// The figures, for people.
+        detail: String,
+    },
+    /// Re-executed: the accused was right.
+    NotGuilty(String),
+    /// Something needed is not at hand; the text names it. Never a ban.
+    Undecided(String),
+    /// Not evidence of anything.
+    Malformed(String),
+}
+
+/// Where a judge finds what evidence refers to. Implementations give only what they have checked.
+pub trait Witness {
+    /// Parameters and exponents of the state with this root; moments may be empty, but where a step is taken again.
+    fn state(&mut self, root: &Digest) -> Option<State>;
+    /// Windows of the training text.
+    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
+    /// All of a committed contribution. The judge checks it against the commitment.
+    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
+    /// A round as the judge's own ledger has it: its parts, and who had to reduce them.
+    fn round(&mut self, round: Round) -> Option<RoundView>;
+    /// One block of a committed contribution with its proofs. The judge checks them against the commitment.
+    fn block(&mut self, round: Round, member: &MemberId, block: Block) -> Option<BlockData>;
+    /// The ledger before the record of this height; only evidence against the steward needs it.
+    fn ledger(&mut self, _height: Height) -> Option<Ledger> {
+        None
+    }
+    /// The aggregate of a round; only evidence against the steward needs it. The judge checks it against the sealed
+    /// digests.
+    fn update(&mut self, _round: Round) -> Option<Update> {
+        None
+    }
+}
+
+pub(super) fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
+    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
+}

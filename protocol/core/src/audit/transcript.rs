@@ -1,0 +1,183 @@
+//! Evidence of an audit: its steps, and its leaves and totals computed again.
+
+use super::frozen::{FrozenCommit, frozen_commit};
+use super::judgement::{Judgement, Witness, require};
+use super::recomputation::{committed_total, recompute, recompute_sum};
+use crate::assign;
+use crate::coins::CoinKind;
+use crate::error::Reject;
+use crate::ids::Slot;
+use crate::manifest::{Manifest, Profile};
+use crate::messages::audit::{AuditRequest, FindingKind, Rows, results_seal, table_seal};
+use crate::messages::evidence::{Total, Transcript};
+use crate::sign::Signed;
+use crate::sketch::Probe;
+use crate::sketch::probe::WRONG;
+use crate::state::Arithmetic;
+
+/// What leaves are sketched with in the audit that a request opens (TOL-2): its beacon is the verifier's coin or, where
+/// it shows none, the signed request itself, neither of which the member knew when it committed.
+pub fn probe(manifest: &Manifest, signed: &Signed<AuditRequest>, request: &AuditRequest) -> Probe {
+    let beacon = request.coin.as_ref().map_or_else(|| signed.digest(), |opening| opening.coin);
+    Probe::new(manifest, &request.freeze, &beacon)
+}
+
+/// Number of the leaf coin that a verifier uses for a slot.
+pub fn leaf_coin(slot: Slot) -> u16 {
+    slot.0
+}
+
+/// A transcript whose signatures and order are right.
+pub(super) struct Checked {
+    pub(super) frozen: FrozenCommit,
+    pub(super) probe: Probe,
+    /// The opened table.
+    pub(super) rows: Rows,
+    /// The drawn leaves.
+    pub(super) positions: Vec<u32>,
+}
+
+pub(super) fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<Checked, Reject> {
+    let run = manifest.run();
+    let request = transcript.request.verify(run)?;
+    let frozen = frozen_commit(manifest, &transcript.freeze, &request.target)?;
+    let name = transcript.request.digest();
+    let table = transcript.table.verify(run)?;
+    let opening = transcript.opening.verify(run)?;
+    let results = transcript.results.verify(run)?;
+    let verdict = transcript.verdict.verify(run)?;
+    let parties = table.author() == request.target && opening.author() == request.target;
+    let parties = parties && results.author() == request.author() && verdict.author() == request.author();
+    require(parties, "each step of an audit is signed by its party")?;
+    // AUDIT-10: each step names what the table of the steps says, also where nothing below would miss it.
+    let round = frozen.commit.round;
+    require(request.freeze == frozen.freeze && request.round == round, "the request is of this freeze")?;
+    let shown = request.coin.as_ref();
+    let shown = shown.is_none_or(|coin| coin.kind == CoinKind::Node && coin.round == round);
+    require(shown, "a request shows the node coin of its round")?;
+    let chained =
+        [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
+    require(chained, "each step names the request")?;
+    require(
+        table.freeze == frozen.freeze && table.round == round && table.root == frozen.commit.root,
+        "the table is of this contribution",
+    )?;
+    require(results.table == transcript.table.digest(), "the results name the sealed table")?;
+    require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
+    require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
+    require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
+    let coin = &verdict.coin;
+    let own = coin.kind == CoinKind::Leaf && coin.round == round && coin.k == leaf_coin(frozen.commit.slot);
+    require(own, "a verdict shows the leaf coin of the audited slot")?;
+    // AUDIT-3, AUDIT-5, AUDIT-6: what was hidden fits its seal, and a table has one row a leaf.
+    require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
+    require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
+    let probe = probe(manifest, &transcript.request, &request);
+    let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
+    require(fits, "the table's sketches are those of the profile")?;
+    let positions = verdict.results.iter().map(|result| result.position).collect();
+    Ok(Checked { frozen, probe, rows: opening.into_inner().rows, positions })
+}
+
+pub(super) fn judge_audit(
+    manifest: &Manifest,
+    transcript: &Transcript,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Result<Judgement, Reject> {
+    let Checked { frozen, probe, rows, positions } = check_transcript(manifest, transcript)?;
+    let commit = &frozen.commit;
+    let guilty = |finding, detail| {
+        Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding, detail })
+    };
+    let (sketch, loss) = probe.sum(&rows);
+    if loss != commit.loss {
+        return guilty(
+            FindingKind::SumMismatch,
+            format!("the table's losses add up to {loss}, committed is {}", commit.loss),
+        );
+    }
+    let committed = committed_total(manifest, &frozen, witness);
+    let differs = |q: &[i32]| {
+        let total = probe.sketch(q);
+        (total != sketch).then(|| format!("the table adds up to {sketch}, the committed total is {total}"))
+    };
+    if let Some(detail) = committed.as_deref().and_then(differs) {
+        return guilty(FindingKind::SumMismatch, detail);
+    }
+    // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
+    let Some(state) = witness.state(&commit.state) else {
+        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+    };
+    for position in positions {
+        let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
+            return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        };
+        let row = probe.row(&q, loss);
+        let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
+        let deviation = probe.deviation(&row, said);
+        if deviation > WRONG {
+            let leaf = assign::leaf(commit.slot, commit.seats, position);
+            let by = if deviation.is_finite() {
+                format!(", {deviation:.1} tolerances away")
+            } else {
+                String::new()
+            };
+            let detail = format!("leaf {leaf} is {}, the table says {}{by}", row.sketch, said.sketch);
+            return guilty(FindingKind::LeafMismatch, detail);
+        }
+    }
+    if committed.is_some() {
+        return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
+    }
+    if manifest.profile != Profile::Exact {
+        return Ok(Judgement::Undecided(
+            "the drawn leaves agree, but the committed total is not at hand".into(),
+        ));
+    }
+    // AUDIT-10: in `exact` all leaves stand for the committed integers, so that nobody escapes by keeping them back.
+    let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
+        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+    };
+    if let Some(detail) = sum.mismatch(manifest, commit) {
+        return guilty(FindingKind::TotalMismatch, detail);
+    }
+    match differs(&sum.q) {
+        Some(detail) => guilty(FindingKind::SumMismatch, detail),
+        None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
+    }
+}
+
+pub(super) fn judge_total(
+    manifest: &Manifest,
+    total: &Total,
+    witness: &mut dyn Witness,
+    arithmetic: &mut dyn Arithmetic,
+) -> Result<Judgement, Reject> {
+    let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
+    let commit = &frozen.commit;
+    let Some(state) = witness.state(&commit.state) else {
+        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+    };
+    let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
+        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+    };
+    let Some(deviation) = sum.deviation(manifest, commit, || committed_total(manifest, &frozen, witness))
+    else {
+        return Ok(Judgement::Undecided("the committed total is not at hand".into()));
+    };
+    if deviation <= WRONG {
+        return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));
+    }
+    let detail = if deviation.is_finite() {
+        format!("the leaves give a total that is {deviation:.1} tolerances away from the committed one")
+    } else {
+        sum.mismatch(manifest, commit).unwrap_or_default()
+    };
+    Ok(Judgement::Guilty {
+        culprit: frozen.author,
+        round: commit.round,
+        finding: FindingKind::TotalMismatch,
+        detail,
+    })
+}

@@ -1,0 +1,15 @@
+//! What the driver is told to do.
+
+use muster_core::ids::MemberId;
+use muster_core::messages::gossip::Whereabouts;
+use muster_core::sign::Verified;
+use tokio::sync::oneshot;
+
+use super::sieve::Topic;
+
+pub(super) enum Command {
+    Publish(Topic, Vec<u8>),
+    Announce(Vec<u8>),
+    Find(MemberId, oneshot::Sender<Verified<Whereabouts>>),
+    Dial(String),
+}
