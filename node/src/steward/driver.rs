@@ -240,6 +240,7 @@ impl Driver {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
         }
         self.board.seal(signed);
+        self.report.gathering(self.machine.ledger());
         Ok(())
     }
 

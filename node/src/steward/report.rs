@@ -100,6 +100,11 @@ impl Report {
         }
     }
 
+    /// While the run gathers, whom it waits for.
+    pub(super) fn gathering(&self, ledger: &Ledger) {
+        self.progress.gathering(ledger);
+    }
+
     /// Somebody audits.
     fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
