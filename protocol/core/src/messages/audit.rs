@@ -238,7 +238,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// Whether it takes a jury where there is a tolerance: what messages and exact sums decide does not.
+    /// Whether it takes a jury where there is a tolerance: what messages and exact sums decide does not (TOL-9).
     pub fn needs_jury(self) -> bool {
         matches!(
             self,
@@ -417,7 +417,7 @@ wire! {
 }
 
 wire! {
-    /// What convicts, decidable from messages or by re-execution.
+    /// What convicts, decidable from messages or by re-execution (AUDIT-9).
     pub enum Evidence {
         /// Decidable from messages.
         Equivocation(Equivocation),
