@@ -5,6 +5,9 @@ use std::fs;
 use e2e::processes::{Process, Run, wait_for};
 use e2e::programs;
 use e2e::settings::Settings;
+use muster_core::ids::Round;
+use muster_core::messages::record::Body;
+use muster_replica::archive::Archive;
 use serde_json::Value;
 
 /// Impatient settings, in which every contribution is audited and every passing verdict rechecked.
@@ -47,6 +50,37 @@ fn a_killed_verifier_is_idle_and_the_other_one_goes_on() {
     assert!(duties.iter().all(|counts| counts["done"].as_u64() > Some(0)), "{duties:?}");
     assert!(duties.iter().any(|counts| counts["overdue"].as_u64() > Some(0)), "{duties:?}");
     assert!(duties.iter().any(|counts| counts["rechecks"].as_u64() > Some(0)), "{duties:?}");
+}
+
+#[test]
+fn audit_2_a_killed_node_answers_for_the_rounds_before() {
+    let settings = Settings { rounds: 30, verifiers: 1, audit: (1.0, 2), ..Settings::default() };
+    let run = Run::packed(programs!(), &format!("{settings}\n[timers]\naudit = 30.0\ncommit = 5.0\n"), None);
+    let mut steward = run.host();
+    let nodes = run.invite("node", 2);
+    let mut first = run.join("first", &nodes, &[]);
+    let mut second = run.join("second", &nodes, &[]);
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    run.wait_round(4);
+    // Nobody asks before the node is back, so that it is asked about rounds of which it has the files alone.
+    watch.suspend();
+    run.wait_round(9);
+    first.kill();
+    let mut first = run.join("first", &nodes, &[]);
+    run.wait_round(11);
+    watch.resume();
+    [&mut first, &mut second, &mut watch, &mut steward].into_iter().for_each(good);
+    run.check_end(&["first", "second"]);
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let id = archive.manifest.run();
+    let mut silences = archive.records.iter().filter_map(|signed| {
+        match signed.verify(id).expect("an honest record").into_inner().body {
+            Body::Silence(request) => Some(request.verify(id).expect("a signed request").round),
+            _ => None,
+        }
+    });
+    // Of the round that it was interrupted in it may have lost the table.
+    assert!(silences.all(|round| round >= Round(9)), "{}", first.log());
 }
 
 #[test]

@@ -55,7 +55,8 @@ impl Intake {
         Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
     }
 
-    /// Takes blocks of one part from their author. Gives the receipt to sign once the part is whole.
+    /// Takes blocks of one part from their author. ROUND-4: gives the receipt to sign once every block of the part is there,
+    /// checked by COMMIT-5.
     ///
     /// # Errors
     /// [`Reject`] when they are not of the frozen contribution, or not for this keeper.

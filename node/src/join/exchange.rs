@@ -35,7 +35,7 @@ pub(super) struct Delivering {
 }
 
 /// Brings each part to its keepers, all at once, what one of them did not take to the steward, and tells that which
-/// receipts came back: in time, whatever keepers do.
+/// receipts came back: in time, whatever keepers do (ROUND-3).
 pub(super) async fn deliver(
     shared: Arc<Shared>,
     (peers, steward): (Peers, Contact),
@@ -153,7 +153,7 @@ impl Delivery {
         Err("its keeper gave no receipt".into())
     }
 
-    /// A false receipt would have the whole delivery refused.
+    /// ROUND-3: a false receipt would have the whole delivery refused.
     fn checked(&self, receipt: Signed<Receipt>, keeper: &MemberId) -> Result<Signed<Receipt>, String> {
         let (round, attempt, part) = self.name;
         let (sender, root) = (self.me, self.contribution.commit.root);

@@ -379,6 +379,7 @@ impl Session {
                     self.progress.line("finishing the round, then leaving for good");
                     self.leaving = Some(End::Left);
                 }
+                Body::Freeze(freeze) => self.tabulate(freeze.round),
                 _ => {}
             },
         }

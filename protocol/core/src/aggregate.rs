@@ -76,11 +76,11 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 
 /// Combines one block; inputs in order of slot, all of one length.
 ///
-/// `None` where there is nothing to combine: no input, lengths that differ, m = 0, a total weight of 0 or from 2⁵³.
+/// AGG-10: `None` where there is nothing to combine: no input, lengths that differ, m = 0, a total weight of 0 or from 2⁵³.
 ///
-/// - *Median*: v₀, coordinate by coordinate the smallest x_i at which the weights of it and all smaller values reach
+/// - *Median* (AGG-3, AGG-8): v₀, coordinate by coordinate the smallest x_i at which the weights of it and all smaller values reach
 ///   half of the total.
-/// - *Mean*: x₀ + Σ (w_j/W)·(x_j − x₀), x₀ being the first input.
+/// - *Mean* (AGG-8): x₀ + Σ (w_j/W)·(x_j − x₀), x₀ being the first input.
 /// - *Centred clip*: with y_i = x_i − v₀ and G_ij = ⟨y_i, y_j⟩, s is the median, by weight as above, of √(m_i·G_ii).
 ///   If c·s = 0, v = v₀. Else, from k = 0, `iterations` times:
 ///   `h_i = Σ_j k_j·G_ij`; `d_i² = max(0, (G_ii − 2·h_i) + Σ_j k_j·h_j)`; `r_i = √(m_i·d_i²)`;
@@ -89,7 +89,7 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 /// - *Geometric median, fixed-radius clip, Krum, Multi-Krum*: coefficients k_j from the products of the x_i themselves.
 /// - *Trimmed mean*: coordinate by coordinate.
 ///
-/// A product G_ij has 8 partial sums; number l adds the coefficients ≡ l mod 8 of the block, in order, and they add
+/// AGG-4: a product G_ij has 8 partial sums; number l adds the coefficients ≡ l mod 8 of the block, in order, and they add
 /// up as `((0+4)+(2+6))+((1+5)+(3+7))`. In every other sum, terms are added from 0 in order of slot. Values are
 /// rounded to f32 at the end.
 pub fn block(settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
@@ -98,7 +98,7 @@ pub fn block(settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> 
 
 /// As [`block`], with the vector instructions and threads of a runner, and for any length.
 ///
-/// Pieces of [`limits::BLOCK_COEFFICIENTS`] take the place of a block; their products are added in order. The bits do
+/// AGG-18: pieces of [`limits::BLOCK_COEFFICIENTS`] take the place of a block; their products are added in order. The bits do
 /// not depend on the runner.
 pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
     let length = inputs.first()?.q.len();
@@ -225,6 +225,7 @@ impl<'a, R: Runner> Reduction<'a, R> {
         let gram = sum(grams);
         let steps = Steps::new(self.inputs, &gram, f64::from(self.settings.radius.value()));
         let (k, factors) = steps.run(self.settings.iterations);
+        // AGG-7: "v = v₀ + Σ_j k_j·(x_j − v₀), the sum first, rounded to f32 once."
         let finish = |place: usize, rows: Rows<'_>, into: &mut [f32]| {
             combine(self.runner, rows, (Base::Given(&centres[place]), &k), into);
         };
@@ -319,11 +320,12 @@ impl<'a> Steps<'a> {
     fn new(inputs: &'a [Input<'a>], gram: &'a Gram, c: f64) -> Self {
         let residuals: Vec<f64> =
             inputs.iter().enumerate().map(|(i, input)| (f64::from(input.m) * gram.at(i, i)).sqrt()).collect();
+        // AGG-5: "s the weighted median of the r_i; radius R = `radius`·s."
         let radius = c * weighted_median(&residuals, inputs);
         Self { inputs, gram, residuals, radius }
     }
 
-    /// k, and the factors that made it; at v₀ before the first step.
+    /// k, and the factors that made it; at v₀ before the first step (AGG-6).
     fn run(&self, iterations: u8) -> (Vec<f64>, Vec<f64>) {
         let mut k = vec![0.0; self.inputs.len()];
         let mut factors = self.factors(&self.residuals);
@@ -355,7 +357,7 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The smallest value at which the weights of it and all smaller ones reach half, equal values in order of slot.
+/// The smallest value at which the weights of it and all smaller ones reach half, equal values in order of slot (AGG-2).
 fn weighted_median(values: &[f64], inputs: &[Input<'_>]) -> f64 {
     let mut order: Vec<(f64, u64)> =
         values.iter().copied().zip(inputs.iter().map(|input| input.weight)).collect();

@@ -36,7 +36,7 @@ pub struct Masked {
 
 /// Masks window `window` of a leaf: nobody chooses what is easy to predict.
 ///
-/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each. The places are the
+/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each (HASH-7). The places are the
 /// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each place, ascending, takes
 /// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
 /// the second maps to the vocabulary (8), or stays (9).

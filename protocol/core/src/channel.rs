@@ -30,7 +30,7 @@ const PREAMBLE: [u8; PREAMBLE_BYTES - 1] = *b"muster\x01";
 /// What an answerer says instead of message 2 when it has no place left (CHAN-12).
 pub const FULL: [u8; PREAMBLE_BYTES] = *b"muster\x00\x00";
 
-/// The ciphers of a channel. The dialler picks; the answerer takes either.
+/// The ciphers of a channel (CHAN-1). The dialler picks; the answerer takes either.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Suite {
     /// AES-256-GCM: the faster one where the processor has AES instructions.
@@ -64,6 +64,7 @@ impl Suite {
         Self::ALL.into_iter().find(|suite| suite.preamble() == preamble)
     }
 
+    // CHAN-2: another run, version or suite at the other end fails at message 2.
     fn prologue(self, run: RunId) -> Vec<u8> {
         [self.preamble().as_slice(), &run.0.0].concat()
     }

@@ -1,4 +1,5 @@
-//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed.
+//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed arrays
+//! (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
 //!
 //! [`wire!`](crate::wire) declares a structure or an enumeration whose decoder names the field that is wrong.
 
@@ -14,7 +15,7 @@ pub fn encode<T: BorshSerialize + ?Sized>(value: &T) -> Vec<u8> {
     borsh::to_vec(value).expect("writing to a vector does not fail, and every list is bounded when built")
 }
 
-/// Reads a value that fills `bytes` exactly.
+/// Reads a value that fills `bytes` exactly (CODEC-10).
 ///
 /// # Errors
 /// [`Reject::Malformed`] with the path of the field: truncated, trailing, non-canonical or mistyped bytes.
@@ -39,8 +40,8 @@ pub fn malformed(detail: impl Into<String>) -> io::Error {
 
 /// Declares wire structures and enumerations.
 ///
-/// A structure's fields and an enumeration's payloads are written in order by borsh; an enumeration's variant is
-/// one byte, counted from 0. Decoding names the field that is wrong.
+/// A structure's fields (CODEC-1) and an enumeration's payloads are written in order by borsh; an enumeration's variant is
+/// one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3). Decoding names the field that is wrong.
 #[macro_export]
 macro_rules! wire {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty),* $(,)? }) => {
@@ -83,7 +84,7 @@ macro_rules! wire {
     };
 }
 
-/// A vector of at most `MAX` items.
+/// A vector of at most `MAX` items (CODEC-4).
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct List<T, const MAX: usize>(Vec<T>);
 
@@ -95,7 +96,7 @@ impl<T, const MAX: usize> Default for List<T, MAX> {
 
 impl<T, const MAX: usize> List<T, MAX> {
     /// # Errors
-    /// [`Misuse`] when there are more than `MAX` items.
+    /// [`Misuse`] when there are more than `MAX` items: what is too long is never written (LIMIT-2).
     pub fn new(items: Vec<T>) -> Result<Self, Misuse> {
         if items.len() > MAX {
             return Err(Misuse(format!("{} items in a list of at most {MAX}", items.len())));
@@ -144,7 +145,7 @@ impl<T: BorshDeserialize, const MAX: usize> BorshDeserialize for List<T, MAX> {
     }
 }
 
-/// At most `MAX` bytes.
+/// At most `MAX` bytes (CODEC-5).
 #[derive(Clone, PartialEq, Eq, Default)]
 pub struct Bytes<const MAX: usize>(Vec<u8>);
 
@@ -195,7 +196,7 @@ impl<const MAX: usize> BorshDeserialize for Bytes<MAX> {
     }
 }
 
-/// UTF-8 of at most `MAX` bytes, without control characters.
+/// UTF-8 of at most `MAX` bytes, without control characters (CODEC-6).
 #[derive(Clone, PartialEq, Eq, Debug, Default, PartialOrd, Ord)]
 pub struct Text<const MAX: usize>(String);
 
@@ -235,7 +236,7 @@ impl<const MAX: usize> BorshDeserialize for Text<MAX> {
     }
 }
 
-/// A finite `f32`, carried as its bits.
+/// A finite `f32` that is not −0, carried as its bits (CODEC-7).
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Real(u32);
 

@@ -83,7 +83,8 @@ pub struct CoinTree {
 }
 
 impl CoinTree {
-    /// Makes all coins of a secret: `H(COIN, secret, kind, round, k)`, numbers in their canonical encoding.
+    /// Makes all coins of a secret, `H(COIN, secret, kind, round, k)` with numbers in their canonical encoding (COIN-1), and
+    /// the tree that is registered of them (COIN-2).
     ///
     /// # Errors
     /// [`Misuse`] where [`CoinTerms::check`] fails.
@@ -142,7 +143,7 @@ wire! {
 }
 
 impl CoinOpening {
-    /// Checks that this coin was registered under `terms`, for this kind, round and `k`.
+    /// COIN-3: checks that this coin was registered under `terms`, for this kind, round and `k`.
     ///
     /// # Errors
     /// [`Reject`] for terms that break their bounds, a coin outside them, or a false proof.
@@ -189,7 +190,7 @@ impl Coin {
     }
 }
 
-/// Whether a node coin selects a block of a round to be reduced again, `block_ppm` millionths of the time.
+/// Whether a node coin selects a block of a round to be reduced again, `block_ppm` millionths of the time (COIN-20).
 ///
 /// `H("select-block", coin, R_t, block)`, its first eight bytes as a number, is below `⌊block_ppm·2⁶⁴ / 10⁶⌋`. A leaf
 /// coin selects none.
@@ -199,13 +200,13 @@ pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, block_ppm: u32)
 }
 
 /// Whose coin may select a block, as a place in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
-/// head after the outcome, which the last one to commit cannot choose.
+/// head after the outcome, which the last one to commit cannot choose (COIN-21).
 pub fn block_inspector(outcome: &Digest, block: Block, verifiers: usize) -> usize {
     let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(outcome).value(&block).number();
     usize::try_from(below(number, verifiers as u64)).unwrap_or(0)
 }
 
-/// Whether a node coin selects a member for an audit, `ppm` millionths of the time.
+/// Whether a node coin selects a member for an audit, `ppm` millionths of the time (COIN-4).
 ///
 /// True when the first eight bytes of `H(SELECT, coin, R_t, member)`, little-endian, are below
 /// `⌊ppm·2⁶⁴ / 10⁶⌋`. A leaf coin selects nobody.

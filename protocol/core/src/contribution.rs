@@ -11,7 +11,7 @@ use crate::merkle::{self, Tree};
 use crate::messages::wire::BlockData;
 use crate::state::real_bytes;
 
-/// The Merkle tree over the chunks of a contribution.
+/// The Merkle tree over the chunks of a contribution (COMMIT-1).
 pub struct Commitment(Tree);
 
 impl Commitment {
@@ -50,7 +50,7 @@ pub fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
     merkle::leaf(index as u64, &chunk_bytes(values.unwrap_or(&[])))
 }
 
-/// Checks a block against a committed root and gives its integers.
+/// Checks a block against a committed root and gives its integers (COMMIT-5).
 ///
 /// # Errors
 /// [`Reject`] when it is no block of the layout, has another shape, or a proof does not lead to the root.
@@ -69,7 +69,7 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     Ok(values)
 }
 
-/// The one encoding of a chunk: a byte w, then the w low bytes of each integer, little-endian; w is the least width that
+/// The one encoding of a chunk (COMMIT-6): a byte w, then the w low bytes of each integer, little-endian; w is the least width that
 /// holds them all in two's complement, 0 where all are 0.
 pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
     pulp::Arch::new().dispatch(Narrow(values))
@@ -106,7 +106,7 @@ fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
     bytes
 }
 
-/// Appends the `count` integers of a chunk.
+/// Appends the `count` integers of a chunk, whose width must be the least one (COMMIT-6).
 ///
 /// # Errors
 /// [`Reject`] when the bytes are not the encoding of that many.

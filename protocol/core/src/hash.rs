@@ -1,7 +1,7 @@
 //! Tagged, framed hashing: the only place a hasher is made.
 //!
 //! `H(domain, a, b, …)` is BLAKE3 in derive-key mode with the context `"muster 1 <domain>"` over
-//! `len(a) ‖ a ‖ len(b) ‖ b …`, each length a little-endian `u64`.
+//! `len(a) ‖ a ‖ len(b) ‖ b …`, each length a little-endian `u64` (HASH-1, HASH-2).
 
 use std::sync::OnceLock;
 
@@ -141,7 +141,7 @@ impl Hasher {
     }
 
     /// Adds bytes without a frame: bulk data that begins the hash keeps BLAKE3's full speed, which any prefix
-    /// halves. Only parts of one fixed length may follow, so that the whole stays injective.
+    /// halves. Only parts of one fixed length may follow, so that the whole stays injective. HASH-3: Merkle leaves alone.
     #[must_use]
     #[inline]
     pub fn bulk(mut self, bytes: &[u8]) -> Self {
@@ -162,7 +162,7 @@ impl Hasher {
         Digest(*self.0.finalize().as_bytes())
     }
 
-    /// The first eight bytes of the hash as a little-endian number: uniform in `u64`.
+    /// The first eight bytes of the hash as a little-endian number: uniform in `u64` (HASH-4).
     pub fn number(&self) -> u64 {
         u64::from_le_bytes(self.finish().0.first_chunk().copied().unwrap_or_default())
     }
@@ -173,7 +173,7 @@ pub fn hash_of<T: BorshSerialize + ?Sized>(domain: Domain, value: &T) -> Digest 
     Hasher::new(domain).value(value).finish()
 }
 
-/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴. `n` = 0 gives 0.
+/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0 gives 0.
 pub fn below(uniform: u64, n: u64) -> u64 {
     ((u128::from(uniform) * u128::from(n)) >> 64) as u64
 }

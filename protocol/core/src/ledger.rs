@@ -185,6 +185,7 @@ impl Ledger {
         if record.author() != self.manifest.steward {
             return Err(Reject::NotEntitled("seal records"));
         }
+        // LEDGER-1: signed by the steward, heights from 0, each record on the head before it.
         if record.height != self.height {
             return Err(Reject::Stale("the record has another height"));
         }
@@ -229,6 +230,7 @@ impl Ledger {
         }
     }
 
+    // LEDGER-4: the roots are compared by the replica, which computes them itself.
     fn open(&mut self, state: StateRoots) -> Result<(), Reject> {
         self.require(self.stage == Stage::Empty, "a run opens once")?;
         self.require(state.step == 0, "the initial state has applied nothing")?;
@@ -237,6 +239,7 @@ impl Ledger {
         Ok(())
     }
 
+    // LEDGER-6
     fn begin(&mut self, seats: &Seats) -> Result<(), Reject> {
         self.require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
         self.require(self.ready(), "a run begins with the members that its manifest waits for")?;
@@ -267,6 +270,7 @@ impl Ledger {
         self.write_off(Round(oldest));
     }
 
+    // LEDGER-16
     fn close(&mut self, root: &Digest) -> Result<(), Reject> {
         self.require(self.stage == Stage::Auditing, "a run closes after its last round")?;
         self.require(*root == self.state.root(), "the last root is that of the last state")?;

@@ -483,7 +483,7 @@ impl Manifest {
         encode(self)
     }
 
-    /// Windows that the training text offers: window `w` holds the tokens `w·sequence ..= (w+1)·sequence`.
+    /// Windows that the training text offers (DATA-3): window `w` holds the tokens `w·sequence ..= (w+1)·sequence`.
     pub fn windows(&self) -> u64 {
         self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
     }

@@ -21,7 +21,7 @@ use crate::hash::{Domain, Hasher};
 use crate::ids::Digest;
 use crate::{limits, wire};
 
-/// Hash of the data of leaf `index`.
+/// Hash of the data of leaf `index` (MERKLE-1).
 pub fn leaf(index: u64, data: &[u8]) -> Digest {
     Hasher::new(Domain::MERKLE_LEAF).bulk(data).bulk(&index.to_le_bytes()).finish()
 }
@@ -47,7 +47,7 @@ impl Tree {
         Self { count, top: Digest(nodes.root()), nodes: Some(nodes) }
     }
 
-    /// Commitment to count and leaves.
+    /// Commitment to count and leaves (MERKLE-4).
     pub fn root(&self) -> Digest {
         commitment(self.count, &self.top)
     }
@@ -75,8 +75,8 @@ impl Tree {
 }
 
 wire! {
-    /// That one leaf is in a tree: the siblings on its way up. A node that ends a level of odd width is its own
-    /// sibling and brings none.
+    /// That one leaf is in a tree: the siblings on its way up (MERKLE-5). A node that ends a level of odd width is its own
+    /// sibling (MERKLE-3) and brings none.
     pub struct Proof {
         /// Lowest first.
         pub siblings: List<Digest, { limits::PROOF_SIBLINGS }>,
@@ -84,7 +84,7 @@ wire! {
 }
 
 impl Proof {
-    /// Checks that `leaf` is number `index` of the `count` leaves under `root`.
+    /// Checks that `leaf` is number `index` of the `count` leaves under `root` (MERKLE-6).
     ///
     /// # Errors
     /// [`Reject::BadProof`] for anything else.
@@ -132,6 +132,7 @@ fn levels(count: u64, index: u64) -> impl Iterator<Item = Side> {
     })
 }
 
+// MERKLE-2
 fn node(left: &Digest, right: &Digest) -> Digest {
     Hasher::new(Domain::MERKLE_NODE).part(&left.0).part(&right.0).finish()
 }

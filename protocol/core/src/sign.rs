@@ -39,7 +39,7 @@ impl Identity {
         Zeroizing::new(self.0.to_bytes())
     }
 
-    /// Signs a whole message for one run.
+    /// Signs a whole message for one run (SIGN-1).
     pub fn sign<M: Message>(&self, run: RunId, message: &M) -> Signed<M> {
         let mut signed = Signed::claim(run, self.id(), [0; 64], message);
         signed.signature = self.0.sign(&signed_digest::<M>(run, &signed.body).0).to_bytes();
@@ -47,7 +47,7 @@ impl Identity {
     }
 }
 
-/// A signed message as it came: the bytes are kept verbatim, the author is only claimed.
+/// A signed message as it came: the bytes are kept verbatim (SIGN-4), the author is only claimed.
 pub struct Signed<M> {
     run: RunId,
     signer: MemberId,
@@ -82,7 +82,7 @@ impl<M: Message> Signed<M> {
         self.signer
     }
 
-    /// Checks run, key, signature and encoding: the only way to a [`Verified`].
+    /// Checks run, key, signature and encoding, in this order (SIGN-6): the only way to a [`Verified`].
     ///
     /// # Errors
     /// [`Reject::WrongRun`], [`Reject::BadSignature`] (also for weak keys), [`Reject::Malformed`].
@@ -92,12 +92,13 @@ impl<M: Message> Signed<M> {
         }
         let key = verifying_key(self.signer)?;
         let signature = ed25519_dalek::Signature::from_bytes(&self.signature);
+        // SIGN-2: canonical s, no small order, no cofactor: nobody makes a second signature of the first.
         key.verify_strict(&signed_digest::<M>(run, &self.body).0, &signature)
             .map_err(|_| Reject::BadSignature)?;
         Ok(Verified { message: decode(&self.body)?, author: self.signer })
     }
 
-    /// Hash of the signed envelope, to name it.
+    /// Hash of the signed envelope, to name it (SIGN-5).
     pub fn digest(&self) -> Digest {
         Hasher::new(Domain::SIGN).part(M::TAG.as_bytes()).part(&encode(self)).finish()
     }
@@ -132,7 +133,7 @@ impl<M> Deref for Verified<M> {
     }
 }
 
-/// Refuses keys of small order, under which one signature fits many messages.
+/// SIGN-3: refuses keys of small order, under which one signature fits many messages.
 ///
 /// # Errors
 /// [`Reject::BadSignature`] when the bytes are no strong public key.

@@ -67,7 +67,7 @@ impl fmt::Display for Sketch {
 /// The Goldilocks prime.
 pub const PRIME: u64 = 0xffff_ffff_0000_0001;
 
-/// Values at both points, each below [`PRIME`]. A stranger's may not be: compare it as it is, add it with [`add`].
+/// Values at both points, each below [`PRIME`]. SKETCH-3: a stranger's may not be: compare it as it is, add it with [`add`].
 pub type Fingerprint = [u64; 2];
 
 /// Coefficients between two reductions modulo p: the limbs of their powers fit a first-level cache, and as many
@@ -76,7 +76,7 @@ const STRIDE: usize = 512;
 /// Bits of a limb.
 const LIMB: u32 = 22;
 
-/// The two points of a round.
+/// The two points of a round (SKETCH-1).
 ///
 /// With `h = H(SKETCH, R_t)` and `u_j` its bytes `8j .. 8j+8` as a little-endian number, point `j` is
 /// `2 + ⌊u_j·(p − 2) / 2⁶⁴⌋`.
@@ -87,7 +87,7 @@ pub fn points(freeze: &Digest) -> [u64; 2] {
     [point(0), point(1)]
 }
 
-/// The fingerprint of a whole vector.
+/// The fingerprint of a whole vector (SKETCH-2).
 pub fn fingerprint(points: [u64; 2], q: &[i32]) -> Fingerprint {
     let mut sketcher = Sketcher::new(points);
     sketcher.absorb(0, q);

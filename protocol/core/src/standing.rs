@@ -5,7 +5,7 @@
 
 use crate::manifest::Admission;
 
-/// Vouched leaves of a member, each verifier counting for its share of the probation at most.
+/// Vouched leaves of a member, each verifier counting for its share of the probation at most (STAND-2).
 ///
 /// With P = `probation` and V = `vouchers`: Σ min(c, ⌈P/V⌉) over the verifiers' credits c. It reaches P only where V
 /// verifiers or more have recomputed.
@@ -28,7 +28,7 @@ pub fn weight(admission: &Admission, credits: impl Iterator<Item = u32> + Clone,
     u32::try_from(credit).unwrap_or(u32::MAX).min(m)
 }
 
-/// The probability that a verifier audits a member's round, in parts per million:
+/// The probability that a verifier audits a member's round (STAND-4), in parts per million:
 /// max(`node_ppm`, ⌊`newcomer_ppm` / 2^⌊credit / `halving`⌋⌋).
 pub fn audit_ppm(admission: &Admission, node_ppm: u32, credit: u64) -> u32 {
     let halvings = u32::try_from(credit / u64::from(admission.halving.max(1))).unwrap_or(u32::MAX);

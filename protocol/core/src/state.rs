@@ -42,7 +42,7 @@ pub struct StateRoots {
 }
 
 impl StateRoots {
-    /// The state root X.
+    /// The state root X (STATE-1).
     pub fn root(&self) -> Digest {
         hash_of(Domain::STATE, self)
     }
@@ -67,13 +67,13 @@ impl State {
     }
 }
 
-/// Hash of the exponents of all tensors.
+/// Hash of the exponents of all tensors (STATE-3).
 pub fn exponents_hash(exponents: &[i16]) -> Digest {
     let bytes: Vec<u8> = exponents.iter().flat_map(|e| e.to_le_bytes()).collect();
     Hasher::new(Domain::EXPONENTS).part(&bytes).finish()
 }
 
-/// Merkle root over chunks of 16,384 values, each value its four little-endian bytes.
+/// Merkle root over chunks of 16,384 values, each value its four little-endian bytes (STATE-2).
 pub fn vector_root(values: &[f32]) -> Digest {
     let leaves = values
         .chunks(CHUNK_COEFFICIENTS)
@@ -141,7 +141,7 @@ impl LeafTask<'_> {
 pub struct Update {
     /// `d` values; meaningless in blocks that were left out.
     pub values: Vec<f32>,
-    /// Whether each block has a value.
+    /// Whether each block has a value. ROUND-8: one without keeps parameters and moments.
     pub present: Vec<bool>,
 }
 

@@ -1,4 +1,4 @@
-//! Answering requests: each connection in a task of its own, one request at a time.
+//! Answering requests: each connection in a task of its own, one request at a time (CHAN-9).
 
 use std::future::Future;
 use std::sync::Arc;

@@ -537,6 +537,7 @@ impl Follower {
             Ok(state) => state,
             Err(error) => return later(error),
         };
+        // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
         if state.roots() != offer.roots {
             return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
         }

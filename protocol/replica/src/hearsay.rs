@@ -1,6 +1,6 @@
 //! What gossip proves: two seals of the steward on one height, two commitments of a member in one round.
 //!
-//! Hearsay is never acted on for what it says, only for what it contradicts, and both sides of a contradiction are
+//! CHAN-11: hearsay is never acted on for what it says, only for what it contradicts, and both sides of a contradiction are
 //! signed. Who is silent, late or eclipsed learns nothing and loses nothing.
 
 use std::collections::{BTreeMap, BTreeSet};

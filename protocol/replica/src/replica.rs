@@ -164,7 +164,7 @@ impl Replica {
         self.history.push_back(before);
     }
 
-    /// Goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
+    /// STATE-6: goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
     /// audits.
     pub fn rewind(&mut self, root: &Digest, round: Round) -> bool {
         let kept = self.history.iter().rev().find(|(held, state)| held == root && !state.first.is_empty());

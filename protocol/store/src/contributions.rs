@@ -1,12 +1,15 @@
-//! Blocks of recent contributions: `contributions/<round>/<member>/<part>.part`.
+//! Blocks of recent contributions, `contributions/<round>/<member>/<part>.part`, and the tables of the member's own,
+//! `contributions/<round>/<member>/table`.
 //!
-//! Written often and needed for a few rounds, so nothing is synced. What a crash damages is as good as absent: others
-//! hold the same blocks, and each proves itself against the frozen commitment.
+//! Written often and needed for a few rounds, so nothing is synced: it outlives the process, and mostly the machine. What a
+//! crash damages is as good as absent: others hold the same blocks, and each proves itself against the frozen commitment; a
+//! table is made of the leaves again, or not shown.
 
 use std::path::{Path, PathBuf};
 
 use muster_core::codec::{decode, encode};
-use muster_core::ids::{MemberId, Round};
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::messages::audit::Rows;
 use muster_core::messages::wire::BlockData;
 
 use crate::error::{Kind, Result};
@@ -15,6 +18,7 @@ use crate::home::Home;
 
 const CONTRIBUTIONS: &str = "contributions";
 const ENDING: &str = ".part";
+const TABLE: &str = "table";
 
 impl Home {
     /// Keeps blocks of a member's contribution under a label, over what that label had.
@@ -71,7 +75,35 @@ impl Home {
         }
     }
 
-    /// Drops the contributions of the rounds before `before`.
+    /// Keeps the rows that the leaves of a member's contribution have under this freeze.
+    ///
+    /// # Errors
+    /// [`Kind::Full`]; what the system reports.
+    pub fn save_rows(&self, round: Round, member: &MemberId, freeze: &Digest, rows: &Rows) -> Result<()> {
+        let directory = self.contribution(round, member);
+        files::make_directory(&directory)?;
+        files::write_sealed(
+            &directory.join(TABLE),
+            Care::Cheap,
+            &table_name(round, member, freeze),
+            &encode(rows),
+        )
+    }
+
+    /// The rows that were kept under this freeze; none when there are none, or the file is damaged.
+    ///
+    /// # Errors
+    /// What the system reports.
+    pub fn load_rows(&self, round: Round, member: &MemberId, freeze: &Digest) -> Result<Option<Rows>> {
+        let path = self.contribution(round, member).join(TABLE);
+        match files::read_sealed(&path, &table_name(round, member, freeze), "") {
+            Ok(bytes) => Ok(decode(&bytes).ok()),
+            Err(error) if matches!(error.kind(), Kind::Missing | Kind::Corrupt) => Ok(None),
+            Err(error) => Err(error),
+        }
+    }
+
+    /// Drops the contributions of the rounds before `before`, and their tables.
     ///
     /// # Errors
     /// What the system reports.
@@ -98,12 +130,17 @@ fn part_name(round: Round, member: &MemberId, label: u16) -> String {
     format!("part {round} {member:#} {label}")
 }
 
+fn table_name(round: Round, member: &MemberId, freeze: &Digest) -> String {
+    format!("table {round} {member:#} {freeze:#}")
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use muster_core::codec::{Bytes, List};
     use muster_core::ids::Block;
+    use muster_core::messages::audit::{Row, Sketch};
 
     use super::*;
 
@@ -154,6 +191,29 @@ mod tests {
         let other = part_path(&home.contribution(Round(1), &ME), 1);
         fs::copy(other, &path).unwrap();
         assert_eq!(home.load_part(Round(1), &ME, 0).unwrap(), None, "another part's file");
+    }
+
+    #[test]
+    fn audit_2_a_table_is_that_of_its_round_and_freeze() {
+        let directory = tempfile::tempdir().unwrap();
+        let home = Home::open(directory.path()).unwrap();
+        let freeze = Digest([4; 32]);
+        let row = |loss| Row { sketch: Sketch::Fingerprint([loss as u64, 9]), loss };
+        let rows = Rows::new(vec![row(5), row(6)]).unwrap();
+        assert_eq!(home.load_rows(Round(1), &ME, &freeze).unwrap(), None);
+        home.save_rows(Round(1), &ME, &freeze, &rows).unwrap();
+        home.save_contribution(Round(1), &ME, 0, &[block(1)]).unwrap();
+        assert_eq!(home.load_rows(Round(1), &ME, &freeze).unwrap(), Some(rows));
+        assert_eq!(home.load_rows(Round(1), &ME, &Digest([5; 32])).unwrap(), None, "another freeze");
+        assert_eq!(home.load_rows(Round(2), &ME, &freeze).unwrap(), None, "another round");
+        assert_eq!(home.load_contribution(Round(1), &ME).unwrap(), [block(1)], "it is no part");
+        let path = home.contribution(Round(1), &ME).join(TABLE);
+        let mut damaged = fs::read(&path).unwrap();
+        damaged[20] ^= 1;
+        fs::write(&path, damaged).unwrap();
+        assert_eq!(home.load_rows(Round(1), &ME, &freeze).unwrap(), None, "damaged");
+        home.prune_contributions(Round(2)).unwrap();
+        assert!(!path.exists());
     }
 
     #[test]

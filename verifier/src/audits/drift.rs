@@ -10,7 +10,7 @@ const AVERAGE: f64 = 0.75;
 /// Sum of what goes beyond it at which a member is looked into.
 const ALARM: f64 = 3.0;
 
-/// What each member's leaves deviate beyond the average, never below 0 (Page's cumulative sum): a member whose leaves
+/// TOL-10: what each member's leaves deviate beyond the average, never below 0 (Page's cumulative sum): a member whose leaves
 /// deviate by x is looked into after 3 / (x − ¾) of them.
 #[derive(Default)]
 pub(super) struct Drifts(BTreeMap<MemberId, f64>);

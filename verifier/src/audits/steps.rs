@@ -119,7 +119,7 @@ impl Audits {
         self.seal_results(key);
     }
 
-    /// Seals the recomputed leaves, once they are there.
+    /// AUDIT-4: seals the recomputed leaves, once they are there.
     pub(super) fn seal_results(&mut self, key: Key) {
         let Some(case) = self.cases.get_mut(&key) else { return };
         let (Phase::Drawn(drawn), Some(Asked { name, .. }), Some((seal, computed))) =
@@ -177,6 +177,7 @@ impl Audits {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
         let said = || asked.probe.sum(&opened.rows).0;
+        // AUDIT-7: of integers that have the frozen root, whatever anybody says of their fingerprint.
         let total = q.as_ref().map_or_else(said, |q| asked.probe.sketch(q));
         let (found, deviations) = case.finding(&asked.probe, opened, &total);
         if q.is_none() && found == Finding::Pass {

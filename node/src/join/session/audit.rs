@@ -4,15 +4,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Instant;
 
 use muster_compute::{Backend, row};
-use muster_core::ids::Digest;
-use muster_core::manifest::Manifest;
+use muster_core::assign;
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::RoundView;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
 use muster_replica::{Contact, Peers};
 use muster_store::dataset::Dataset;
+use muster_store::home::Home;
 
+use super::commit::written;
 use super::{Session, post};
 use crate::join::answers::Answers;
 use crate::join::compute::{LeafSum, Spares, Summed, Work};
@@ -37,31 +41,58 @@ impl Session {
         }
     }
 
-    /// Seals a table for a request that is due, recomputing the leaves if they were not kept.
+    /// AUDIT-2: writes down the table of a round that was just frozen, so that a restart does not make this member silent
+    /// about it. Not with a tolerance, where rows hang on the request, nor where the leaves take more memory than is kept
+    /// for them: then the state is needed again (N9).
+    pub(super) fn tabulate(&self, round: Round) {
+        let frozen = self.follower.ledger().round(round).and_then(RoundView::freeze_digest);
+        let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
+        if self.manifest.profile != Profile::Exact {
+            return;
+        }
+        let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
+        let threads = self.options.machine.threads;
+        tokio::task::spawn_blocking(move || {
+            let made = match &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
+                Some(leaves) => Answers::rows(&Probe::exact(&freeze), leaves, threads),
+                None => None,
+            };
+            let kept = made.map_or(Ok(()), |rows| home.save_rows(round, &me, &freeze, &rows));
+            // One failure that was told before is enough.
+            kept.unwrap_or_else(|error| drop(failed.try_send(error)));
+        });
+    }
+
+    /// Seals a table for a request that is due: as it was written down, or of the leaves, which are recomputed if they were
+    /// not kept.
     fn answer(&self, way: (Peers, Contact), signed: Signed<AuditRequest>) {
         let ledger = self.follower.ledger();
         let Ok(request) = ledger.check_request(&signed) else { return };
         if request.target != self.me() {
             return;
         }
-        let Some(held) = self.shared.own.round(request.round) else {
-            tracing::warn!("asked about round {}, which is not kept here any more", request.round);
-            return;
-        };
+        let (held, ledger) = (self.shared.own.round(request.round), Arc::new(ledger.clone()));
+        let (home, journal, me) = (self.home.clone(), self.journal.clone(), self.me());
         let (manifest, dataset, arithmetic) =
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
         let (answers, shared, conduct) = (self.answers.clone(), self.shared.clone(), self.conduct.clone());
-        let seed = muster_core::assign::round_seed(ledger.run(), request.round, &held.commit.state);
         let threads = self.options.machine.threads;
         let pause = conduct.lingers(Delay::Audit, &manifest);
         tokio::spawn(async move {
             tokio::time::sleep(pause).await;
             let table = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
+                let found = || written((&home, &journal), &ledger, &me, request.round).map(Arc::new);
+                let Some(held) = held.or_else(found) else {
+                    tracing::warn!("asked about round {}, which is not kept here any more", request.round);
+                    return None;
+                };
+                let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
+                let kept = tabulated(&home, &me, (&request.freeze, &probe), &held);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
                     recompute(&held, (manifest, dataset), seed, &arithmetic, take)
                 };
-                let rows = rows(&held, &probe, threads, again)?;
+                let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
                 Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
@@ -71,6 +102,18 @@ impl Session {
             }
         });
     }
+}
+
+/// The table that was written down when the round was frozen, if it adds up to what was committed: whatever happened to the
+/// file, no wrong table is sealed.
+fn tabulated(
+    home: &Home,
+    me: &MemberId,
+    (freeze, probe): (&Digest, &Probe),
+    held: &Contribution,
+) -> Option<Rows> {
+    let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
+    (probe.sum(&rows) == (probe.sketch(&held.q), held.commit.loss)).then_some(rows)
 }
 
 /// The rows of a contribution's table, of its leaves as they are kept, else as they are computed again; `again` says whether
@@ -113,7 +156,10 @@ fn recompute(
     take: &mut dyn FnMut(LeafSum),
 ) -> bool {
     let commit = &held.commit;
-    let Some(state) = held.state.clone() else { return false };
+    let Some(state) = held.state.clone() else {
+        tracing::warn!("asked about round {}, whose state is not kept here any more", commit.round);
+        return false;
+    };
     let work = Work {
         manifest,
         dataset,

@@ -8,13 +8,14 @@ use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Round, RunId, Slot};
+use muster_core::ids::{Block, MemberId, Round, RunId, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
 use muster_store::error::StoreError;
+use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
@@ -36,12 +37,11 @@ impl Session {
         if let Some(held) = self.shared.own.round(round) {
             return Some(held);
         }
-        let commit: Signed<Commit> = decode(&self.journal.vote("commit", round).ok()??).ok()?;
-        let commit = commit.verify(ledger.run()).ok()?.into_inner();
-        let kept = self.home.load_contribution(round, &self.me()).ok()?;
-        let q = reassemble(ledger, &commit.root, &kept)?;
-        let tree = Commitment::new(ledger.layout(), &q);
-        self.shared.own.put(Contribution { commit, q, tree, state: None, leaves: Mutex::new(None) });
+        let mut held = written((&self.home, &self.journal), ledger, &self.me(), round)?;
+        // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
+        let (root, state) = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        held.state = (root == held.commit.state).then_some(state);
+        self.shared.own.put(held);
         self.shared.own.round(round)
     }
 
@@ -100,6 +100,21 @@ impl Session {
             }
         });
     }
+}
+
+/// What an earlier process has written down of its contribution to a round: no state, and no leaves.
+pub(super) fn written(
+    (home, journal): (&Home, &Journal),
+    ledger: &Ledger,
+    me: &MemberId,
+    round: Round,
+) -> Option<Contribution> {
+    let commit: Signed<Commit> = decode(&journal.vote("commit", round).ok()??).ok()?;
+    let commit = commit.verify(ledger.run()).ok()?.into_inner();
+    let kept = home.load_contribution(round, me).ok()?;
+    let q = reassemble(ledger, &commit.root, &kept)?;
+    let tree = Commitment::new(ledger.layout(), &q);
+    Some(Contribution { commit, q, tree, state: None, leaves: Mutex::new(None) })
 }
 
 fn bad(reject: Reject) -> JoinError {
@@ -215,7 +230,6 @@ mod tests {
     use muster_core::manifest::Profile;
     use muster_core::sign::Identity;
     use muster_core::sketch::Probe;
-    use muster_store::home::Home;
 
     use super::*;
     use crate::config::Settings;

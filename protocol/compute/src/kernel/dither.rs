@@ -67,7 +67,7 @@ impl Task for Grid<'_> {
     }
 }
 
-/// Words of as many consecutive blocks of ChaCha8, with a 64-bit counter and stream 0, as `V` has lanes.
+/// Words of as many consecutive blocks of ChaCha8, with a 64-bit counter and stream 0 (HASH-6), as `V` has lanes.
 ///
 /// # Safety
 /// The processor must have the instruction set of `V`.

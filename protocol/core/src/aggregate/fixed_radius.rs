@@ -6,7 +6,7 @@ use super::gram::Gram;
 use super::input::Input;
 use super::sum::ordered_sum;
 
-/// From k = 0, `iterations` times: f_i = τ/d_i where d_i = ‖x_i − Σ k_j·x_j‖ > τ, else 1; a_i = (w_i/W)·f_i;
+/// AGG-16: from k = 0, `iterations` times: f_i = τ/d_i where d_i = ‖x_i − Σ k_j·x_j‖ > τ, else 1; a_i = (w_i/W)·f_i;
 /// k_i = (1 − Σ a_j)·k_i + a_i. The result is Σ k_j·x_j.
 pub(super) fn steps(inputs: &[Input<'_>], gram: &Gram, radius: f64, iterations: u8) -> Combination {
     let total = ordered_sum(inputs.iter().map(|input| input.weight as f64));

@@ -8,7 +8,7 @@ use super::gram::Gram;
 use super::input::Input;
 use super::sum::ordered_sum;
 
-/// From k = 0, `iterations` times and at least once: d_i = max(`least`, ‖x_i − Σ k_j·x_j‖); t_i = w_i/d_i;
+/// AGG-14: from k = 0, `iterations` times and at least once: d_i = max(`least`, ‖x_i − Σ k_j·x_j‖); t_i = w_i/d_i;
 /// k_i = t_i/Σ t_j. An input is left the part min d/d_i.
 pub(super) fn steps(inputs: &[Input<'_>], gram: &Gram, least: f64, iterations: u8) -> Combination {
     let mut k = vec![0.0; inputs.len()];

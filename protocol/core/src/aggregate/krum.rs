@@ -7,7 +7,7 @@ use super::combination::Combination;
 use super::gram::Gram;
 use super::sum::ordered_sum;
 
-/// The best `kept` of the inputs by score; f < n.
+/// The best `kept` of the inputs by score; f < n (AGG-15).
 ///
 /// The score of i is the sum, ascending from 0, of the n − f least ‖x_i − x_j‖², j = i among them. Equal scores go by
 /// slot.

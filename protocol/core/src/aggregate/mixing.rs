@@ -7,7 +7,7 @@ use super::gram::Gram;
 use super::strip::{Row, STRIP};
 use super::sum::ordered_sum;
 
-/// Whom each input is mixed with.
+/// Whom each input is mixed with (AGG-17).
 #[derive(Clone, Debug)]
 pub(super) struct Mixing {
     /// The f farthest inputs of each one, ascending.

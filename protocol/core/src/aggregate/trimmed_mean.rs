@@ -6,7 +6,7 @@ use super::rows::Rows;
 use super::runner::Pass;
 use super::strip::STRIP;
 
-/// Cuts `cut` off the weight at either end.
+/// Cuts `cut` off the weight at either end (AGG-13).
 ///
 /// a is the smallest value at which the weights of it and of all smaller ones exceed `cut`, b the largest one at which
 /// those of it and of all larger ones do. With y_i = min(max(x_i, a), b) and W = Σ w, the result is

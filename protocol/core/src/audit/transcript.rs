@@ -65,11 +65,11 @@ pub(super) fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> 
     require(results.table == transcript.table.digest(), "the results name the sealed table")?;
     require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
     require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
-    require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
     let coin = &verdict.coin;
     let own = coin.kind == CoinKind::Leaf && coin.round == round && coin.k == leaf_coin(frozen.commit.slot);
     require(own, "a verdict shows the leaf coin of the audited slot")?;
     // AUDIT-3, AUDIT-5, AUDIT-6: what was hidden fits its seal, and a table has one row a leaf.
+    require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
     require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
     require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
     let probe = probe(manifest, &transcript.request, &request);

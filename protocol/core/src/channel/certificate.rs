@@ -42,7 +42,7 @@ impl Credentials {
     }
 }
 
-/// The member whose certificate for `key` this is.
+/// The member whose certificate for `key` this is (CHAN-3).
 ///
 /// # Errors
 /// Another run or key, expired at `now`, mis-signed, or malformed.

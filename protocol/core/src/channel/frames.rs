@@ -1,4 +1,4 @@
-//! Messages as sealed frames: one half seals, the other opens, each counts its own frames.
+//! Messages as sealed frames (CHAN-7): one half seals, the other opens, each counts its own frames.
 //!
 //! A message is its length as `u32` followed by its bytes, cut into texts of 65,519 bytes of which only the last may be
 //! shorter; each text is sealed under the number of its frame. On the stream a frame follows its length as `u16`.
@@ -32,7 +32,7 @@ impl Sealer {
         Self { keys, next: 0 }
     }
 
-    /// Whether the longest message no longer fits into [`limits::CHANNEL_FRAMES`]: time for a new channel.
+    /// Whether the longest message no longer fits into [`limits::CHANNEL_FRAMES`]: time for a new channel (CHAN-8).
     pub fn is_spent(&self) -> bool {
         self.next + MESSAGE_FRAMES > limits::CHANNEL_FRAMES
     }

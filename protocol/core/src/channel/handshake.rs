@@ -20,7 +20,7 @@ pub const SECOND_BYTES: usize = KEY_BYTES + THIRD_BYTES;
 /// Bytes of message 3, from the dialler.
 pub const THIRD_BYTES: usize = KEY_BYTES + TAG_BYTES + CERTIFICATE_BYTES + TAG_BYTES;
 
-/// The handshake failed. Why is not said, here or to the other side: a liar would learn from it.
+/// The handshake failed. CHAN-6: why is not said, here or to the other side: a liar would learn from it.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct HandshakeError;
 
@@ -90,6 +90,7 @@ impl Dialler {
         now: u64,
     ) -> Result<(Established, [u8; THIRD_BYTES]), HandshakeError> {
         let peer = read::<SECOND_BYTES>(&mut self.noise, second, self.run, now)?;
+        // CHAN-4: before this side shows its own certificate.
         if self.expected.is_some_and(|expected| expected != peer) {
             return Err(HandshakeError);
         }

@@ -95,7 +95,7 @@ impl types::Dh for X25519 {
         self.secret.as_bytes()
     }
 
-    /// Fails on points of small order, which would make the shared secret a constant.
+    /// CHAN-5: fails on points of small order, which would make the shared secret a constant.
     fn dh(&self, public: &[u8], out: &mut [u8]) -> Result<(), Error> {
         let public = public.first_chunk::<32>().ok_or(Error::Dh)?;
         let shared = self.secret.diffie_hellman(&PublicKey::from(*public));

@@ -105,7 +105,7 @@ pub(super) struct Debt {
 }
 
 impl Ledger {
-    /// Checks an enrolment against everything but the clock, which only the steward has.
+    /// LEDGER-5: checks an enrolment against everything but the clock, which only the steward has.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -130,7 +130,7 @@ impl Ledger {
         !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed)
     }
 
-    /// Coins must be registered before the randomness that they are used with is known.
+    /// COIN-6: coins must be registered before the randomness that they are used with is known.
     fn check_coins(&self, terms: &CoinTerms) -> Result<(), Reject> {
         terms.check()?;
         let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
@@ -244,7 +244,7 @@ impl Ledger {
         slots.map(|(slot, _)| Slot(slot as u16)).collect()
     }
 
-    /// Moves the pace of every seat by what it committed; one that did not has failed.
+    /// LEDGER-15: moves the pace of every seat by what it committed; one that did not has failed.
     pub(super) fn pace(&mut self, round: Round, seats: &[Seat], commits: &[Verified<Commit>]) {
         for seat in seats {
             let leaves =
@@ -261,6 +261,7 @@ impl Ledger {
         }
     }
 
+    // LEDGER-11: by a request that is due, of a member that is active or away.
     pub(super) fn silence(&mut self, signed: &Signed<AuditRequest>) -> Result<(), Reject> {
         let request = self.check_request(signed)?;
         let digest = signed.digest();
@@ -301,8 +302,8 @@ impl Ledger {
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
-        let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
         // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
+        let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
         self.require(entitled, "a member or the steward accuses")?;
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;

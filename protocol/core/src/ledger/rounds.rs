@@ -225,7 +225,7 @@ impl RoundView {
         self.signed_results_of(part).map(Signed::claimed_signer)
     }
 
-    /// To whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of one that is
+    /// ROUND-15: to whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of one that is
     /// the sender itself, so that nothing which counts is in its author's hands alone.
     pub fn keepers(&self, part: Part, sender: &MemberId) -> Option<(Vec<MemberId>, u8)> {
         let attempt = self.attempt(part)?;
@@ -434,7 +434,7 @@ impl RoundView {
 }
 
 impl Ledger {
-    /// Checks a commitment for the round being computed.
+    /// COMMIT-3: checks a commitment for the round being computed, field by field.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -469,6 +469,7 @@ impl Ledger {
         }
     }
 
+    // LEDGER-7
     pub(super) fn freeze(&mut self, freeze: &Freeze, record: &Signed<Record>) -> Result<(), Reject> {
         self.require(self.stage == Stage::Computing, "a freeze follows an open round")?;
         let view = self.current().ok_or(Reject::Rule("a freeze follows an open round"))?;
@@ -502,6 +503,7 @@ impl Ledger {
         Ok(())
     }
 
+    // LEDGER-8
     pub(super) fn inputs(&mut self, inputs: &Inputs, record: &Signed<Record>) -> Result<(), Reject> {
         self.require(self.stage == Stage::Exchanging, "inputs are sealed once for each attempt")?;
         let view = self.current().ok_or(Reject::Rule("inputs follow a freeze"))?;
@@ -537,6 +539,7 @@ impl Ledger {
         Ok(())
     }
 
+    // LEDGER-9
     pub(super) fn reassign(&mut self, reassign: &Reassign) -> Result<(), Reject> {
         self.require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
         let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;

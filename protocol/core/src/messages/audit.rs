@@ -235,7 +235,7 @@ pub enum FindingKind {
 }
 
 impl FindingKind {
-    /// Whether it takes a jury where there is a tolerance: what messages and exact sums decide does not.
+    /// Whether it takes a jury where there is a tolerance: what messages and exact sums decide does not (TOL-9).
     pub fn needs_jury(self) -> bool {
         matches!(
             self,

@@ -165,7 +165,7 @@ wire! {
 }
 
 wire! {
-    /// What convicts, decidable from messages or by re-execution.
+    /// What convicts, decidable from messages or by re-execution (AUDIT-9).
     pub enum Evidence {
         /// Decidable from messages.
         Equivocation(Equivocation),

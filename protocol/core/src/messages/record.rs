@@ -27,7 +27,7 @@ impl Message for Record {
 }
 
 impl Record {
-    /// Head of the ledger after it. R_t is the head after the freeze of round t.
+    /// Head of the ledger after it, without the signature (LEDGER-2). R_t is the head after the freeze of round t.
     pub fn head(&self) -> Digest {
         hash_of(Domain::LEDGER, self)
     }

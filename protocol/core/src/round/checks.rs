@@ -72,7 +72,7 @@ impl Checks {
         Ok(())
     }
 
-    /// What is to be checked now, each state of the board once: when every part that counts somebody has its result,
+    /// ROUND-20: what is to be checked now, each state of the board once: when every part that counts somebody has its result,
     /// and after a reassignment with every result that comes. Nothing for a member that no part counts.
     pub fn due(&mut self, ledger: &Ledger) -> Option<Check> {
         let view = ledger.current().filter(|_| ledger.stage() == Stage::Reducing)?;

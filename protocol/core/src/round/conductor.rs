@@ -115,7 +115,7 @@ impl Conductor {
         }
     }
 
-    /// From now on phases end.
+    /// From now on phases end. ROUND-16: the caller has taken again everything that has a receipt.
     pub fn start(&mut self) {
         self.started = true;
         self.advance();
@@ -350,7 +350,7 @@ impl Conductor {
         view.aggregating(part).filter_map(held)
     }
 
-    /// The results are applied and give this state; `None` lists the parts whose values could not be had.
+    /// The results are applied and give this state (ROUND-7); an error lists the parts whose values could not be had.
     pub fn applied(&mut self, now: u64, next: Result<StateRoots, Vec<Part>>) {
         self.applying = false;
         match next {
@@ -459,6 +459,7 @@ impl Conductor {
             return None;
         }
         let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
+        // ROUND-1: never with none; once no live seat lacks one, or at the timer.
         if self.gathered.commits.is_empty() || (waiting && !self.overdue()) {
             return None;
         }

@@ -82,6 +82,7 @@ fn compute(view: &RoundView, slot: Slot) -> Vec<Duty> {
     vec![Duty::Compute { round: view.round(), slot, quota }]
 }
 
+// ROUND-2: of the freeze that this member's own ledger has; what is taken on once is not given out again.
 fn echo(view: &RoundView) -> Option<Duty> {
     view.freeze_digest().map(|freeze| Duty::Echo { round: view.round(), freeze })
 }

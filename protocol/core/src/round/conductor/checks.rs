@@ -117,7 +117,7 @@ impl Conductor {
     /// What follows from the results and from what contributors say of them.
     pub(super) fn reduce(&mut self) -> Option<Output> {
         let output = self.reduced()?;
-        // Every result that will come is there: contributors have their say before anything is applied.
+        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for so long.
         if let Output::Apply(_) = output {
             let now = self.now;
             self.gathered.checking.get_or_insert(now);
@@ -148,7 +148,7 @@ impl Conductor {
         waited.filter(|member| self.is_live(member) && !self.stalling.contains(member)).collect()
     }
 
-    /// The first result that has to be reduced again: contributors with more than half of the weight object to one of
+    /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object to one of
     /// its blocks, its author signed another one too, or the part's other aggregator says otherwise.
     fn disputed(&self) -> Option<Signed<PartResult>> {
         let view = self.ledger.current()?;
