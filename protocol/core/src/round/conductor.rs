@@ -150,8 +150,10 @@ impl Conductor {
 
     /// When to call [`Conductor::tick`] at the latest.
     pub fn poll_timeout(&self) -> Option<u64> {
-        if let Some(until) = self.paused_until() {
-            return Some(until);
+        // No Begin waits for a pause.
+        let paused = self.paused_until().filter(|_| self.ledger.stage() == Stage::Computing);
+        if paused.is_some() {
+            return paused;
         }
         let began = self.gathered.checking.unwrap_or(self.began());
         Some(began.saturating_add(u64::from(self.patience()?)))

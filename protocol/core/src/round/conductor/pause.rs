@@ -48,11 +48,12 @@ impl Barren {
 
 impl Conductor {
     /// Until when the Freeze of the open round waits, because nothing counted in the rounds before. A part's patience,
-    /// doubled with each further such round.
+    /// doubled with each further such round. Where all aggregators have failed the run gathers first; the pause is said then
+    /// already, and begins when the round opens.
     pub fn paused_until(&self) -> Option<u64> {
         // ROUND-26: after three barren rounds in a row the steward lets a pause pass before it seals a Freeze.
-        let beyond =
-            self.barren.rounds.checked_sub(SPARED).filter(|_| self.ledger.stage() == Stage::Computing)?;
+        let ahead = matches!(self.ledger.stage(), Stage::Computing | Stage::Gathering);
+        let beyond = self.barren.rounds.checked_sub(SPARED).filter(|_| ahead)?;
         let part = u64::from(self.ledger.manifest().timers.part);
         let pause = part.saturating_mul(1 << beyond.min(32)).min(LONGEST);
         Some(self.phase_began.saturating_add(pause)).filter(|until| self.now < *until)
