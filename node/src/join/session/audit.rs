@@ -1,10 +1,11 @@
 //! Answering audits in time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use muster_compute::{Backend, row};
 use muster_core::ids::Digest;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::messages::wire::{Notice, Request};
@@ -81,7 +82,7 @@ pub(super) fn rows(
     threads: usize,
     again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
-    if let Some(leaves) = &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(leaves) = &*lock(&held.leaves) {
         return Answers::rows(probe, leaves, threads);
     }
     let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
@@ -130,7 +131,7 @@ fn recompute(
         deadline: Instant::now(),
         spares: Spares::default(),
     };
-    let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut arithmetic = lock(arithmetic);
     work.leaves(&mut **arithmetic, &|_| true, take);
     true
 }
