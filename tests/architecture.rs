@@ -65,7 +65,7 @@ fn only_the_rehearsal_names_the_verifier() {
 
 /// Layers of core, low to high; modules of one row do not see each other.
 const LAYERS: &[&[&str]] = &[
-    &["limits", "ids", "ieee"],
+    &["limits", "ids", "ieee", "lock"],
     &["error"],
     &["codec"],
     &["hash"],

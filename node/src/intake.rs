@@ -6,7 +6,7 @@ pub(crate) mod shelf;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::codec::List;
 use muster_core::contribution::open_block;
@@ -15,6 +15,7 @@ use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::RoundView;
 use muster_core::limits;
+use muster_core::lock::lock;
 use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Response};
 use muster_store::error::StoreError;
@@ -123,7 +124,7 @@ impl Intake {
         plan: &[Block],
         mut data: Vec<BlockData>,
     ) -> Result<bool, Reject> {
-        let mut relayed = self.relayed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut relayed = lock(&self.relayed);
         relayed.retain(|(of, _), _| *of >= round);
         let failed = |error| {
             self.shelf.fail(error);
@@ -182,7 +183,7 @@ impl Intake {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 

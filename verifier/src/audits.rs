@@ -255,10 +255,7 @@ impl Audits {
                 Event::Applied(..) => {}
             }
         }
-        let banned = |member: &MemberId| {
-            ledger.member(member).is_none_or(|member| member.standing == Standing::Banned)
-        };
-        self.accusations.retain(|_, accusation| !banned(&accusation.culprit));
+        self.accusations.retain(|_, accusation| !ledger.is_banned(&accusation.culprit));
         self.charges.draw(ledger, &self.identity.id());
         self.forget(ledger);
         Ok(())
@@ -339,7 +336,7 @@ impl Audits {
     /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
     pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
         let Ok(claim) = claim(&self.manifest, &evidence) else { return };
-        if ledger.member(&claim.culprit).is_some_and(|member| member.standing != Standing::Banned) {
+        if ledger.member(&claim.culprit).is_some() && !ledger.is_banned(&claim.culprit) {
             self.accuse_of(claim.culprit, evidence);
         }
     }
@@ -703,8 +700,7 @@ impl Audits {
     fn distrust(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
         let subject = view.slot_of(member).and_then(|slot| Subject::of(ledger, view, slot));
-        let banned = ledger.member(member).is_some_and(|member| member.standing == Standing::Banned);
-        let Some(subject) = subject.filter(|_| !banned) else { return };
+        let Some(subject) = subject.filter(|_| !ledger.is_banned(member)) else { return };
         info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
         let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
         case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));

@@ -3,13 +3,14 @@
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_compute::Machine;
 use muster_core::ids::{Block, Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::limits;
+use muster_core::lock::lock;
 use muster_core::manifest::Profile;
 use muster_core::messages::enrol::Return;
 use muster_core::messages::evidence::Evidence;
@@ -754,8 +755,4 @@ fn words(message: &Message) -> String {
         Message::Say(_) => "a coin or a recheck".into(),
         Message::Accuse(evidence) => format!("the accusation {}", evidence.digest()),
     }
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }

@@ -2,8 +2,9 @@
 //!
 //! Sum and table agree with each other and look like gradients; a recomputed leaf differs.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
+use muster_core::lock::lock;
 use muster_core::state::Arithmetic;
 
 use crate::join::{Conduct, LeafSum, Summed, Work};
@@ -16,7 +17,7 @@ pub(super) struct Lazy {
 
 impl Conduct for Lazy {
     fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let mut kept = self.kept.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut kept = lock(&self.kept);
         if kept.is_empty() {
             let summed = work.sum(arithmetic);
             kept.clone_from(&summed.leaves);

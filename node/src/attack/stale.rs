@@ -3,8 +3,9 @@
 //! Delayed gradients look honest to any rule; every row is wrong.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
+use muster_core::lock::lock;
 use muster_core::state::{Arithmetic, State};
 
 use super::forge::computed;
@@ -20,7 +21,7 @@ pub(super) struct Stale {
 
 impl Conduct for Stale {
     fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
-        let mut seen = self.seen.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut seen = lock(&self.seen);
         seen.push_back(work.state.clone());
         let old = if seen.len() > LAG as usize { seen.pop_front() } else { None };
         match old {

@@ -1,11 +1,12 @@
 //! What a keeper has on its disk of contributions: parts that are whole, and pieces of what others should have taken.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
+use muster_core::lock::lock;
 use muster_core::messages::wire::BlockData;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -101,7 +102,7 @@ impl Shelf {
     }
 
     fn kept(&self) -> MutexGuard<'_, BTreeSet<(Round, MemberId, Part)>> {
-        self.kept.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.kept)
     }
 
     /// One block, proved once more against the commitment. May wait for the disk.
@@ -117,7 +118,7 @@ impl Shelf {
         if let Some(answer) = self.known(name, block) {
             return answer;
         }
-        let _reading = self.reading.lock().unwrap_or_else(PoisonError::into_inner);
+        let _reading = lock(&self.reading);
         // Somebody may have read it while this one waited.
         if let Some(answer) = self.known(name, block) {
             return answer;
@@ -150,7 +151,7 @@ impl Shelf {
     }
 
     fn loaded(&self) -> MutexGuard<'_, Option<Loaded>> {
-        self.loaded.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.loaded)
     }
 
     /// A disk that gives nothing while the guard lives.

@@ -1,11 +1,12 @@
 //! Answering audits: the sealed table, and its opening.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use muster_compute::row;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, RunId};
+use muster_core::lock::lock;
 use muster_core::messages::audit::{AuditRequest, ResultsSeal, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::sketch::Probe;
@@ -69,7 +70,7 @@ impl Answers {
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
         let (verifier, round) = (request.author(), request.round);
-        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sealed = lock(&self.sealed);
         let place = sealed.make_room(&name);
         sealed.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
         table
@@ -83,7 +84,7 @@ impl Answers {
         conduct: &dyn Conduct,
     ) -> Option<Signed<TableOpening>> {
         let results = signed.verify(self.run).ok()?;
-        let mut sealed = self.sealed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut sealed = lock(&self.sealed);
         let held = sealed.by_request.get(&results.request)?;
         if held.verifier != results.author() || held.table != results.table {
             return None;

@@ -1,11 +1,12 @@
 //! Summing leaves.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use muster_compute::{add_leaf, copy_leaf, row};
 use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Row;
 use muster_core::messages::record::Seat;
@@ -41,14 +42,14 @@ impl Spares {
 
     /// Takes a vector back.
     pub fn put(&self, vector: Vec<i32>) {
-        let mut spares = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut spares = lock(&self.0);
         if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.is_empty() {
             spares.push(vector);
         }
     }
 
     fn take(&self) -> Vec<i32> {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).pop().unwrap_or_default()
+        lock(&self.0).pop().unwrap_or_default()
     }
 }
 

@@ -1,11 +1,12 @@
 //! The member's own contributions: kept to deliver, to serve, and to answer audits.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Round};
 use muster_core::layout::Layout;
+use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::State;
@@ -32,7 +33,7 @@ pub struct Contribution {
 impl Contribution {
     /// Gives its leaves up; they are recomputed when asked for.
     fn drop_leaves(&self, spares: &Spares) {
-        let leaves = self.leaves.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let leaves = lock(&self.leaves).take();
         leaves.into_iter().flatten().for_each(|(leaf, _)| spares.put(leaf));
     }
 
@@ -73,13 +74,13 @@ impl Own {
 
     /// One round's contribution.
     pub fn round(&self, round: Round) -> Option<Arc<Contribution>> {
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner).get(&round).cloned()
+        lock(&self.rounds).get(&round).cloned()
     }
 
     /// Keeps a contribution and gives it back, and drops what is too old or too much.
     pub fn put(&self, contribution: Contribution) -> Arc<Contribution> {
         let contribution = Arc::new(contribution);
-        let mut rounds = self.rounds.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut rounds = lock(&self.rounds);
         rounds.insert(contribution.commit.round, contribution.clone());
         while rounds.len() > self.keep {
             let Some((_, old)) = rounds.pop_first() else { break };

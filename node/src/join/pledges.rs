@@ -1,11 +1,12 @@
 //! What the steward has promised this member: its receipts, kept until the records are sealed that must honour them.
 
 use std::collections::BTreeMap;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use muster_core::audit::{Judgement, judge_steward};
 use muster_core::ids::{Height, Round};
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::messages::evidence::{Evidence, Misconduct, OmittedCommit, OmittedDelivery};
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
@@ -107,7 +108,7 @@ impl Pledges {
     }
 
     fn held(&self) -> MutexGuard<'_, Held> {
-        self.held.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.held)
     }
 }
 

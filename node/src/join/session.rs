@@ -6,13 +6,14 @@ mod disk;
 mod listen;
 mod prepare;
 
-use std::sync::{Arc, Mutex, OnceLock, PoisonError};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
 use muster_compute::Backend;
 use muster_core::codec::List;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Leave, Return, Role, Ticket};
 use muster_core::messages::record::{Ban, Body};
@@ -186,7 +187,7 @@ impl Session {
             own: Own::new(keep),
             results: follower.results().clone(),
             pledges: Pledges::default(),
-            stopwatch: follower.replica().lock().unwrap_or_else(PoisonError::into_inner).stopwatch().clone(),
+            stopwatch: lock(follower.replica()).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm((&options, &endpoint), &identity, &mut follower, &addresses);
@@ -221,7 +222,7 @@ impl Session {
 
     /// Writes down what came of it, for the member and for programs, and the model as it is now.
     fn report(&self) {
-        let replica = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner);
+        let replica = lock(self.follower.replica());
         let report =
             Report::new(self.me(), self.leaves, &replica, self.endpoint.bytes_sent(), &self.shared.stopwatch);
         let kept = [

@@ -1,10 +1,11 @@
 //! A round's results on their way into the state.
 
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ids::{Block, Part, Round};
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
 use muster_core::state::StateRoots;
@@ -68,7 +69,7 @@ impl Applying {
         let round = self.round;
         let applied = tokio::task::spawn_blocking(move || {
             court.home.save_update(round, &update)?;
-            let mut replica = court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut replica = lock(&court.replica);
             Ok::<_, Failure>(replica.apply(&update))
         });
         let applied = applied

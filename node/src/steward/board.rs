@@ -1,12 +1,13 @@
 //! What followers read: the sealed records and the public notices.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use muster_core::codec::{List, encode};
 use muster_core::ids::Height;
 use muster_core::limits;
+use muster_core::lock::lock;
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::{Follow, News, Notice};
 use muster_core::sign::Signed;
@@ -126,7 +127,7 @@ impl Board {
     }
 
     fn pages(&self) -> MutexGuard<'_, Pages> {
-        self.pages.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.pages)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What examining needs: what is fetched for it, and from whom.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use muster_compute::Backend;
 use muster_core::audit::Claim;
@@ -9,6 +9,7 @@ use muster_core::contribution::open_block;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
@@ -134,7 +135,7 @@ impl Court {
 
     /// States that a Rewind can go back to.
     pub(super) fn kept_states(&self) -> BTreeSet<Digest> {
-        let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+        let replica = lock(&self.replica);
         replica.kept_states().collect()
     }
 
@@ -292,7 +293,7 @@ impl Court {
             Body::Freeze(freeze) => Some(freeze.state),
             _ => None,
         });
-        let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+        let replica = lock(&self.replica);
         root.and_then(|root| Some((root, replica.state_at(&root)?))).into_iter().collect()
     }
 }

@@ -4,12 +4,13 @@
 //! their order; what takes long runs in tasks that send their results back.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::codec::encode;
 use muster_core::error::Reject;
 use muster_core::ids::{Height, MemberId};
+use muster_core::lock::lock;
 use muster_core::messages::record::{Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
@@ -354,7 +355,7 @@ impl Driver {
     fn go_back(&mut self, rewind: &Rewind) -> Outcome<()> {
         let round = self.machine.ledger().next_round();
         let (state, roots) = {
-            let mut replica = self.court.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut replica = lock(&self.court.replica);
             if !replica.rewind(&rewind.state.root(), round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }

@@ -1,11 +1,12 @@
 //! The bench of a hearing: evidence is fetched and re-executed, beside the runtime.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use muster_compute::{Backend, Machine};
 use muster_core::audit::{Judgement, judge, judge_reduction};
 use muster_core::ids::{Block, MemberId, Round};
+use muster_core::lock::lock;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::evidence::Evidence;
 use muster_replica::{Brought, Exhibited, patience};
@@ -34,7 +35,7 @@ impl Second {
     }
 
     fn judge(&self, court: &Court, evidence: &Evidence, brought: Brought) -> Outcome<Judgement> {
-        let mut made = self.made.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut made = lock(&self.made);
         let second = match &mut *made {
             Some(second) => second,
             none => {
@@ -98,7 +99,7 @@ impl Court {
         if let Evidence::Aggregation(part) = evidence {
             return judge_reduction(&self.manifest, part, &mut self.witness(evidence, brought));
         }
-        let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut arithmetic = lock(&self.arithmetic);
         judge(&self.manifest, evidence, &mut self.witness(evidence, brought), &mut **arithmetic)
     }
 

@@ -1,9 +1,10 @@
 //! Who has a connection to the steward right now.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use muster_core::ids::MemberId;
+use muster_core::lock::lock;
 use tokio::sync::Notify;
 
 /// Open connections, counted by member; the listener bounds how many there are.
@@ -50,6 +51,6 @@ impl Presence {
     }
 
     fn lock(&self) -> MutexGuard<'_, BTreeMap<MemberId, usize>> {
-        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.connections)
     }
 }

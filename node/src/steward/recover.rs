@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use muster_compute::{Backend, Machine};
 use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::record::{Ban, Body};
 use muster_core::sign::Identity;
@@ -180,7 +181,7 @@ impl Start<'_> {
 pub(super) fn write_down(court: &Court) -> Outcome<()> {
     let home = &court.home;
     let (round, state, roots, keep) = {
-        let replica = court.replica.lock().unwrap_or_else(std::sync::PoisonError::into_inner);
+        let replica = lock(&court.replica);
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }

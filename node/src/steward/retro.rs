@@ -2,12 +2,13 @@
 //! they moved the aggregates.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
 use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
 use muster_core::ledger::{Ledger, RoundView};
+use muster_core::lock::lock;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
@@ -92,7 +93,7 @@ impl Court {
     async fn retro(self: Arc<Self>, mut job: Job, patience: &mut Duration) -> Past {
         let round = job.view.round();
         let state = {
-            let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
+            let replica = lock(&self.replica);
             replica.state_at(&job.state)
         };
         let mut past = Past { round, contribution: None, parts: Vec::new(), harm: None, wrong: Vec::new() };
@@ -154,7 +155,7 @@ impl Court {
         let task = tokio::task::spawn_blocking(move || {
             let nothing = Brought::default();
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
-            let mut arithmetic = court.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut arithmetic = lock(&court.arithmetic);
             let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut **arithmetic)?;
             let deviation = sum.deviation(&court.manifest, &commit, || committed);
             let right = deviation.is_some_and(|deviation| deviation <= WRONG);

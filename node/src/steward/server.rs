@@ -1,11 +1,12 @@
 //! What the steward answers: bulk from shared structures, everything else through the driver.
 
 use std::collections::VecDeque;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::limits::DATA_CHUNK_BYTES;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery};
 use muster_core::state::{State, real_bytes};
@@ -116,8 +117,8 @@ impl Offers {
 
     /// The newest offer, made anew when it is some rounds old. Waits for the replica.
     fn newest(&self) -> Option<StateOffer> {
-        let replica = self.replica.lock().unwrap_or_else(PoisonError::into_inner);
-        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let replica = lock(&self.replica);
+        let mut held = lock(&self.held);
         // An offer from before a rewind has more updates than the present state.
         let fresh = |offer: &StateOffer| {
             replica.round() < Round(offer.round.0.saturating_add(OFFER_ROUNDS))
@@ -137,7 +138,7 @@ impl Offers {
     }
 
     fn piece(&self, query: &StateQuery) -> Result<Response, Refuse> {
-        let held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = lock(&self.held);
         let wanted = |offer: &StateOffer| offer.round == query.round && offer.roots.root() == query.root;
         let found = held.iter().find(|(offer, _)| wanted(offer)).map(|(_, state)| state.clone());
         drop(held);

@@ -8,7 +8,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::{Arithmetic, LeafJob};
 
-use crate::{Exact, Path, Spent};
+use crate::{Path, Spent};
 
 /// An implementation of leaves: [`crate::Exact`], or libtorch.
 pub trait Backend: Arithmetic {
@@ -26,24 +26,6 @@ pub trait Backend: Arithmetic {
 
     /// What computes, in words: two that say the same give the same bits.
     fn describe(&self) -> String;
-}
-
-impl Backend for Exact {
-    fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
-        Self::gradient(self, manifest, job)
-    }
-
-    fn spent(&self) -> Spent {
-        Self::spent(self)
-    }
-
-    fn self_test(&mut self) -> Result<(), Misuse> {
-        Self::self_test(self)
-    }
-
-    fn describe(&self) -> String {
-        format!("kernels {}", self.path().name())
-    }
 }
 
 /// Where libtorch computes.

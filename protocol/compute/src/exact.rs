@@ -7,6 +7,7 @@ use muster_core::ieee::require_ieee;
 use muster_core::manifest::{Family, Manifest};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
+use crate::backend::Backend;
 use crate::leaf::{Batch, Engine, Setting, Spent};
 use crate::optimiser::{self, Rules};
 use crate::path::{Kernels, Path};
@@ -16,10 +17,10 @@ use crate::{initial, self_test};
 ///
 /// Every entry panics when the processor's floating-point mode is not the IEEE default: wrong bits would be signed.
 pub struct Exact {
-    kernels: Kernels,
-    engine: Engine,
+    pub(crate) kernels: Kernels,
+    pub(crate) engine: Engine,
     /// One unit a thread.
-    threads: Vec<()>,
+    pub(crate) threads: Vec<()>,
 }
 
 impl Exact {
@@ -162,6 +163,24 @@ impl Arithmetic for Exact {
 
     fn threads(&self) -> usize {
         Self::threads(self)
+    }
+}
+
+impl Backend for Exact {
+    fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32] {
+        Self::gradient(self, manifest, job)
+    }
+
+    fn spent(&self) -> Spent {
+        Self::spent(self)
+    }
+
+    fn self_test(&mut self) -> Result<(), Misuse> {
+        Self::self_test(self)
+    }
+
+    fn describe(&self) -> String {
+        format!("kernels {}", self.path().name())
     }
 }
 

@@ -1,8 +1,9 @@
 //! Independent tasks over a few threads.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use muster_core::ieee::require_ieee;
+use muster_core::lock::lock;
 
 /// Runs every task once, each with the buffers of the thread that takes it; one worker runs them in place.
 ///
@@ -24,7 +25,7 @@ pub(crate) fn each<W: Send, T: Send>(
     let work = |worker: &mut W| {
         require_ieee();
         loop {
-            let next = tasks.lock().unwrap_or_else(PoisonError::into_inner).next();
+            let next = lock(&tasks).next();
             let Some(task) = next else { return };
             run(worker, task);
         }

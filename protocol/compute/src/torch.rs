@@ -222,7 +222,7 @@ impl Backend for Torch {
 
     fn self_test(&mut self) -> Result<(), Misuse> {
         self.exact.self_test()?;
-        self_test::compare(self)
+        self_test::compare(|setting, parameters, batch| self.distance(setting, parameters, batch))
     }
 
     fn describe(&self) -> String {

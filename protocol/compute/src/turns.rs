@@ -4,6 +4,8 @@ use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Condvar, Mutex, PoisonError};
 
+use muster_core::lock::lock;
+
 use crate::parallel::parts as cut;
 
 /// Rows of a part that are waited for and added to together: few, so that threads follow each other closely.
@@ -95,7 +97,7 @@ impl Turn<'_, '_> {
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
         for Piece { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
-            let mut turn = next.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut turn = lock(next);
             while turn.window != self.window {
                 assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
                 turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
@@ -116,7 +118,7 @@ impl Drop for Turn<'_, '_> {
         if std::thread::panicking() {
             self.turns.failed.store(true, Ordering::SeqCst);
             for Piece { next, moved, .. } in &self.turns.pieces {
-                drop(next.lock().unwrap_or_else(PoisonError::into_inner));
+                drop(lock(next));
                 moved.notify_all();
             }
         }

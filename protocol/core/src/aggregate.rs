@@ -10,9 +10,10 @@
 //! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations. A vector longer than a block is cut
 //! into pieces of a block's length, whose products add up in their order.
 
-use std::sync::{Mutex, PoisonError};
+use std::sync::Mutex;
 
 use crate::limits;
+use crate::lock::lock;
 use crate::manifest::{Aggregation, Rule};
 
 mod combination;
@@ -183,7 +184,7 @@ impl<'a, R: Runner> Reduction<'a, R> {
             values.chunks_mut(limits::BLOCK_COEFFICIENTS).map(Mutex::new).collect();
         let others = self.each(mixing, |place, rows| {
             // A vector of no coefficients is one piece of none.
-            let into = places.get(place).map(|into| into.lock().unwrap_or_else(PoisonError::into_inner));
+            let into = places.get(place).map(|into| lock(into));
             task(place, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
         });
         drop(places);

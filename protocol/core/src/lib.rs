@@ -19,6 +19,7 @@ pub mod ieee;
 pub mod layout;
 pub mod ledger;
 pub mod limits;
+pub mod lock;
 pub mod manifest;
 pub mod merkle;
 pub mod messages;

@@ -4,12 +4,13 @@ use std::collections::BTreeMap;
 use std::io;
 use std::net::IpAddr;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use muster_core::channel::Suite;
 use muster_core::channel::certificate::Credentials;
 use muster_core::ids::{MemberId, RunId};
+use muster_core::lock::lock;
 use muster_core::sign::Identity;
 use zeroize::Zeroizing;
 
@@ -73,11 +74,11 @@ impl Endpoint {
     /// The address of this machine from which a member was last reached: what that member, and whoever is on its network,
     /// can dial. None before a channel to it was opened.
     pub fn own_address(&self, towards: &MemberId) -> Option<IpAddr> {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).get(towards).copied()
+        lock(&self.own).get(towards).copied()
     }
 
     pub(crate) fn reached(&self, member: MemberId, from: IpAddr) {
-        self.own.lock().unwrap_or_else(PoisonError::into_inner).insert(member, from.to_canonical());
+        lock(&self.own).insert(member, from.to_canonical());
     }
 
     /// Bytes sent so far over all channels of this endpoint and its clones, encryption included, handshakes not.

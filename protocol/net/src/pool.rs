@@ -1,10 +1,11 @@
 //! Clients kept for the next request: different peers in parallel, one request at a time to each.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::time::Duration;
 
 use muster_core::ids::MemberId;
+use muster_core::lock::lock;
 use tokio::sync::{Mutex as AsyncMutex, Semaphore};
 use tokio::time;
 
@@ -89,7 +90,7 @@ impl Pool {
     }
 
     fn slots(&self) -> MutexGuard<'_, Slots> {
-        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.slots)
     }
 }
 

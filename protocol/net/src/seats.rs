@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, Ipv6Addr, SocketAddr};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
+
+use muster_core::lock::lock;
 
 /// How many connections are open at once, those in the handshake included.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +43,7 @@ pub(crate) struct Seat {
 impl Seat {
     /// `None` where none is left for this source.
     pub(crate) fn take(seats: &Arc<Seats>, address: SocketAddr) -> Option<Self> {
-        let mut taken = seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&seats.taken);
         if taken.values().sum::<usize>() >= seats.admission.total {
             return None;
         }
@@ -60,7 +62,7 @@ impl Seat {
 
 impl Drop for Seat {
     fn drop(&mut self) {
-        let mut taken = self.seats.taken.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut taken = lock(&self.seats.taken);
         let source = source(self.address.ip());
         if let Some(here) = taken.get_mut(&source) {
             *here -= 1;

@@ -5,6 +5,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use muster_compute::{Exact, Path, buffers};
 use muster_core::assign;
 use muster_core::error::Misuse;
+use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Commit;
 use muster_core::state::{Arithmetic, LeafJob, State};
@@ -66,11 +67,11 @@ impl Crew {
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
         let work = |worker: &mut Worker| {
             loop {
-                let job = jobs.lock().unwrap_or_else(PoisonError::into_inner).next();
+                let job = lock(&jobs).next();
                 let Some((place, commit, position)) = job else { return };
                 let loss = worker.leaf(manifest, dataset, state, commit, position);
                 if let Some(sum) = sums.get(place) {
-                    let mut sum = sum.lock().unwrap_or_else(PoisonError::into_inner);
+                    let mut sum = lock(sum);
                     sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
                     sum.1 = sum.1.wrapping_add(loss);
                 }
@@ -132,10 +133,10 @@ pub(crate) fn spread<T: Send, R: Send>(
         for _ in 0..threads.max(1) {
             scope.spawn(|| {
                 loop {
-                    let next = things.lock().unwrap_or_else(PoisonError::into_inner).next();
+                    let next = lock(&things).next();
                     let Some((thing, place)) = next else { return };
                     let result = work(thing);
-                    *place.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                    *lock(place) = Some(result);
                 }
             });
         }

@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, Height, Part, Round};
 use muster_core::ledger::{Ledger, Stage};
+use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
@@ -29,7 +30,7 @@ use tokio::task::JoinSet;
 use self::proofs::{Shown, advise};
 use crate::gossip::Gossiping;
 use crate::hearsay::{Finding, SplitView};
-use crate::peers::{Contact, PeerError, Peers, contact, lock};
+use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
 use crate::results::Results;
 use crate::stopwatch::Phase;

@@ -9,6 +9,7 @@ use muster_core::codec::encode;
 use muster_core::ids::{Digest, MemberId, RunId};
 use muster_core::ledger::Ledger;
 use muster_core::limits;
+use muster_core::lock::lock;
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::evidence::{Evidence, Misconduct, Seal, TwoSeals};
 use muster_core::messages::gossip::{Gossiped, Head, Whereabouts};
@@ -22,7 +23,7 @@ use tokio::sync::{mpsc, watch};
 use tokio::time;
 
 use crate::hearsay::{Finding, Hearsay, SplitView};
-use crate::peers::{Contact, lock};
+use crate::peers::Contact;
 
 /// Findings that wait at most; more of them would say the same.
 const FINDINGS: usize = 64;

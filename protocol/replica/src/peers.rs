@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_core::codec::{Bytes, List, decode, encode};
@@ -12,6 +12,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, BlockQuery, InputQuery, Request, Response};
 use muster_core::state::reals;
 use muster_net::endpoint::Endpoint;
@@ -368,10 +369,6 @@ fn bounded<T: Clone, const MAX: usize>(items: &[T]) -> Result<List<T, MAX>, Peer
 /// Bulk bytes as an answer; refused when they are more than one answer holds.
 pub(crate) fn bulk(bytes: Vec<u8>) -> Option<Response> {
     Bytes::new(bytes).ok().map(Response::Bytes)
-}
-
-pub(crate) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 #[cfg(test)]

@@ -1,10 +1,11 @@
 //! Reduced blocks of the last rounds, to serve and to apply.
 
 use std::collections::BTreeMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::ids::{Block, Digest, Part, Round};
 use muster_core::layout::Layout;
+use muster_core::lock::lock;
 use muster_core::messages::wire::{BlockQuery, Response};
 use muster_core::state::{Update, real_bytes};
 
@@ -157,7 +158,7 @@ impl Results {
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
-        self.rounds.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.rounds)
     }
 }
 

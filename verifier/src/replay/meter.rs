@@ -1,11 +1,12 @@
 //! How far a replay is, how fast it goes and how long it will take.
 
+use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
-use std::sync::{Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_core::ids::Round;
+use muster_core::lock::lock;
 
 /// Between two lines where standard error is no terminal.
 const LINE: Duration = Duration::from_secs(10);
@@ -67,7 +68,7 @@ impl Meter {
         if !self.bar.is_hidden() {
             return;
         }
-        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut told = lock(&self.told);
         if told.elapsed() < LINE {
             return;
         }

@@ -1,12 +1,13 @@
 //! Answering audits in time.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
 use muster_compute::{Backend, row};
 use muster_core::assign;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::RoundView;
+use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::messages::wire::{Notice, Request};
@@ -53,7 +54,7 @@ impl Session {
         let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
         let threads = self.options.machine.threads;
         tokio::task::spawn_blocking(move || {
-            let made = match &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
+            let made = match &*lock(&held.leaves) {
                 Some(leaves) => Answers::rows(&Probe::exact(&freeze), leaves, threads),
                 None => None,
             };
@@ -124,7 +125,7 @@ pub(super) fn rows(
     threads: usize,
     again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
-    if let Some(leaves) = &*held.leaves.lock().unwrap_or_else(PoisonError::into_inner) {
+    if let Some(leaves) = &*lock(&held.leaves) {
         return Answers::rows(probe, leaves, threads);
     }
     let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
@@ -176,7 +177,7 @@ fn recompute(
         deadline: Instant::now(),
         spares: Spares::default(),
     };
-    let mut arithmetic = arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+    let mut arithmetic = lock(arithmetic);
     work.leaves(&mut **arithmetic, &|_| true, take);
     true
 }

@@ -1,6 +1,6 @@
 //! Computing a contribution and committing to it, so that a crash never makes a member contradict itself.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use muster_compute::{Backend, Workers};
@@ -10,6 +10,7 @@ use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
 use muster_core::ids::{Block, MemberId, Round, RunId, Slot};
 use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Signed;
@@ -39,7 +40,7 @@ impl Session {
         }
         let mut held = written((&self.home, &self.journal), ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
-        let (root, state) = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let (root, state) = lock(self.follower.replica()).snapshot();
         held.state = (root == held.commit.state).then_some(state);
         self.shared.own.put(held);
         self.shared.own.round(round)
@@ -47,7 +48,7 @@ impl Session {
 
     pub(super) fn compute(&self, ledger: &Arc<Ledger>, round: Round, slot: Slot, quota: u32) {
         let Some(view) = ledger.round(round) else { return };
-        let (root, state) = self.follower.replica().lock().unwrap_or_else(PoisonError::into_inner).snapshot();
+        let (root, state) = lock(self.follower.replica()).snapshot();
         if root != view.state().root() {
             tracing::warn!("round {round} is on another state than this member's");
             return;
@@ -157,7 +158,7 @@ impl Committing {
             work.deadline += Duration::from_secs(3600);
         }
         let (Summed { q, loss, count, leaves, trace }, threads) = {
-            let mut arithmetic = self.arithmetic.lock().unwrap_or_else(PoisonError::into_inner);
+            let mut arithmetic = lock(&self.arithmetic);
             let before = arithmetic.spent();
             let begun = Instant::now();
             let summed = self.conduct.contribute(&work, &mut **arithmetic);

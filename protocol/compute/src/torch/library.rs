@@ -3,9 +3,10 @@
 #![allow(unsafe_code)]
 
 use std::ffi::{CStr, c_char};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Mutex, MutexGuard};
 
 use muster_core::error::Misuse;
+use muster_core::lock::lock;
 use tch::{Kind, Tensor};
 
 /// What this crate was written and measured with.
@@ -78,7 +79,7 @@ pub(super) type Turn = MutexGuard<'static, ()>;
 /// Waits for the library and settles it: this many threads, deterministic kernels, products as asked.
 pub(super) fn settle(threads: usize, tf32: bool) -> Turn {
     static PROCESS: Mutex<()> = Mutex::new(());
-    let turn = PROCESS.lock().unwrap_or_else(PoisonError::into_inner);
+    let turn = lock(&PROCESS);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));
     muster_torch_settle(tf32);
     turn

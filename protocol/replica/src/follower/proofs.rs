@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_steward};
 use muster_core::ids::{Digest, Height, Round};
+use muster_core::lock::lock;
 use muster_core::messages::evidence::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
 use muster_core::messages::record::Record;
 use muster_core::sign::{Signed, Verified};
@@ -14,7 +15,6 @@ use muster_store::error::StoreError;
 use muster_store::home::Home;
 
 use super::{FollowError, Follower};
-use crate::peers::lock;
 use crate::witness::{Brought, Exhibited};
 
 /// The note in the journal that names the wrong root which this member has found itself.
