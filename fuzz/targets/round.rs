@@ -190,7 +190,9 @@ impl World {
     /// The process is killed; what it has under way is lost, and everybody's connection.
     fn kill(&mut self) {
         (self.applying, self.began) = (false, self.now);
-        (self.inspecting.clear(), self.hearing.clear(), self.exhibiting.clear());
+        self.inspecting.clear();
+        self.hearing.clear();
+        self.exhibiting.clear();
         let kept = self.disk.kept.iter().map(|(_, request)| request.clone()).collect();
         self.machine = begin(self.follower.clone(), kept);
         self.drain();

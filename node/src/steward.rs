@@ -29,8 +29,11 @@ use std::time::Instant;
 
 use muster_compute::Machine;
 use muster_core::ids::RunId;
+use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::Request;
+use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_net::swarm::Settings;
@@ -157,7 +160,6 @@ fn assemble(
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Presence::default());
-    let roots = *replica.roots();
     let replica = Arc::new(Mutex::new(replica));
     let (stop, stopped) = watch::channel(false);
     let court = Arc::new(Court {
@@ -186,12 +188,8 @@ fn assemble(
         driver: sender.clone(),
         offers: Arc::new(Offers::new(replica)),
     };
-    let evidence = |ban: Ban| (court.home.load_evidence(&ban.evidence).ok(), ban);
-    let bans = bans.into_iter().map(evidence).map(|(evidence, ban)| (ban, evidence)).collect();
-    let states = court.kept_states();
-    let setup = Setup { ledger, identity: identity.clone(), roots, states, bans, kept };
     let driver = Driver {
-        machine: Steward::new(setup),
+        machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
         board,
         journal,
         identity,
@@ -211,4 +209,18 @@ fn assemble(
         _stop: Stop(stop),
     };
     Ok((driver, Arc::new(server)))
+}
+
+/// What the machine begins with.
+fn setup(
+    court: &Court,
+    ledger: Ledger,
+    identity: Arc<Identity>,
+    bans: Vec<Ban>,
+    kept: Vec<Request>,
+) -> Setup {
+    let evidence = |ban: &Ban| court.home.load_evidence(&ban.evidence).ok();
+    let bans = bans.into_iter().map(|ban| (ban.clone(), evidence(&ban))).collect();
+    let roots = *lock(&court.replica).roots();
+    Setup { ledger, identity, roots, states: court.kept_states(), bans, kept }
 }

@@ -62,7 +62,9 @@ impl Sim {
             return;
         }
         self.clock.drop_work();
-        (self.applying.clear(), self.results.clear(), self.board.clear());
+        self.applying.clear();
+        self.results.clear();
+        self.board.clear();
         let ledger = Ledger::clone(&self.book.newest());
         let first = ledger.rounds().next().map(RoundView::round).unwrap_or_default();
         let bans = self.book.records().iter().filter_map(|record| match &record.body {
