@@ -13,21 +13,21 @@ mod exhibits;
 mod hearing;
 mod inbox;
 mod listen;
+mod options;
 mod presence;
 mod recover;
 mod report;
 mod retro;
+mod second;
 mod server;
 mod swarm;
 #[cfg(test)]
 mod tests;
 
 use std::collections::BTreeSet;
-use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
-use muster_compute::Machine;
 use muster_core::ids::RunId;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
@@ -36,7 +36,6 @@ use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
-use muster_net::swarm::Settings;
 use muster_replica::{Peers, Results};
 use muster_roles::steward::{Input, Setup, Steward};
 use tokio::sync::{Semaphore, mpsc, watch};
@@ -44,6 +43,7 @@ use tokio::task::JoinSet;
 
 pub use listen::CONNECTIONS;
 pub use muster_roles::steward::Ending;
+pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
@@ -56,27 +56,6 @@ use presence::Presence;
 use recover::{Recovered, recover};
 use report::Report;
 use server::{Offers, Server};
-
-/// How to host.
-#[derive(Clone, Debug)]
-pub struct HostOptions {
-    /// The run's folder.
-    pub folder: PathBuf,
-    /// Where to listen, `HOST:PORT`; port 0 takes the port of the last time, or a free one.
-    pub listen: Vec<String>,
-    /// What invitations tell people to dial; none for the addresses listened on.
-    pub advertise: Vec<String>,
-    /// Connections from one address at once, on each port.
-    pub per_address: usize,
-    /// Whether the aggregates of all rounds stay, so that others can replay the run in samples.
-    pub keep_aggregates: bool,
-    /// Where to gossip; none for a run without.
-    pub gossip: Option<Settings>,
-    /// What computes.
-    pub machine: Machine,
-    /// Whether to draw progress; else plain lines are logged.
-    pub progress: bool,
-}
 
 /// What is known once the steward listens.
 #[derive(Clone, Debug)]

@@ -23,7 +23,7 @@ use muster_store::reading::part_exhibit;
 use tokio::sync::{Semaphore, watch};
 use tokio::task::JoinSet;
 
-use super::hearing::Second;
+use super::second::Second;
 use crate::intake::shelf::Shelf;
 
 /// Contributions that cases have in memory at once.

@@ -160,10 +160,7 @@ impl Driver {
                 Input::Asked { question, from: peer, request, date: invite::now() }
             }
             Message::Input(input) => input,
-            Message::Failed(failure) => {
-                tracing::error!("{failure}");
-                return Err(failure);
-            }
+            Message::Failed(failure) => return Err(failure),
         };
         // Whoever asks is there.
         self.attend();

@@ -1,14 +1,14 @@
 //! The bench of a hearing: evidence is fetched and re-executed, beside the runtime.
 
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use std::time::Duration;
 
-use muster_compute::{Backend, Machine};
 use muster_core::audit::{Judgement, judge, judge_reduction};
 use muster_core::ids::{Block, MemberId, Round};
 use muster_core::lock::lock;
 use muster_core::messages::audit::FindingKind;
 use muster_core::messages::evidence::Evidence;
+use muster_core::state::Arithmetic;
 use muster_replica::{Brought, Exhibited, patience};
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
 use tokio::runtime::Handle;
@@ -21,33 +21,6 @@ use crate::exit::{Failure, Outcome};
 const TRIES: u32 = 3;
 /// Between two tries.
 const PAUSE: Duration = Duration::from_millis(700);
-
-/// Another code path for leaves, made when the first ban for life depends on it.
-pub(super) struct Second {
-    machine: Machine,
-    made: Mutex<Option<Box<dyn Backend>>>,
-}
-
-impl Second {
-    /// Of this machine.
-    pub(super) fn new(machine: Machine) -> Self {
-        Self { machine, made: Mutex::new(None) }
-    }
-
-    fn judge(&self, court: &Court, evidence: &Evidence, brought: Brought) -> Outcome<Judgement> {
-        let mut made = lock(&self.made);
-        let second = match &mut *made {
-            Some(second) => second,
-            none => {
-                let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
-                let mut second = self.machine.second(court.manifest.profile).map_err(broken)?;
-                second.self_test().map_err(broken)?;
-                none.insert(second)
-            }
-        };
-        Ok(judge(&court.manifest, evidence, &mut court.witness(evidence, brought), &mut **second))
-    }
-}
 
 impl Court {
     /// Examines a matter. What it wants is waited for as long as `patience` says: evidence of somebody who stalls must not keep
@@ -84,7 +57,10 @@ impl Court {
         if !self.is_exact() || !finding.needs_jury() {
             return Ok(judgement);
         }
-        match self.second.judge(self, evidence, brought.clone())? {
+        let mut witness = self.witness(evidence, brought.clone());
+        let second =
+            |arithmetic: &mut dyn Arithmetic| judge(&self.manifest, evidence, &mut witness, arithmetic);
+        match self.second.with(self.manifest.profile, second)? {
             Judgement::Guilty { culprit: other, finding: also, .. }
                 if other == *culprit && also == *finding =>
             {
@@ -203,7 +179,9 @@ impl Seat {
 
 #[cfg(test)]
 mod tests {
-    use muster_compute::{Exact, Spent};
+    use std::sync::Mutex;
+
+    use muster_compute::{Backend, Exact, Spent};
     use muster_core::audit::recompute_sum;
     use muster_core::codec::List;
     use muster_core::contribution::Commitment;

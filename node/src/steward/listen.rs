@@ -7,7 +7,7 @@ use muster_net::listener::Listener;
 use muster_net::seats::Admission;
 use muster_store::home::Home;
 
-use super::HostOptions;
+use super::options::HostOptions;
 use crate::address::reachable;
 use crate::exit::{Failure, Outcome};
 use crate::organise::ADDRESSES;

@@ -16,7 +16,7 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 
 use super::court::Court;
-use super::hearing::Second;
+use super::second::Second;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
 use crate::organise::invite::read_manifest;

@@ -262,7 +262,7 @@ pub(super) mod tests {
     use crate::config::{Makers, Settings};
     use crate::intake::shelf::Shelf;
     use crate::steward::court::{HOARD, SHOWING};
-    use crate::steward::hearing::Second;
+    use crate::steward::second::Second;
 
     /// A tiny model.
     pub(in crate::steward) const TINY: &str = "

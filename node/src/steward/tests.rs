@@ -4,6 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
+use muster_compute::Machine;
 use muster_core::codec::List;
 use muster_core::ids::{Digest, Height, MemberId, Round};
 use muster_core::ledger::{Ledger, Stage, Standing};

@@ -5,16 +5,16 @@
 //! one is asked for, so that what was promised is on the disk before the promise is out, and each record before whatever
 //! follows from it.
 //!
-//! The way of a verdict to a ban: [`requests`] takes it in, [`justice`] has it wait in the [`queue`] and be examined,
-//! [`hearing`] says who is wrong, [`justice`] proposes the ban or asks a [`jury`], and here it is sealed. [`exhibits`] and
+//! The way of a verdict to a ban: `requests` takes it in, `justice` has it wait in the `queue` and be examined,
+//! [`hearing`] says who is wrong, `justice` proposes the ban or asks a `jury`, and here it is sealed. [`exhibits`] and
 //! [`past`] are what follows from it.
 
 pub mod accusation;
 pub mod exhibits;
 pub mod hearing;
-pub mod jury;
 pub mod past;
 
+mod jury;
 mod justice;
 mod presence;
 mod queue;

@@ -7,6 +7,6 @@ pub struct Input<'a> {
     pub q: &'a [i32],
     /// Leaves in the sum; the rule takes x = Q/m.
     pub m: u32,
-    /// Weight, from [`weights`].
+    /// Weight, from [`super::weights`].
     pub weight: u64,
 }

@@ -1,0 +1,45 @@
+//! Another code path for leaves, made when the first ban for life depends on it (AUDIT-12).
+
+use std::sync::Mutex;
+
+use muster_compute::{Backend, Machine};
+use muster_core::lock::lock;
+use muster_core::manifest::Profile;
+use muster_core::state::Arithmetic;
+
+use crate::exit::{Failure, Outcome};
+
+/// What must agree before a ban for life.
+pub(super) struct Second {
+    machine: Machine,
+    made: Mutex<Option<Box<dyn Backend>>>,
+}
+
+impl Second {
+    /// Of this machine.
+    pub(super) fn new(machine: Machine) -> Self {
+        Self { machine, made: Mutex::new(None) }
+    }
+
+    /// Has it compute something.
+    ///
+    /// # Errors
+    /// [`Failure`] where this machine has no second code path, or it fails its self-test.
+    pub(super) fn with<T>(
+        &self,
+        profile: Profile,
+        compute: impl FnOnce(&mut dyn Arithmetic) -> T,
+    ) -> Outcome<T> {
+        let mut made = lock(&self.made);
+        let second = match &mut *made {
+            Some(second) => second,
+            none => {
+                let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
+                let mut second = self.machine.second(profile).map_err(broken)?;
+                second.self_test().map_err(broken)?;
+                none.insert(second)
+            }
+        };
+        Ok(compute(&mut **second))
+    }
+}
