@@ -67,7 +67,7 @@ pub struct Setup {
     pub roots: StateRoots,
     /// States that a Rewind can go back to.
     pub states: BTreeSet<Digest>,
-    /// Bans whose past may still have to be looked into, and what they rest on, where that is at hand.
+    /// ROLLBACK-4: bans whose past may still have to be looked into, and what they rest on, where that is at hand.
     pub bans: Vec<(Ban, Option<Evidence>)>,
     /// What members have said and no record may hold yet, in the order in which it was taken.
     pub kept: Vec<Request>,

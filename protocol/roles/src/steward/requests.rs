@@ -33,7 +33,7 @@ enum Answer {
 }
 
 impl Steward {
-    /// Takes a request, and answers it now or once what it asks for is sealed, stored or read.
+    /// ROUND-9: takes a request, or refuses what is early, late or said twice, and answers it now or once what it asks for is sealed, stored or read.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Answer::Now(response)) => Effect::Answer(question, response),
@@ -98,6 +98,7 @@ impl Steward {
         if let Request::CloseTree(signed) = request {
             return self.close_tree(signed);
         }
+        // CHAN-10: who is no member is told what is public, and takes part in nothing.
         if self.ledger().member(peer).is_none() {
             return Err(Reject::NotEntitled("say this: it is no member"));
         }
