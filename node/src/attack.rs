@@ -1,7 +1,8 @@
 //! Members that cheat, one file for each way to do it. They join like everyone else, see what every member sees, and
 //! differ in their [`Conduct`] only. Everything that they do follows from the round, their plan and what is public.
 //!
-//! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in the table of spec/model.md.
+//! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in each table of spec/model.md and
+//! spec/attacks.md.
 
 mod alie;
 mod betrayal;

@@ -68,8 +68,9 @@ enum Command {
     /// Re-execute one piece of evidence.
     ///
     /// Exit codes: 0 guilty, the evidence holds; 1 not guilty; 3 undecided, and what is missing is said; 5 malformed, no
-    /// evidence of anything. Of steward misconduct the file and the run's manifest.bin decide alone, as of two
-    /// commitments in one round; else text, state and contribution are looked for in the folder.
+    /// evidence of anything. Two commitments in one round, and most misconduct of the steward, are decided by the file and
+    /// the run's manifest.bin alone. A record that breaks a rule takes the ledger, a wrong root the state before it and the
+    /// round's values, everything else text, state and contribution: these are looked for in the folder.
     Check {
         /// A file of the folder `evidence` of a run.
         evidence: PathBuf,

@@ -124,7 +124,8 @@ pub fn hosted_at(folder: &Path) -> Outcome<Vec<String>> {
     let path = folder.join(ADDRESSES);
     let text = fs::read_to_string(&path).map_err(|_| {
         Failure::environment(format!(
-            "{}: nobody hosts this run yet; start `muster host {}` first, or say --address HOST:PORT",
+            "{}: nobody hosts this run yet; start `muster host {}` first, or copy this file from where it is hosted \
+             (an invitation also takes --address HOST:PORT)",
             path.display(),
             folder.display()
         ))

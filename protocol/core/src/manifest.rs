@@ -312,7 +312,7 @@ wire! {
 #[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
 #[borsh(use_discriminant = false)]
 pub enum Rule {
-    /// Huber's M-estimator on standardised residuals: DESIGN §3.
+    /// Huber's M-estimator on standardised residuals (AGG-3 to AGG-7).
     CenteredClip,
     /// Weighted mean: no robustness, for comparison.
     Mean,
