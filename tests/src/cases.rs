@@ -88,7 +88,7 @@ pub fn plan(seed: u64, rewinds: bool) -> Plan {
     let friends = pick(&mut random, 6) / 5 * u64::from(verifiers > 1);
     let tempers = (0..verifiers).map(|_| temper(&mut random)).collect();
     let node_ppm = [250_000, 500_000, 1_000_000][pick(&mut random, 3) as usize];
-    let steward_crashes = if pick(&mut random, 4) == 0 { 5_000 } else { 0 };
+    let steward_crashes = if pick(&mut random, 4) == 0 { 500 } else { 0 };
     let change = if pick(&mut random, 4) == 0 && rewinds { goes_back } else { small };
     let plan = Plan::new(seed, ROUNDS, players);
     let friends = friends as u16;
