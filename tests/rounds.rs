@@ -421,7 +421,7 @@ fn ledger_10_nothing_of_a_coalition_that_hushes_counts_and_its_rounds_are_audite
 /// The law is checked after everything that happens; `simulate cases` does the same with as many seeds as one likes.
 #[test]
 fn audit_26_no_case_is_lost_where_everybody_but_the_steward_fails() {
-    let tally = cases::tally(0..24, true);
+    let tally = cases::tally(0..24);
     assert_eq!(tally.faults, []);
     assert!(tally.silences > 0 && tally.idles > 0 && tally.bans > 0, "{tally:?}");
 }

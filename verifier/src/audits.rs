@@ -150,8 +150,6 @@ pub struct Audits {
     names: BTreeMap<Digest, Key>,
     surveyed: BTreeSet<(Round, bool)>,
     accusations: BTreeMap<Digest, Accusation>,
-    /// Contributions whose authors were silent, and who were not this verifier's to inspect when that was sealed.
-    silent: BTreeSet<Key>,
     others: Others,
     /// Coins and rechecks, of rounds that the ledger remembers.
     sayings: Vec<Saying>,
@@ -190,7 +188,6 @@ impl Audits {
             names: BTreeMap::new(),
             surveyed: BTreeSet::new(),
             accusations: BTreeMap::new(),
-            silent: BTreeSet::new(),
             others: Others::default(),
             sayings: Vec::new(),
             conduct: Arc::new(Honest),
@@ -314,15 +311,17 @@ impl Audits {
     }
 
     /// The steward began a new board: what is not settled for good is said again, by the same words.
-    pub fn board_changed(&mut self) {
+    pub fn board_changed(&mut self, ledger: &Ledger) {
         let manifest = &self.manifest;
         let last = manifest.training.rounds.saturating_sub(manifest.audit.final_rounds);
         for ((round, _), case) in &mut self.cases {
             match case.phase {
-                Phase::Over { passed: true } if round.0 >= last => case.ask_again(),
-                Phase::Over { .. } | Phase::Doubted(_) => {}
-                _ => case.ask_again(),
+                Phase::Over { passed: true } if round.0 >= last => {}
+                Phase::Over { .. } | Phase::Doubted(_) => continue,
+                _ => {}
             }
+            case.ask_again();
+            case.distrusted |= ledger.is_taken_over(*round, &case.subject.author);
         }
         self.sayings.iter_mut().for_each(|saying| saying.told = false);
         self.remind();
@@ -554,9 +553,6 @@ impl Audits {
                 // DUTY-3: later its author need not have it any more.
                 let answerable = ledger.is_answerable(round) && (selected || sure);
                 let due = mine && answerable && !self.others.passed(ledger, (round, slot));
-                if due && self.silent.remove(&(round, slot)) {
-                    self.distrust(ledger, round, &commitment.author);
-                }
                 if self.conduct.asks(commitment.author, due) {
                     self.open(ledger, view, slot, selected || !sure)?;
                 }
@@ -622,12 +618,9 @@ impl Audits {
     fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
         let Some(slot) = view.slot_of(member) else { return };
-        // One of its own is open: it asked. What it has not asked about it may have to ask about yet (DUTY-6).
+        // What it has not asked about it may have to ask about yet (DUTY-6).
         if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
             self.distrust(ledger, round, member);
-        } else {
-            self.silent.insert((round, slot));
-            self.surveyed.retain(|(surveyed, _)| *surveyed != round);
         }
         self.abandoned(member);
     }
@@ -642,7 +635,8 @@ impl Audits {
         let key = (view.round(), slot);
         let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
         let standing = ledger.member(&subject.author).map(|member| member.standing);
-        let distrusted = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
+        let absent = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
+        let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
         let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
         let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
         if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
@@ -654,6 +648,7 @@ impl Audits {
             let name = request.name;
             case.request = Some(request);
             case.ask_again();
+            case.distrusted |= distrusted;
             self.names.insert(name, key);
             self.duty.due += 1;
         }
@@ -727,7 +722,6 @@ impl Audits {
             }
         }
         self.names.retain(|_, key| key.0 >= oldest);
-        self.silent.retain(|key| key.0 >= oldest);
         self.refused.retain(|key, _| key.0 >= oldest);
         self.sayings.retain(|saying| saying.round >= oldest);
         self.others.forget(oldest, ledger);

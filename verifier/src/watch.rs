@@ -243,7 +243,7 @@ impl Watcher {
                 let mut audits = lock(&self.audits);
                 if board != 0 && board != follower.board() {
                     info!("the steward was restarted; open audits are asked again");
-                    audits.board_changed();
+                    audits.board_changed(ledger);
                 }
                 audits.take(ledger, &events)?;
                 let me = self.session.identity.id();

@@ -3,8 +3,8 @@
 //! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
 //! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
 //!   one run with these cheats;
-//! - `simulate cases [--seeds N] [--first N] [--rewinds]`: whether any audit is lost where everybody fails at random, and
-//!   the steward is killed now and then (AUDIT-26); with `--rewinds`, states go back as well;
+//! - `simulate cases [--seeds N] [--first N]`: whether any audit is lost where everybody fails at random, the steward is
+//!   killed now and then, and states go back (AUDIT-26);
 //! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
 //! - `simulate table [NAME …] [--write]`: the tables of `spec/harm.md`, or those named; `--write` puts them there.
 
@@ -22,7 +22,7 @@ use muster_node::attack::Attack;
 
 type Failure = Box<dyn std::error::Error>;
 
-const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] [--rewinds] | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
+const USAGE: &str = "simulate detection | attack NAME … | cases [--seeds N] [--first N] | waits report.json … | table [NAME …] [--write]; see the head of tests/src/bin/simulate.rs";
 
 fn main() -> ExitCode {
     let begun = Instant::now();
@@ -54,10 +54,8 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
         "cases" => {
             let seeds: u64 = taken(&mut arguments, "--seeds", 1000)?;
             let first: u64 = taken(&mut arguments, "--first", 1)?;
-            let rewinds = arguments.iter().position(|argument| argument == "--rewinds");
-            rewinds.into_iter().for_each(|place| drop(arguments.remove(place)));
             nothing_left(&arguments)?;
-            Ok(cases(first, seeds, rewinds.is_some()))
+            Ok(cases(first, seeds))
         }
         "waits" => {
             let write = arguments.iter().position(|argument| argument == "--write");
@@ -87,10 +85,10 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
 }
 
 /// Simulates seeds, a hundred at a time, and says what came of them.
-fn cases(first: u64, seeds: u64, rewinds: bool) -> bool {
+fn cases(first: u64, seeds: u64) -> bool {
     let (mut all, mut good) = (cases::Tally::default(), true);
     for from in (first..first + seeds).step_by(100) {
-        let tally = cases::tally(from..(from + 100).min(first + seeds), rewinds);
+        let tally = cases::tally(from..(from + 100).min(first + seeds));
         for (seed, fault) in &tally.faults {
             println!("seed {seed}: {fault}");
             good = false;

@@ -20,7 +20,7 @@ use muster_roles::steward::{Effect, Input, News, Question, Setup, Steward};
 
 use super::clock::Event;
 use super::report::{Conviction, WrongPart};
-use super::{Part, Sim, Watcher};
+use super::{Part, Sim};
 
 /// What the steward has on its disk besides the records.
 #[derive(Default)]
@@ -83,7 +83,7 @@ impl Sim {
             kept: self.disk.kept.iter().map(|(_, request)| request.clone()).collect(),
         });
         self.nodes.iter_mut().for_each(|node| node.read = 0);
-        self.watchers.iter_mut().for_each(Watcher::reread);
+        self.watchers.iter_mut().for_each(|watcher| watcher.reread(self.machine.ledger()));
         let nodes = self.nodes.iter().filter(|node| node.alive).map(|node| node.identity.id());
         let there: Vec<MemberId> =
             nodes.chain(self.watchers.iter().map(|watcher| watcher.identity.id())).collect();

@@ -5,6 +5,7 @@ use std::sync::Arc;
 use muster_core::audit::Judgement;
 use muster_core::coins::{CoinTerms, CoinTree, drawn_leaves};
 use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::wire::Request;
@@ -71,8 +72,9 @@ impl Watcher {
     }
 
     /// The steward's board is another one.
-    pub(super) fn reread(&mut self) {
+    pub(super) fn reread(&mut self, ledger: &Ledger) {
         self.read.1 = 0;
+        self.audits.board_changed(ledger);
     }
 
     /// Whether it does all that it should, in time.

@@ -787,7 +787,7 @@ fn a_new_board_hears_everything_again() {
     assert_eq!(audits.tally().passed, 1);
     (world.docket, world.board) = (Docket::default(), Vec::new());
     world.nodes[1].conduct = Conduct::Honest;
-    audits.board_changed();
+    audits.board_changed(&world.ledger);
     world.run(&mut audits);
     assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
     assert_eq!(world.open(), 0);

@@ -124,8 +124,11 @@ impl Docket {
     pub fn silences(&mut self, now: u64, ledger: &Ledger) -> Vec<Body> {
         let mut oldest: BTreeMap<MemberId, &Case> = BTreeMap::new();
         // Whoever is gone, or silent already, has no turn; it begins anew when the member is back.
-        let waiting =
-            self.cases.values().filter(|case| case.word() == Word::Member && owes_answer(ledger, case));
+        let waiting = self.cases.values().filter(|case| {
+            let AuditRequest { round, target, .. } = &*case.request;
+            let taken = ledger.is_taken_over(*round, target);
+            case.word() == Word::Member && !taken && owes_answer(ledger, case)
+        });
         for case in waiting.filter(|case| is_present(ledger, &case.request.target)) {
             let known = oldest.entry(case.request.target).or_insert(case);
             if case.request.round < known.request.round {
@@ -590,7 +593,10 @@ impl Docket {
             let due = self.recalling || self.roster.owes(round, slot) == Some(verifier);
             require(due, "a verifier recomputes what is its own to audit, and has no verdict")?;
             // Who passes the others shows figures of its own, in a verdict.
-            require(view.is_unanswered(slot), "a recomputation passes only whoever did not answer")?;
+            require(
+                ledger.is_taken_over(round, &target),
+                "a recomputation passes only whoever did not answer",
+            )?;
         }
         let first = !self.recomputed.contains_key(&(round, target, verifier));
         require(first, "a verifier says once what all leaves give")?;
@@ -700,11 +706,8 @@ fn owed_step(
     match (word, standing) {
         (_, None | Some(Standing::Banned)) | (Word::Nobody, _) => None,
         (Word::Verifier(Step::Verdict), _) => Some(Step::Verdict),
-        // AUDIT-8: of whoever does not answer all leaves are recomputed, where they stand for the committed integers.
-        (word, Some(Standing::Silent(_) | Standing::Left)) => match ledger.manifest().profile {
-            Profile::Exact => Some(Step::Recomputation),
-            _ => word.step().filter(|_| standing != Some(Standing::Left)),
-        },
+        _ if ledger.is_taken_over(round, target) => Some(Step::Recomputation),
+        (_, Some(Standing::Left)) => None,
         (word, _) => word.step(),
     }
 }

@@ -126,6 +126,14 @@ impl Ledger {
         round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
     }
 
+    /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the committed integers:
+    /// its author was silent, or has left, since the round began. Whether it is back changes nothing, as its turn would
+    /// begin again and again.
+    pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
+        let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
+        self.manifest.profile == Profile::Exact && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
+    }
+
     /// Whether the round after the next one may not begin before every case of this round is closed (AUDIT-26).
     pub fn is_last_call(&self, round: Round) -> bool {
         self.stage == Stage::Auditing || round.0.saturating_add(self.audit_window()) <= self.next_round.0

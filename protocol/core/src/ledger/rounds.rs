@@ -382,7 +382,7 @@ impl RoundView {
     }
 
     /// Whether the member of a slot was silent, or left, since the round began.
-    pub fn is_unanswered(&self, slot: Slot) -> bool {
+    pub(super) fn is_unanswered(&self, slot: Slot) -> bool {
         self.unanswered.contains(&slot)
     }
 

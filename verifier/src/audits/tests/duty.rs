@@ -1,5 +1,6 @@
 //! Two verifiers share the work; one that is gone is replaced.
 
+use muster_core::codec::List;
 use muster_core::coins::CoinKind;
 use muster_core::messages::audit::Jury;
 use muster_core::messages::enrol::Return;
@@ -344,9 +345,8 @@ fn silence_is_about_what_is_still_to_be_answered() {
     assert_eq!(silent, both);
 }
 
-/// AUDIT-26: a Rewind goes on one round further, and no case is out of reach by that.
-#[test]
-fn a_rewind_leaves_who_is_silent_to_be_sealed_so() {
+/// The state went back, member 12 is banned for it, and member 11 has yet to answer about round 0.
+fn gone_back() -> (World, Audits) {
     let mut manifest = brief();
     manifest.rollback = Rollback { limit: real(0.5), most_rounds: 4, spacing: 4 };
     let mut world = World::new([Conduct::Sleeps; 2], manifest);
@@ -366,8 +366,41 @@ fn a_rewind_leaves_who_is_silent_to_be_sealed_so() {
     let state = *world.ledger.state_before(Round(0)).unwrap();
     world.seal(Body::Rewind(Rewind { to: Round(0), state, evidence }));
     assert!(world.docket.idles(0, &world.ledger).is_empty());
+    (world, audits)
+}
+
+/// AUDIT-26: a Rewind goes on one round further, and no case is out of reach by that.
+#[test]
+fn a_rewind_leaves_who_is_silent_to_be_sealed_so() {
+    let (mut world, _) = gone_back();
     assert_eq!(world.docket.oldest_open(&world.ledger), Some(Round(0)), "it holds the next round back");
     assert_eq!(silenced(&mut world, 1000), [(member(11), Round(0))]);
+}
+
+/// AUDIT-8: while a run gathers a silent member may return without an answer, and the word stays with the verifier: its clock
+/// ends the case, though it cannot recompute what it has no state of.
+#[test]
+fn who_returns_without_an_answer_has_no_second_turn() {
+    let (mut world, audits) = gone_back();
+    assert_eq!(silenced(&mut world, 1000), [(member(11), Round(0))]);
+    let back = Return { height: world.ledger.height(), addresses: List::default() };
+    world.seal(Body::Return(id(11).sign(world.run, &back)));
+    assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Active);
+    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    let mut open = world.docket.open_cases(&world.ledger);
+    assert_eq!(open.next().unwrap().waits_for, WaitsFor::Verifier);
+    drop(open);
+    assert_eq!(silenced(&mut world, 1_000_000), []);
+    // A verifier that was restarted since knows what it is to do, too.
+    drop(audits);
+    let mut audits = world.audits();
+    audits.take(&world.ledger, &[]).unwrap();
+    assert!(audits.works(&|_| true).any(|work| matches!(work.kind, WorkKind::Everything)));
+    let timers = &world.manifest.timers;
+    let patience = u64::from(timers.audit) + 2 * u64::from(timers.commit);
+    assert!(world.docket.idles(1000 + patience - 1, &world.ledger).is_empty());
+    let [Body::Idle(idle)] = &world.docket.idles(1000 + patience, &world.ledger)[..] else { panic!() };
+    assert_eq!((idle.verifier, idle.round), (member(21), Round(0)));
 }
 
 /// DUTY-4: the clock is about the oldest thing that is owed, so that is done first, however long it takes.
