@@ -10,12 +10,13 @@ mod members;
 mod rewind;
 mod rounds;
 mod standing;
+mod view;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 pub use members::{Closed, Member, Standing, Turnout};
-pub use rounds::{Commitment, RoundView};
+pub use view::{Commitment, RoundView};
 
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
@@ -192,13 +193,8 @@ impl Ledger {
         if record.previous != self.head {
             return Err(Reject::Rule("a record names the head before it"));
         }
-        self.apply_body(&record.body, signed)?;
+        self.apply_body(&record, signed)?;
         self.head = record.head();
-        match (&record.body, self.rounds.back_mut()) {
-            (Body::Freeze(_), Some(round)) => round.frozen_as(self.head),
-            (Body::Outcome(_), Some(round)) => round.over_as(self.head),
-            _ => {}
-        }
         if matches!(record.body, Body::Open(_) | Body::Outcome(_) | Body::Rewind(_)) {
             self.remember_state();
         }
@@ -209,15 +205,15 @@ impl Ledger {
         Ok(record)
     }
 
-    fn apply_body(&mut self, body: &Body, signed: &Signed<Record>) -> Result<(), Reject> {
-        match body {
+    fn apply_body(&mut self, record: &Record, signed: &Signed<Record>) -> Result<(), Reject> {
+        match &record.body {
             Body::Open(state) => self.open(*state),
             Body::Admit(enrol) => self.admit(enrol, signed),
             Body::Begin(seats) => self.begin(seats),
-            Body::Freeze(freeze) => self.freeze(freeze, signed),
+            Body::Freeze(freeze) => self.freeze(freeze, signed, record.head()),
             Body::Inputs(inputs) => self.inputs(inputs, signed),
             Body::Reassign(reassign) => self.reassign(reassign),
-            Body::Outcome(outcome) => self.outcome(outcome),
+            Body::Outcome(outcome) => self.outcome(outcome, record.head()),
             Body::Silence(request) => self.silence(request),
             Body::Answered(request) => self.answered(request),
             Body::Ban(ban) => self.ban(ban),

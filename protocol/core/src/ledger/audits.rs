@@ -98,12 +98,12 @@ impl Ledger {
     /// Whether a verifier that is not banned has sealed credit for a contribution.
     pub fn is_credited(&self, round: Round, member: &MemberId) -> bool {
         let of_it = |credit: &&(MemberId, MemberId)| credit.1 == *member && !self.is_banned(&credit.0);
-        self.round(round).is_some_and(|view| view.credited().iter().any(|credit| of_it(&credit)))
+        self.round(round).is_some_and(|view| view.credited().any(|credit| of_it(&credit)))
     }
 
     fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
         let Some(commitment) = view.commitment(slot) else { return false };
-        let mut of_it = view.credited().iter().filter(|(_, member)| *member == commitment.author).peekable();
+        let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
         of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 

@@ -84,7 +84,7 @@ impl Ledger {
         self.require(inspected, "the inspector of a contribution vouches for it")?;
         let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
         self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
-        let taken = view.credited().contains(&(credit.verifier, credit.member));
+        let taken = view.is_credited(&credit.verifier, &credit.member);
         self.require(!taken, "a verifier vouches once for a contribution")
     }
 
