@@ -21,9 +21,14 @@ use muster_net::swarm::Settings;
 use muster_replica::archive::mean_loss;
 use muster_replica::exit::Failure;
 use muster_replica::{
-    Brought, Contact, Event, Exhibited, Follower, PeerError, Replica, Results, evidence_words, keep_evidence,
-    patience,
+    Brought, Contact, Event, Exhibited, Follower, PartInputs, PeerError, Replica, Results, contact,
+    evidence_words, keep_evidence, patience,
 };
+use muster_roles::verifier::audits::{
+    Audits, Conduct, Done, Key, Message, Source, Stop, Subject, Tally, Work, WorkKind,
+};
+use muster_roles::verifier::coins::Coins;
+use muster_roles::verifier::parts::{Drawn, Parts, Seen};
 use muster_store::error::Kind;
 use muster_store::journal::Journal;
 use muster_store::secrets;
@@ -32,10 +37,9 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::{debug, info, warn};
 
-use crate::audits::{Audits, Conduct, Done, Key, Message, Stop, Subject, Tally, Work, WorkKind};
-use crate::coins::Coins;
 use crate::enroll;
-use crate::parts::{self, Drawn, Parts, Seen};
+use crate::notes::Journaled;
+use crate::parts;
 use crate::session::{Session, Target};
 use crate::spent::Spent;
 use crate::worker::Worker;
@@ -131,6 +135,9 @@ struct Watcher {
     parts: Mutex<Parts>,
     /// Some may have been drawn.
     drawn: Notify,
+    /// Where members can be reached.
+    contacts: Mutex<BTreeMap<MemberId, Contact>>,
+    began: Instant,
     /// The values that were applied.
     results: Results,
     spent: Mutex<Spent>,
@@ -156,7 +163,7 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
     let worker =
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
-    let coins = Coins::new(coins, journal.clone());
+    let coins = Coins::new(coins, Arc::new(Journaled::new(journal.clone())));
     let audits = Audits::new(session.manifest.clone(), session.identity.clone(), coins);
     let mut audits = audits.conducted(options.conduct.clone());
     recall(&session, &journal, &follower, &mut audits)?;
@@ -180,6 +187,8 @@ async fn open(options: &Options) -> Result<(Watcher, Follower, Worker), Failure>
         parts: Mutex::default(),
         spent: Mutex::default(),
         drawn: Notify::new(),
+        contacts: Mutex::default(),
+        began: Instant::now(),
         results: follower.results().clone(),
         caught_up: AtomicBool::new(false),
         stopping: AtomicBool::new(false),
@@ -245,9 +254,12 @@ impl Watcher {
                     info!("the steward was restarted; open audits are asked again");
                     audits.board_changed(ledger);
                 }
-                audits.take(ledger, &events)?;
+                audits.take(ledger, &events).map_err(|why| Failure::environment(why.0))?;
                 let me = self.session.identity.id();
-                lock(&self.parts).survey(ledger, &me, |round| audits.node_coin(round));
+                let members = ledger.members().iter().map(|member| member.id);
+                *lock(&self.contacts) =
+                    members.filter_map(|member| Some((member, contact(ledger, &member)?))).collect();
+                lock(&self.parts).survey(self.now(), ledger, &me, |round| audits.node_coin(round));
             }
             self.drawn.notify_one();
             board = follower.board();
@@ -448,10 +460,10 @@ impl Watcher {
     /// Looks at drawn blocks; ends only when this process is leaving.
     async fn inspect(&self) -> Result<(), Failure> {
         while !self.stopping.load(Ordering::Relaxed) {
-            let drawn = lock(&self.parts).pop();
+            let drawn = lock(&self.parts).pop(self.now());
             let Some(drawn) = drawn else {
                 // One that was not to be had may be tried again by then.
-                let _ = timeout(parts::PAUSE, self.drawn.notified()).await;
+                let _ = timeout(PAUSE, self.drawn.notified()).await;
                 continue;
             };
             let (round, part, author) = (drawn.result.round, drawn.result.part, drawn.author);
@@ -465,7 +477,7 @@ impl Watcher {
                     self.doubt(drawn).await?;
                 }
                 Seen::Missing(what) => {
-                    if !lock(&self.parts).again(drawn) {
+                    if !lock(&self.parts).again(self.now(), drawn) {
                         warn!("round {round}: part {part} of {author} stays undecided: {what}");
                     }
                 }
@@ -479,18 +491,18 @@ impl Watcher {
         let layout = lock(&self.replica).layout().clone();
         let limit = |blocks: &[Block]| HOLDERS * patience(&layout, blocks);
         let late = |_| Err("who has the values takes too long".to_owned());
-        let values = drawn.values(&self.results, (peers, &layout, &target.steward));
-        let values = timeout(limit(&drawn.inputs.blocks), values).await;
+        let values = timeout(limit(&drawn.part), self.values(drawn)).await;
         if let Err(why) = values.unwrap_or_else(late) {
             return Ok(Seen::Missing(why));
         }
+        let Some(inputs) = self.inputs(drawn) else { return Ok(Seen::Missing("no such part".to_owned())) };
         let from = (Some(&target.steward), false);
-        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new());
+        let inputs = inputs.fetch(peers, &layout, &drawn.blocks, from, BTreeMap::new());
         let inputs = timeout(limit(&drawn.blocks), inputs).await;
         Ok(match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
             Ok(inputs) => {
                 let begun = Instant::now();
-                let seen = drawn.look(manifest, &layout, &self.results, &inputs);
+                let seen = parts::look(drawn, manifest, &layout, &self.results, &inputs);
                 let data = inputs.values().map(|(data, _)| data);
                 lock(&self.spent).looked(drawn.blocks.len(), data, begun.elapsed());
                 seen
@@ -499,15 +511,35 @@ impl Watcher {
         })
     }
 
+    /// The values that were applied, from what this replica fetched, else from the aggregator or the steward.
+    async fn values(&self, drawn: &Drawn) -> Result<(), String> {
+        let layout = lock(&self.replica).layout().clone();
+        let (round, digest, blocks) = (drawn.result.round, &drawn.result.digest, &drawn.part);
+        if self.results.has(round, blocks, digest) {
+            return Ok(());
+        }
+        let mut holders = self.contacts(&drawn.holders);
+        holders.push(self.session.target.steward.clone());
+        let values = self.session.peers.values(&holders, &layout, round, blocks, digest).await;
+        self.results.put(round, blocks, digest, values.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    fn inputs(&self, drawn: &Drawn) -> Option<PartInputs> {
+        let known = lock(&self.contacts);
+        PartInputs::held_by(&drawn.view, &drawn.result, |member| known.get(member).cloned())
+    }
+
     /// Has the whole part reduced again before its aggregator is accused.
     async fn doubt(&self, drawn: Drawn) -> Result<(), Failure> {
         let Session { peers, manifest, target, dataset, .. } = &self.session;
         let layout = lock(&self.replica).layout().clone();
         let Some(evidence) = drawn.evidence() else { return Ok(()) };
+        let Some(inputs) = self.inputs(&drawn) else { return Ok(()) };
         let from = (Some(&target.steward), true);
         // Other drawn blocks wait for it.
-        let limit = HOLDERS * patience(&layout, &drawn.inputs.blocks);
-        let inputs = drawn.inputs.fetch(peers, &layout, &drawn.inputs.blocks, from, BTreeMap::new());
+        let limit = HOLDERS * patience(&layout, &drawn.part);
+        let inputs = inputs.fetch(peers, &layout, &drawn.part, from, BTreeMap::new());
         let late = |_| Err("who holds its inputs takes too long".to_owned());
         let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
             Ok(inputs) => inputs,
@@ -516,13 +548,13 @@ impl Watcher {
                     "round {}: part {} is wrong, but not to be proved: {why}",
                     drawn.result.round, drawn.result.part
                 );
-                lock(&self.parts).again(drawn);
+                lock(&self.parts).again(self.now(), drawn);
                 return Ok(());
             }
         };
         let (manifest, dataset) = (manifest.clone(), dataset.clone());
         let judged = tokio::task::spawn_blocking(move || {
-            let judgement = drawn.second_opinion(&manifest, dataset, &evidence, inputs);
+            let judgement = parts::second_opinion(&drawn, &manifest, dataset, &evidence, inputs);
             (evidence, judgement)
         });
         let (evidence, judgement) =
@@ -545,6 +577,16 @@ impl Watcher {
             "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\",{spent}}}\n"
         );
         Ok(self.session.home.write_file("result.json", text.as_bytes())?)
+    }
+
+    /// Milliseconds since it began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn contacts(&self, members: &[MemberId]) -> Vec<Contact> {
+        let known = lock(&self.contacts);
+        members.iter().filter_map(|member| known.get(member).cloned()).collect()
     }
 
     fn stop(&self) {
@@ -637,7 +679,7 @@ impl Watcher {
             return self.fetch(subject).await;
         }
         let layout = lock(&self.replica).layout().clone();
-        let blocks: Vec<Block> = subject.sources.iter().flat_map(|(blocks, _)| blocks).copied().collect();
+        let blocks: Vec<Block> = subject.sources.iter().flat_map(|source| &source.blocks).copied().collect();
         // The verdict has its own clock (DUTY-4), and all leaves take time, too.
         let most = Duration::from_millis(self.session.manifest.timers.audit.into()) / 2;
         let limit = (HOLDERS * patience(&layout, &blocks)).min(most);
@@ -650,10 +692,10 @@ impl Watcher {
         let mut q = vec![0; layout.parameters()];
         let name = (subject.commit.round, subject.author, subject.commit.root);
         let mut tasks = JoinSet::new();
-        for (blocks, contacts) in subject.sources.clone() {
+        for Source { blocks, holders } in subject.sources.clone() {
+            let mut contacts = self.contacts(&holders);
             // The steward keeps what an aggregator would otherwise keep of itself alone.
-            let contacts: Vec<Contact> =
-                contacts.into_iter().chain([self.session.target.steward.clone()]).collect();
+            contacts.push(self.session.target.steward.clone());
             let (peers, layout) = (self.session.peers.clone(), layout.clone());
             tasks.spawn(async move { peers.contribution(&contacts, &layout, name, &blocks).await });
         }
@@ -737,7 +779,7 @@ fn is_whole(events: &[Event]) -> bool {
 
 fn stopped(stop: Stop) -> Failure {
     match stop {
-        Stop::Store(error) => error.into(),
+        Stop::Store(why) => Failure::environment(why.0),
         Stop::Faulty(why) => Failure::environment(why),
     }
 }

@@ -4,7 +4,8 @@ use std::collections::BTreeMap;
 
 use muster_core::contribution::{Commitment, open_block};
 use muster_replica::{InputBlocks, Results};
-use muster_verifier::parts::{Drawn, Seen};
+use muster_roles::verifier::parts::{Drawn, Seen};
+use muster_verifier::parts;
 
 use super::Sim;
 
@@ -14,10 +15,11 @@ impl Sim {
         let ledger = self.book.newest();
         let watcher = &mut self.watchers[number];
         let (me, audits) = (watcher.identity.id(), &watcher.audits);
-        watcher.parts.survey(&ledger, &me, |round| audits.node_coin(round));
-        while let Some(drawn) = self.watchers[number].parts.pop() {
+        let now = self.clock.now();
+        watcher.parts.survey(now, &ledger, &me, |round| audits.node_coin(round));
+        while let Some(drawn) = self.watchers[number].parts.pop(now) {
             let inputs = self.inputs_of(&drawn);
-            match drawn.look(&self.manifest, &self.layout, &self.values_of(&drawn), &inputs) {
+            match parts::look(&drawn, &self.manifest, &self.layout, &self.values_of(&drawn), &inputs) {
                 Seen::Right => {}
                 Seen::Wrong(_) => self.doubt(number, &drawn, inputs),
                 Seen::Missing(what) => panic!("seed {}: {what}", self.plan.seed),
@@ -28,7 +30,7 @@ impl Sim {
     fn doubt(&mut self, number: usize, drawn: &Drawn, inputs: InputBlocks) {
         let evidence = drawn.evidence().expect("the round is remembered");
         let dataset = self.dataset.clone();
-        let judgement = drawn.second_opinion(&self.manifest, dataset, &evidence, inputs);
+        let judgement = parts::second_opinion(drawn, &self.manifest, dataset, &evidence, inputs);
         let audits = &mut self.watchers[number].audits;
         audits.judged_part(evidence, judgement).expect("this machine computes rightly");
     }
@@ -38,7 +40,7 @@ impl Sim {
         let (round, digest) = (drawn.result.round, drawn.result.digest);
         let results = Results::new(self.replica.layout().clone());
         if let Some(values) = self.reduced.get(&(round, drawn.result.part, digest)) {
-            results.put(round, &drawn.inputs.blocks, &digest, values.clone());
+            results.put(round, &drawn.part, &digest, values.clone());
         }
         results
     }
@@ -46,10 +48,10 @@ impl Sim {
     /// The part of every counted contribution, with its proofs.
     fn inputs_of(&self, drawn: &Drawn) -> InputBlocks {
         let mut inputs = BTreeMap::new();
-        for (member, root) in drawn.inputs.senders() {
+        for (member, root) in drawn.senders() {
             let Some(q) = self.contributions.get(&(drawn.result.round, member)) else { continue };
             let tree = Commitment::new(&self.layout, q);
-            for block in &drawn.inputs.blocks {
+            for block in &drawn.part {
                 let data = tree.block(&self.layout, q, *block);
                 let opened = data.and_then(|data| Some((open_block(&self.layout, &root, &data).ok()?, data)));
                 if let Some((values, data)) = opened {

@@ -9,7 +9,7 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_roles::steward::accusation::Accusation;
 use muster_roles::steward::exhibits::Owed;
 use muster_roles::steward::hearing::Matter;
-use muster_verifier::audits::{Done, Work};
+use muster_roles::verifier::audits::{Done, Work};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 

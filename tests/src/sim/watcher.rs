@@ -11,10 +11,11 @@ use muster_core::messages::audit::Finding;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
 use muster_replica::{Brought, Event as News, Exhibited};
+use muster_roles::verifier::audits::{Audits, Conduct, Done, Message, Subject, Work, WorkKind};
+use muster_roles::verifier::coins::Coins;
+use muster_roles::verifier::parts::Parts;
 use muster_store::journal::Journal;
-use muster_verifier::Coins;
-use muster_verifier::audits::{Audits, Conduct, Done, Message, Subject, Work, WorkKind};
-use muster_verifier::parts::Parts;
+use muster_verifier::Journaled;
 
 use super::clock::Event;
 use super::node::LEAF;
@@ -97,7 +98,11 @@ fn audits(
     tree: CoinTree,
     friend: bool,
 ) -> Audits {
-    let audits = Audits::new(manifest.clone(), identity.clone(), Coins::new(tree, journal.clone()));
+    let audits = Audits::new(
+        manifest.clone(),
+        identity.clone(),
+        Coins::new(tree, Arc::new(Journaled::new(journal.clone()))),
+    );
     if friend { audits.conducted(Arc::new(Accomplice)) } else { audits }
 }
 

@@ -18,7 +18,7 @@ use muster_core::audit::roster::Counts;
 use muster_core::audit::{Judgement, claim, probe};
 use muster_core::coins::{Coin, selects};
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
-use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::ledger::{Event, Ledger, RoundView, Standing};
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation, Results};
 use muster_core::messages::evidence::{Evidence, Reduction};
@@ -26,18 +26,16 @@ use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
 use muster_core::sketch::Probe;
-use muster_replica::Event;
-use muster_store::error::StoreError;
 use tracing::{debug, info, warn};
 
-pub use case::Subject;
 use case::{Asked, Case, Phase};
+pub use case::{Source, Subject};
 pub use conduct::{Conduct, Honest};
 use drift::Drifts;
 use jury::Charges;
 use rechecks::Others;
 
-use crate::coins::Coins;
+use super::coins::{Coins, Unwritten};
 
 /// Round and slot of the audited contribution.
 pub type Key = (Round, Slot);
@@ -117,13 +115,13 @@ pub enum Done {
 #[derive(Debug)]
 pub enum Stop {
     /// The disk: no coin can be shown any more.
-    Store(StoreError),
+    Store(Unwritten),
     /// Two code paths of this machine disagree; nobody is accused.
     Faulty(String),
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
+impl From<Unwritten> for Stop {
+    fn from(error: Unwritten) -> Self {
         Self::Store(error)
     }
 }
@@ -217,6 +215,19 @@ impl Audits {
         self.tally
     }
 
+    /// Contributions whose authors it has asked, and whether that audit is over.
+    pub fn asked(&self) -> impl Iterator<Item = (Key, bool)> {
+        let asked = self.cases.iter().filter(|(_, case)| case.request.is_some());
+        asked.map(|(key, case)| (*key, matches!(case.phase, Phase::Over { .. })))
+    }
+
+    /// Has all leaves of a contribution recomputed, of which there is an audit.
+    pub fn distrust(&mut self, key: Key) {
+        if let Some(case) = self.cases.get_mut(&key) {
+            case.distrusted = true;
+        }
+    }
+
     /// Rounds whose states are still needed.
     pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
         let own = self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round);
@@ -226,8 +237,8 @@ impl Audits {
     /// Takes in what happened; the ledger has taken the events already.
     ///
     /// # Errors
-    /// [`StoreError`] when the node coin could not be written down.
-    pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), StoreError> {
+    /// [`Unwritten`] when the node coin could not be written down.
+    pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), Unwritten> {
         let sealed = |event: &Event| matches!(event, Event::Sealed(record) if moves_duties(&record.body));
         if events.iter().any(sealed) {
             self.surveyed.clear();
@@ -529,7 +540,7 @@ impl Audits {
     }
 
     /// Shows the coin of every round that is over and was echoed, and opens the audits that are this verifier's.
-    fn survey(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
+    fn survey(&mut self, ledger: &Ledger) -> Result<(), Unwritten> {
         let me = self.identity.id();
         if self.conduct.hurries() && ledger.is_active_verifier(&me) {
             ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
@@ -563,7 +574,7 @@ impl Audits {
     }
 
     /// DUTY-2: whether or not it selects anyone.
-    fn show_coin(&mut self, view: &RoundView) -> Result<(), StoreError> {
+    fn show_coin(&mut self, view: &RoundView) -> Result<(), Unwritten> {
         let round = view.round();
         let shown = |saying: &Saying| saying.round == round && matches!(saying.notice, Notice::Duty(_));
         let Some(freeze) = view.freeze_digest().filter(|_| !self.sayings.iter().any(shown)) else {
@@ -620,7 +631,7 @@ impl Audits {
         let Some(slot) = view.slot_of(member) else { return };
         // What it has not asked about it may have to ask about yet (DUTY-6).
         if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
-            self.distrust(ledger, round, member);
+            self.look_into(ledger, round, member);
         }
         self.abandoned(member);
     }
@@ -631,7 +642,7 @@ impl Audits {
         view: &RoundView,
         slot: Slot,
         selected: bool,
-    ) -> Result<(), StoreError> {
+    ) -> Result<(), Unwritten> {
         let key = (view.round(), slot);
         let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
         let standing = ledger.member(&subject.author).map(|member| member.standing);
@@ -655,7 +666,7 @@ impl Audits {
         Ok(())
     }
 
-    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Asked>, StoreError> {
+    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Asked>, Unwritten> {
         let round = subject.commit.round;
         let coin = if selected { self.coins.show_node(round, &subject.freeze)? } else { None };
         if selected && coin.is_none() {
@@ -691,8 +702,8 @@ impl Audits {
         Ok(())
     }
 
-    /// Has all leaves of a contribution recomputed.
-    fn distrust(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
+    /// Has all leaves of a contribution recomputed whose author did not answer.
+    fn look_into(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
         let Some(view) = ledger.round(round) else { return };
         let subject = view.slot_of(member).and_then(|slot| Subject::of(ledger, view, slot));
         let Some(subject) = subject.filter(|_| !ledger.is_banned(member)) else { return };
@@ -752,6 +763,3 @@ fn fresh(subject: Subject, distrusted: bool) -> Case {
 fn moves_duties(body: &Body) -> bool {
     matches!(body, Body::Idle(_) | Body::Ban(_) | Body::Leave(_) | Body::Return(_))
 }
-
-#[cfg(test)]
-mod tests;
