@@ -4,6 +4,7 @@ use std::sync::Arc;
 
 use muster_core::audit::{Judgement, judge_reduction};
 use muster_core::layout::Layout;
+use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Reduction;
 use muster_core::reduction::reduce;
@@ -39,16 +40,16 @@ pub fn look(
     Seen::Right
 }
 
-/// Reduces the whole part from inputs that were fetched anew, as every judge will.
+/// Reduces a whole part of this round from inputs that were fetched anew, as every judge will.
 pub fn second_opinion(
-    drawn: &Drawn,
+    view: RoundView,
     manifest: &Manifest,
     dataset: Arc<Dataset>,
     evidence: &Reduction,
     inputs: InputBlocks,
 ) -> Judgement {
     let blocks = inputs.into_iter().map(|(name, (data, _))| (name, data)).collect();
-    let brought = Brought { blocks, round: Some(drawn.view.clone()), ..Brought::default() };
+    let brought = Brought { blocks, round: Some(view), ..Brought::default() };
     let mut witness = Exhibited::new(Vec::new(), dataset, manifest, brought);
     judge_reduction(manifest, evidence, &mut witness)
 }

@@ -338,6 +338,11 @@ impl Audits {
         self.remind();
     }
 
+    /// Whether it has accused somebody, and no ban has followed yet.
+    pub fn is_accusing(&self) -> bool {
+        self.accusations.values().any(|accusation| accusation.told)
+    }
+
     /// Repeats the accusations that no ban has followed yet.
     pub fn remind(&mut self) {
         self.accusations.values_mut().for_each(|accusation| accusation.told = false);
