@@ -109,7 +109,7 @@ impl Sim {
         let shared = Arc::new(ledger.clone());
         let mut sim = Self {
             nodes: (0..plan.players.len()).map(|number| Node::new(&plan, number, &shared)).collect(),
-            watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &manifest, number)).collect(),
+            watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &ledger, number)).collect(),
             worker: Worker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
@@ -234,7 +234,7 @@ impl Sim {
         self.report.longest = self.law.longest();
         let uncredited: Vec<_> = self.law.uncredited().collect();
         assert!(uncredited.is_empty(), "seed {}: passes were never credited: {uncredited:?}", self.plan.seed);
-        self.report.verdicts = self.watchers.iter().map(|watcher| watcher.audits.tally().passed).sum();
+        self.report.verdicts = self.watchers.iter().map(|watcher| watcher.tally().passed).sum();
         self.report
     }
 
@@ -298,7 +298,8 @@ impl Sim {
             Event::Tick => self.hand(Input::Tick),
             Event::Asked(number, notice) => self.answer(number, *notice),
             Event::Watch(number) => self.watch(number),
-            Event::Worked(number, work, done) => self.worked(number, &work, *done),
+            Event::Worked(process, work, done) => self.worked(process, work, *done),
+            Event::Alarm(number) => self.alarm(number),
         }
     }
 }

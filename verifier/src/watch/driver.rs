@@ -175,7 +175,11 @@ impl Driver {
             Effect::SaveState => tools.save_state().await?,
             Effect::KeepEvidence(ban) => {
                 tokio::spawn(async move {
-                    info!("of the ban of {}: {}", ban.culprit, evidence_words(&tools.keep_evidence(&ban).await));
+                    info!(
+                        "of the ban of {}: {}",
+                        ban.culprit,
+                        evidence_words(&tools.keep_evidence(&ban).await)
+                    );
                 });
             }
             Effect::Halt(cause) => return Err(self.failure(cause).await),
@@ -215,12 +219,10 @@ impl Driver {
                     ban.round, ban.accuser
                 ))
             }
-            Cause::Banned(None) => {
-                Failure::negative("this verifier was banned; it audits nothing any more")
+            Cause::Banned(None) => Failure::negative("this verifier was banned; it audits nothing any more"),
+            Cause::Stranger => {
+                Failure::usage(format!("{me} is no member of this run: run `muster-verifier enroll` again"))
             }
-            Cause::Stranger => Failure::usage(format!(
-                "{me} is no member of this run: run `muster-verifier enroll` again"
-            )),
         }
     }
 }

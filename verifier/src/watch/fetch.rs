@@ -125,14 +125,12 @@ impl Tools {
         }
         let Some(inputs) = &part.inputs else { return Seen::Missing("the round has no such part".into()) };
         let from = (Some(&self.session.target.steward), false);
-        let inputs =
-            inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, from, BTreeMap::new());
+        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, from, BTreeMap::new());
         let inputs = timeout(limit(&drawn.blocks), inputs).await;
         match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
             Ok(inputs) => {
                 let begun = Instant::now();
-                let seen =
-                    parts::look(drawn, &self.session.manifest, &self.layout, &self.results, &inputs);
+                let seen = parts::look(drawn, &self.session.manifest, &self.layout, &self.results, &inputs);
                 let data = inputs.values().map(|(data, _)| data);
                 lock(&self.spent).looked(drawn.blocks.len(), data, begun.elapsed());
                 seen
