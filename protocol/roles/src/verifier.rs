@@ -378,3 +378,6 @@ impl Verifier {
         self.effects.push_back(Effect::Halt(cause));
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -78,3 +78,68 @@ pub(super) fn wants(work: &Work, profile: Profile) -> bool {
         WorkKind::SecondOpinion(_, Some(_)) | WorkKind::SecondRecheck(..) | WorkKind::Leaves(..) => false,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::{Digest, Height, Round, RunId, Slot};
+    use muster_core::messages::record::{Body, Record};
+    use muster_core::messages::round::Commit;
+    use muster_core::sign::Identity;
+
+    use super::*;
+
+    /// The contribution of a slot, by a member of this number.
+    fn subject(slot: u16, author: u8) -> Arc<Subject> {
+        let record =
+            Record { height: Height(0), previous: Digest::default(), body: Body::Close(Digest::default()) };
+        let commit = Commit {
+            round: Round(0),
+            head: Digest::default(),
+            state: Digest::default(),
+            slot: Slot(slot),
+            seats: 9,
+            leaves: 1,
+            profile: Profile::Exact,
+            loss: 0,
+            root: Digest::default(),
+        };
+        Arc::new(Subject {
+            record: Identity::from_secret(&[1; 32]).sign(RunId(Digest::default()), &record),
+            freeze: Digest::default(),
+            commit,
+            author: MemberId([author; 32]),
+            sources: Vec::new(),
+        })
+    }
+
+    #[test]
+    fn fetches_are_bounded_and_in_order() {
+        let subjects: Vec<_> = (0..6).map(|slot| subject(slot, slot as u8)).collect();
+        let mut fetches = Fetches::default();
+        fetches.want(subjects.clone());
+        let begun: Vec<Key> = std::iter::from_fn(|| fetches.begin()).map(|subject| subject.key()).collect();
+        assert_eq!(begun, subjects[..FETCHED].iter().map(|subject| subject.key()).collect::<Vec<_>>());
+        for key in begun {
+            fetches.end(key, Some(Arc::new(vec![1])), Profile::Exact);
+        }
+        assert!(fetches.begin().is_none(), "as many wait for their work");
+        assert!(fetches.take(subjects[0].key()).is_some());
+        fetches.want(subjects[1..].to_vec());
+        assert_eq!(fetches.begin().map(|subject| subject.key()), Some(subjects[4].key()));
+    }
+
+    #[test]
+    fn who_kept_its_integers_back_is_not_asked_again_where_leaves_stand_for_them() {
+        for profile in [Profile::Exact, Profile::F32] {
+            let (first, second) = (subject(0, 7), subject(1, 7));
+            let mut fetches = Fetches::default();
+            fetches.want(vec![first.clone()]);
+            fetches.begin().unwrap();
+            fetches.end(first.key(), None, profile);
+            assert!(fetches.is_done(&first) && fetches.take(first.key()).is_none());
+            fetches.want(vec![second.clone()]);
+            assert_eq!(fetches.begin().is_none(), profile == Profile::Exact);
+            assert_eq!(fetches.is_done(&second), profile == Profile::Exact);
+        }
+    }
+}
