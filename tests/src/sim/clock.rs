@@ -42,7 +42,7 @@ pub(super) enum Event {
     /// News, at a verifier.
     Watch(usize),
     /// A process of a verifier has computed something.
-    Worked((usize, u32), Box<Work>, Box<Done>),
+    Worked(usize, u32, Box<Work>, Box<Done>),
     /// A timer of a verifier.
     Alarm(usize),
 }

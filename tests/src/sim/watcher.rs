@@ -70,7 +70,7 @@ impl Watcher {
         let reliable = usize::from(number.saturating_sub(plan.friends));
         let temper = plan.tempers.get(reliable).copied().filter(|_| !friend).unwrap_or_default();
         let terms = tree.terms();
-        let machine = machine(ledger, (&identity, &journal), tree, friend);
+        let machine = machine(ledger, identity.clone(), &journal, tree, friend);
         let (read, woken, alarm, process) = ((0, 0), false, None, 0);
         Self { identity, terms, machine, friend, temper, journal, secret, read, woken, alarm, process }
     }
@@ -95,7 +95,7 @@ impl Watcher {
         let CoinTerms { first_round, rounds, leaf_coins, .. } = self.terms;
         let tree = CoinTree::new(self.secret, first_round, rounds, leaf_coins).expect("as before");
         let empty = Ledger::new(manifest.clone());
-        self.machine = machine(&empty, (&self.identity, &self.journal), tree, self.friend);
+        self.machine = machine(&empty, self.identity.clone(), &self.journal, tree, self.friend);
         self.process += 1;
         (self.read, self.alarm) = ((0, 0), None);
     }
@@ -104,14 +104,15 @@ impl Watcher {
 /// A process that has read nothing yet.
 fn machine(
     ledger: &Ledger,
-    (identity, journal): (&Arc<Identity>, &Arc<Journal>),
+    identity: Arc<Identity>,
+    journal: &Arc<Journal>,
     tree: CoinTree,
     friend: bool,
 ) -> Verifier {
     Verifier::new(Setup {
         ledger,
         manifest: ledger.manifest().clone(),
-        identity: identity.clone(),
+        identity,
         coins: Coins::new(tree, Arc::new(Journaled::new(journal.clone()))),
         conduct: if friend { Arc::new(Accomplice) } else { Arc::new(Honest) },
         silences: Vec::new(),
@@ -152,7 +153,7 @@ impl Sim {
     }
 
     /// A verifier has computed something, unless it was killed meanwhile.
-    pub(super) fn worked(&mut self, (number, process): (usize, u32), work: Box<Work>, done: Done) {
+    pub(super) fn worked(&mut self, number: usize, process: u32, work: Box<Work>, done: Done) {
         if self.watchers[number].process == process {
             self.give(number, Input::Worked(work, done));
         }
@@ -229,7 +230,7 @@ impl Sim {
         };
         let watcher = &self.watchers[number];
         let (process, slow) = (watcher.process, watcher.temper.slow.max(1));
-        self.clock.after(LEAF * leaves * slow, 40, Event::Worked((number, process), work, Box::new(done)));
+        self.clock.after(LEAF * leaves * slow, 40, Event::Worked(number, process, work, Box::new(done)));
     }
 
     fn say(&mut self, number: usize, message: &Message) {

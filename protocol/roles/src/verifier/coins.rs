@@ -5,13 +5,13 @@ use std::sync::Arc;
 use muster_core::coins::{Coin, CoinKind, CoinOpening, CoinTree};
 use muster_core::ids::{Digest, Round, Slot};
 
-/// Where it is written down for what each coin was shown.
+/// What each coin was shown for, on the disk.
 ///
-/// The machine calls it, as the only thing outside itself, instead of giving an effect out: what it signs next depends on
-/// the answer, and nothing may be signed before the answer is on the disk.
+/// The machine calls this itself, while all its other wishes are effects: what it signs next depends on the answer, and
+/// nothing may be signed before the answer is on the disk.
 pub trait Notes: Send + Sync {
-    /// Writes down that a coin of a round is shown for this digest, unless it was shown before. Whether the digest is what
-    /// stands; if so, it does for good, also after a crash.
+    /// Writes down that a coin of a round is shown for this digest, unless it was shown for another one before. Returns
+    /// whether this digest is what stands, now and after any crash.
     ///
     /// # Errors
     /// [`Unwritten`]: then nothing may be shown.
