@@ -10,8 +10,9 @@ use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Manifest, Profile, Retention, Schedule, Timers};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
-use muster_core::messages::round::{Bitmap, Commit, Receipt};
-use muster_core::sign::{Identity, Signed};
+use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record, Seat};
+use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult, Receipt};
+use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 
 /// People who may become members; the last one as a verifier.
@@ -123,4 +124,40 @@ pub fn receipt(ledger: &Ledger, part: Part, keeper: &MemberId, sender: MemberId)
     let receipt =
         Receipt { round: view.round(), part, attempt, sender, root: contribution(view.round(), &sender) };
     Some(named(keeper)?.sign(ledger.run(), &receipt))
+}
+
+/// Seals a record that the ledger takes.
+pub fn seal(ledger: &mut Ledger, body: Body) -> (Signed<Record>, Verified<Record>) {
+    let signed = steward().sign(ledger.run(), &ledger.record(body));
+    let record = ledger.apply(&signed).expect("an honest record");
+    (signed, record)
+}
+
+/// Freezes these commitments to the first round and ends it, everything counted and every freeze echoed. The first record is
+/// the freeze.
+pub fn end_round(ledger: &mut Ledger, commits: Vec<Signed<Commit>>) -> Vec<(Signed<Record>, Verified<Record>)> {
+    let (run, round) = (ledger.run(), Round(0));
+    let state = ledger.current().expect("a round").state().root();
+    let freeze = Freeze { round, state, commits: List::new(commits).expect("few") };
+    let frozen = seal(ledger, Body::Freeze(freeze));
+    let view = ledger.current().expect("a round").clone();
+    let mut all = Bitmap::default();
+    (0..view.seats().len() as u16).for_each(|slot| all.insert(Slot(slot)));
+    let parts = List::new(vec![all; view.parts().len()]).expect("few");
+    let inputs = seal(ledger, Body::Inputs(Inputs { round, attempt: 0, parts }));
+    let result = |part: u16| {
+        let part = Part(part);
+        let (slot, attempt) = view.aggregator(part)?;
+        let (freeze, digest) = (view.freeze_digest()?, reduced(round, part, &all));
+        let result = PartResult { round, part, attempt, freeze, inputs: all, digest };
+        Some(named(&view.member_at(slot)?)?.sign(run, &result))
+    };
+    let results = List::new((0..view.parts().len() as u16).map(result).collect()).expect("few");
+    let freeze = ledger.current().and_then(|view| view.freeze_digest()).expect("a frozen round");
+    let echo = |seat: &Seat| named(&seat.member).expect("a person").sign(run, &Echo { round, freeze });
+    let echoes = List::new(view.seats().iter().map(echo).collect()).expect("few");
+    let (state, seats, credits, seconds) = (roots(1), List::default(), List::default(), List::default());
+    let outcome = Outcome { round, results, echoes, state, seats, credits, seconds };
+    let outcome = seal(ledger, Body::Outcome(outcome));
+    vec![frozen, inputs, outcome]
 }

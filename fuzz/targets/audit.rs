@@ -15,19 +15,19 @@ use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows, TableOpening, TableSeal, Verdict, results_seal, table_seal};
 use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
 use muster_core::messages::enrol::Role;
-use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Record};
-use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
+use muster_core::messages::record::{Ban, Body, Record};
+use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockData, Notice};
 use muster_core::sign::{Identity, Message, Signed};
 use muster_core::sketch::{Sketch, fingerprint, points};
 use muster_core::state::State;
-use muster_fuzz::{PEOPLE, coins, commit, enrol, manifest, named, person, reduced, roots, steward};
+use muster_fuzz::{PEOPLE, coins, commit, end_round, enrol, manifest, named, person, seal, steward};
 
 const HONEST: usize = 0;
 /// Signs what the fuzzer wants.
@@ -84,12 +84,6 @@ fn bounded<T, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
     List::new(items).expect("few")
 }
 
-fn seal(ledger: &mut Ledger, body: Body) -> Signed<Record> {
-    let signed = steward().sign(ledger.run(), &ledger.record(body));
-    ledger.apply(&signed).expect("an honest record");
-    signed
-}
-
 fn scene() -> Scene {
     let manifest = manifest(1, 2);
     let run = manifest.run();
@@ -138,7 +132,8 @@ fn scene() -> Scene {
         scene.contributions.push(q);
         leaves.push(sums);
     }
-    finish(&mut scene);
+    let [(freeze, _), ..] = &end_round(&mut scene.ledger, scene.commits.clone())[..] else { panic!("three records") };
+    scene.freeze = freeze.clone();
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
     let rows = leaves[HONEST]
         .iter()
@@ -155,44 +150,6 @@ fn steward_blank(run: muster_core::ids::RunId) -> Signed<Record> {
         body: Body::Close(Digest::default()),
     };
     steward().sign(run, &record)
-}
-
-/// Freezes the round and ends it, everything counted and every freeze echoed.
-fn finish(scene: &mut Scene) {
-    let run = scene.ledger.run();
-    let ledger = &mut scene.ledger;
-    let round = Round(0);
-    let state = ledger.current().expect("a round").state().root();
-    scene.freeze =
-        seal(ledger, Body::Freeze(Freeze { round, state, commits: bounded(scene.commits.clone()) }));
-    let view = ledger.current().expect("a round").clone();
-    let mut all = Bitmap::default();
-    (0..view.seats().len() as u16).for_each(|slot| all.insert(Slot(slot)));
-    let parts = bounded(vec![all; view.parts().len()]);
-    seal(ledger, Body::Inputs(Inputs { round, attempt: 0, parts }));
-    let result = |part: u16| {
-        let part = Part(part);
-        let (slot, attempt) = view.aggregator(part)?;
-        let (freeze, digest) = (view.freeze_digest()?, reduced(round, part, &all));
-        let result = PartResult { round, part, attempt, freeze, inputs: all, digest };
-        Some(named(&view.member_at(slot)?)?.sign(run, &result))
-    };
-    let results = bounded((0..view.parts().len() as u16).map(result).collect());
-    let freeze = ledger.current().and_then(|view| view.freeze_digest()).expect("a frozen round");
-    let echo = |seat: &muster_core::messages::record::Seat| {
-        named(&seat.member).expect("a person").sign(run, &Echo { round, freeze })
-    };
-    let echoes = bounded(view.seats().iter().map(echo).collect());
-    let outcome = Outcome {
-        round,
-        results,
-        echoes,
-        state: roots(1),
-        seats: bounded(vec![]),
-        credits: bounded(vec![]),
-        seconds: bounded(vec![]),
-    };
-    seal(ledger, Body::Outcome(outcome));
 }
 
 #[derive(Arbitrary, Debug)]

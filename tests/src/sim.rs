@@ -1,10 +1,10 @@
 //! A whole run in one process and virtual time: no socket, no disk, no clock.
 //!
-//! Everything that decides something is the product's: the steward's machine, ledgers, duties, checks of results, the
-//! verifiers' audits and drawn blocks, the judge, labours and answers, aggregation, arithmetic, optimiser, commitments,
-//! signatures. The simulator carries messages, each with a random delay, and lets a member think as long as its leaves
-//! take. Two things are shared because all honest members have the same bits of them: one ledger that follows the
-//! steward's, looked at by each member as far as it has come, and one state.
+//! Everything that decides something is the product's: the machines of steward and verifiers, ledgers, duties, checks of
+//! results, the judge, labours and answers, aggregation, arithmetic, optimiser, commitments, signatures. The simulator
+//! carries messages, each with a random delay, and lets a member think as long as its leaves take. Two things are shared
+//! because all honest members have the same bits of them: one ledger that follows the steward's, looked at by each member as
+//! far as it has come, and one state.
 //!
 //! Everything follows from the seed of the [`Plan`]; [`Sim::trace`] tells whether two runs were the same.
 
@@ -109,7 +109,7 @@ impl Sim {
         let shared = Arc::new(ledger.clone());
         let mut sim = Self {
             nodes: (0..plan.players.len()).map(|number| Node::new(&plan, number, &shared)).collect(),
-            watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &manifest, number)).collect(),
+            watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &ledger, number)).collect(),
             worker: Worker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
@@ -234,7 +234,7 @@ impl Sim {
         self.report.longest = self.law.longest();
         let uncredited: Vec<_> = self.law.uncredited().collect();
         assert!(uncredited.is_empty(), "seed {}: passes were never credited: {uncredited:?}", self.plan.seed);
-        self.report.verdicts = self.watchers.iter().map(|watcher| watcher.audits.tally().passed).sum();
+        self.report.verdicts = self.watchers.iter().map(|watcher| watcher.tally().passed).sum();
         self.report
     }
 
@@ -298,7 +298,8 @@ impl Sim {
             Event::Tick => self.hand(Input::Tick),
             Event::Asked(number, notice) => self.answer(number, *notice),
             Event::Watch(number) => self.watch(number),
-            Event::Worked(number, work, done) => self.worked(number, &work, *done),
+            Event::Worked(number, process, work, done) => self.worked(number, process, work, *done),
+            Event::Alarm(number) => self.alarm(number),
         }
     }
 }

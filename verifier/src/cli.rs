@@ -16,9 +16,9 @@ use muster_replica::process;
 use tracing_subscriber::EnvFilter;
 
 use crate::arguments::{Calibrating, Replaying, parse_path, threads};
-use crate::audits::{Conduct, Honest};
 use crate::output::say;
 use crate::{calibrate, check, enroll, observe, replay, watch};
+use muster_roles::verifier::audits::{Conduct, Honest};
 
 const AFTER: &str =
     "Exit codes: 0 good, 1 negative verdict, 2 usage, 3 environment, 4 network, 130 interrupted.";

@@ -1,16 +1,15 @@
 //! The Muster verifier: audits a run by recomputing drawn leaves, follows one without a key, re-executes evidence and
 //! whole archives.
 //!
-//! [`audits`] decides what to ask, to recompute and to say, without sockets, [`parts`] which blocks to reduce again;
-//! `watch` gives them a network, a disk and a thread that computes. [`run`] is the whole program.
+//! [`muster_roles::verifier`] decides what to ask, to recompute and to say; `watch` gives it a network, a disk and a thread
+//! that computes. [`run`] is the whole program.
 
 mod arguments;
-pub mod audits;
 pub mod calibrate;
 mod check;
 mod cli;
-mod coins;
 mod enroll;
+mod notes;
 mod observe;
 mod output;
 pub mod parts;
@@ -21,5 +20,5 @@ mod watch;
 mod worker;
 
 pub use cli::{run, run_as};
-pub use coins::Coins;
+pub use notes::Journaled;
 pub use worker::Worker;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use muster_core::messages::wire::BlockData;
 
-use crate::audits::{Tally, WorkKind};
+use muster_roles::verifier::audits::{Tally, WorkKind};
 
 /// What a verifier has spent since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -15,7 +15,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::Arithmetic;
 
-use crate::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
+use muster_roles::verifier::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
 /// Two arithmetics of one run.
 pub struct Worker {

@@ -13,7 +13,7 @@ mod sleep;
 use std::sync::Arc;
 
 use clap::ValueEnum;
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 /// A way for a verifier to lie, or to leave its duty undone.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]

@@ -10,7 +10,7 @@ use muster_core::ids::Round;
 use muster_core::messages::enrol::Ticket;
 
 use muster_net::swarm::Settings;
-use muster_verifier::audits::{Conduct, Honest};
+use muster_roles::verifier::audits::{Conduct, Honest};
 
 use super::lie::Lie;
 use crate::attack::{Attack, Coalition, Plan};

@@ -5,6 +5,7 @@
 //! checked by the replica.
 
 mod audits;
+mod event;
 mod failures;
 mod members;
 mod rewind;
@@ -15,6 +16,7 @@ mod view;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
+pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
 pub use view::{Commitment, RoundView};
 

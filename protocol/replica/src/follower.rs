@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, Height, Part, Round};
-use muster_core::ledger::{Ledger, Stage};
+use muster_core::ledger::{Event, Ledger, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
 use muster_core::messages::round::PartResult;
@@ -46,17 +46,6 @@ const ASKING: Duration = Duration::from_secs(5);
 /// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
 const FETCHES: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);
-
-/// Something that happened.
-#[derive(Debug)]
-pub enum Event {
-    /// A record was sealed; the ledger has taken it.
-    Sealed(Box<Verified<Record>>),
-    /// A public notice.
-    Notice(Box<Notice>),
-    /// The state moved on and has the sealed root.
-    Applied(Round, StateRoots),
-}
 
 /// Why following ended.
 #[derive(Debug)]

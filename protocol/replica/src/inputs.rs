@@ -38,7 +38,15 @@ struct Sender {
 impl PartInputs {
     /// Of a result whose round is remembered; `None` when it names no part of that.
     pub fn of(ledger: &Ledger, result: &PartResult) -> Option<Self> {
-        let view = ledger.round(result.round)?;
+        Self::held_by(ledger.round(result.round)?, result, |member| contact(ledger, member))
+    }
+
+    /// Of a result of this round, with contacts that are known already.
+    pub fn held_by(
+        view: &RoundView,
+        result: &PartResult,
+        contact: impl Fn(&MemberId) -> Option<Contact>,
+    ) -> Option<Self> {
         let blocks = view.parts().get(result.part.index())?.blocks.clone();
         let aggregators: Vec<MemberId> =
             (0..=result.attempt).rev().flat_map(|attempt| view.reducers(result.part, attempt)).collect();
@@ -49,8 +57,8 @@ impl PartInputs {
             Some(Sender {
                 member,
                 root: commitment.commit.root,
-                author: contact(ledger, &member),
-                keepers: keepers.filter_map(|keeper| contact(ledger, keeper)).collect(),
+                author: contact(&member),
+                keepers: keepers.filter_map(&contact).collect(),
             })
         };
         let senders = result.inputs.slots().map(sender).collect::<Option<_>>()?;

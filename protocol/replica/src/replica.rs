@@ -131,6 +131,11 @@ impl Replica {
         kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
     }
 
+    /// Roots of the states that [`Self::state_at`] gives.
+    pub fn states_at_hand(&self) -> impl Iterator<Item = Digest> {
+        self.history.iter().chain([&self.snapshot]).map(|(root, _)| *root)
+    }
+
     /// Roots of the states that it can go back to.
     pub fn kept_states(&self) -> impl Iterator<Item = Digest> {
         self.history.iter().filter(|(_, state)| !state.first.is_empty()).map(|(root, _)| *root)

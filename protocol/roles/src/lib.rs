@@ -5,3 +5,4 @@
 //! the same machines.
 
 pub mod steward;
+pub mod verifier;

@@ -9,7 +9,7 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_roles::steward::accusation::Accusation;
 use muster_roles::steward::exhibits::Owed;
 use muster_roles::steward::hearing::Matter;
-use muster_verifier::audits::{Done, Work};
+use muster_roles::verifier::audits::{Done, Work};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -41,8 +41,10 @@ pub(super) enum Event {
     Asked(usize, Box<Notice>),
     /// News, at a verifier.
     Watch(usize),
-    /// A verifier has computed something.
-    Worked(usize, Work, Box<Done>),
+    /// A process of a verifier has computed something.
+    Worked(usize, u32, Box<Work>, Box<Done>),
+    /// A timer of a verifier.
+    Alarm(usize),
 }
 
 impl Event {
@@ -131,7 +133,8 @@ impl Clock {
         }
     }
 
-    fn at(&mut self, time: u64, event: Event) {
+    /// Lets an event happen at this time.
+    pub(super) fn at(&mut self, time: u64, event: Event) {
         self.events.insert(self.next, event);
         self.queue.push(Reverse((time, self.next)));
         self.next += 1;

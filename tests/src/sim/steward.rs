@@ -83,7 +83,7 @@ impl Sim {
             kept: self.disk.kept.iter().map(|(_, request)| request.clone()).collect(),
         });
         self.nodes.iter_mut().for_each(|node| node.read = 0);
-        self.watchers.iter_mut().for_each(|watcher| watcher.reread(self.machine.ledger()));
+        self.watchers.iter_mut().for_each(super::Watcher::reread);
         let nodes = self.nodes.iter().filter(|node| node.alive).map(|node| node.identity.id());
         let there: Vec<MemberId> =
             nodes.chain(self.watchers.iter().map(|watcher| watcher.identity.id())).collect();

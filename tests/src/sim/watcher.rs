@@ -1,20 +1,23 @@
-//! A verifier: the product's audits and worker, and how long they take.
+//! A verifier: the product's machine decides, the product's worker computes; here is how long that takes, and what fails.
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use muster_core::audit::Judgement;
 use muster_core::coins::{CoinTerms, CoinTree, drawn_leaves};
-use muster_core::ids::{Digest, MemberId, Round};
-use muster_core::ledger::Ledger;
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Finding;
 use muster_core::messages::wire::Request;
 use muster_core::sign::Identity;
-use muster_replica::{Brought, Event as News, Exhibited};
+use muster_replica::{Brought, Exhibited};
+use muster_roles::verifier::audits::{Conduct, Done, Honest, Message, Subject, Tally, Work, WorkKind};
+use muster_roles::verifier::coins::Coins;
+use muster_roles::verifier::parts::Seen;
+use muster_roles::verifier::{Answer, Cause, Effect, Input, Integers, News, Setup, Verifier};
 use muster_store::journal::Journal;
-use muster_verifier::Coins;
-use muster_verifier::audits::{Audits, Conduct, Done, Message, Subject, Work, WorkKind};
-use muster_verifier::parts::Parts;
+use muster_verifier::Journaled;
 
 use super::clock::Event;
 use super::node::LEAF;
@@ -25,8 +28,7 @@ use super::{Plan, Sim};
 pub(super) struct Watcher {
     pub(super) identity: Arc<Identity>,
     pub(super) terms: CoinTerms,
-    pub(super) audits: Audits,
-    pub(super) parts: Parts,
+    machine: Verifier,
     /// Whether it is in league with the cheats.
     pub(super) friend: bool,
     /// How reliable it is.
@@ -37,7 +39,10 @@ pub(super) struct Watcher {
     /// Records and notices that it has read.
     read: (usize, usize),
     woken: bool,
-    busy: bool,
+    /// When it looks at its timers.
+    alarm: Option<u64>,
+    /// Which of its processes runs: what an earlier one computed is lost.
+    process: u32,
 }
 
 /// Audits as it should, and passes whatever it has found.
@@ -54,27 +59,25 @@ impl Conduct for Accomplice {
 }
 
 impl Watcher {
-    pub(super) fn new(plan: &Plan, manifest: &Arc<Manifest>, number: u16) -> Self {
+    pub(super) fn new(plan: &Plan, ledger: &Ledger, number: u16) -> Self {
         let identity = Arc::new(Identity::from_secret(&plan.secret(6, usize::from(number))));
         let (secret, seats) = (plan.secret(5, usize::from(number)), plan.players.len() as u16);
         // DUTY-7: coins of rounds past the last one draw rechecks.
-        let rounds = plan.rounds + manifest.retention.contributions + 2;
+        let rounds = plan.rounds + ledger.manifest().retention.contributions + 2;
         let tree = CoinTree::new(secret, Round(0), rounds, seats).expect("coins within their bounds");
         let journal = Arc::new(Journal::in_memory().expect("memory"));
         let friend = number < plan.friends;
         let reliable = usize::from(number.saturating_sub(plan.friends));
         let temper = plan.tempers.get(reliable).copied().filter(|_| !friend).unwrap_or_default();
         let terms = tree.terms();
-        let audits = audits(manifest, (&identity, &journal), tree, friend);
-        let parts = Parts::default();
-        let (read, woken, busy) = ((0, 0), false, false);
-        Self { identity, terms, audits, parts, friend, temper, journal, secret, read, woken, busy }
+        let machine = machine(ledger, identity.clone(), &journal, tree, friend);
+        let (read, woken, alarm, process) = ((0, 0), false, None, 0);
+        Self { identity, terms, machine, friend, temper, journal, secret, read, woken, alarm, process }
     }
 
     /// The steward's board is another one.
-    pub(super) fn reread(&mut self, ledger: &Ledger) {
+    pub(super) fn reread(&mut self) {
         self.read.1 = 0;
-        self.audits.board_changed(ledger);
     }
 
     /// Whether it does all that it should, in time.
@@ -82,23 +85,40 @@ impl Watcher {
         !self.friend && self.temper == Temper::default()
     }
 
+    /// What its process has found.
+    pub(super) fn tally(&self) -> Tally {
+        self.machine.tally()
+    }
+
     /// Its process was killed and starts again: it reads everything once more.
     fn restart(&mut self, manifest: &Arc<Manifest>) {
         let CoinTerms { first_round, rounds, leaf_coins, .. } = self.terms;
         let tree = CoinTree::new(self.secret, first_round, rounds, leaf_coins).expect("as before");
-        self.audits = audits(manifest, (&self.identity, &self.journal), tree, self.friend);
-        (self.parts, self.read) = (Parts::default(), (0, 0));
+        let empty = Ledger::new(manifest.clone());
+        self.machine = machine(&empty, self.identity.clone(), &self.journal, tree, self.friend);
+        self.process += 1;
+        (self.read, self.alarm) = ((0, 0), None);
     }
 }
 
-fn audits(
-    manifest: &Arc<Manifest>,
-    (identity, journal): (&Arc<Identity>, &Arc<Journal>),
+/// A process that has read nothing yet.
+fn machine(
+    ledger: &Ledger,
+    identity: Arc<Identity>,
+    journal: &Arc<Journal>,
     tree: CoinTree,
     friend: bool,
-) -> Audits {
-    let audits = Audits::new(manifest.clone(), identity.clone(), Coins::new(tree, journal.clone()));
-    if friend { audits.conducted(Arc::new(Accomplice)) } else { audits }
+) -> Verifier {
+    Verifier::new(Setup {
+        ledger,
+        manifest: ledger.manifest().clone(),
+        identity,
+        coins: Coins::new(tree, Arc::new(Journaled::new(journal.clone()))),
+        conduct: if friend { Arc::new(Accomplice) } else { Arc::new(Honest) },
+        silences: Vec::new(),
+        accusations: Vec::new(),
+        kept: BTreeSet::new(),
+    })
 }
 
 impl Sim {
@@ -123,42 +143,82 @@ impl Sim {
         watcher.woken = false;
         let records = self.book.records()[watcher.read.0..].iter();
         let notices = self.board[watcher.read.1..].iter();
-        let records = records.map(|record| News::Sealed(Box::new(record.clone())));
-        let notices = notices.map(|notice| News::Notice(Box::new(notice.clone())));
-        let news: Vec<News> = records.chain(notices).collect();
+        let records = records.map(|record| Happening::Sealed(Box::new(record.clone())));
+        let notices = notices.map(|notice| Happening::Notice(Box::new(notice.clone())));
+        let events: Vec<Happening> = records.chain(notices).collect();
         watcher.read = (self.book.records().len(), self.board.len());
-        watcher.audits.take(&ledger, &news).expect("a journal in memory");
-        if !watcher.friend {
-            self.look_at_blocks(number);
-        }
-        self.go_on(number);
+        let board = 1 + self.report.restarts as u64;
+        let news = News { ledger: &ledger, events: &events, whole: true, in_step: true, board };
+        self.give(number, Input::News(news));
     }
 
-    /// A verifier has computed something.
-    pub(super) fn worked(&mut self, number: usize, work: &Work, done: Done) {
-        let watcher = &mut self.watchers[number];
-        watcher.busy = false;
-        if let Err(stop) = watcher.audits.worked(work, done) {
-            panic!("seed {}: a verifier stops: {stop:?}", self.plan.seed);
+    /// A verifier has computed something, unless it was killed meanwhile.
+    pub(super) fn worked(&mut self, number: usize, process: u32, work: Box<Work>, done: Done) {
+        if self.watchers[number].process == process {
+            self.give(number, Input::Worked(work, done));
         }
-        self.go_on(number);
     }
 
-    /// A verifier says what it has to say, and begins what it has to compute.
-    fn go_on(&mut self, number: usize) {
-        let have = |root: &Digest| self.replica.state_at(root).is_some();
-        let mut said = Vec::new();
+    /// A verifier looks at its timers.
+    pub(super) fn alarm(&mut self, number: usize) {
+        if self.watchers[number].alarm.is_some_and(|alarm| alarm <= self.clock.now()) {
+            self.watchers[number].alarm = None;
+            self.give(number, Input::Tick);
+        }
+    }
+
+    /// Something reaches a verifier, and it does what follows.
+    fn give(&mut self, number: usize, input: Input) {
+        let (now, states) = (self.clock.now(), self.replica.states_at_hand().collect());
+        let machine = &mut self.watchers[number].machine;
+        machine.handle(now, Input::States(states));
+        machine.handle(now, input);
+        while let Some(effect) = self.watchers[number].machine.poll_effect() {
+            if let Some(input) = self.watcher_does(number, effect) {
+                self.watchers[number].machine.handle(now, input);
+            }
+        }
         let watcher = &mut self.watchers[number];
-        while let Some(message) = watcher.audits.next_message(&have) {
-            watcher.audits.told(&message);
-            said.push(message);
+        if let Some(due) = watcher.machine.poll_timeout()
+            && watcher.alarm.is_none_or(|alarm| due < alarm)
+        {
+            watcher.alarm = Some(due);
+            self.clock.at(due, Event::Alarm(number));
         }
-        let work = if watcher.busy { None } else { watcher.audits.next_work(&have) };
-        for message in said {
-            self.say(number, message);
+    }
+
+    /// Performs an effect; what is there at once is the answer.
+    fn watcher_does(&mut self, number: usize, effect: Effect) -> Option<Input<'static>> {
+        match effect {
+            Effect::Tell(message) => {
+                self.say(number, &message);
+                Some(Input::Told(message, Answer::Taken))
+            }
+            Effect::Compute(work, q) => {
+                self.compute(number, work, q);
+                None
+            }
+            Effect::Fetch(subject) => {
+                let q = self.to_be_had(&(subject.commit.round, subject.author), false);
+                Some(Input::Fetched(subject.key(), q.map(|q| Arc::new(q.clone()))))
+            }
+            Effect::Look(drawn) => {
+                let seen = if self.watchers[number].friend { Seen::Right } else { self.look_at(&drawn) };
+                Some(Input::Looked(drawn, seen))
+            }
+            Effect::Doubt(drawn, evidence) => {
+                let judgement = Ok(self.doubt(&drawn, &evidence));
+                Some(Input::Judged { drawn, evidence, judgement })
+            }
+            // The one state that all share is at hand.
+            Effect::KeepStates { .. } | Effect::SaveState | Effect::KeepEvidence(_) => None,
+            Effect::Halt(Cause::Banned(_)) | Effect::End => None,
+            Effect::Halt(cause) => panic!("seed {}: a verifier stops: {cause:?}", self.plan.seed),
         }
-        let Some(work) = work else { return };
-        let mut witness = self.witness(&work.subject);
+    }
+
+    fn compute(&mut self, number: usize, work: Box<Work>, q: Integers) {
+        let mut witness = self.witness(&work.subject, q);
         let done = self.worker.perform(&work, &mut witness);
         let leaves = match &work.kind {
             WorkKind::Leaves(drawn) => drawn.positions.len() as u64,
@@ -168,35 +228,30 @@ impl Sim {
             }
             WorkKind::Everything | WorkKind::SecondOpinion(..) => u64::from(work.subject.commit.leaves),
         };
-        let watcher = &mut self.watchers[number];
-        watcher.busy = true;
-        self.clock.after(
-            LEAF * leaves * watcher.temper.slow.max(1),
-            40,
-            Event::Worked(number, work, Box::new(done)),
-        );
+        let watcher = &self.watchers[number];
+        let (process, slow) = (watcher.process, watcher.temper.slow.max(1));
+        self.clock.after(LEAF * leaves * slow, 40, Event::Worked(number, process, work, Box::new(done)));
     }
 
-    fn say(&mut self, number: usize, message: Message) {
+    fn say(&mut self, number: usize, message: &Message) {
         let watcher = &self.watchers[number];
         match message {
             Message::Notice(_, notice) | Message::Say(notice) => {
                 let (me, temper) = (watcher.identity.id(), watcher.temper);
-                self.say_with(me, temper, (5, 40), *notice);
+                self.say_with(me, temper, (5, 40), (**notice).clone());
             }
             Message::Accuse(_) if watcher.friend => {}
             Message::Accuse(evidence) => {
                 let accuser = watcher.identity.id();
-                self.clock.after(5, 40, Event::Ask(accuser, Box::new(Request::Accuse(*evidence))));
+                self.clock.after(5, 40, Event::Ask(accuser, Box::new(Request::Accuse((**evidence).clone()))));
             }
         }
     }
 
-    fn witness(&self, subject: &Subject) -> Exhibited {
+    fn witness(&self, subject: &Subject, q: Integers) -> Exhibited {
         let commit = &subject.commit;
         let states = self.replica.state_at(&commit.state).map(|state| (commit.state, state));
-        let key = (commit.round, subject.author);
-        let q = self.to_be_had(&key, false).map(|q| (key, Vec::clone(q)));
+        let q = q.map(|q| ((commit.round, subject.author), Arc::unwrap_or_clone(q)));
         let brought = Brought { contributions: q.into_iter().collect(), ..Brought::default() };
         Exhibited::new(states.into_iter().collect(), self.dataset.clone(), &self.manifest, brought)
     }

@@ -3,7 +3,7 @@
 use muster_core::audit::Judgement;
 use muster_core::ids::{MemberId, Round};
 use muster_core::messages::audit::{Finding, FindingKind};
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 pub(super) struct Accuse;
 

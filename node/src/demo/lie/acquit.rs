@@ -5,7 +5,7 @@
 use muster_core::audit::Judgement;
 use muster_core::ids::MemberId;
 use muster_core::messages::audit::Finding;
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 pub(super) struct Acquit;
 

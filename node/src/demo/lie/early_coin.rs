@@ -3,7 +3,7 @@
 //! The board takes no such coin (COIN-7), and nobody is shown it; as one that was not shown in time it makes its owner
 //! idle. Told to a member in private it could not be seen: N6.
 
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 pub(super) struct EarlyCoin;
 

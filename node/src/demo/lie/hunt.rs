@@ -6,7 +6,7 @@
 use std::sync::OnceLock;
 
 use muster_core::ids::MemberId;
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 /// Its prey: whoever it meets first.
 #[derive(Default)]

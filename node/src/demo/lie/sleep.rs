@@ -3,7 +3,7 @@
 //! What it owes is public, so that its silence is as well: it is sealed as idle, and the others inspect what was its.
 
 use muster_core::ids::Round;
-use muster_verifier::audits::Conduct;
+use muster_roles::verifier::audits::Conduct;
 
 pub(super) struct Sleep;
 

@@ -60,7 +60,7 @@ fn coin_7_a_coin_is_not_used_under_another_freeze() {
     // Its owner writes down under which one it was shown: also a restarted process shows it under no other.
     let coins = || {
         let home = Home::open(&world.home.path().join("coins")).unwrap();
-        Coins::new(coin_tree(21), Arc::new(Journal::open(&home).unwrap()))
+        Coins::new(coin_tree(21), Arc::new(Journaled::new(Arc::new(Journal::open(&home).unwrap()))))
     };
     std::fs::create_dir_all(world.home.path().join("coins")).unwrap();
     assert!(coins().show_node(Round(0), &freeze(&world)).unwrap().is_some());

@@ -191,8 +191,7 @@ fn a_late_answer_is_judged_though_nothing_could_be_recomputed() {
     let silences = world.docket.silences(1000, &world.ledger);
     silences.into_iter().for_each(|body| world.seal_to(&mut all, body));
     world.run_all(&mut all);
-    let asked = all.iter().flat_map(|audits| audits.cases.values()).filter(|case| case.request.is_some());
-    let over = asked.filter(|case| matches!(case.phase, Phase::Over { .. })).count();
+    let over = all.iter().flat_map(Audits::asked).filter(|(_, over)| *over).count();
     assert_eq!(over, 0, "each of them may be answered yet");
 }
 
@@ -211,7 +210,7 @@ fn an_answer_that_is_due_is_not_behind_a_whole_contribution() {
         audits.take(&world.ledger, &events).unwrap();
         work = audits.next_work(&|_| true);
     }
-    audits.cases.get_mut(&(Round(0), Slot(0))).unwrap().distrusted = true;
+    audits.distrust((Round(0), Slot(0)));
     let work = audits.next_work(&|_| true).unwrap();
     assert!(matches!(work.kind, WorkKind::Leaves(_)), "{work:?}");
 }

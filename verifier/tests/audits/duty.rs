@@ -2,7 +2,8 @@
 
 use muster_core::codec::List;
 use muster_core::coins::CoinKind;
-use muster_core::messages::audit::Jury;
+use muster_core::coins::selects;
+use muster_core::messages::audit::{Jury, Recomputation};
 use muster_core::messages::enrol::Return;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 
@@ -418,10 +419,19 @@ fn what_is_owed_is_done_in_order_of_age() {
             let events = world.post(*notice);
             audits.take(&world.ledger, &events).unwrap();
         }
-        audits.cases.get_mut(&(Round(0), Slot(slot))).unwrap().distrusted = true;
+        audits.distrust((Round(0), Slot(slot)));
         let work = audits.next_work(&|_| true).unwrap();
         assert_eq!(work.subject.commit.slot, Slot(0));
         assert_eq!(matches!(work.kind, WorkKind::Everything), first == "everything", "{work:?}");
+    }
+}
+
+/// Asks about everything.
+struct Asks;
+
+impl muster_roles::verifier::audits::Conduct for Asks {
+    fn asks(&self, _: MemberId, _: bool) -> bool {
+        true
     }
 }
 
@@ -429,18 +439,17 @@ fn what_is_owed_is_done_in_order_of_age() {
 #[test]
 fn a_refused_request_is_made_again_once_it_is_due() {
     let mut world = shared([Conduct::Honest; 2], true);
-    let mut all = [world.audits_of(21), world.audits_of(22)];
-    world.run_all(&mut all);
-    let key = *all[0].cases.first_key_value().unwrap().0;
-    let subject = Subject::of(&world.ledger, world.ledger.round(Round(0)).unwrap(), key.1).unwrap();
-    // As if it had taken the audit over before it heard of the pass.
-    let asked = all[1].request(&subject, false).unwrap().unwrap();
-    let notice = Notice::Request(asked.signed.clone());
-    let case = Case { request: Some(asked), phase: Phase::Asked, ..fresh(subject, false) };
-    all[1].cases.insert(key, case);
-    let message = Message::Notice(key, Box::new(notice));
-    all[1].refused(&message);
-    all[1].told(&message);
+    let mut all = [world.audits_of(21), world.audits_of(22).conducted(Arc::new(Asks))];
+    // It has taken the audits over before it hears of a pass.
+    all[1].take(&world.ledger, &[]).unwrap();
+    let (key, _) = all[1].asked().next().unwrap();
+    world.run_all(&mut all[..1]);
+    let seen: Vec<Event> = world.board.iter().map(|notice| Event::Notice(Box::new(notice.clone()))).collect();
+    all[1].take(&world.ledger, &seen).unwrap();
+    while let Some(message) = all[1].next_message(&|_| true) {
+        all[1].refused(&message);
+        all[1].told(&message);
+    }
     world.seal_to(&mut all, ban(&world));
     let asks_again = |audits: &Audits| {
         matches!(audits.next_message(&|_| true), Some(Message::Notice(of, notice))

@@ -4,19 +4,34 @@ use std::sync::Arc;
 
 use muster_core::coins::{Coin, CoinKind, CoinOpening, CoinTree};
 use muster_core::ids::{Digest, Round, Slot};
-use muster_store::error::StoreError;
-use muster_store::journal::Journal;
+
+/// What each coin was shown for, on the disk.
+///
+/// The machine calls this itself, while all its other wishes are effects: what it signs next depends on the answer, and
+/// nothing may be signed before the answer is on the disk.
+pub trait Notes: Send + Sync {
+    /// Writes down that a coin of a round is shown for this digest, unless it was shown for another one before. Returns
+    /// whether this digest is what stands, now and after any crash.
+    ///
+    /// # Errors
+    /// [`Unwritten`]: then nothing may be shown.
+    fn stands(&self, coin: &str, round: Round, digest: &Digest) -> Result<bool, Unwritten>;
+}
+
+/// Why something could not be written down.
+#[derive(Clone, Debug)]
+pub struct Unwritten(pub String);
 
 /// The coins of one run.
 pub struct Coins {
     tree: CoinTree,
-    journal: Arc<Journal>,
+    notes: Arc<dyn Notes>,
 }
 
 impl Coins {
     /// The coins of a registered tree, and where it is written down what was shown.
-    pub fn new(tree: CoinTree, journal: Arc<Journal>) -> Self {
-        Self { tree, journal }
+    pub fn new(tree: CoinTree, notes: Arc<dyn Notes>) -> Self {
+        Self { tree, notes }
     }
 
     /// A round's node coin, kept to ourselves; `None` outside the registered rounds.
@@ -32,8 +47,8 @@ impl Coins {
     /// Shows the node coin together with R_t; `None` when it was shown with another one.
     ///
     /// # Errors
-    /// [`StoreError`] when this could not be written down: then nothing may be shown.
-    pub fn show_node(&self, round: Round, freeze: &Digest) -> Result<Option<CoinOpening>, StoreError> {
+    /// [`Unwritten`]: then nothing may be shown.
+    pub fn show_node(&self, round: Round, freeze: &Digest) -> Result<Option<CoinOpening>, Unwritten> {
         self.show(CoinKind::Node, round, 0, freeze)
     }
 
@@ -41,13 +56,13 @@ impl Coins {
     /// then knew the draw.
     ///
     /// # Errors
-    /// [`StoreError`] when this could not be written down: then nothing may be shown.
+    /// [`Unwritten`]: then nothing may be shown.
     pub fn show_leaf(
         &self,
         round: Round,
         slot: Slot,
         table: &Digest,
-    ) -> Result<Option<CoinOpening>, StoreError> {
+    ) -> Result<Option<CoinOpening>, Unwritten> {
         self.show(CoinKind::Leaf, round, muster_core::audit::leaf_coin(slot), table)
     }
 
@@ -66,13 +81,12 @@ impl Coins {
         round: Round,
         k: u16,
         to: &Digest,
-    ) -> Result<Option<CoinOpening>, StoreError> {
+    ) -> Result<Option<CoinOpening>, Unwritten> {
         let vote = match kind {
             CoinKind::Node => "coin-node".to_owned(),
             CoinKind::Leaf => format!("coin-leaf-{k}"),
         };
         let Some(opening) = self.tree.open(kind, round, k) else { return Ok(None) };
-        let stands = self.journal.put_vote(&vote, round, &to.0)?;
-        Ok((stands == to.0).then_some(opening))
+        Ok(self.notes.stands(&vote, round, to)?.then_some(opening))
     }
 }

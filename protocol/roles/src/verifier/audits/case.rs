@@ -15,7 +15,6 @@ use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_core::sketch::probe::WRONG;
 use muster_core::sketch::{Probe, Row, Sketch};
-use muster_replica::{Contact, contact};
 
 /// A frozen contribution, and where its integers can be had.
 #[derive(Debug)]
@@ -28,24 +27,30 @@ pub struct Subject {
     pub commit: Commit,
     /// By whom.
     pub author: MemberId,
-    /// Blocks, and who may hold them: the aggregators of their part, then the author.
-    pub sources: Vec<(Vec<Block>, Vec<Contact>)>,
+    /// All its blocks, by part.
+    pub sources: Vec<Source>,
+}
+
+/// Where some blocks of a contribution can be had.
+#[derive(Clone, Debug)]
+pub struct Source {
+    /// Which.
+    pub blocks: Vec<Block>,
+    /// Who may hold them: the aggregators of their part, then the author.
+    pub holders: Vec<MemberId>,
 }
 
 impl Subject {
     /// The contribution of a slot; `None` when it has none, or nothing is frozen.
     pub fn of(ledger: &Ledger, view: &RoundView, slot: Slot) -> Option<Self> {
         let commitment = view.commitment(slot)?;
-        let author = contact(ledger, &commitment.author);
         let sources = view.parts().iter().enumerate().map(|(part, plan)| {
             let keepers = |attempt| view.reducers(muster_core::ids::Part(part as u16), attempt);
-            let mut contacts: Vec<Contact> = keepers(1)
-                .chain(keepers(0))
-                .filter_map(|keeper| contact(ledger, &keeper))
-                .chain(author.clone())
-                .collect();
-            contacts.dedup();
-            (plan.blocks.clone(), contacts)
+            let keepers = keepers(1).chain(keepers(0)).chain([commitment.author]);
+            let mut holders: Vec<MemberId> =
+                keepers.filter(|keeper| ledger.member(keeper).is_some()).collect();
+            holders.dedup();
+            Source { blocks: plan.blocks.clone(), holders }
         });
         Some(Self {
             record: view.freeze()?.clone(),

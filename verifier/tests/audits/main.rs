@@ -1,3 +1,9 @@
+//! Audits of one verifier, with leaves that are really computed: what it asks, finds and says.
+#![allow(clippy::unwrap_used)] // the helpers, too, are tests
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+
 use muster_compute::{Exact, Machine, Path};
 use muster_core::assign;
 use muster_core::audit::docket::Docket;
@@ -8,8 +14,9 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Method, Model, Optimiser, Profile, Retention,
-    Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance, Training, VERSION,
+    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
+    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance, Training,
+    VERSION,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Jury, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Leave, Role};
@@ -20,8 +27,17 @@ use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 
-use super::*;
-use crate::worker::Worker;
+use muster_core::audit::{Judgement, probe};
+use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
+use muster_core::ledger::{Event, Ledger, RoundView, Standing};
+use muster_core::messages::audit::{AuditRequest, Duty, Results};
+use muster_core::messages::evidence::Evidence;
+use muster_core::messages::record::Body;
+use muster_core::messages::wire::Notice;
+use muster_core::sign::Identity;
+use muster_roles::verifier::audits::{Audits, Done, Message, Stop, Tally, WorkKind};
+use muster_roles::verifier::coins::Coins;
+use muster_verifier::{Journaled, Worker};
 
 mod coins;
 mod duty;
@@ -402,7 +418,8 @@ impl World {
         let folder = self.home.path().join(number.to_string());
         std::fs::create_dir_all(&folder).unwrap();
         let home = Home::open(&folder).unwrap();
-        let coins = Coins::new(coin_tree(number), Arc::new(Journal::open(&home).unwrap()));
+        let coins =
+            Coins::new(coin_tree(number), Arc::new(Journaled::new(Arc::new(Journal::open(&home).unwrap()))));
         Audits::new(self.manifest.clone(), Arc::new(id(number)), coins)
     }
 

@@ -10,34 +10,34 @@ mod drift;
 mod jury;
 mod rechecks;
 mod steps;
+mod survey;
+mod work;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use muster_core::audit::roster::Counts;
-use muster_core::audit::{Judgement, claim, probe};
-use muster_core::coins::{Coin, selects};
+use muster_core::audit::{Judgement, claim};
+use muster_core::coins::Coin;
 use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
-use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::ledger::{Event, Ledger, RoundView};
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind, Recomputation, Results};
+use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
-use muster_core::sketch::Probe;
-use muster_replica::Event;
-use muster_store::error::StoreError;
 use tracing::{debug, info, warn};
 
-pub use case::Subject;
-use case::{Asked, Case, Phase};
+use case::{Case, Phase};
+pub use case::{Source, Subject};
 pub use conduct::{Conduct, Honest};
 use drift::Drifts;
 use jury::Charges;
 use rechecks::Others;
+pub use work::{Done, DrawnLeaves, Work, WorkKind};
 
-use crate::coins::Coins;
+use super::coins::{Coins, Unwritten};
 
 /// Round and slot of the audited contribution.
 pub type Key = (Round, Slot);
@@ -47,83 +47,23 @@ pub type Key = (Round, Slot);
 pub enum Message {
     /// A step of an audit.
     Notice(Key, Box<Notice>),
-    /// A coin, or a recheck.
+    /// A coin, a recheck, an opinion, or that it is back.
     Say(Box<Notice>),
     /// Proof of guilt, until the ban is sealed.
     Accuse(Box<Evidence>),
-}
-
-/// What is to be computed, off the thread that follows.
-#[derive(Clone, Debug)]
-pub struct Work {
-    /// About which contribution.
-    pub subject: Arc<Subject>,
-    /// What.
-    pub kind: WorkKind,
-}
-
-/// Kinds of work.
-#[derive(Clone, Debug)]
-pub enum WorkKind {
-    /// Recompute the drawn leaves. Answered by [`Done::Leaves`].
-    Leaves(DrawnLeaves),
-    /// Fetch the committed integers, or else recompute them all. Answered by [`Done::Contribution`] or
-    /// [`Done::Summed`].
-    Contribution,
-    /// Recompute all leaves. Answered by [`Done::Summed`].
-    Everything,
-    /// Judge this evidence on another code path. Answered by [`Done::Opinion`].
-    SecondOpinion(Box<Evidence>, Option<Arc<Vec<i32>>>),
-    /// Judge another verifier by its verdict. Answered by [`Done::Opinion`], or by [`Done::Suspicion`].
-    Recheck(Box<Evidence>),
-    /// Likewise, on the second code path, by the same integers. Answered by [`Done::Opinion`].
-    SecondRecheck(Box<Evidence>, Option<Arc<Vec<i32>>>),
-    /// Judge evidence as a juror. Answered by [`Done::Opinion`].
-    Opinion(Box<Evidence>),
-}
-
-/// Leaves that were drawn.
-#[derive(Clone, Debug)]
-pub struct DrawnLeaves {
-    /// Seal of the table that drew them.
-    pub seal: Digest,
-    /// Where they are.
-    pub positions: Vec<u32>,
-    /// What they are sketched with.
-    pub probe: Arc<Probe>,
-}
-
-/// What came of work.
-#[derive(Debug)]
-pub enum Done {
-    /// The recomputed leaves in order.
-    Leaves(Results),
-    /// The committed integers, proved against the commitment.
-    Contribution(Vec<i32>),
-    /// The committed integers are not to be had, and nothing can stand for them.
-    Withheld,
-    /// The sum of all recomputed leaves, and whether what was committed agrees with it.
-    Summed(Vec<i32>, bool),
-    /// What re-executing evidence gave.
-    Opinion(Judgement),
-    /// Whom a rechecked verdict convicts, and the integers by which it does: a member that shows them once need not show them
-    /// again.
-    Suspicion(MemberId, Option<Arc<Vec<i32>>>),
-    /// It could not be done; what is missing.
-    Missing(String),
 }
 
 /// Why auditing must stop.
 #[derive(Debug)]
 pub enum Stop {
     /// The disk: no coin can be shown any more.
-    Store(StoreError),
+    Store(Unwritten),
     /// Two code paths of this machine disagree; nobody is accused.
     Faulty(String),
 }
 
-impl From<StoreError> for Stop {
-    fn from(error: StoreError) -> Self {
+impl From<Unwritten> for Stop {
+    fn from(error: Unwritten) -> Self {
         Self::Store(error)
     }
 }
@@ -217,6 +157,19 @@ impl Audits {
         self.tally
     }
 
+    /// Contributions whose authors it has asked, and whether that audit is over.
+    pub fn asked(&self) -> impl Iterator<Item = (Key, bool)> {
+        let asked = self.cases.iter().filter(|(_, case)| case.request.is_some());
+        asked.map(|(key, case)| (*key, matches!(case.phase, Phase::Over { .. })))
+    }
+
+    /// Has all leaves of a contribution recomputed, of which there is an audit.
+    pub fn distrust(&mut self, key: Key) {
+        if let Some(case) = self.cases.get_mut(&key) {
+            case.distrusted = true;
+        }
+    }
+
     /// Rounds whose states are still needed.
     pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
         let own = self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round);
@@ -226,8 +179,8 @@ impl Audits {
     /// Takes in what happened; the ledger has taken the events already.
     ///
     /// # Errors
-    /// [`StoreError`] when the node coin could not be written down.
-    pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), StoreError> {
+    /// [`Unwritten`] when the node coin could not be written down.
+    pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), Unwritten> {
         let sealed = |event: &Event| matches!(event, Event::Sealed(record) if moves_duties(&record.body));
         if events.iter().any(sealed) {
             self.surveyed.clear();
@@ -325,6 +278,11 @@ impl Audits {
         }
         self.sayings.iter_mut().for_each(|saying| saying.told = false);
         self.remind();
+    }
+
+    /// Whether it has accused somebody, and no ban has followed yet.
+    pub fn is_accusing(&self) -> bool {
+        self.accusations.values().any(|accusation| accusation.told)
     }
 
     /// Repeats the accusations that no ban has followed yet.
@@ -528,146 +486,6 @@ impl Audits {
         Ok(())
     }
 
-    /// Shows the coin of every round that is over and was echoed, and opens the audits that are this verifier's.
-    fn survey(&mut self, ledger: &Ledger) -> Result<(), StoreError> {
-        let me = self.identity.id();
-        if self.conduct.hurries() && ledger.is_active_verifier(&me) {
-            ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
-        }
-        for view in ledger.rounds().filter(|view| view.auditable()) {
-            let (round, all) = (view.round(), ledger.in_final_audit(view.round()));
-            if self.surveyed.contains(&(round, all)) {
-                continue;
-            }
-            if view.inspectors().contains(&me) {
-                self.show_coin(view)?;
-            }
-            for (slot, commitment) in view.commitments() {
-                let drawn = view.inspector(slot) == Some(me);
-                let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
-                let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
-                let ppm = commitment.audit_ppm;
-                let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
-                let selected =
-                    coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
-                // DUTY-3: later its author need not have it any more.
-                let answerable = ledger.is_answerable(round) && (selected || sure);
-                let due = mine && answerable && !self.others.passed(ledger, (round, slot));
-                if self.conduct.asks(commitment.author, due) {
-                    self.open(ledger, view, slot, selected || !sure)?;
-                }
-            }
-            self.surveyed.insert((round, all));
-        }
-        Ok(())
-    }
-
-    /// DUTY-2: whether or not it selects anyone.
-    fn show_coin(&mut self, view: &RoundView) -> Result<(), StoreError> {
-        let round = view.round();
-        let shown = |saying: &Saying| saying.round == round && matches!(saying.notice, Notice::Duty(_));
-        let Some(freeze) = view.freeze_digest().filter(|_| !self.sayings.iter().any(shown)) else {
-            return Ok(());
-        };
-        self.duty.rounds += 1;
-        let Some(coin) = self.coins.show_node(round, &freeze)? else {
-            warn!("round {round}: its node coin was shown with another freeze, and is not shown again");
-            return Ok(());
-        };
-        self.duty.coins += 1;
-        let duty = self.identity.sign(self.run, &Duty { round, freeze, coin });
-        self.say(round, Notice::Duty(duty));
-        Ok(())
-    }
-
-    /// Nothing of what is open is this verifier's any more. What all leaves give is heard of it all the same.
-    fn retire(&mut self) {
-        let exact = self.manifest.profile == Profile::Exact;
-        for case in self.cases.values_mut().filter(|_| exact) {
-            let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
-            if let Phase::Doubted(doubt) = &mut case.phase
-                && matches!(*doubt.evidence, Evidence::Total(_))
-            {
-                doubt.verdict = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
-            }
-        }
-        let found = |case: &Case| {
-            let by_leaves = |doubt: &case::Doubt| matches!(doubt.verdict, Some(Notice::Recomputation(_)));
-            matches!(&case.phase, Phase::Doubted(doubt) if by_leaves(doubt))
-                || matches!(case.owed, Some(Notice::Recomputation(_)))
-        };
-        let open = |case: &&mut Case| !found(case) && !matches!(case.phase, Phase::Over { passed: true });
-        for case in self.cases.values_mut().filter(open) {
-            self.duty.overdue += u64::from(!case.is_over());
-            // An audit that is void convicts nobody; all leaves may.
-            let wrong = match case.phase {
-                Phase::Doubted(_) => true,
-                Phase::Over { .. } => matches!(case.owed, Some(Notice::Verdict(_))),
-                _ => false,
-            };
-            (case.request, case.owed, case.distrusted) = (None, None, exact && wrong);
-            if !matches!(case.phase, Phase::Over { .. }) {
-                case.phase = Phase::Over { passed: false };
-            }
-        }
-        self.names.clear();
-        self.refused.clear();
-    }
-
-    /// A member did not answer: its inspector recomputes everything.
-    fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
-        let Some(view) = ledger.round(round) else { return };
-        let Some(slot) = view.slot_of(member) else { return };
-        // What it has not asked about it may have to ask about yet (DUTY-6).
-        if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
-            self.distrust(ledger, round, member);
-        }
-        self.abandoned(member);
-    }
-
-    fn open(
-        &mut self,
-        ledger: &Ledger,
-        view: &RoundView,
-        slot: Slot,
-        selected: bool,
-    ) -> Result<(), StoreError> {
-        let key = (view.round(), slot);
-        let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
-        let standing = ledger.member(&subject.author).map(|member| member.standing);
-        let absent = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
-        let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
-        let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
-        let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
-        if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
-            return Ok(());
-        }
-        let request = if ask { self.request(&subject, selected)? } else { None };
-        let case = self.cases.entry(key).or_insert_with(|| fresh(subject, distrusted));
-        if let Some(request) = request {
-            let name = request.name;
-            case.request = Some(request);
-            case.ask_again();
-            case.distrusted |= distrusted;
-            self.names.insert(name, key);
-            self.duty.due += 1;
-        }
-        Ok(())
-    }
-
-    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Asked>, StoreError> {
-        let round = subject.commit.round;
-        let coin = if selected { self.coins.show_node(round, &subject.freeze)? } else { None };
-        if selected && coin.is_none() {
-            warn!("round {round}: its node coin was shown with another freeze; nobody is asked");
-            return Ok(None);
-        }
-        let request = AuditRequest { round, freeze: subject.freeze, target: subject.author, coin };
-        let signed = self.identity.sign(self.run, &request);
-        let probe = Arc::new(probe(&self.manifest, &signed, &request));
-        Ok(Some(Asked { name: signed.digest(), signed, probe }))
-    }
-
     /// All leaves of a contribution were recomputed: that they are right is said where it stands for a verdict (AUDIT-25),
     /// that they are not after a second opinion.
     fn summed(&mut self, key: Key, q: Vec<i32>, right: bool) -> Result<(), Stop> {
@@ -689,23 +507,6 @@ impl Audits {
             self.duty.done += 1;
         }
         Ok(())
-    }
-
-    /// Has all leaves of a contribution recomputed.
-    fn distrust(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
-        let Some(view) = ledger.round(round) else { return };
-        let subject = view.slot_of(member).and_then(|slot| Subject::of(ledger, view, slot));
-        let Some(subject) = subject.filter(|_| !ledger.is_banned(member)) else { return };
-        info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
-        let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
-        case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
-    }
-
-    /// Of who has left or is silent already no further silence is sealed: what it has not answered is recomputed.
-    fn abandoned(&mut self, member: &MemberId) {
-        for case in self.cases.values_mut().filter(|case| case.subject.author == *member) {
-            case.distrusted |= matches!(case.phase, Phase::Asked | Phase::Drawn(_) | Phase::Sealed(_));
-        }
     }
 
     fn forget(&mut self, ledger: &Ledger) {
@@ -735,23 +536,7 @@ fn recomputation(subject: &Subject, finding: Finding) -> Recomputation {
     Recomputation { round: subject.commit.round, freeze: subject.freeze, target: subject.author, finding }
 }
 
-fn fresh(subject: Subject, distrusted: bool) -> Case {
-    Case {
-        subject: Arc::new(subject),
-        request: None,
-        phase: Phase::Over { passed: false },
-        owed: None,
-        early: None,
-        recomputed: None,
-        distrusted,
-        withheld: false,
-    }
-}
-
 /// Whether a record may change who inspects what.
 fn moves_duties(body: &Body) -> bool {
     matches!(body, Body::Idle(_) | Body::Ban(_) | Body::Leave(_) | Body::Return(_))
 }
-
-#[cfg(test)]
-mod tests;

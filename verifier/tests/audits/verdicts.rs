@@ -10,7 +10,7 @@ use super::*;
 /// Says always this.
 pub(super) struct Says(pub Finding);
 
-impl crate::audits::Conduct for Says {
+impl muster_roles::verifier::audits::Conduct for Says {
     fn says(&self, _: Finding) -> Finding {
         self.0
     }

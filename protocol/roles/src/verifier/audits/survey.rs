@@ -1,0 +1,189 @@
+//! Which audits are this verifier's: opened after a round by its coins, and where members are silent or it is replaced itself.
+
+use std::sync::Arc;
+
+use muster_core::audit::probe;
+use muster_core::coins::selects;
+use muster_core::ids::{MemberId, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView, Standing};
+use muster_core::manifest::Profile;
+use muster_core::messages::audit::{AuditRequest, Duty, Finding, FindingKind};
+use muster_core::messages::evidence::Evidence;
+use muster_core::messages::wire::Notice;
+use tracing::{info, warn};
+
+use super::case::{Asked, Case, Doubt, Phase, Subject};
+use super::{Audits, Saying, recomputation};
+use crate::verifier::coins::Unwritten;
+
+impl Audits {
+    /// Shows the coin of every round that is over and was echoed, and opens the audits that are this verifier's.
+    pub(super) fn survey(&mut self, ledger: &Ledger) -> Result<(), Unwritten> {
+        let me = self.identity.id();
+        if self.conduct.hurries() && ledger.is_active_verifier(&me) {
+            ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
+        }
+        for view in ledger.rounds().filter(|view| view.auditable()) {
+            let (round, all) = (view.round(), ledger.in_final_audit(view.round()));
+            if self.surveyed.contains(&(round, all)) {
+                continue;
+            }
+            if view.inspectors().contains(&me) {
+                self.show_coin(view)?;
+            }
+            for (slot, commitment) in view.commitments() {
+                let drawn = view.inspector(slot) == Some(me);
+                let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
+                let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
+                let ppm = commitment.audit_ppm;
+                let coin = self.coins.node(round).zip(view.freeze_digest()).filter(|_| drawn);
+                let selected =
+                    coin.is_some_and(|(coin, freeze)| selects(&coin, &freeze, &commitment.author, ppm));
+                // DUTY-3: later its author need not have it any more.
+                let answerable = ledger.is_answerable(round) && (selected || sure);
+                let due = mine && answerable && !self.others.passed(ledger, (round, slot));
+                if self.conduct.asks(commitment.author, due) {
+                    self.open(ledger, view, slot, selected || !sure)?;
+                }
+            }
+            self.surveyed.insert((round, all));
+        }
+        Ok(())
+    }
+
+    /// DUTY-2: whether or not it selects anyone.
+    fn show_coin(&mut self, view: &RoundView) -> Result<(), Unwritten> {
+        let round = view.round();
+        let shown = |saying: &Saying| saying.round == round && matches!(saying.notice, Notice::Duty(_));
+        let Some(freeze) = view.freeze_digest().filter(|_| !self.sayings.iter().any(shown)) else {
+            return Ok(());
+        };
+        self.duty.rounds += 1;
+        let Some(coin) = self.coins.show_node(round, &freeze)? else {
+            warn!("round {round}: its node coin was shown with another freeze, and is not shown again");
+            return Ok(());
+        };
+        self.duty.coins += 1;
+        let duty = self.identity.sign(self.run, &Duty { round, freeze, coin });
+        self.say(round, Notice::Duty(duty));
+        Ok(())
+    }
+
+    fn open(
+        &mut self,
+        ledger: &Ledger,
+        view: &RoundView,
+        slot: Slot,
+        selected: bool,
+    ) -> Result<(), Unwritten> {
+        let key = (view.round(), slot);
+        let Some(subject) = Subject::of(ledger, view, slot) else { return Ok(()) };
+        let standing = ledger.member(&subject.author).map(|member| member.standing);
+        let absent = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
+        let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
+        let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
+        let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
+        if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
+            return Ok(());
+        }
+        let request = if ask { self.request(&subject, selected)? } else { None };
+        let case = self.cases.entry(key).or_insert_with(|| fresh(subject, distrusted));
+        if let Some(request) = request {
+            let name = request.name;
+            case.request = Some(request);
+            case.ask_again();
+            case.distrusted |= distrusted;
+            self.names.insert(name, key);
+            self.duty.due += 1;
+        }
+        Ok(())
+    }
+
+    fn request(&self, subject: &Subject, selected: bool) -> Result<Option<Asked>, Unwritten> {
+        let round = subject.commit.round;
+        let coin = if selected { self.coins.show_node(round, &subject.freeze)? } else { None };
+        if selected && coin.is_none() {
+            warn!("round {round}: its node coin was shown with another freeze; nobody is asked");
+            return Ok(None);
+        }
+        let request = AuditRequest { round, freeze: subject.freeze, target: subject.author, coin };
+        let signed = self.identity.sign(self.run, &request);
+        let probe = Arc::new(probe(&self.manifest, &signed, &request));
+        Ok(Some(Asked { name: signed.digest(), signed, probe }))
+    }
+
+    /// A member did not answer: its inspector recomputes everything.
+    pub(super) fn silenced(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
+        let Some(view) = ledger.round(round) else { return };
+        let Some(slot) = view.slot_of(member) else { return };
+        // What it has not asked about it may have to ask about yet (DUTY-6).
+        if self.cases.get(&(round, slot)).is_some_and(|case| case.request.is_some()) {
+            self.look_into(ledger, round, member);
+        }
+        self.abandoned(member);
+    }
+
+    /// Has all leaves of a contribution recomputed whose author did not answer.
+    fn look_into(&mut self, ledger: &Ledger, round: Round, member: &MemberId) {
+        let Some(view) = ledger.round(round) else { return };
+        let subject = view.slot_of(member).and_then(|slot| Subject::of(ledger, view, slot));
+        let Some(subject) = subject.filter(|_| !ledger.is_banned(member)) else { return };
+        info!("round {round}: {member} did not answer an audit in time; all its leaves are recomputed");
+        let case = self.cases.entry(subject.key()).or_insert_with(|| fresh(subject, true));
+        case.distrusted = !matches!(case.phase, Phase::Over { passed: true } | Phase::Doubted(_));
+    }
+
+    /// Of who has left or is silent already no further silence is sealed: what it has not answered is recomputed.
+    pub(super) fn abandoned(&mut self, member: &MemberId) {
+        for case in self.cases.values_mut().filter(|case| case.subject.author == *member) {
+            case.distrusted |= matches!(case.phase, Phase::Asked | Phase::Drawn(_) | Phase::Sealed(_));
+        }
+    }
+
+    /// Nothing of what is open is this verifier's any more. What all leaves give is heard of it all the same.
+    pub(super) fn retire(&mut self) {
+        let exact = self.manifest.profile == Profile::Exact;
+        for case in self.cases.values_mut().filter(|_| exact) {
+            let said = recomputation(&case.subject, Finding::Guilty(FindingKind::TotalMismatch));
+            if let Phase::Doubted(doubt) = &mut case.phase
+                && matches!(*doubt.evidence, Evidence::Total(_))
+            {
+                doubt.verdict = Some(Notice::Recomputation(self.identity.sign(self.run, &said)));
+            }
+        }
+        let found = |case: &Case| {
+            let by_leaves = |doubt: &Doubt| matches!(doubt.verdict, Some(Notice::Recomputation(_)));
+            matches!(&case.phase, Phase::Doubted(doubt) if by_leaves(doubt))
+                || matches!(case.owed, Some(Notice::Recomputation(_)))
+        };
+        let open = |case: &&mut Case| !found(case) && !matches!(case.phase, Phase::Over { passed: true });
+        for case in self.cases.values_mut().filter(open) {
+            self.duty.overdue += u64::from(!case.is_over());
+            // An audit that is void convicts nobody; all leaves may.
+            let wrong = match case.phase {
+                Phase::Doubted(_) => true,
+                Phase::Over { .. } => matches!(case.owed, Some(Notice::Verdict(_))),
+                _ => false,
+            };
+            (case.request, case.owed, case.distrusted) = (None, None, exact && wrong);
+            if !matches!(case.phase, Phase::Over { .. }) {
+                case.phase = Phase::Over { passed: false };
+            }
+        }
+        self.names.clear();
+        self.refused.clear();
+    }
+}
+
+fn fresh(subject: Subject, distrusted: bool) -> Case {
+    Case {
+        subject: Arc::new(subject),
+        request: None,
+        phase: Phase::Over { passed: false },
+        owed: None,
+        early: None,
+        recomputed: None,
+        distrusted,
+        withheld: false,
+    }
+}

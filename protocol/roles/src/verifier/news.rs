@@ -1,0 +1,112 @@
+//! What follows from a batch of news.
+
+use std::collections::BTreeMap;
+
+use muster_core::ledger::{Event, Ledger, RoundView, Stage, Standing};
+use muster_core::messages::enrol::Return;
+use muster_core::messages::record::Body;
+use muster_core::messages::wire::Notice;
+use tracing::info;
+
+use super::audits::Stop;
+use super::{Cause, Effect, News, Verifier};
+
+/// Rounds after which the whole state is written down again, fewer than those whose results are kept. A process that was
+/// killed goes on from there, by the results that others still have, or fetches the state; one that finds a wrong root has
+/// the state before it from there.
+const STATE_ROUNDS: u32 = 4;
+
+impl Verifier {
+    pub(super) fn news(&mut self, news: &News<'_>) {
+        let ledger = news.ledger;
+        if self.board != 0 && self.board != news.board {
+            info!("the steward was restarted; open audits are asked again");
+            self.audits.board_changed(ledger);
+        }
+        self.board = news.board;
+        if let Err(why) = self.audits.take(ledger, news.events) {
+            return self.halt(Stop::from(why).into());
+        }
+        let audits = &self.audits;
+        self.parts.survey(self.now, ledger, &self.me, |round| audits.node_coin(round));
+        self.stirred = true;
+        self.keep_states(ledger);
+        self.save_state(news.events);
+        self.keep_evidence(news.events);
+        self.stand(news);
+        self.catch_up(news);
+        if ledger.stage() == Stage::Closed && !self.over {
+            self.over = true;
+            self.effects.push_back(Effect::End);
+        }
+    }
+
+    /// Has on the disk what audits compute on that are open, or may yet fall to this verifier when another one goes, and
+    /// nothing else of it. Which are open is known once the news are read to their end.
+    fn keep_states(&mut self, ledger: &Ledger) {
+        if !self.caught_up {
+            return;
+        }
+        let mut wanted = self.audits.unfinished_rounds();
+        let due = ledger.rounds().filter(|view| view.auditable() && ledger.is_answerable(view.round()));
+        wanted.extend(due.map(RoundView::round));
+        let roots = |round| Some((round, *ledger.round(round)?.state()));
+        let fresh = wanted.difference(&self.kept).filter_map(|round| roots(*round));
+        let fresh: BTreeMap<_, _> = fresh.filter(|(_, roots)| self.states.contains(&roots.root())).collect();
+        if fresh.is_empty() && self.kept.is_subset(&wanted) {
+            return;
+        }
+        self.kept.retain(|round| wanted.contains(round));
+        self.kept.extend(fresh.keys());
+        self.effects.push_back(Effect::KeepStates { wanted, fresh });
+    }
+
+    /// Has the whole state written down now and then.
+    fn save_state(&mut self, events: &[Event]) {
+        let applied = events.iter().rev().find_map(|event| match event {
+            Event::Applied(round, _) => Some(*round),
+            Event::Sealed(_) | Event::Notice(_) => None,
+        });
+        if applied.is_some_and(|round| round.next().0.is_multiple_of(STATE_ROUNDS)) {
+            self.effects.push_back(Effect::SaveState);
+        }
+    }
+
+    /// Keeps what bans rest on, beside what it accuses itself of; ends when it was expelled.
+    fn keep_evidence(&mut self, events: &[Event]) {
+        for event in events {
+            let Event::Sealed(record) = event else { continue };
+            let Body::Ban(ban) = &record.body else { continue };
+            let ban = Box::new(ban.clone());
+            if ban.culprit == self.me {
+                return self.halt(Cause::Banned(Some(ban)));
+            }
+            self.effects.push_back(Effect::KeepEvidence(ban));
+        }
+    }
+
+    /// Says that it is back when the ledger has it away; ends when it was expelled.
+    fn stand(&mut self, news: &News<'_>) {
+        let ledger = news.ledger;
+        let Some(member) = ledger.member(&self.me).filter(|_| !self.over) else { return };
+        if member.standing == Standing::Banned {
+            return self.halt(Cause::Banned(None));
+        }
+        let away = member.standing == Standing::Away && news.in_step && member.since < ledger.height();
+        self.back = (away && !self.returning).then(|| {
+            let back = Return { height: ledger.height(), addresses: member.addresses.clone() };
+            Notice::Return(self.identity.sign(ledger.run(), &back))
+        });
+    }
+
+    fn catch_up(&mut self, news: &News<'_>) {
+        if !news.whole || self.caught_up || self.over {
+            return;
+        }
+        self.caught_up = true;
+        if news.ledger.member(&self.me).is_none() {
+            return self.halt(Cause::Stranger);
+        }
+        info!("watching run {} as verifier {}", news.ledger.run(), self.me);
+    }
+}

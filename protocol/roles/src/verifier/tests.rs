@@ -1,0 +1,150 @@
+use muster_core::codec::List;
+use muster_core::coins::CoinTree;
+use muster_core::ids::Slot;
+use muster_core::manifest::fixture::tiny;
+use muster_core::messages::enrol::{Addresses, Enrol, Invitation, InvitationSecret, Role};
+use muster_core::messages::evidence::Equivocation;
+use muster_core::messages::round::Commit;
+use muster_core::sign::Signed;
+
+use super::audits::Honest;
+use super::coins::{Notes, Unwritten};
+use super::*;
+
+const NODES: [u8; 2] = [11, 12];
+const VERIFIER: u8 = 21;
+
+fn member(number: u8) -> Identity {
+    Identity::from_secret(&[number; 32])
+}
+
+fn coins() -> CoinTree {
+    CoinTree::new([7; 32], Round(0), 8, 2).unwrap()
+}
+
+fn seal(ledger: &mut Ledger, body: Body) {
+    let record = member(2).sign(ledger.run(), &ledger.record(body));
+    ledger.apply(&record).unwrap();
+}
+
+/// A ledger in its first round, with two nodes and a verifier.
+fn begun() -> Ledger {
+    let mut ledger = Ledger::new(Arc::new(tiny(member(1).id(), member(2).id(), 4, 2)));
+    let state = *ledger.state();
+    seal(&mut ledger, Body::Open(state));
+    for number in NODES.into_iter().chain([VERIFIER]) {
+        let verifies = number == VERIFIER;
+        let (role, secret) =
+            (if verifies { Role::Verifier } else { Role::Node }, InvitationSecret::new([number; 32]));
+        let invitation = Invitation { role, uses: 1, expires: u64::MAX, key: secret.key(), founder: false };
+        let invitation = member(1).sign(ledger.run(), &invitation);
+        let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
+        let coins = verifies.then(|| coins().terms());
+        let enrol = Enrol { invitation, addresses: Addresses::default(), coins };
+        let enrol = member(number).sign(ledger.run(), &enrol);
+        seal(&mut ledger, Body::Admit(enrol));
+    }
+    let seats = List::new(ledger.derived_seats()).unwrap();
+    seal(&mut ledger, Body::Begin(seats));
+    ledger
+}
+
+/// A node that committed twice.
+fn equivocation(ledger: &Ledger) -> Evidence {
+    let view = ledger.current().unwrap();
+    let commit = |root: u8| -> Signed<Commit> {
+        let commit = Commit {
+            round: Round(0),
+            head: view.head(),
+            state: view.state().root(),
+            slot: Slot(0),
+            seats: 2,
+            leaves: 2,
+            profile: Profile::Exact,
+            loss: 0,
+            root: Digest([root; 32]),
+        };
+        member(NODES[0]).sign(ledger.run(), &commit)
+    };
+    Evidence::Equivocation(Equivocation { first: commit(1), second: commit(2) })
+}
+
+struct Forgetful;
+
+impl Notes for Forgetful {
+    fn stands(&self, _: &str, _: Round, _: &Digest) -> Result<bool, Unwritten> {
+        Ok(true)
+    }
+}
+
+fn machine(ledger: &Ledger, number: u8, accusations: Vec<Evidence>) -> Verifier {
+    Verifier::new(Setup {
+        ledger,
+        manifest: ledger.manifest().clone(),
+        identity: Arc::new(member(number)),
+        coins: Coins::new(coins(), Arc::new(Forgetful)),
+        conduct: Arc::new(Honest),
+        silences: Vec::new(),
+        accusations,
+        kept: BTreeSet::new(),
+    })
+}
+
+fn news(ledger: &Ledger, whole: bool) -> Input<'_> {
+    Input::News(News { ledger, events: &[], whole, in_step: true, board: 1 })
+}
+
+fn told(machine: &mut Verifier) -> Option<Box<Message>> {
+    match machine.poll_effect() {
+        Some(Effect::Tell(message)) => Some(message),
+        Some(_) => panic!("something else is to be done"),
+        None => None,
+    }
+}
+
+#[test]
+fn who_is_no_member_halts() {
+    let ledger = begun();
+    let mut machine = machine(&ledger, 33, Vec::new());
+    machine.handle(0, news(&ledger, false));
+    assert!(machine.poll_effect().is_none(), "it may be admitted by what is still to be read");
+    machine.handle(0, news(&ledger, true));
+    assert!(matches!(machine.poll_effect(), Some(Effect::Halt(Cause::Stranger))));
+    machine.handle(1, news(&ledger, true));
+    assert!(machine.poll_effect().is_none());
+}
+
+#[test]
+fn an_accusation_is_repeated_until_a_ban() {
+    let ledger = begun();
+    let mut machine = machine(&ledger, VERIFIER, vec![equivocation(&ledger)]);
+    machine.handle(0, news(&ledger, false));
+    assert!(told(&mut machine).is_none(), "nothing is said before the board was read");
+    machine.handle(0, news(&ledger, true));
+    let message = told(&mut machine).unwrap();
+    assert!(matches!(*message, Message::Accuse(_)));
+    assert!(told(&mut machine).is_none(), "one after the other");
+    machine.handle(5, Input::Told(message, Answer::Unreached));
+    assert!(told(&mut machine).is_none());
+    assert_eq!(machine.poll_timeout(), Some(5 + PAUSE));
+    machine.handle(5 + PAUSE, Input::Tick);
+    let message = told(&mut machine).unwrap();
+    machine.handle(5 + PAUSE, Input::Told(message, Answer::Taken));
+    assert!(told(&mut machine).is_none());
+    assert_eq!(machine.poll_timeout(), Some(REMINDER));
+    machine.handle(REMINDER, Input::Tick);
+    assert!(told(&mut machine).is_some());
+}
+
+#[test]
+fn it_stops_once_it_has_said_what_it_has_to_say() {
+    let ledger = begun();
+    let mut machine = machine(&ledger, VERIFIER, vec![equivocation(&ledger)]);
+    machine.handle(0, news(&ledger, true));
+    let message = told(&mut machine).unwrap();
+    machine.handle(1, Input::Stop);
+    assert!(machine.poll_effect().is_none());
+    machine.handle(2, Input::Told(message, Answer::Taken));
+    assert!(matches!(machine.poll_effect(), Some(Effect::End)));
+    assert!(machine.poll_effect().is_none() && machine.poll_timeout().is_none());
+}

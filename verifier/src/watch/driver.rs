@@ -1,0 +1,235 @@
+//! Drives the verifier's machine: hands it what happens and performs what it says.
+
+use std::pin::Pin;
+use std::sync::{Arc, Mutex};
+use std::time::{Duration, Instant};
+
+use muster_core::limits;
+use muster_core::lock::lock;
+use muster_replica::archive::mean_loss;
+use muster_replica::exit::Failure;
+use muster_replica::{Event, FollowError, Follower, evidence_words};
+use muster_roles::verifier::audits::{Tally, Work};
+use muster_roles::verifier::{Cause, Effect, Input, Integers, News, Verifier};
+use tokio::task::{JoinError, JoinSet};
+use tracing::info;
+
+use super::fetch::{Inspected, Wanted};
+use super::tools::{Contacts, Tools};
+use crate::worker::Worker;
+
+/// The longest pause between two looks at the timers.
+const TURN: Duration = Duration::from_secs(60);
+
+/// How watching ended.
+pub enum Ended {
+    /// The run is over.
+    Closed(Tally),
+    /// Somebody pressed Ctrl-C.
+    Interrupted,
+}
+
+/// The machine, and what its effects are performed with.
+pub(super) struct Driver {
+    machine: Verifier,
+    tools: Arc<Tools>,
+    worker: Arc<Mutex<Worker>>,
+    contacts: Contacts,
+    /// What goes on beside the machine. It ends with the driver.
+    tasks: JoinSet<Result<Input<'static>, Failure>>,
+    began: Instant,
+    interrupted: bool,
+}
+
+type Step = Pin<Box<dyn Future<Output = (Follower, Result<Vec<Event>, FollowError>)>>>;
+
+/// Follows until something has happened.
+fn step(mut follower: Follower) -> Step {
+    Box::pin(async move {
+        let events = follower.step().await;
+        (follower, events)
+    })
+}
+
+impl Driver {
+    pub(super) fn new(machine: Verifier, tools: Tools, worker: Worker) -> Self {
+        Self {
+            machine,
+            tools: Arc::new(tools),
+            worker: Arc::new(Mutex::new(worker)),
+            contacts: Contacts::default(),
+            tasks: JoinSet::new(),
+            began: Instant::now(),
+            interrupted: false,
+        }
+    }
+
+    /// Audits until the run closes or somebody presses Ctrl-C; a second Ctrl-C does not wait for the work under way.
+    ///
+    /// # Errors
+    /// [`Failure`]; negative when the steward breaks a rule.
+    pub(super) async fn run(mut self, follower: Follower) -> Result<Ended, Failure> {
+        let mut following = step(follower);
+        // One that is waited for again and again would miss what is pressed meanwhile.
+        let mut pressed = Box::pin(tokio::signal::ctrl_c());
+        loop {
+            while let Some(effect) = self.machine.poll_effect() {
+                if let Some(ended) = self.perform(effect).await? {
+                    return Ok(ended);
+                }
+            }
+            let pause = self.pause();
+            tokio::select! {
+                (follower, events) = &mut following, if !self.interrupted => {
+                    self.news(&follower, &events?);
+                    following = step(follower);
+                }
+                Some(done) = self.tasks.join_next() => self.take(done)?,
+                _ = &mut pressed => {
+                    if std::mem::replace(&mut self.interrupted, true) {
+                        return Ok(Ended::Interrupted);
+                    }
+                    info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
+                    self.machine.handle(self.now(), Input::Stop);
+                    pressed = Box::pin(tokio::signal::ctrl_c());
+                }
+                () = tokio::time::sleep(pause) => self.machine.handle(self.now(), Input::Tick),
+            }
+        }
+    }
+
+    /// Milliseconds since it began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    fn pause(&self) -> Duration {
+        let due = self.machine.poll_timeout().map(|due| due.saturating_sub(self.now()).max(1));
+        due.map_or(TURN, Duration::from_millis).min(TURN)
+    }
+
+    fn news(&mut self, follower: &Follower, events: &[Event]) {
+        let ledger = follower.ledger();
+        self.contacts = Contacts::of(ledger);
+        self.machine.handle(self.now(), Input::States(self.tools.states()));
+        let (whole, in_step, board) = (is_whole(events), follower.in_step(), follower.board());
+        self.machine.handle(self.now(), Input::News(News { ledger, events, whole, in_step, board }));
+        self.tell_applied(follower, events);
+    }
+
+    /// Shows which round was applied, for people.
+    fn tell_applied(&self, follower: &Follower, events: &[Event]) {
+        let applied = events.iter().rev().find_map(|event| match event {
+            Event::Applied(round, _) => Some(*round),
+            Event::Sealed(_) | Event::Notice(_) => None,
+        });
+        let Some(view) = applied.and_then(|round| follower.ledger().round(round)) else { return };
+        let (tally, duty) = (self.machine.tally(), self.machine.duty());
+        info!(
+            "round {} is over: loss {:.4}; {} audits passed, {} found guilty; {duty}",
+            view.round(),
+            mean_loss(view),
+            tally.passed,
+            tally.guilty
+        );
+    }
+
+    fn take(&mut self, done: Result<Result<Input<'static>, Failure>, JoinError>) -> Result<(), Failure> {
+        let done = done.map_err(|error| Failure::environment(format!("computing failed: {error}")))??;
+        self.machine.handle(self.now(), done);
+        Ok(())
+    }
+
+    async fn perform(&mut self, effect: Effect) -> Result<Option<Ended>, Failure> {
+        let tools = self.tools.clone();
+        match effect {
+            Effect::Tell(message) => {
+                self.tasks.spawn(async move {
+                    let answer = tools.tell(&message).await?;
+                    Ok(Input::Told(message, answer))
+                });
+            }
+            Effect::Compute(work, q) => self.compute(work, q),
+            Effect::Fetch(subject) => {
+                let wanted = Wanted::of(subject, &self.contacts);
+                self.tasks.spawn(async move {
+                    let q = tools.fetch_in_time(&wanted).await.map(Arc::new);
+                    Ok(Input::Fetched(wanted.subject.key(), q))
+                });
+            }
+            Effect::Look(drawn) => {
+                let part = Inspected::of(drawn, &self.contacts);
+                self.tasks.spawn(async move {
+                    let seen = tools.look(&part).await;
+                    Ok(Input::Looked(part.drawn, seen))
+                });
+            }
+            Effect::Doubt(drawn, evidence) => {
+                let part = Inspected::of(drawn, &self.contacts);
+                self.tasks.spawn(async move {
+                    let judgement = tools.doubt(&part, (*evidence).clone()).await?;
+                    Ok(Input::Judged { drawn: part.drawn, evidence, judgement })
+                });
+            }
+            Effect::KeepStates { wanted, fresh } => tools.keep_states(wanted, fresh).await?,
+            Effect::SaveState => tools.save_state().await?,
+            Effect::KeepEvidence(ban) => {
+                tokio::spawn(async move {
+                    info!(
+                        "of the ban of {}: {}",
+                        ban.culprit,
+                        evidence_words(&tools.keep_evidence(&ban).await)
+                    );
+                });
+            }
+            Effect::Halt(cause) => return Err(self.failure(cause).await),
+            // No state is written down here: one whose root was not yet compared would be believed the next time.
+            Effect::End if self.interrupted => return Ok(Some(Ended::Interrupted)),
+            Effect::End => {
+                let tally = self.machine.tally();
+                tools.save_state().await?;
+                tools.write_result(&tally)?;
+                return Ok(Some(Ended::Closed(tally)));
+            }
+        }
+        Ok(None)
+    }
+
+    fn compute(&mut self, work: Box<Work>, q: Integers) {
+        let (tools, worker) = (self.tools.clone(), self.worker.clone());
+        self.tasks.spawn_blocking(move || {
+            let mut witness = tools.witness(&work, q);
+            let begun = Instant::now();
+            let done = lock(&worker).perform(&work, &mut witness);
+            lock(&tools.spent).computed(&work.kind, begun.elapsed());
+            Ok(Input::Worked(work, done))
+        });
+    }
+
+    /// What a person reads.
+    async fn failure(&self, cause: Cause) -> Failure {
+        let me = self.tools.session.identity.id();
+        match cause {
+            Cause::Unwritten(why) | Cause::Faulty(why) => Failure::environment(why),
+            Cause::Banned(Some(ban)) => {
+                let words = ban.finding.words();
+                let where_it_is = evidence_words(&self.tools.keep_evidence(&ban).await);
+                Failure::negative(format!(
+                    "this verifier was banned for a {words} in round {}, found by {}; {where_it_is}",
+                    ban.round, ban.accuser
+                ))
+            }
+            Cause::Banned(None) => Failure::negative("this verifier was banned; it audits nothing any more"),
+            Cause::Stranger => {
+                Failure::usage(format!("{me} is no member of this run: run `muster-verifier enroll` again"))
+            }
+        }
+    }
+}
+
+/// Whether a batch of news was not cut off.
+fn is_whole(events: &[Event]) -> bool {
+    let count = |kind: fn(&Event) -> bool| events.iter().filter(|event| kind(event)).count();
+    count(|event| matches!(event, Event::Notice(_))) < limits::PULL_NOTICES
+        && count(|event| matches!(event, Event::Sealed(_))) < limits::PULL_RECORDS
+}

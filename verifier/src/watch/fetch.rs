@@ -1,0 +1,170 @@
+//! What is fetched of members: contributions, and what drawn blocks are reduced from.
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use muster_core::audit::Judgement;
+use muster_core::ids::Block;
+use muster_core::lock::lock;
+use muster_core::manifest::Profile;
+use muster_core::messages::evidence::Reduction;
+use muster_replica::exit::Failure;
+use muster_replica::{Contact, PartInputs, PeerError, patience};
+use muster_roles::verifier::audits::Subject;
+use muster_roles::verifier::parts::{Drawn, Seen};
+use tokio::task::JoinSet;
+use tokio::time::timeout;
+use tracing::info;
+
+use super::tools::{Contacts, Tools};
+use crate::parts;
+
+/// Holders of something that may each let this verifier wait before it does without: all leaves stand for a contribution, and
+/// other drawn blocks come first.
+const HOLDERS: u32 = 2;
+
+/// A contribution to be fetched, and where it can be had.
+pub(super) struct Wanted {
+    pub(super) subject: Arc<Subject>,
+    sources: Vec<(Vec<Block>, Vec<Contact>)>,
+}
+
+impl Wanted {
+    pub(super) fn of(subject: Arc<Subject>, contacts: &Contacts) -> Self {
+        let sources = subject.sources.iter();
+        let sources = sources.map(|source| (source.blocks.clone(), contacts.all(&source.holders))).collect();
+        Self { subject, sources }
+    }
+}
+
+/// A drawn part to be looked at, and where its values and inputs can be had.
+pub(super) struct Inspected {
+    pub(super) drawn: Box<Drawn>,
+    holders: Vec<Contact>,
+    inputs: Option<PartInputs>,
+}
+
+impl Inspected {
+    pub(super) fn of(drawn: Box<Drawn>, contacts: &Contacts) -> Self {
+        let holders = contacts.all(&drawn.holders);
+        let inputs = PartInputs::held_by(&drawn.view, &drawn.result, |member| contacts.get(member));
+        Self { drawn, holders, inputs }
+    }
+}
+
+impl Tools {
+    /// The committed integers. In `exact` nobody waits for them any longer than it takes to have them of somebody else: the
+    /// leaves, all recomputed, stand for them.
+    pub(super) async fn fetch_in_time(&self, wanted: &Wanted) -> Option<Vec<i32>> {
+        let manifest = &self.session.manifest;
+        if manifest.profile != Profile::Exact {
+            return self.fetch(wanted).await;
+        }
+        let blocks: Vec<Block> = wanted.sources.iter().flat_map(|(blocks, _)| blocks).copied().collect();
+        // The verdict has its own clock (DUTY-4), and all leaves take time, too.
+        let most = Duration::from_millis(manifest.timers.audit.into()) / 2;
+        let limit = (HOLDERS * patience(&self.layout, &blocks)).min(most);
+        timeout(limit, self.fetch(wanted)).await.ok().flatten()
+    }
+
+    /// The committed integers, every chunk proved; `None` when a part is not to be had.
+    async fn fetch(&self, wanted: &Wanted) -> Option<Vec<i32>> {
+        let (subject, steward) = (&wanted.subject, &self.session.target.steward);
+        let mut q = vec![0; self.layout.parameters()];
+        let name = (subject.commit.round, subject.author, subject.commit.root);
+        let mut tasks = JoinSet::new();
+        for (blocks, mut contacts) in wanted.sources.clone() {
+            // The steward keeps what an aggregator would otherwise keep of itself alone.
+            contacts.push(steward.clone());
+            let (peers, layout) = (self.session.peers.clone(), self.layout.clone());
+            tasks.spawn(async move { peers.contribution(&contacts, &layout, name, &blocks).await });
+        }
+        while let Some(done) = tasks.join_next().await {
+            match done.unwrap_or(Err(PeerError::Unexpected)) {
+                Ok(found) => {
+                    lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
+                    for (data, values) in found {
+                        q.get_mut(self.layout.block(data.block)?.range.clone())?.copy_from_slice(&values);
+                    }
+                }
+                Err(error) => {
+                    let (round, who) = (name.0, name.1);
+                    info!(
+                        "round {round}: the contribution of {who} is unavailable ({error}); its leaves are recomputed"
+                    );
+                    return None;
+                }
+            }
+        }
+        Some(q)
+    }
+
+    /// The values that were applied, from what this replica fetched, else from the aggregator or the steward.
+    async fn values(&self, part: &Inspected) -> Result<(), String> {
+        let drawn = &part.drawn;
+        let (round, digest, blocks) = (drawn.result.round, &drawn.result.digest, &drawn.part);
+        if self.results.has(round, blocks, digest) {
+            return Ok(());
+        }
+        let mut holders = part.holders.clone();
+        holders.push(self.session.target.steward.clone());
+        let values = self.session.peers.values(&holders, &self.layout, round, blocks, digest).await;
+        self.results.put(round, blocks, digest, values.map_err(|error| error.to_string())?);
+        Ok(())
+    }
+
+    /// Looks at drawn blocks.
+    pub(super) async fn look(&self, part: &Inspected) -> Seen {
+        let drawn = &part.drawn;
+        let limit = |blocks: &[Block]| HOLDERS * patience(&self.layout, blocks);
+        let late = |_| Err("who has the values takes too long".to_owned());
+        let values = timeout(limit(&drawn.part), self.values(part)).await;
+        if let Err(why) = values.unwrap_or_else(late) {
+            return Seen::Missing(why);
+        }
+        let Some(inputs) = &part.inputs else { return Seen::Missing("the round has no such part".into()) };
+        let from = (Some(&self.session.target.steward), false);
+        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, from, BTreeMap::new());
+        let inputs = timeout(limit(&drawn.blocks), inputs).await;
+        match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
+            Ok(inputs) => {
+                let begun = Instant::now();
+                let seen = parts::look(drawn, &self.session.manifest, &self.layout, &self.results, &inputs);
+                let data = inputs.values().map(|(data, _)| data);
+                lock(&self.spent).looked(drawn.blocks.len(), data, begun.elapsed());
+                seen
+            }
+            Err(why) => Seen::Missing(why),
+        }
+    }
+
+    /// Reduces the whole part again; or why its inputs are not to be had.
+    ///
+    /// # Errors
+    /// [`Failure`] when this machine cannot.
+    pub(super) async fn doubt(
+        &self,
+        part: &Inspected,
+        evidence: Reduction,
+    ) -> Result<Result<Judgement, String>, Failure> {
+        let (drawn, steward) = (&part.drawn, &self.session.target.steward);
+        let Some(inputs) = &part.inputs else { return Ok(Err("the round has no such part".to_owned())) };
+        // Other drawn blocks wait for it.
+        let limit = HOLDERS * patience(&self.layout, &drawn.part);
+        let from = (Some(steward), true);
+        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.part, from, BTreeMap::new());
+        let late = |_| Err("who holds its inputs takes too long".to_owned());
+        let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
+            Ok(inputs) => inputs,
+            Err(why) => return Ok(Err(why)),
+        };
+        let (view, manifest, dataset) =
+            (drawn.view.clone(), self.session.manifest.clone(), self.session.dataset.clone());
+        let judged = tokio::task::spawn_blocking(move || {
+            parts::second_opinion(view, &manifest, dataset, &evidence, inputs)
+        });
+        let judged = judged.await;
+        Ok(Ok(judged.map_err(|error| Failure::environment(format!("reducing a part failed: {error}")))?))
+    }
+}

@@ -1,0 +1,176 @@
+//! What the driver performs effects with: the directory, the replica, the channels.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex};
+
+use muster_core::ids::{Digest, MemberId, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
+use muster_core::lock::lock;
+use muster_core::messages::record::Ban;
+use muster_core::messages::wire::{Notice, Request};
+use muster_core::state::{State, StateRoots};
+use muster_replica::exit::Failure;
+use muster_replica::{
+    Brought, Contact, Exhibited, PeerError, Replica, Results, Unkept, contact, keep_evidence,
+};
+use muster_roles::verifier::audits::{Message, Tally, Work};
+use muster_roles::verifier::{Answer, Integers};
+use tracing::debug;
+
+use crate::session::Session;
+use crate::spent::Spent;
+
+/// Shared by all that goes on at once.
+pub(super) struct Tools {
+    pub(super) session: Session,
+    pub(super) replica: Arc<Mutex<Replica>>,
+    pub(super) layout: Arc<Layout>,
+    /// Parameters that an earlier process of this directory was computing on.
+    pub(super) states: BTreeMap<Digest, Arc<State>>,
+    /// The values that were applied.
+    pub(super) results: Results,
+    pub(super) spent: Mutex<Spent>,
+}
+
+/// Where members can be reached.
+#[derive(Default)]
+pub(super) struct Contacts(BTreeMap<MemberId, Contact>);
+
+impl Contacts {
+    pub(super) fn of(ledger: &Ledger) -> Self {
+        let members = ledger.members().iter().map(|member| member.id);
+        Self(members.filter_map(|member| Some((member, contact(ledger, &member)?))).collect())
+    }
+
+    pub(super) fn get(&self, member: &MemberId) -> Option<Contact> {
+        self.0.get(member).cloned()
+    }
+
+    /// Those of these members that are known, in this order.
+    pub(super) fn all(&self, members: &[MemberId]) -> Vec<Contact> {
+        members.iter().filter_map(|member| self.get(member)).collect()
+    }
+}
+
+impl Tools {
+    /// States at hand.
+    pub(super) fn states(&self) -> BTreeSet<Digest> {
+        let replica = lock(&self.replica);
+        replica.states_at_hand().chain(self.states.keys().copied()).collect()
+    }
+
+    fn state(&self, root: &Digest) -> Option<Arc<State>> {
+        lock(&self.replica).state_at(root).or_else(|| self.states.get(root).cloned())
+    }
+
+    /// The state of the work's round, the text, and the contribution.
+    pub(super) fn witness(&self, work: &Work, q: Integers) -> Exhibited {
+        let subject = &work.subject;
+        let root = subject.commit.state;
+        let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
+        let name = (subject.commit.round, subject.author);
+        let contributions = q.map(|q| (name, Arc::unwrap_or_clone(q))).into_iter().collect();
+        let brought = Brought { contributions, ..Brought::default() };
+        Exhibited::new(states, self.session.dataset.clone(), &self.session.manifest, brought)
+    }
+
+    /// Tells the steward. An accusation is on the disk before.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub(super) async fn tell(&self, message: &Message) -> Result<Answer, Failure> {
+        if let Message::Accuse(evidence) = message {
+            self.session.home.save_evidence(evidence)?;
+        }
+        Ok(match self.session.peers.ask(&self.session.target.steward, &request(message)).await {
+            Ok(_) => Answer::Taken,
+            Err(PeerError::Refused(why)) => {
+                debug!("the steward did not take {}: {why}", words(message));
+                Answer::Refused
+            }
+            Err(error) => {
+                debug!("the steward could not be told: {error}");
+                Answer::Unreached
+            }
+        })
+    }
+
+    /// Has the parameters of these states on the disk, as far as they are at hand, and of no others but `wanted`.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub(super) async fn keep_states(
+        &self,
+        wanted: BTreeSet<Round>,
+        fresh: BTreeMap<Round, StateRoots>,
+    ) -> Result<(), Failure> {
+        let at_hand = |(round, roots): (Round, StateRoots)| Some((round, self.state(&roots.root())?, roots));
+        let fresh: Vec<_> = fresh.into_iter().filter_map(at_hand).collect();
+        let home = self.session.home.clone();
+        let kept = tokio::task::spawn_blocking(move || {
+            for (round, state, roots) in fresh {
+                home.save_parameters(round, &state, &roots)?;
+            }
+            home.prune_parameters(&|round| wanted.contains(&round))
+        });
+        Ok(kept.await.map_err(|error| Failure::environment(error.to_string()))??)
+    }
+
+    /// Writes the whole state down, to go on from.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub(super) async fn save_state(&self) -> Result<(), Failure> {
+        let (replica, home) = (self.replica.clone(), self.session.home.clone());
+        let saved = tokio::task::spawn_blocking(move || {
+            let (round, state, roots) = {
+                let replica = lock(&replica);
+                (replica.round(), replica.state().clone(), *replica.roots())
+            };
+            home.save_state(round, &state, &roots)?;
+            home.prune_states(&|kept| kept == round)
+        });
+        Ok(saved.await.map_err(|error| Failure::environment(error.to_string()))??)
+    }
+
+    /// Keeps what a ban rests on; where.
+    pub(super) async fn keep_evidence(&self, ban: &Ban) -> Result<std::path::PathBuf, Unkept> {
+        let Session { peers, target, home, manifest, .. } = &self.session;
+        keep_evidence(peers, &target.steward, home, (manifest, ban)).await
+    }
+
+    /// Writes down with which state the run ended and what watching cost, for programs.
+    ///
+    /// # Errors
+    /// [`Failure`] of the disk.
+    pub(super) fn write_result(&self, tally: &Tally) -> Result<(), Failure> {
+        let (id, endpoint) = (self.session.identity.id(), &self.session.endpoint);
+        let (root, rounds) = {
+            let replica = lock(&self.replica);
+            (replica.snapshot().0, replica.round().0)
+        };
+        let traffic = (endpoint.bytes_sent(), endpoint.bytes_received());
+        let spent = lock(&self.spent).json(tally, rounds, traffic);
+        let text = format!(
+            "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\",{spent}}}\n"
+        );
+        Ok(self.session.home.write_file("result.json", text.as_bytes())?)
+    }
+}
+
+fn request(message: &Message) -> Request {
+    match message {
+        Message::Notice(_, notice) | Message::Say(notice) => Request::Notice((**notice).clone()),
+        Message::Accuse(evidence) => Request::Accuse((**evidence).clone()),
+    }
+}
+
+fn words(message: &Message) -> String {
+    match message {
+        Message::Notice((round, slot), _) => format!("a step of the audit of round {round}, slot {slot}"),
+        Message::Say(notice) if matches!(**notice, Notice::Return(_)) => "the return".into(),
+        Message::Say(_) => "a coin or a recheck".into(),
+        Message::Accuse(evidence) => format!("the accusation {}", evidence.digest()),
+    }
+}
