@@ -22,7 +22,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
-use muster_core::codec::{List, Text};
+use muster_core::codec::List;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId};
 use muster_core::layout::Layout;
@@ -42,7 +42,7 @@ use book::Book;
 use clock::{Clock, Event};
 use law::Law;
 pub use law::Longest;
-use node::Node;
+use node::{Node, addresses};
 pub use plan::{Behaviour, Plan, Player, Temper, cast};
 pub use report::{Conviction, Left, Report, WrongPart};
 use steward::Disk;
@@ -176,7 +176,7 @@ impl Sim {
         let invitation = self.organiser.sign(self.run, &invitation);
         Enrol {
             invitation: Some(secret.present(self.run, invitation, newcomer)),
-            addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
+            addresses: addresses(number as usize),
             coins: None,
         }
     }
@@ -265,7 +265,7 @@ impl Sim {
 
     /// Heads of the ledgers of all living nodes.
     pub fn heads(&self) -> Vec<Digest> {
-        self.nodes.iter().filter(|node| node.alive).map(|node| node.ledger.head()).collect()
+        self.nodes.iter().filter(|node| node.alive).map(|node| node.machine.ledger().head()).collect()
     }
 
     /// Id of a node.
