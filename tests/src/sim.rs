@@ -34,7 +34,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
 use muster_replica::Replica;
-use muster_roles::steward::{Input, Setup, Steward};
+use muster_roles::steward::{Input, Question, Setup, Steward};
 use muster_store::dataset::Dataset;
 use muster_verifier::Worker;
 
@@ -66,8 +66,9 @@ pub struct Sim {
     /// When its process began, and what it has on its disk.
     began: u64,
     disk: Disk,
-    /// Requests that the steward was asked.
+    /// Requests that the steward was asked, and those of nodes that it has not answered yet.
     questions: u64,
+    unanswered: BTreeMap<Question, (usize, Box<Request>)>,
     /// The sealed records, and the ledger after each of the last ones.
     book: Book,
     board: Vec<Notice>,
@@ -125,6 +126,7 @@ impl Sim {
             began: 0,
             disk: Disk::default(),
             questions: 0,
+            unanswered: BTreeMap::new(),
             book: Book::new(shared),
             board: Vec::new(),
             asked: BTreeMap::new(),

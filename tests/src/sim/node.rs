@@ -12,12 +12,13 @@ use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, TableOpening};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
-use muster_core::messages::wire::{Notice, Request};
+use muster_core::messages::record::Body;
+use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::reduction::{objects, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
 use muster_node::join::{Asked, Inputs, LeafSum, Spares, Summed, Work, rows_of};
-use muster_roles::node::{Effect, Ending, Input, Node as Machine, Parcel, PartTask, Setup};
+use muster_roles::node::{Effect, Ending, Input, Node as Machine, Parcel, PartTask, Promise, Setup};
 
 use super::clock::Event;
 use super::plan::{Behaviour, Player, Temper, node_identity};
@@ -134,6 +135,12 @@ impl Sim {
         self.act(number);
     }
 
+    /// A node learns what the steward has answered; it is time to do something about it when it has news.
+    pub(super) fn answered(&mut self, number: usize, request: Box<Request>, answer: Option<Response>) {
+        let answer = answer.filter(|answer| !matches!(answer, Response::Refused(_)));
+        self.tell_node(number, Input::Told(request, answer));
+    }
+
     fn tell_node(&mut self, number: usize, input: Input) {
         self.nodes[number].machine.handle(self.clock.now(), input);
     }
@@ -177,6 +184,7 @@ impl Sim {
                 Some(Input::Compared(check, objections))
             }
             Effect::MakeRows(request) => self.rows(number, request),
+            Effect::Recall(promise) => Some(self.recalled(promise)),
             Effect::Open(round, opening) => return self.open_table(number, round, *opening),
             Effect::Say(requests) => return self.say_all(number, requests),
             Effect::End(Ending::Convicted(_, why)) => {
@@ -417,6 +425,17 @@ impl Sim {
         let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
         let rows = node.player.conduct.seal(&asked, rows)?;
         Some(Input::Rows { request: signed, root: held.commit.root, rows })
+    }
+
+    /// The records that a promise of the steward's is held against.
+    fn recalled(&self, promise: Box<Promise>) -> Input {
+        let Promise { round, attempt, .. } = *promise;
+        let inputs = self.book.newest_of(
+            |body| matches!(body, Body::Inputs(inputs) if (inputs.round, inputs.attempt) == (round, attempt)),
+        );
+        let again = |body: &Body| matches!(body, Body::Reassign(again) if again.round == round);
+        let reassign = if attempt > 0 { self.book.newest_of(again) } else { None };
+        Input::Recalled { promise, inputs, reassign }
     }
 
     /// A node opens a table, or what it says is one.
