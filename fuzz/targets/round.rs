@@ -284,18 +284,14 @@ impl World {
 
     /// The records that a promise of the steward's is held against.
     fn recalled(&self, promise: Box<Promise>) -> node::Input {
-        let Promise { round, attempt, .. } = *promise;
         let newest = |wanted: &dyn Fn(&Body) -> bool| {
             let is = |signed: &&Signed<Record>| {
                 signed.verify(self.follower.run()).is_ok_and(|record| wanted(&record.body))
             };
             self.records.iter().rev().find(is).cloned()
         };
-        let inputs = newest(
-            &|body| matches!(body, Body::Inputs(said) if said.round == round && said.attempt == attempt),
-        );
-        let again = |body: &Body| matches!(body, Body::Reassign(again) if again.round == round);
-        let reassign = if attempt > 0 { newest(&again) } else { None };
+        let inputs = newest(&|body| promise.is_settled_by(body));
+        let reassign = newest(&|body| promise.follows(body));
         node::Input::Recalled { promise, inputs, reassign }
     }
 

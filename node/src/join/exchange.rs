@@ -51,8 +51,8 @@ async fn blocks_to(
     let to = to.ok_or("its keeper is no member")?;
     for group in groups(layout, blocks) {
         let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
-        let blocks = List::new(data.ok_or("a block is not in the layout")?)
-            .map_err(|misuse| misuse.to_string())?;
+        let blocks =
+            List::new(data.ok_or("a block is not in the layout")?).map_err(|misuse| misuse.to_string())?;
         let put = PutBlocks { round, attempt, blocks };
         match peers.ask(&to, &Request::PutBlocks(put)).await.map_err(|error| error.to_string())? {
             Response::Done => {}

@@ -30,6 +30,7 @@ use muster_core::sign::{Identity, Signed};
 
 use delivery::Delivery;
 pub use delivery::Parcel;
+pub use duty::{Computed, commit_to};
 use membership::Dismissal;
 pub use pledges::Promise;
 use pledges::{Broken, Pledges};
@@ -92,13 +93,13 @@ pub enum Input {
     },
     /// The steward's answer; none where it refused, or was not to be reached for long.
     Told(Box<Request>, Option<Response>),
-    /// The sealed records that a promise is held against.
+    /// The sealed records that a promise is held against, where they were found.
     Recalled {
         /// What was promised.
         promise: Box<Promise>,
-        /// The Inputs of its round and attempt.
+        /// The one by which it is settled.
         inputs: Option<Signed<Record>>,
-        /// The Reassign before them, where it is of a second attempt.
+        /// The one that it follows.
         reassign: Option<Signed<Record>>,
     },
     /// This member wants to leave for good.

@@ -12,13 +12,14 @@ use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, TableOpening};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
-use muster_core::messages::record::Body;
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::reduction::{objects, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
 use muster_node::join::{Asked, Inputs, LeafSum, Spares, Summed, Work, rows_of};
-use muster_roles::node::{Effect, Ending, Input, Node as Machine, Parcel, PartTask, Promise, Setup};
+use muster_roles::node::{
+    Computed, Effect, Ending, Input, Node as Machine, Parcel, PartTask, Promise, Setup, commit_to,
+};
 
 use super::clock::Event;
 use super::plan::{Behaviour, Player, Temper, node_identity};
@@ -248,7 +249,9 @@ impl Sim {
     /// The blocks that a node objects to, by part.
     fn objections(&self, number: usize, check: &Check) -> BTreeMap<Part, Vec<Block>> {
         let node = &self.nodes[number];
-        let (Some(view), Some(held)) = (node.machine.ledger().round(check.round), node.held.get(&check.round)) else {
+        let (Some(view), Some(held)) =
+            (node.machine.ledger().round(check.round), node.held.get(&check.round))
+        else {
             return BTreeMap::new();
         };
         let Some(q) = self.contributions.get(&(check.round, node.identity.id())) else {
@@ -294,17 +297,9 @@ impl Sim {
         let bad = if self.nodes[number].player.cheats { self.bad_leaves(&work, &summed) } else { 0 };
         let claims = u32::from(self.nodes[number].is(Behaviour::Overclaims)) * quota;
         let tree = Commitment::new(&self.layout, &summed.q);
-        let commit = Commit {
-            round,
-            head: view.head(),
-            state: root,
-            slot,
-            seats: work.seats,
-            leaves: summed.leaves.len() as u32 + claims,
-            profile: self.manifest.profile,
-            loss: summed.loss,
-            root: tree.root(),
-        };
+        let leaves = summed.leaves.len() as u32 + claims;
+        let computed = Computed { leaves, loss: summed.loss, root: tree.root() };
+        let commit = commit_to(&ledger, round, slot, computed)?;
         let node = &mut self.nodes[number];
         let time = 50 + LEAF * u64::from(commit.leaves);
         let said = conduct.commit(commit.clone());
@@ -429,12 +424,8 @@ impl Sim {
 
     /// The records that a promise of the steward's is held against.
     fn recalled(&self, promise: Box<Promise>) -> Input {
-        let Promise { round, attempt, .. } = *promise;
-        let inputs = self.book.newest_of(
-            |body| matches!(body, Body::Inputs(inputs) if (inputs.round, inputs.attempt) == (round, attempt)),
-        );
-        let again = |body: &Body| matches!(body, Body::Reassign(again) if again.round == round);
-        let reassign = if attempt > 0 { self.book.newest_of(again) } else { None };
+        let inputs = self.book.newest_of(|body| promise.is_settled_by(body));
+        let reassign = self.book.newest_of(|body| promise.follows(body));
         Input::Recalled { promise, inputs, reassign }
     }
 

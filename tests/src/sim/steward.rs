@@ -154,10 +154,7 @@ impl Sim {
                 }
             }
             // Blocks that are where they are wanted.
-            Effect::Store(..)
-            | Effect::Read(..)
-            | Effect::Prefetch(_)
-            | Effect::Archive => {}
+            Effect::Store(..) | Effect::Read(..) | Effect::Prefetch(_) | Effect::Archive => {}
         }
     }
 

@@ -14,7 +14,7 @@ use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
-use muster_roles::node::Input;
+use muster_roles::node::{Computed, Input, commit_to};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
@@ -172,18 +172,8 @@ impl Committing {
             return Err(JoinError::Unreliable(work.round));
         }
         let over = || JoinError::Environment("the round is over".into());
-        let head = self.ledger.round(work.round).map(|view| view.head()).ok_or_else(over)?;
-        let commit = Commit {
-            round: work.round,
-            head,
-            state: work.root,
-            slot: work.slot,
-            seats: work.seats,
-            leaves: count,
-            profile: work.manifest.profile,
-            loss,
-            root: tree.root(),
-        };
+        let computed = Computed { leaves: count, loss, root: tree.root() };
+        let commit = commit_to(&self.ledger, work.round, work.slot, computed).ok_or_else(over)?;
         let me = &self.shared.identity;
         let said = self.conduct.commit(commit.clone());
         let commit = said.first().cloned().unwrap_or(commit);

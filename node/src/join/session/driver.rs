@@ -11,7 +11,7 @@ use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::TableOpening;
-use muster_core::messages::record::Ban;
+use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::round::Check;
 use muster_replica::{
@@ -24,7 +24,8 @@ use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 
-use super::{disk, recall};
+use super::disk;
+use super::recall::newest_of;
 use crate::join::check::compare_results;
 use crate::join::conduct::{Conduct, Delay};
 use crate::join::exchange::{bring, reduce_part};
@@ -187,9 +188,10 @@ impl Driver {
             Effect::Open(round, opening) => self.open(round, *opening),
             Effect::Say(requests) => self.say(requests, Duration::ZERO),
             Effect::Recall(promise) => {
-                let ledger = self.machine.ledger();
-                let inputs = recall::inputs(ledger, &self.journal, &promise);
-                let reassign = recall::reassign(ledger, &self.journal, &promise);
+                let newest =
+                    |wanted: &dyn Fn(&Body) -> bool| newest_of(self.machine.ledger(), &self.journal, wanted);
+                let inputs = newest(&|body| promise.is_settled_by(body));
+                let reassign = promise.is_second().then(|| newest(&|body| promise.follows(body))).flatten();
                 self.handle(Input::Recalled { promise, inputs, reassign });
             }
             Effect::Prune(horizon) => {
@@ -262,9 +264,9 @@ impl Driver {
         let Some(contribution) = self.contribution(check.round) else { return };
         let ledger = self.machine.ledger().clone();
         let compared = compare_results(self.shared.clone(), ledger, contribution, check);
-        self.spawn(async move {
-            compared.await.map(|(check, objections)| Input::Compared(check, objections))
-        });
+        self.spawn(
+            async move { compared.await.map(|(check, objections)| Input::Compared(check, objections)) },
+        );
     }
 
     fn open(&self, round: Round, opening: TableOpening) {

@@ -64,9 +64,8 @@ impl Delivery {
     /// What is to be brought first: every part, to all its keepers at once. Each has half of the time that there is.
     pub(super) fn parcels(&self) -> Vec<Parcel> {
         let within = self.patience() / 2;
-        let keepers = self.parts.iter().flat_map(|(part, handed)| {
-            handed.awaited.iter().map(|keeper| (*part, *keeper))
-        });
+        let keepers =
+            self.parts.iter().flat_map(|(part, handed)| handed.awaited.iter().map(|keeper| (*part, *keeper)));
         keepers.map(|(part, keeper)| self.parcel(part, keeper, within, false)).collect()
     }
 
@@ -116,7 +115,9 @@ impl Delivery {
         let root = own.ok_or(Reject::Stale("the round is not remembered"))?.commit.root;
         let Parcel { round, part, attempt, .. } = *parcel;
         let said = receipt.verify(self.ledger.run())?;
-        if said.author() != parcel.keeper || *said != (Receipt { round, part, attempt, sender: self.me, root }) {
+        if said.author() != parcel.keeper
+            || *said != (Receipt { round, part, attempt, sender: self.me, root })
+        {
             return Err(Reject::Rule("a keeper signs for the part that it was brought"));
         }
         Ok(())

@@ -2,11 +2,11 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::{Block, Digest, MemberId, Part, Round};
-use muster_core::ledger::RoundView;
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Rows};
-use muster_core::messages::round::{Delivered, Echo, PartResult, Receipt};
+use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Check, Duty};
 use muster_core::sign::Signed;
@@ -16,6 +16,34 @@ use super::{Effect, Node, PartTask};
 
 /// Rounds before this one whose deliveries may still be under way.
 const BEHIND: u32 = 1;
+
+/// The sum of a contribution.
+#[derive(Clone, Copy, Debug)]
+pub struct Computed {
+    /// Leaves in it.
+    pub leaves: u32,
+    /// Sum of their losses.
+    pub loss: i64,
+    /// Root of its integers' tree.
+    pub root: Digest,
+}
+
+/// What the member of this slot commits to; none once the round is forgotten.
+pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) -> Option<Commit> {
+    let view = ledger.round(round)?;
+    let Computed { leaves, loss, root } = computed;
+    Some(Commit {
+        round,
+        head: view.head(),
+        state: view.state().root(),
+        slot,
+        seats: view.seats().len() as u16,
+        leaves,
+        profile: ledger.manifest().profile,
+        loss,
+        root,
+    })
+}
 
 impl Node {
     pub(super) fn begin(&mut self, duty: Duty) {
@@ -94,10 +122,13 @@ impl Node {
             tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
         }
         let Some(freeze) = self.ledger.round(round).and_then(RoundView::freeze_digest) else { return };
-        let results: Vec<Request> = digests.iter().map(|digest| {
-            let result = PartResult { round, part, attempt, freeze, inputs, digest: *digest };
-            Request::Notice(Notice::Result(self.identity.sign(self.ledger.run(), &result)))
-        }).collect();
+        let results: Vec<Request> = digests
+            .iter()
+            .map(|digest| {
+                let result = PartResult { round, part, attempt, freeze, inputs, digest: *digest };
+                Request::Notice(Notice::Result(self.identity.sign(self.ledger.run(), &result)))
+            })
+            .collect();
         self.say(results);
     }
 

@@ -6,7 +6,7 @@ use muster_core::audit::{Judgement, judge_steward};
 use muster_core::ids::Round;
 use muster_core::ledger::Ledger;
 use muster_core::messages::evidence::{Evidence, Misconduct, OmittedCommit, OmittedDelivery};
-use muster_core::messages::record::Record;
+use muster_core::messages::record::{Body, Record};
 use muster_core::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt};
 use muster_core::messages::wire::Response;
 use muster_core::sign::Signed;
@@ -23,10 +23,8 @@ pub(super) struct Pledges {
 
 /// A delivery that the steward has promised to count.
 pub struct Promise {
-    /// The round.
-    pub round: Round,
-    /// 0, or 1 after a reassignment.
-    pub attempt: u8,
+    round: Round,
+    attempt: u8,
     delivered: Signed<Delivered>,
     receipt: Signed<DeliveryReceipt>,
 }
@@ -100,6 +98,21 @@ impl Pledges {
 }
 
 impl Promise {
+    /// Whether this is the Inputs that must count it.
+    pub fn is_settled_by(&self, body: &Body) -> bool {
+        matches!(body, Body::Inputs(inputs) if (inputs.round, inputs.attempt) == (self.round, self.attempt))
+    }
+
+    /// Whether it is of a second attempt, and follows a Reassign.
+    pub fn is_second(&self) -> bool {
+        self.attempt > 0
+    }
+
+    /// Whether this is the Reassign that it follows.
+    pub fn follows(&self, body: &Body) -> bool {
+        matches!(body, Body::Reassign(again) if again.round == self.round && self.is_second())
+    }
+
     /// ROUND-5: a Delivered with a receipt counts its author in each part that it has a keeper's receipt for. Given the
     /// Inputs of its round and attempt, and the Reassign before them.
     pub(super) fn broken(
@@ -110,7 +123,7 @@ impl Promise {
     ) -> Option<Broken> {
         let freeze = ledger.round(self.round)?.freeze()?.clone();
         // Without the Reassign nothing can be shown of a second attempt.
-        if self.attempt > 0 && reassign.is_none() {
+        if self.is_second() && reassign.is_none() {
             return None;
         }
         let Self { delivered, receipt, .. } = self;

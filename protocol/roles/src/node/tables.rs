@@ -106,8 +106,7 @@ mod tests {
             let request = AuditRequest { round: Round(round), freeze, target, coin: None };
             let signed = self.verifier.sign(RUN, &request);
             let request = signed.verify(RUN).unwrap();
-            let table =
-                self.tables.seal(&self.member, &signed, &request, Digest::default(), Rows::default());
+            let table = self.tables.seal(&self.member, &signed, &request, Digest::default(), Rows::default());
             let (request, table, seal) = (signed.digest(), table.digest(), Digest::default());
             self.verifier.sign(RUN, &ResultsSeal { request, table, seal })
         }
