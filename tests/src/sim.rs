@@ -1,10 +1,10 @@
 //! A whole run in one process and virtual time: no socket, no disk, no clock.
 //!
-//! Everything that decides something is the product's: the steward's machine, ledgers, duties, checks of results, the
-//! verifiers' audits and drawn blocks, the judge, labours and answers, aggregation, arithmetic, optimiser, commitments,
-//! signatures. The simulator carries messages, each with a random delay, and lets a member think as long as its leaves
-//! take. Two things are shared because all honest members have the same bits of them: one ledger that follows the
-//! steward's, looked at by each member as far as it has come, and one state.
+//! Everything that decides something is the product's: the machines of steward and nodes, ledgers, the verifiers' audits and
+//! drawn blocks, the judge, aggregation, arithmetic, optimiser, commitments, signatures. The simulator carries messages,
+//! each with a random delay, and lets a member think as long as its leaves take. Two things are shared because all honest
+//! members have the same bits of them: one ledger that follows the steward's, looked at by each member as far as it has
+//! come, and one state.
 //!
 //! Everything follows from the seed of the [`Plan`]; [`Sim::trace`] tells whether two runs were the same.
 

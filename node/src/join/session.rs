@@ -96,6 +96,11 @@ async fn fetch_text(
     Ok(dataset)
 }
 
+fn begin(shared: &Shared, home: &Home, addresses: Addresses) -> Result<Node, StoreError> {
+    let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
+    Ok(Node::new(Setup { ledger, identity, addresses, secret: *home.secret("salt")? }))
+}
+
 impl Session {
     async fn open(options: Options, conduct: Arc<dyn Conduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
@@ -127,15 +132,9 @@ impl Session {
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm((&options, &endpoint), &identity, &mut follower, &addresses);
-        let machine = Node::new(Setup {
-            ledger: shared.ledger.borrow().clone(),
-            identity,
-            addresses: addresses.clone(),
-            secret: *home.secret("salt")?,
-        });
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = Driver {
-            machine,
+            machine: begin(&shared, &home, addresses.clone())?,
             options,
             conduct,
             home,

@@ -18,6 +18,7 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 use muster_roles::node::{self, Effect, Ending, Input, News, Node, Parcel};
+use muster_roles::steward::accusation::Accusation;
 use muster_roles::steward::hearing::Ruling;
 use muster_roles::steward::{self, Question, Steward};
 
@@ -36,7 +37,7 @@ fn roots(step: u32) -> StateRoots {
 }
 
 fn addresses(number: usize) -> Addresses {
-    List::new(vec![Text::new(format!("node:{number}")).unwrap()]).unwrap()
+    List::new(vec![Text::new(format!("node:{number}")).expect("short")]).expect("one")
 }
 
 /// A steward, its records, and its nodes with what they say.
@@ -46,7 +47,7 @@ struct Run {
     records: Vec<Verified<Record>>,
     board: Vec<Notice>,
     applying: bool,
-    hearing: Vec<Box<steward::accusation::Accusation>>,
+    hearing: Option<Box<Accusation>>,
     answers: BTreeMap<Question, Response>,
     questions: u64,
     nodes: Vec<Node>,
@@ -76,7 +77,7 @@ impl Run {
             records: Vec::new(),
             board: Vec::new(),
             applying: false,
-            hearing: Vec::new(),
+            hearing: None,
             answers: BTreeMap::new(),
             questions: 0,
             nodes: (0..NODES).map(|number| node(number, &shared)).collect(),
@@ -113,13 +114,15 @@ impl Run {
     fn drain(&mut self) {
         while let Some(effect) = self.steward.poll_effect() {
             match effect {
-                steward::Effect::Seal(signed, _) => self.records.push(self.ledger.apply(&signed).unwrap()),
+                steward::Effect::Seal(signed, _) => {
+                    self.records.push(self.ledger.apply(&signed).expect("the steward seals what is right"));
+                }
                 steward::Effect::Post(notice) => self.board.push(notice),
                 steward::Effect::Answer(question, response) => {
                     self.answers.insert(question, response);
                 }
                 steward::Effect::Apply(_) => self.applying = true,
-                steward::Effect::Hear(accusation, _) => self.hearing.push(accusation),
+                steward::Effect::Hear(accusation, _) => self.hearing = Some(accusation),
                 _ => {}
             }
         }
@@ -277,9 +280,8 @@ fn said(effects: Vec<Effect>) -> Vec<Request> {
 fn delivered(effects: Vec<Effect>, run: &Run) -> Option<Vec<Part>> {
     said(effects).into_iter().find_map(|request| match request {
         Request::Delivered(said) => {
-            let said = said.verify(run.ledger.run()).unwrap();
-            let parts = said.receipts.iter().map(|receipt| receipt.verify(run.ledger.run()).unwrap().part);
-            Some(parts.collect())
+            let said = said.verify(run.ledger.run()).ok()?;
+            said.receipts.iter().map(|receipt| Some(receipt.verify(run.ledger.run()).ok()?.part)).collect()
         }
         _ => None,
     })
@@ -460,7 +462,7 @@ fn a_convict_serves_for_a_while_after_its_last_round() {
     run.follow(0);
     assert_eq!(run.work(0), None);
     run.ask(identity(0).id(), Request::Commit(second));
-    let accusation = run.hearing.pop().unwrap();
+    let accusation = run.hearing.take().unwrap();
     let (culprit, round) = (accusation.claim.culprit, accusation.claim.round);
     let (finding, detail) = (FindingKind::Equivocation, String::new());
     let judgement = Judgement::Guilty { culprit, round, finding, detail };
