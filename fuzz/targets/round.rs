@@ -1,21 +1,24 @@
-//! The steward's machine and its members under any order of messages, losses, deaths and departures, and with the steward
+//! The machines of the steward and of its nodes under any order of messages, losses, deaths and departures, and with the steward
 //! killed at any moment and started again from its disk: no panic, the ledger takes every record, what was promised is
 //! kept on the disk first and sealed afterwards, and once all is calm the run comes to its end.
 #![no_main]
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use libfuzzer_sys::fuzz_target;
 use muster_core::audit::Judgement;
 use muster_core::codec::List;
 use muster_core::ids::{Digest, MemberId, Part, Round};
-use muster_core::ledger::{Ledger, Stage, Standing};
-use muster_core::messages::audit::{FindingKind};
-use muster_core::messages::enrol::{Leave, Return, Role};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::audit::FindingKind;
+use muster_core::messages::enrol::{Addresses, Leave, Role};
 use muster_core::messages::record::{Body, Record};
-use muster_core::messages::round::{Checked, Commit, Delivered, Echo, PartResult};
+use muster_core::messages::round::{Checked, Commit, Delivered, PartResult};
 use muster_core::messages::wire::{Notice, Request, Response};
-use muster_core::round::{Duties, Duty};
 use muster_core::sign::{Identity, Signed};
 use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward_key};
+use muster_roles::node::{self, Ending, Node, PartTask, Promise};
 use muster_roles::steward::accusation::Accusation;
 use muster_roles::steward::exhibits::Owed;
 use muster_roles::steward::hearing::Ruling;
@@ -61,8 +64,21 @@ enum Event {
 
 struct Member {
     identity: &'static Identity,
-    ledger: Ledger,
-    duties: Duties,
+    machine: Node,
+    /// Notices of the board that it has read.
+    read: usize,
+}
+
+impl Member {
+    fn new(number: usize, ledger: Arc<Ledger>) -> Self {
+        let identity = person(number);
+        let key = Arc::new(Identity::from_secret(&identity.secret()));
+        // Where it said it is when it enrolled: it never moves.
+        let of = ledger.member(&identity.id());
+        let addresses = of.map_or(Addresses::default(), |member| member.addresses.clone());
+        let machine = Node::new(node::Setup { ledger, identity: key, addresses, secret: [7; 32] });
+        Self { identity, machine, read: 0 }
+    }
 }
 
 /// What outlives the steward's process.
@@ -80,6 +96,10 @@ struct World {
     promised: Vec<(Round, Digest)>,
     members: Vec<Member>,
     mail: Vec<(MemberId, Request)>,
+    /// Who has asked what, and has no answer yet.
+    unanswered: BTreeMap<Question, (MemberId, Request)>,
+    records: Vec<Signed<Record>>,
+    board: Vec<Notice>,
     applying: bool,
     inspecting: Vec<Box<Accusation>>,
     hearing: Vec<Box<Accusation>>,
@@ -92,17 +112,17 @@ struct World {
 impl World {
     fn new(rounds: u32, nodes: u16) -> Self {
         let ledger = Ledger::new(manifest(rounds, nodes));
-        let member = |number| {
-            let identity = person(number);
-            Member { identity, ledger: ledger.clone(), duties: Duties::new(identity.id()) }
-        };
+        let empty = Arc::new(ledger.clone());
         let mut world = Self {
             machine: begin(ledger.clone(), Vec::new()),
             disk: Disk::default(),
-            members: (0..PEOPLE).map(member).collect(),
+            members: (0..PEOPLE).map(|number| Member::new(number, empty.clone())).collect(),
             follower: ledger,
             promised: vec![],
             mail: vec![],
+            unanswered: BTreeMap::new(),
+            records: vec![],
+            board: vec![],
             applying: false,
             inspecting: vec![],
             hearing: vec![],
@@ -127,7 +147,9 @@ impl World {
     /// What comes late or twice is refused, and changes nothing.
     fn ask(&mut self, from: MemberId, request: Request) {
         self.questions += 1;
-        let (question, request) = (Question(self.questions), Box::new(request));
+        let question = Question(self.questions);
+        self.unanswered.insert(question, (from, request.clone()));
+        let request = Box::new(request);
         self.hand(Input::Asked { question, from, request, date: 0 });
     }
 
@@ -139,7 +161,7 @@ impl World {
                 Effect::Seal(signed, _) => self.sealed(&signed),
                 Effect::Keep(round, request) => self.disk.kept.push((round, *request)),
                 Effect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
-                Effect::Answer(_, response) => self.answered(&response),
+                Effect::Answer(question, response) => self.answered(question, response),
                 Effect::Apply(_) => self.applying = true,
                 Effect::Inspect(accusation, _) => self.inspecting.push(accusation),
                 Effect::Hear(accusation, _) => self.hearing.push(accusation),
@@ -151,8 +173,8 @@ impl World {
                 Effect::Measure(convict) => self.machine.handle(now, Input::Measured(convict, Vec::new())),
                 Effect::GoBack(_) => panic!("this run never goes back"),
                 Effect::Halt(why) => panic!("{why}"),
-                Effect::Post(_)
-                | Effect::Read(..)
+                Effect::Post(notice) => self.board.push(notice),
+                Effect::Read(..)
                 | Effect::Prefetch(_)
                 | Effect::KeepEvidence(..)
                 | Effect::Archive
@@ -163,6 +185,7 @@ impl World {
 
     fn sealed(&mut self, signed: &Signed<Record>) {
         let record = self.follower.apply(signed).expect("the machine seals what the ledger takes");
+        self.records.push(signed.clone());
         if let Body::Freeze(freeze) = &record.body {
             for (_, promised) in self.promised.iter().filter(|(round, _)| *round == freeze.round) {
                 let holds = freeze.commits.iter().any(|commit| commit.digest() == *promised);
@@ -171,7 +194,18 @@ impl World {
         }
     }
 
-    fn answered(&mut self, response: &Response) {
+    fn answered(&mut self, question: Question, response: Response) {
+        self.look_at(&response);
+        let Some((from, request)) = self.unanswered.remove(&question) else { return };
+        let answer = Some(response).filter(|response| !matches!(response, Response::Refused(_)));
+        let now = self.now;
+        let asker = self.members.iter_mut().find(|member| member.identity.id() == from);
+        asker.into_iter().for_each(|member| {
+            member.machine.handle(now, node::Input::Told(Box::new(request.clone()), answer.clone()));
+        });
+    }
+
+    fn look_at(&mut self, response: &Response) {
         let Response::Committed(receipt) = response else { return };
         let receipt = receipt.verify(self.follower.run()).expect("the steward signs it");
         let name = receipt.commit;
@@ -193,45 +227,72 @@ impl World {
         self.inspecting.clear();
         self.hearing.clear();
         self.exhibiting.clear();
+        self.unanswered.clear();
+        self.board.clear();
+        self.members.iter_mut().for_each(|member| member.read = 0);
         let kept = self.disk.kept.iter().map(|(_, request)| request.clone()).collect();
         self.machine = begin(self.follower.clone(), kept);
         self.drain();
     }
 
+    /// A member reads everything that is new, and does what its machine says.
     fn follow(&mut self, number: usize) {
-        let ledger = self.ledger().clone();
-        let place = number % PEOPLE;
-        let duties = self.members[place].duties.due(&ledger);
-        self.members[place].ledger = ledger;
-        let me = self.members[place].identity.id();
-        for duty in duties {
-            let mail = self.perform(place, duty);
-            self.mail.extend(mail.map(|request| (me, request)));
+        let (place, now) = (number % PEOPLE, self.now);
+        let ledger = Arc::new(self.follower.clone());
+        let member = &mut self.members[place];
+        member.machine.handle(now, node::Input::Followed { ledger, in_step: true });
+        for notice in &self.board[member.read..] {
+            member.machine.handle(now, node::Input::Notice(Box::new(notice.clone())));
+        }
+        member.read = self.board.len();
+        while let Some(effect) = self.members[place].machine.poll_effect() {
+            let done = self.perform(place, effect);
+            done.into_iter().for_each(|input| self.members[place].machine.handle(now, input));
         }
     }
 
-    fn perform(&self, place: usize, duty: Duty) -> Option<Request> {
-        let Member { identity, ledger, .. } = &self.members[place];
-        let (run, me) = (ledger.run(), identity.id());
-        let view = ledger.current()?;
-        Some(match duty {
-            Duty::Compute { slot, quota, .. } => {
-                Request::Commit(identity.sign(run, &commit(view, slot, quota)?))
+    fn perform(&mut self, place: usize, effect: node::Effect) -> Option<node::Input> {
+        let Member { identity, machine, .. } = &self.members[place];
+        let (ledger, me) = (machine.ledger(), identity.id());
+        Some(match effect {
+            node::Effect::Compute { round, slot, quota } => {
+                let said = commit(ledger.round(round)?, slot, quota)?;
+                node::Input::Committed(vec![identity.sign(ledger.run(), &said)])
             }
-            Duty::Echo { round, freeze } => {
-                Request::Notice(Notice::Echo(identity.sign(run, &Echo { round, freeze })))
+            node::Effect::WriteEcho(round, freeze) => node::Input::EchoWritten(round, Some(freeze)),
+            node::Effect::Prepare { round, attempt, parts } => {
+                node::Input::Prepared { round, attempt, parts }
             }
-            Duty::Deliver { round, attempt, parts } => {
-                let receipts = parts.iter().filter_map(|(part, keeper)| receipt(ledger, *part, keeper, me));
-                let receipts = List::new(receipts.collect()).expect("one for each part");
-                Request::Delivered(identity.sign(run, &Delivered { round, attempt, receipts }))
+            node::Effect::Bring(parcel) => {
+                let receipt = receipt(ledger, parcel.part, &parcel.keeper, me);
+                node::Input::Brought(parcel, receipt)
             }
-            Duty::Reduce { round, part, attempt, inputs } => {
-                let (digest, freeze) = (reduced(round, part, &inputs), view.freeze_digest()?);
-                let result = PartResult { round, part, attempt, freeze, inputs, digest };
-                Request::Notice(Notice::Result(identity.sign(run, &result)))
+            node::Effect::Reduce(task) => {
+                let PartTask { round, part, inputs, .. } = task;
+                node::Input::Reduced(task, vec![reduced(round, part, &inputs)])
             }
+            node::Effect::Compare(check) => node::Input::Compared(check, BTreeMap::new()),
+            node::Effect::Recall(promise) => self.recalled(promise),
+            node::Effect::Say(requests) => {
+                self.mail.extend(requests.into_iter().map(|request| (me, request)));
+                return None;
+            }
+            node::Effect::End(Ending::Convicted(_, why)) => panic!("the steward broke a promise: {why}"),
+            _ => return None,
         })
+    }
+
+    /// The records that a promise of the steward's is held against.
+    fn recalled(&self, promise: Box<Promise>) -> node::Input {
+        let newest = |wanted: &dyn Fn(&Body) -> bool| {
+            let is = |signed: &&Signed<Record>| {
+                signed.verify(self.follower.run()).is_ok_and(|record| wanted(&record.body))
+            };
+            self.records.iter().rev().find(is).cloned()
+        };
+        let inputs = newest(&|body| promise.is_settled_by(body));
+        let reassign = newest(&|body| promise.follows(body));
+        node::Input::Recalled { promise, inputs, reassign }
     }
 
     fn applied(&mut self, missing: Option<u8>) {
@@ -265,8 +326,7 @@ impl World {
             Event::Applied(missing) => self.applied(missing),
             Event::Connect(place, is) => self.hand(Input::Connected(person(place.into()).id(), is)),
             Event::Restart(place) => {
-                let member = &mut self.members[usize::from(place) % PEOPLE];
-                member.duties = Duties::new(member.identity.id());
+                self.restart(usize::from(place) % PEOPLE);
             }
             Event::Wait(milliseconds) => self.wait(milliseconds.into()),
             Event::Admit(place, dialable) => self.admit(place.into(), dialable),
@@ -288,6 +348,11 @@ impl World {
             Event::Wrong(part) => self.wrong(Part(part.into())),
             Event::Inspected(right) => self.inspected(right),
         }
+    }
+
+    /// A member's process is killed and starts again.
+    fn restart(&mut self, place: usize) {
+        self.members[place] = Member::new(place, Arc::new(self.follower.clone()));
     }
 
     fn contradict(&mut self, number: usize) {
@@ -347,13 +412,14 @@ impl World {
         let role = if number % PEOPLE == PEOPLE - 1 { Role::Verifier } else { Role::Node };
         let signed = enrol(self.ledger().run(), number, role, dialable);
         self.ask(person(number).id(), Request::Enrol(signed));
+        self.restart(number % PEOPLE);
         self.hand(Input::Connected(person(number).id(), true));
     }
 
     /// Everybody is here, hears everything and does its part; but the verifier never does, and is idle.
     fn calm(&mut self) {
         // What was lost was lost with whoever said it: it says it again.
-        self.members.iter_mut().for_each(|member| member.duties = Duties::new(member.identity.id()));
+        (0..PEOPLE).for_each(|place| self.restart(place));
         for turn in 0..CALM {
             if self.ledger().stage() == Stage::Closed {
                 return;
@@ -388,20 +454,13 @@ impl World {
         );
     }
 
-    /// Brings a person in, or back.
+    /// Brings a person in.
     fn present(&mut self, number: usize) {
         let id = person(number).id();
         let node = number != PEOPLE - 1;
-        match self.ledger().member(&id).map(|member| member.standing) {
-            None if node && !self.ledger().ready() && self.ledger().current().is_none() => {
-                self.admit(number, true);
-            }
-            Some(Standing::Away) if node => {
-                let said = Return { height: self.ledger().height(), addresses: Default::default() };
-                let signed = person(number).sign(self.ledger().run(), &said);
-                self.ask(id, Request::Notice(Notice::Return(signed)));
-            }
-            None | Some(_) => {}
+        let unknown = self.ledger().member(&id).is_none();
+        if unknown && node && !self.ledger().ready() && self.ledger().current().is_none() {
+            self.admit(number, true);
         }
         self.hand(Input::Connected(id, true));
     }

@@ -1,12 +1,10 @@
 //! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
 
-mod answers;
 mod check;
 mod compute;
 mod conduct;
 mod exchange;
 mod own;
-mod pledges;
 mod report;
 mod server;
 mod session;
@@ -22,8 +20,7 @@ use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
-pub use answers::Answers;
-pub use compute::{LeafSum, Spares, Summed, Work};
+pub use compute::{LeafSum, Spares, Summed, Work, rows_of};
 pub use conduct::{Asked, Conduct, Delay, Honest, Inputs};
 pub use session::{join, join_as};
 

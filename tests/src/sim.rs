@@ -1,10 +1,9 @@
 //! A whole run in one process and virtual time: no socket, no disk, no clock.
 //!
-//! Everything that decides something is the product's: the machines of steward and verifiers, ledgers, duties, checks of
-//! results, the judge, labours and answers, aggregation, arithmetic, optimiser, commitments, signatures. The simulator
-//! carries messages, each with a random delay, and lets a member think as long as its leaves take. Two things are shared
-//! because all honest members have the same bits of them: one ledger that follows the steward's, looked at by each member as
-//! far as it has come, and one state.
+//! Everything that decides something is the product's: the machines of steward, nodes and verifiers, ledgers, the judge,
+//! aggregation, arithmetic, optimiser, commitments, signatures. The simulator carries messages, each with a random delay,
+//! and lets a member think as long as its leaves take. Two things are shared because all honest members have the same bits
+//! of them: one ledger that follows the steward's, looked at by each member as far as it has come, and one state.
 //!
 //! Everything follows from the seed of the [`Plan`]; [`Sim::trace`] tells whether two runs were the same.
 
@@ -22,7 +21,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
 use muster_compute::{Exact, Machine};
-use muster_core::codec::{List, Text};
+use muster_core::codec::List;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Part, Round, RunId};
 use muster_core::layout::Layout;
@@ -34,7 +33,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
 use muster_replica::Replica;
-use muster_roles::steward::{Input, Setup, Steward};
+use muster_roles::steward::{Input, Question, Setup, Steward};
 use muster_store::dataset::Dataset;
 use muster_verifier::Worker;
 
@@ -42,7 +41,7 @@ use book::Book;
 use clock::{Clock, Event};
 use law::Law;
 pub use law::Longest;
-use node::Node;
+use node::{Node, addresses};
 pub use plan::{Behaviour, Plan, Player, Temper, cast};
 pub use report::{Conviction, Left, Report, WrongPart};
 use steward::Disk;
@@ -66,8 +65,9 @@ pub struct Sim {
     /// When its process began, and what it has on its disk.
     began: u64,
     disk: Disk,
-    /// Requests that the steward was asked.
+    /// Requests that the steward was asked, and those of nodes that it has not answered yet.
     questions: u64,
+    unanswered: BTreeMap<Question, (usize, Box<Request>)>,
     /// The sealed records, and the ledger after each of the last ones.
     book: Book,
     board: Vec<Notice>,
@@ -125,6 +125,7 @@ impl Sim {
             began: 0,
             disk: Disk::default(),
             questions: 0,
+            unanswered: BTreeMap::new(),
             book: Book::new(shared),
             board: Vec::new(),
             asked: BTreeMap::new(),
@@ -176,7 +177,7 @@ impl Sim {
         let invitation = self.organiser.sign(self.run, &invitation);
         Enrol {
             invitation: Some(secret.present(self.run, invitation, newcomer)),
-            addresses: List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one"),
+            addresses: addresses(number as usize),
             coins: None,
         }
     }
@@ -265,7 +266,7 @@ impl Sim {
 
     /// Heads of the ledgers of all living nodes.
     pub fn heads(&self) -> Vec<Digest> {
-        self.nodes.iter().filter(|node| node.alive).map(|node| node.ledger.head()).collect()
+        self.nodes.iter().filter(|node| node.alive).map(|node| node.machine.ledger().head()).collect()
     }
 
     /// Id of a node.

@@ -7,25 +7,22 @@ use std::time::Duration;
 use muster_core::ids::{Block, Part};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
-use muster_core::messages::wire::Request;
 use muster_core::reduction::objects;
 use muster_core::round::Check;
-use muster_replica::{Contact, Peers, Phase, Results};
+use muster_replica::{Phase, Results};
 
 use super::own::Contribution;
 use super::server::Shared;
-use super::tell::tell;
 
-/// Waits for the values of every part, compares each block with this member's own, and tells the steward. Values that
-/// do not come within the run's patience leave it without this member's word.
-pub(super) async fn check_results(
+/// Waits for the values of every part, and compares each block with this member's own: gives the blocks to object to, by part.
+/// Values that do not come within the run's patience leave the steward without this member's word.
+pub(super) async fn compare_results(
     shared: Arc<Shared>,
-    way: (Peers, Contact),
     ledger: Arc<Ledger>,
     contribution: Arc<Contribution>,
     check: Check,
-) {
-    let Some(parts) = planned(&ledger, &check) else { return };
+) -> Option<(Check, BTreeMap<Part, Vec<Block>>)> {
+    let parts = planned(&ledger, &check)?;
     let patience = Duration::from_millis(u64::from(ledger.manifest().timers.result));
     let all = async {
         for (part, digest) in &check.parts {
@@ -34,20 +31,15 @@ pub(super) async fn check_results(
     };
     if tokio::time::timeout(patience, all).await.is_err() {
         tracing::warn!("results of round {} did not come in time to be checked", check.round);
-        return;
+        return None;
     }
-    let (worker, layout) = (shared.clone(), ledger.layout().clone());
+    let layout = ledger.layout().clone();
     let looked = tokio::task::spawn_blocking(move || {
-        let look = || look(&layout, &worker.results, &contribution, &check, &parts);
-        let objections = worker.stopwatch.time(Phase::Aggregation, look);
+        let look = || look(&layout, &shared.results, &contribution, &check, &parts);
+        let objections = shared.stopwatch.time(Phase::Aggregation, look);
         (check, objections)
     });
-    let Ok((check, objections)) = looked.await else { return };
-    for (part, blocks) in &objections {
-        tracing::warn!("round {}: {} blocks of part {part} are far off", check.round, blocks.len());
-    }
-    let word = shared.identity.sign(ledger.run(), &check.word(&objections));
-    tell(&way, &Request::Checked(word)).await;
+    looked.await.ok()
 }
 
 fn planned(ledger: &Ledger, check: &Check) -> Option<BTreeMap<Part, Vec<Block>>> {

@@ -8,7 +8,7 @@ use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::Row;
+use muster_core::messages::audit::{Row, Rows};
 use muster_core::messages::record::Seat;
 use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
@@ -197,6 +197,12 @@ impl Trace {
         let sum = row(threads, &self.probe, q, loss);
         self.probe.sum(&self.rows) == (sum.sketch, sum.loss)
     }
+}
+
+/// The rows of these leaves, made on so many threads.
+pub fn rows_of(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
+    let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
+    Rows::new(rows.collect()).ok()
 }
 
 impl Summed {

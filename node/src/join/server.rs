@@ -14,7 +14,6 @@ use tokio::sync::watch;
 
 use super::conduct::{Conduct, Delay};
 use super::own::Own;
-use super::pledges::Pledges;
 use crate::intake::{Intake, gathered};
 
 /// How long a request may wait for this member to see what the asker has seen.
@@ -27,7 +26,6 @@ pub(super) struct Shared {
     pub(super) conduct: Arc<dyn Conduct>,
     pub(super) intake: Arc<Intake>,
     pub(super) own: Own,
-    pub(super) pledges: Pledges,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
 }
@@ -133,7 +131,6 @@ mod tests {
             conduct: Arc::new(Honest),
             intake: Arc::new(Intake::new(layout.clone(), home, failed)),
             own: Own::new(2),
-            pledges: Pledges::default(),
             results: Results::new(layout),
             stopwatch: Arc::default(),
         };

@@ -4,5 +4,6 @@
 //! the effects in their order; what takes long comes back as an input. The programs, the simulator and the fuzzers drive
 //! the same machines.
 
+pub mod node;
 pub mod steward;
 pub mod verifier;

@@ -4,14 +4,15 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 use muster_core::ledger::Ledger;
-use muster_core::messages::record::Record;
+use muster_core::messages::record::{Body, Record};
 use muster_core::sign::{Signed, Verified};
 
 /// Ledgers kept: nobody who lives is further behind.
 const KEPT: usize = 64;
 
-/// Records, and the ledger after each of the last ones.
+/// Records, as they were signed and as they were read, and the ledger after each of the last ones.
 pub(super) struct Book {
+    signed: Vec<Signed<Record>>,
     records: Vec<Verified<Record>>,
     ledgers: VecDeque<Arc<Ledger>>,
 }
@@ -19,13 +20,14 @@ pub(super) struct Book {
 impl Book {
     /// No record yet.
     pub(super) fn new(empty: Arc<Ledger>) -> Self {
-        Self { records: Vec::new(), ledgers: VecDeque::from([empty]) }
+        Self { signed: Vec::new(), records: Vec::new(), ledgers: VecDeque::from([empty]) }
     }
 
     /// Adds the next record.
     pub(super) fn add(&mut self, signed: &Signed<Record>) {
         let mut ledger = Ledger::clone(&self.newest());
         let record = ledger.apply(signed).expect("an honest steward's records apply");
+        self.signed.push(signed.clone());
         self.records.push(record);
         self.ledgers.push_back(Arc::new(ledger));
         while self.ledgers.len() > KEPT {
@@ -48,5 +50,11 @@ impl Book {
     /// All records.
     pub(super) fn records(&self) -> &[Verified<Record>] {
         &self.records
+    }
+
+    /// The newest record of this kind, as it was signed.
+    pub(super) fn newest_of(&self, wanted: impl Fn(&Body) -> bool) -> Option<Signed<Record>> {
+        let place = self.records.iter().rposition(|record| wanted(&record.body))?;
+        self.signed.get(place).cloned()
     }
 }

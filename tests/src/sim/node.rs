@@ -1,21 +1,25 @@
-//! A node: its duties in a round, and its answers to audits.
+//! A node: the product's machine decides; here it computes, delivers and speaks in virtual time, and fails as its plan has it.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::audit::probe;
-use muster_core::codec::List;
+use muster_core::codec::{List, Text};
 use muster_core::contribution::{Commitment, open_block};
-use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
-use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Leave, Return};
-use muster_core::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult, Receipt};
-use muster_core::messages::wire::{Notice, Request};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView, Stage};
+use muster_core::messages::audit::{AuditRequest, TableOpening};
+use muster_core::messages::enrol::Addresses;
+use muster_core::messages::round::{Bitmap, Commit, Receipt};
+use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::reduction::{objects, reduce};
-use muster_core::round::{Check, Checks, Duties, Duty};
+use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
-use muster_node::join::{Answers, Asked, Inputs, LeafSum, Spares, Summed, Work};
+use muster_node::join::{Asked, Inputs, LeafSum, Spares, Summed, Work, rows_of};
+use muster_roles::node::{
+    Computed, Effect, Ending, Input, Node as Machine, Parcel, PartTask, Promise, Setup, commit_to,
+};
 
 use super::clock::Event;
 use super::plan::{Behaviour, Player, Temper, node_identity};
@@ -27,18 +31,13 @@ pub(super) const LEAF: u64 = 50;
 
 /// A node.
 pub(super) struct Node {
-    pub(super) identity: Identity,
+    pub(super) identity: Arc<Identity>,
     pub(super) player: Player,
-    pub(super) ledger: Arc<Ledger>,
+    pub(super) machine: Machine,
     pub(super) alive: bool,
-    duties: Duties,
-    checks: Checks,
     held: BTreeMap<Round, Held>,
-    answers: Answers,
     /// Rounds after which it was asked whether it stays.
     stayed: Round,
-    /// Height at which it last said that it is back.
-    back: Height,
     /// Results of the round that it has read.
     pub(super) read: usize,
 }
@@ -46,27 +45,30 @@ pub(super) struct Node {
 /// What it committed to in a round.
 struct Held {
     commit: Commit,
+    tree: Commitment,
     leaves: Vec<LeafSum>,
+    /// Virtual milliseconds that it took.
+    time: u64,
     /// Bad leaves in it.
     bad: u32,
 }
 
+/// Where a node says that it can be dialled.
+pub(super) fn addresses(number: usize) -> Addresses {
+    List::new(vec![Text::new(format!("sim:{number}")).expect("short")]).expect("one")
+}
+
 impl Node {
     pub(super) fn new(plan: &Plan, number: usize, ledger: &Arc<Ledger>) -> Self {
-        let identity = node_identity(number);
-        Self {
-            duties: Duties::new(identity.id()),
-            checks: Checks::new(identity.id()),
-            identity,
-            player: plan.players[number].clone(),
+        let identity = Arc::new(node_identity(number));
+        let machine = Machine::new(Setup {
             ledger: ledger.clone(),
-            alive: true,
-            held: BTreeMap::new(),
-            answers: Answers::new(ledger.run(), plan.secret(4, number)),
-            stayed: Round(0),
-            back: Height(0),
-            read: 0,
-        }
+            identity: identity.clone(),
+            addresses: addresses(number),
+            secret: plan.secret(4, number),
+        });
+        let player = plan.players[number].clone();
+        Self { identity, player, machine, alive: true, held: BTreeMap::new(), stayed: Round(0), read: 0 }
     }
 
     /// Whether it contributed something false to a round.
@@ -82,58 +84,174 @@ impl Node {
 impl Sim {
     /// A node takes in all records that there are.
     pub(super) fn catch_up(&mut self, number: usize) {
-        while self.nodes[number].alive {
-            let node = &mut self.nodes[number];
-            let Some(next) = self.book.after(&node.ledger) else { break };
-            node.ledger = next;
-            let at = node.ledger.current().map(RoundView::round);
+        let node = &mut self.nodes[number];
+        if !node.alive {
+            return;
+        }
+        let (before, mut ledger) = (node.machine.ledger().height(), node.machine.ledger().clone());
+        while let Some(next) = self.book.after(&ledger) {
+            ledger = next;
+            let at = ledger.current().map(RoundView::round);
             if let Behaviour::Dies(round, stage) = node.player.behaviour
                 && at == Some(round)
-                && node.ledger.stage() == stage
+                && ledger.stage() == stage
             {
                 node.alive = false;
                 let id = node.identity.id();
-                self.clock.after(200, 100, Event::Gone(id));
+                return self.clock.after(200, 100, Event::Gone(id));
             }
         }
-        self.leave_if_it_wants(number);
-        self.come_back(number);
-        let node = &mut self.nodes[number];
-        let duties = if node.alive { node.duties.due(&node.ledger) } else { Vec::new() };
-        duties.into_iter().for_each(|duty| self.perform(number, duty));
-        self.look(number);
+        let (now, next) = (self.clock.now(), ledger.next_round());
+        let sealed = before.index()..ledger.height().index();
+        node.machine.handle(now, Input::Followed { ledger, in_step: true });
+        for record in &self.book.records()[sealed] {
+            node.machine.handle(now, Input::Sealed(Box::new(record.clone().into_inner())));
+        }
+        for round in (node.stayed.0..next.0).map(Round) {
+            node.machine.handle(now, Input::Applied(round));
+            if !node.player.conduct.stays(round) {
+                node.machine.handle(now, Input::Leave);
+            }
+        }
+        node.stayed = node.stayed.max(next);
+        self.act(number);
     }
 
     /// Results are on the board.
     pub(super) fn shown(&mut self, number: usize) {
         // The board's news begin with the records that were sealed before.
         self.catch_up(number);
-        let node = &mut self.nodes[number];
+        let (now, node) = (self.clock.now(), &mut self.nodes[number]);
         for signed in &self.results[node.read..] {
-            // A refusal is part of the run: the phase is over.
-            let _ = node.checks.saw(&node.ledger, signed);
+            node.machine.handle(now, Input::Notice(Box::new(Notice::Result(signed.clone()))));
         }
         node.read = self.results.len();
-        self.look(number);
+        self.act(number);
     }
 
-    /// A node compares the results that it has seen with its own contribution.
-    fn look(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if !node.alive || node.is(Behaviour::NeverChecks) {
-            return;
+    /// A step of an audit reaches the audited node.
+    pub(super) fn answer(&mut self, number: usize, notice: Notice) {
+        self.catch_up(number);
+        self.tell_node(number, Input::Notice(Box::new(notice)));
+        self.act(number);
+    }
+
+    /// A node learns what the steward has answered; it is time to do something about it when it has news.
+    pub(super) fn answered(&mut self, number: usize, request: Box<Request>, answer: Option<Response>) {
+        let answer = answer.filter(|answer| !matches!(answer, Response::Refused(_)));
+        self.tell_node(number, Input::Told(request, answer));
+    }
+
+    fn tell_node(&mut self, number: usize, input: Input) {
+        self.nodes[number].machine.handle(self.clock.now(), input);
+    }
+
+    /// Does what a node's machine says, unless the node is dead.
+    fn act(&mut self, number: usize) {
+        while self.nodes[number].alive {
+            let Some(effect) = self.nodes[number].machine.poll_effect() else { return };
+            self.perform(number, effect);
         }
-        let Some(check) = node.checks.due(&node.ledger) else { return };
-        let objections = self.objections(number, &check);
-        let signed = self.nodes[number].identity.sign(self.run, &check.word(&objections));
-        let me = self.nodes[number].identity.id();
-        self.clock.after(5, 40, Event::Ask(me, Box::new(Request::Checked(signed))));
+    }
+
+    fn perform(&mut self, number: usize, effect: Effect) {
+        let node = &self.nodes[number];
+        let done = match effect {
+            Effect::Compute { round, slot, quota } if !node.is(Behaviour::Mute) => {
+                self.contribute(number, round, slot, quota)
+            }
+            Effect::WriteEcho(round, freeze) => {
+                let said = node.player.conduct.echoes(round).then_some(freeze);
+                Some(Input::EchoWritten(round, said))
+            }
+            Effect::Prepare { round, attempt, parts }
+                if !node.is(Behaviour::Withholds) && !node.is(Behaviour::Stalls) =>
+            {
+                let held = node.held.contains_key(&round);
+                let parts = if held { node.player.conduct.deliver(round, parts) } else { Some(Vec::new()) };
+                parts.map(|parts| Input::Prepared { round, attempt, parts })
+            }
+            Effect::Bring(parcel) => {
+                let receipt = self.receipt(number, &parcel);
+                self.relayed += usize::from(parcel.relayed);
+                Some(Input::Brought(parcel, receipt))
+            }
+            Effect::Reduce(task) => {
+                let digests = self.reduce(number, &task);
+                digests.map(|digests| Input::Reduced(task, digests))
+            }
+            Effect::Compare(check) if !node.is(Behaviour::NeverChecks) => {
+                let objections = self.objections(number, &check);
+                Some(Input::Compared(check, objections))
+            }
+            Effect::MakeRows(request) => self.rows(number, request),
+            Effect::Recall(promise) => Some(self.recalled(promise)),
+            Effect::Open(round, opening) => return self.open_table(number, round, *opening),
+            Effect::Say(requests) => return self.say_all(number, requests),
+            Effect::End(Ending::Convicted(_, why)) => {
+                panic!("seed {}: the steward broke a promise: {why}", self.plan.seed)
+            }
+            // Faults, and what has no place in a simulation: disks, and people.
+            _ => None,
+        };
+        done.into_iter().for_each(|input| self.tell_node(number, input));
+    }
+
+    /// Has what a node says arrive at the steward.
+    fn say_all(&mut self, number: usize, requests: Vec<Request>) {
+        let (me, temper) = (self.id(number), self.nodes[number].player.temper);
+        let (least, spread) = match requests.first() {
+            Some(Request::Commit(commit)) => {
+                let commit = commit.verify(self.run).expect("its own").into_inner();
+                (self.nodes[number].held[&commit.round].time, 300)
+            }
+            // ROUND-5: after its echo has arrived.
+            Some(Request::Delivered(_)) => (45, 75),
+            Some(Request::Notice(Notice::Result(_))) => (20, 100),
+            Some(Request::Notice(table @ Notice::Table(_))) => {
+                return self.say_with(me, temper, (10, 60), table.clone());
+            }
+            Some(Request::Notice(Notice::Return(_))) if !self.returns(number) => {
+                let refused = requests.into_iter().map(|request| Input::Told(Box::new(request), None));
+                return refused.into_iter().for_each(|input| self.tell_node(number, input));
+            }
+            _ => (5, 40),
+        };
+        let ask = |request: &Request| Event::Ask(me, Box::new(request.clone()));
+        self.clock.after_all(least, spread, requests.iter().map(ask).collect());
+        for request in requests {
+            match request {
+                // Whatever follows arrives later.
+                Request::Notice(Notice::Echo(_)) => {
+                    self.tell_node(number, Input::Told(Box::new(request), None));
+                }
+                Request::Notice(Notice::Leave(_)) => {
+                    self.nodes[number].alive = false;
+                    self.clock.after(200, 100, Event::Gone(me));
+                }
+                _ => {}
+            }
+        }
+    }
+
+    /// Whether a node that is away wants to be back: one that holds others up on purpose as soon as the ledger takes it, and
+    /// everyone where many fail, or all.
+    fn returns(&self, number: usize) -> bool {
+        let node = &self.nodes[number];
+        let ledger = node.machine.ledger();
+        let stubborn = matches!(
+            node.player.behaviour,
+            Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts
+        ) || !node.player.conduct.echoes(ledger.next_round());
+        stubborn || !self.plan.tempers.is_empty() || ledger.stage() == Stage::Gathering
     }
 
     /// The blocks that a node objects to, by part.
     fn objections(&self, number: usize, check: &Check) -> BTreeMap<Part, Vec<Block>> {
         let node = &self.nodes[number];
-        let (Some(view), Some(held)) = (node.ledger.round(check.round), node.held.get(&check.round)) else {
+        let (Some(view), Some(held)) =
+            (node.machine.ledger().round(check.round), node.held.get(&check.round))
+        else {
             return BTreeMap::new();
         };
         let Some(q) = self.contributions.get(&(check.round, node.identity.id())) else {
@@ -154,79 +272,11 @@ impl Sim {
         check.parts.iter().filter_map(of_part).collect()
     }
 
-    /// A node that does not stay leaves for good, once the round is over.
-    fn leave_if_it_wants(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        let next = node.ledger.next_round();
-        if !node.alive || next <= node.stayed {
-            return;
-        }
-        node.stayed = next;
-        if !node.player.conduct.stays(Round(next.0 - 1)) {
-            node.alive = false;
-            let leave = Leave { height: node.ledger.height() };
-            let signed = node.identity.sign(self.run, &leave);
-            let id = node.identity.id();
-            self.clock.after(5, 40, Event::notice(id, Notice::Leave(signed)));
-            self.clock.after(200, 100, Event::Gone(id));
-        }
-    }
-
-    /// One that holds others up on purpose returns as soon as the ledger takes it, and everyone where many fail, or all.
-    fn come_back(&mut self, number: usize) {
-        let returns = !self.plan.tempers.is_empty();
-        let node = &mut self.nodes[number];
-        let stubborn = matches!(
-            node.player.behaviour,
-            Behaviour::Overclaims | Behaviour::Stalls | Behaviour::StallsParts
-        ) || !node.player.conduct.echoes(node.ledger.next_round());
-        let (id, gathering) = (node.identity.id(), node.ledger.stage() == Stage::Gathering);
-        let gone = |standing| match standing {
-            Standing::Away => true,
-            Standing::Silent(_) => gathering,
-            _ => false,
-        };
-        let back = node.alive && (returns || stubborn || gathering);
-        let away = node.ledger.member(&id).filter(|member| back && gone(member.standing));
-        let Some(member) = away.filter(|member| member.since < node.ledger.height()) else { return };
-        if node.back > member.since || node.ledger.is_barred(member.barred) {
-            return;
-        }
-        node.back = node.ledger.height();
-        let back = Return { height: node.ledger.height(), addresses: member.addresses.clone() };
-        let signed = node.identity.sign(self.run, &back);
-        self.clock.after(5, 40, Event::notice(id, Notice::Return(signed)));
-    }
-
-    fn perform(&mut self, number: usize, duty: Duty) {
-        let node = &self.nodes[number];
-        let view = node.ledger.current().expect("a duty has a round").clone();
-        match duty {
-            Duty::Compute { slot, quota, .. } if !node.is(Behaviour::Mute) => {
-                self.contribute(number, &view, slot, quota);
-            }
-            Duty::Echo { round, freeze } if node.player.conduct.echoes(round) => {
-                let signed = node.identity.sign(self.run, &Echo { round, freeze });
-                let me = node.identity.id();
-                self.clock.after(5, 40, Event::notice(me, Notice::Echo(signed)));
-            }
-            Duty::Deliver { attempt, parts, .. }
-                if !node.is(Behaviour::Withholds) && !node.is(Behaviour::Stalls) =>
-            {
-                if let Some(parts) = node.player.conduct.deliver(view.round(), parts) {
-                    self.deliver(number, &view, attempt, &parts);
-                }
-            }
-            Duty::Reduce { part, attempt, inputs, .. } => {
-                self.reduce(number, &view, (part, attempt), inputs);
-            }
-            _ => {}
-        }
-    }
-
-    fn contribute(&mut self, number: usize, view: &RoundView, slot: Slot, quota: u32) {
+    fn contribute(&mut self, number: usize, round: Round, slot: Slot, quota: u32) -> Option<Input> {
+        let ledger = self.nodes[number].machine.ledger().clone();
+        let view = ledger.round(round)?;
         let root = view.state().root();
-        let Some(state) = self.replica.state_at(&root) else { return };
+        let state = self.replica.state_at(&root)?;
         let work = Work {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),
@@ -246,30 +296,22 @@ impl Sim {
         let summed = conduct.contribute(&work, &mut self.arithmetic);
         let bad = if self.nodes[number].player.cheats { self.bad_leaves(&work, &summed) } else { 0 };
         let claims = u32::from(self.nodes[number].is(Behaviour::Overclaims)) * quota;
-        let commit = Commit {
-            round: view.round(),
-            head: view.head(),
-            state: root,
-            slot,
-            seats: work.seats,
-            leaves: summed.leaves.len() as u32 + claims,
-            profile: self.manifest.profile,
-            loss: summed.loss,
-            root: Commitment::new(&self.layout, &summed.q).root(),
-        };
+        let tree = Commitment::new(&self.layout, &summed.q);
+        let leaves = summed.leaves.len() as u32 + claims;
+        let computed = Computed { leaves, loss: summed.loss, root: tree.root() };
+        let commit = commit_to(&ledger, round, slot, computed)?;
         let node = &mut self.nodes[number];
-        let me = node.identity.id();
+        let time = 50 + LEAF * u64::from(commit.leaves);
         let said = conduct.commit(commit.clone());
-        let ask = |commit| Event::Ask(me, Box::new(Request::Commit(node.identity.sign(self.run, commit))));
-        let signed = said.iter().map(ask);
-        self.clock.after_all(50 + LEAF * u64::from(commit.leaves), 300, signed.collect());
+        let signed = said.iter().map(|commit| node.identity.sign(self.run, commit)).collect();
         let commit = said.into_iter().next().unwrap_or(commit);
-        node.held.insert(view.round(), Held { commit, leaves: summed.leaves, bad });
+        node.held.insert(round, Held { commit, tree, leaves: summed.leaves, time, bad });
         let keep = self.manifest.retention.contributions as usize;
         while node.held.len() > keep {
             node.held.pop_first();
         }
-        self.contributions.insert((view.round(), me), Arc::new(summed.q));
+        self.contributions.insert((round, node.identity.id()), Arc::new(summed.q));
+        Some(Input::Committed(signed))
     }
 
     /// Leaves that are not what they should be; all where only the sum is false.
@@ -281,59 +323,31 @@ impl Sim {
         if false_sum { summed.leaves.len() as u32 } else { differ as u32 }
     }
 
-    fn deliver(&mut self, number: usize, view: &RoundView, attempt: u8, parts: &[(Part, MemberId)]) {
-        let me = self.nodes[number].identity.id();
-        let Some(q) = self.contributions.get(&(view.round(), me)).cloned() else { return };
-        let tree = Commitment::new(&self.layout, &q);
-        let give = |part: Part, keeper: &MemberId| {
-            let blocks = &view.parts().get(part.index())?.blocks;
-            let keeps = self.takes_in(view, &me, (&tree, q.as_slice()), blocks);
-            let keeper = self.keeper(keeper, number)?;
-            let receipt = Receipt { round: view.round(), part, attempt, sender: me, root: tree.root() };
-            keeps.then(|| (keeper.id(), keeper.sign(self.run, &receipt)))
-        };
-        let mut given: BTreeMap<Part, BTreeMap<MemberId, Signed<Receipt>>> = BTreeMap::new();
-        for (part, keeper) in parts {
-            given.entry(*part).or_default().extend(give(*part, keeper));
-        }
-        let kept = |part: Part, given: &BTreeMap<MemberId, _>| {
-            view.is_kept(part, &me, &given.keys().copied().collect::<Vec<_>>())
-        };
-        let mut relayed = 0;
-        for (part, given) in &mut given {
-            if !kept(*part, given) {
-                // ROUND-24: what an aggregator does not take, the steward does.
-                given.extend(give(*part, &self.steward.id()));
-                relayed += 1;
-            }
-        }
-        given.retain(|part, given| kept(*part, given));
-        let receipts = given.into_values().flat_map(BTreeMap::into_values).collect();
-        self.relayed += relayed;
-        let receipts = List::new(receipts).expect("bounded by parts");
-        let delivered = Delivered { round: view.round(), attempt, receipts };
-        let signed = self.nodes[number].identity.sign(self.run, &delivered);
-        // ROUND-5: after its echo has arrived.
-        self.clock.after(45, 75, Event::Ask(me, Box::new(Request::Delivered(signed))));
+    /// What the keeper of a parcel signs, if it is there and takes it.
+    fn receipt(&self, number: usize, parcel: &Parcel) -> Option<Signed<Receipt>> {
+        let Parcel { round, attempt, part, keeper, .. } = *parcel;
+        let node = &self.nodes[number];
+        let sender = node.identity.id();
+        let (view, held) = (node.machine.ledger().round(round)?, node.held.get(&round)?);
+        let keeper = self.keeper(&keeper, number)?;
+        let root = held.tree.root();
+        let receipt = Receipt { round, part, attempt, sender, root };
+        self.takes_in(view, &sender, held, part).then(|| keeper.sign(self.run, &receipt))
     }
 
     /// Whether all blocks of a part are proved against the frozen commitment, as its keeper checks.
-    fn takes_in(
-        &self,
-        view: &RoundView,
-        sender: &MemberId,
-        (tree, q): (&Commitment, &[i32]),
-        blocks: &[Block],
-    ) -> bool {
+    fn takes_in(&self, view: &RoundView, sender: &MemberId, held: &Held, part: Part) -> bool {
         let slot = view.slot_of(sender).and_then(|slot| view.commitment(slot));
         let Some(root) = slot.map(|commitment| commitment.commit.root) else { return false };
-        blocks.iter().all(|block| {
-            let data = tree.block(&self.layout, q, *block);
+        let (plan, q) = (view.parts().get(part.index()), self.contributions.get(&(view.round(), *sender)));
+        let (Some(plan), Some(q)) = (plan, q) else { return false };
+        plan.blocks.iter().all(|block| {
+            let data = held.tree.block(&self.layout, q, *block);
             data.is_some_and(|data| open_block(&self.layout, &root, &data).is_ok())
         })
     }
 
-    fn keeper(&self, id: &MemberId, sender: usize) -> Option<&Identity> {
+    fn keeper(&self, id: &MemberId, sender: usize) -> Option<&Arc<Identity>> {
         let round = self.ledger().current().map(RoundView::round).unwrap_or_default();
         let from = self.nodes[sender].identity.id();
         let takes = |node: &&Node| {
@@ -344,17 +358,20 @@ impl Sim {
         node.or((*id == self.steward.id()).then_some(&self.steward))
     }
 
-    fn reduce(&mut self, number: usize, view: &RoundView, (part, attempt): (Part, u8), inputs: Bitmap) {
-        let Some(plan) = view.parts().get(part.index()) else { return };
+    /// Reduces a part; the digests that its aggregator signs.
+    fn reduce(&mut self, number: usize, task: &PartTask) -> Option<Vec<Digest>> {
+        let PartTask { round, part, attempt, inputs } = *task;
+        let ledger = self.nodes[number].machine.ledger().clone();
+        let view = ledger.round(round)?;
+        let plan = view.parts().get(part.index())?;
         let commitment = |slot| view.commitment(slot);
         let input = |slot: Slot, block: Block| -> Option<&[i32]> {
-            let q = self.contributions.get(&(view.round(), view.member_at(slot)?))?;
+            let q = self.contributions.get(&(round, view.member_at(slot)?))?;
             q.get(self.layout.block(block)?.range.clone())
         };
         let rule =
             |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
         let right = rule(&inputs).expect("an aggregator holds what was sealed");
-        let round = view.round();
         let conduct = self.nodes[number].player.conduct.clone();
         let says = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule });
         let size: usize = right.values.iter().map(Vec::len).sum();
@@ -363,7 +380,6 @@ impl Sim {
         for (slot, factor) in right.factors.iter().filter(|_| told) {
             self.leave(view, *slot, factor * size as f64 / self.layout.parameters() as f64);
         }
-        let freeze = view.freeze_digest().expect("inputs follow a freeze");
         let mut said = Vec::new();
         for reduced in says {
             let digest = reduced.digest;
@@ -372,11 +388,9 @@ impl Sim {
                 self.distorted.insert(digest, blocks.count());
             }
             self.reduced.insert((round, part, digest), reduced.values);
-            let result = PartResult { round, part, attempt, freeze, inputs, digest };
-            let identity = &self.nodes[number].identity;
-            said.push(Event::notice(identity.id(), Notice::Result(identity.sign(self.run, &result))));
+            said.push(digest);
         }
-        self.clock.after_all(20, 100, said);
+        Some(said)
     }
 
     /// Writes down what the rule left of a bad contribution in one part, as a share of the whole vector.
@@ -395,34 +409,34 @@ impl Sim {
         }
     }
 
-    /// A step of an audit reaches the audited node.
-    pub(super) fn answer(&mut self, number: usize, notice: Notice) {
-        self.catch_up(number);
+    /// The rows that an audit of a node asks for.
+    fn rows(&self, number: usize, signed: Box<Signed<AuditRequest>>) -> Option<Input> {
         let node = &self.nodes[number];
-        if !node.alive {
-            return;
-        }
-        let (conduct, answers) = (&node.player.conduct, &node.answers);
-        let answer = match notice {
-            Notice::Request(signed) => {
-                let Ok(request) = node.ledger.check_request(&signed) else { return };
-                let Some(held) = node.held.get(&request.round) else { return };
-                let key = (request.round, request.target);
-                let Some(q) = self.contributions.get(&key) else { return };
-                let probe = probe(&self.manifest, &signed, &request);
-                let rows = Answers::rows(&probe, &held.leaves, 1).expect("bounded by the quota");
-                let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
-                let Some(rows) = conduct.seal(&asked, rows) else { return };
-                Notice::Table(answers.seal(&node.identity, &signed, &request, held.commit.root, rows))
-            }
-            Notice::Results(signed) => match answers.open(&node.identity, &signed, &**conduct) {
-                Some(opening) => Notice::Opening(opening),
-                None => return,
-            },
-            _ => return,
-        };
+        let request = signed.verify(self.run).ok()?;
+        let held = node.held.get(&request.round)?;
+        let q = self.contributions.get(&(request.round, request.target))?;
+        let probe = probe(&self.manifest, &signed, &request);
+        let rows = rows_of(&probe, &held.leaves, 1).expect("bounded by the quota");
+        let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
+        let rows = node.player.conduct.seal(&asked, rows)?;
+        Some(Input::Rows { request: signed, root: held.commit.root, rows })
+    }
+
+    /// The records that a promise of the steward's is held against.
+    fn recalled(&self, promise: Box<Promise>) -> Input {
+        let inputs = self.book.newest_of(|body| promise.is_settled_by(body));
+        let reassign = self.book.newest_of(|body| promise.follows(body));
+        Input::Recalled { promise, inputs, reassign }
+    }
+
+    /// A node opens a table, or what it says is one.
+    fn open_table(&mut self, number: usize, round: Round, opening: TableOpening) {
+        let node = &self.nodes[number];
+        let TableOpening { request, results, salt, rows } = opening;
+        let Some(rows) = node.player.conduct.open(round, rows) else { return };
+        let opening = node.identity.sign(self.run, &TableOpening { request, results, salt, rows });
         let (me, temper) = (node.identity.id(), node.player.temper);
-        self.say_with(me, temper, (10, 60), answer);
+        self.say_with(me, temper, (10, 60), Notice::Opening(opening));
     }
 
     /// Says something at the steward's, as reliably as somebody is.

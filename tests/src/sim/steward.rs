@@ -41,7 +41,11 @@ impl Sim {
     /// A request reaches the steward. A refusal is part of the run: late and repeated messages are dropped.
     pub(super) fn ask(&mut self, from: MemberId, request: Box<Request>) {
         self.questions += 1;
-        self.hand(Input::Asked { question: Question(self.questions), from, request, date: 0 });
+        let question = Question(self.questions);
+        if let Some(number) = self.number(&from) {
+            self.unanswered.insert(question, (number, request.clone()));
+        }
+        self.hand(Input::Asked { question, from, request, date: 0 });
     }
 
     /// Does what the steward says, and has it look at its timers.
@@ -65,6 +69,9 @@ impl Sim {
         self.applying.clear();
         self.results.clear();
         self.board.clear();
+        for (number, request) in std::mem::take(&mut self.unanswered).into_values() {
+            self.answered(number, request, None);
+        }
         let ledger = Ledger::clone(&self.book.newest());
         let first = ledger.rounds().next().map(RoundView::round).unwrap_or_default();
         let bans = self.book.records().iter().filter_map(|record| match &record.body {
@@ -141,12 +148,13 @@ impl Sim {
                 self.report.dismissed += usize::from(matches!(*news, News::Dismissed { .. }))
             }
             Effect::Halt(why) => panic!("seed {}: {why}", self.plan.seed),
-            // Answers that nobody waits for, and blocks that are where they are wanted.
-            Effect::Answer(..)
-            | Effect::Store(..)
-            | Effect::Read(..)
-            | Effect::Prefetch(_)
-            | Effect::Archive => {}
+            Effect::Answer(question, response) => {
+                if let Some((number, request)) = self.unanswered.remove(&question) {
+                    self.answered(number, request, Some(response));
+                }
+            }
+            // Blocks that are where they are wanted.
+            Effect::Store(..) | Effect::Read(..) | Effect::Prefetch(_) | Effect::Archive => {}
         }
     }
 

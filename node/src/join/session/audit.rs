@@ -1,4 +1,4 @@
-//! Answering audits in time.
+//! Tables of this member's leaves: made when a round is frozen, or when an audit asks for them.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -8,54 +8,31 @@ use muster_core::assign;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::ledger::RoundView;
 use muster_core::lock::lock;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
-use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
-use muster_replica::{Contact, Peers};
+use muster_roles::node::Input;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 
 use super::commit::written;
-use super::{Session, post};
-use crate::join::answers::Answers;
-use crate::join::compute::{LeafSum, Spares, Summed, Work};
+use super::driver::Driver;
+use crate::join::compute::{LeafSum, Spares, Summed, Work, rows_of};
 use crate::join::conduct::{Asked, Delay};
 use crate::join::own::Contribution;
 
-impl Session {
-    pub(super) fn notice(&self, notice: Notice) {
-        let way = (self.follower.peers().clone(), self.follower.steward().clone());
-        match notice {
-            Notice::Request(request) => self.answer(way, request),
-            Notice::Results(results) => {
-                if let Some(opening) = self.answers.open(self.identity(), &results, &*self.conduct) {
-                    let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
-                    tokio::spawn(async move {
-                        tokio::time::sleep(pause).await;
-                        post(&way, Request::Notice(Notice::Opening(opening)));
-                    });
-                }
-            }
-            _ => {}
-        }
-    }
-
-    /// AUDIT-2: writes down the table of a round that was just frozen, so that a restart does not make this member silent
-    /// about it. Not with a tolerance, where rows hang on the request, nor where the leaves take more memory than is kept
-    /// for them: then the state is needed again (N9).
+impl Driver {
+    /// AUDIT-2: writes down the table of a round that was just frozen. Not where the leaves take more memory than is kept for
+    /// them: then the state is needed again (N9).
     pub(super) fn tabulate(&self, round: Round) {
-        let frozen = self.follower.ledger().round(round).and_then(RoundView::freeze_digest);
+        let frozen = self.machine.ledger().round(round).and_then(RoundView::freeze_digest);
         let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
-        if self.manifest.profile != Profile::Exact {
-            return;
-        }
         let (home, failed, me) = (self.home.clone(), self.failed.clone(), self.me());
         let threads = self.options.machine.threads;
         tokio::task::spawn_blocking(move || {
             let made = match &*lock(&held.leaves) {
-                Some(leaves) => Answers::rows(&Probe::exact(&freeze), leaves, threads),
+                Some(leaves) => rows_of(&Probe::exact(&freeze), leaves, threads),
                 None => None,
             };
             let kept = made.map_or(Ok(()), |rows| home.save_rows(round, &me, &freeze, &rows));
@@ -64,24 +41,20 @@ impl Session {
         });
     }
 
-    /// Seals a table for a request that is due: as it was written down, or of the leaves, which are recomputed if they were
+    /// Makes the rows that a request asks for: as they were written down, or of the leaves, which are recomputed if they were
     /// not kept.
-    fn answer(&self, way: (Peers, Contact), signed: Signed<AuditRequest>) {
-        let ledger = self.follower.ledger();
-        let Ok(request) = ledger.check_request(&signed) else { return };
-        if request.target != self.me() {
-            return;
-        }
-        let (held, ledger) = (self.shared.own.round(request.round), Arc::new(ledger.clone()));
+    pub(super) fn make_rows(&self, signed: Signed<AuditRequest>) {
+        let ledger = self.machine.ledger().clone();
+        let Ok(request) = signed.verify(ledger.run()) else { return };
+        let held = self.shared.own.round(request.round);
         let (home, journal, me) = (self.home.clone(), self.journal.clone(), self.me());
         let (manifest, dataset, arithmetic) =
             (self.manifest.clone(), self.dataset.clone(), self.arithmetic.clone());
-        let (answers, shared, conduct) = (self.answers.clone(), self.shared.clone(), self.conduct.clone());
-        let threads = self.options.machine.threads;
+        let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
         let pause = conduct.lingers(Delay::Audit, &manifest);
-        tokio::spawn(async move {
+        self.spawn(async move {
             tokio::time::sleep(pause).await;
-            let table = tokio::task::spawn_blocking(move || {
+            let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
                 let found = || written((&home, &journal), &ledger, &me, request.round).map(Arc::new);
                 let Some(held) = held.or_else(found) else {
@@ -96,11 +69,9 @@ impl Session {
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
                 let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
                 let rows = conduct.seal(&asked, rows)?;
-                Some(answers.seal(&shared.identity, &signed, &request, held.commit.root, rows))
+                Some(Input::Rows { request: Box::new(signed), root: held.commit.root, rows })
             });
-            if let Ok(Some(table)) = table.await {
-                post(&way, Request::Notice(Notice::Table(table)));
-            }
+            made.await.ok().flatten()
         });
     }
 }
@@ -126,7 +97,7 @@ pub(super) fn rows(
     again: impl FnOnce(&mut dyn FnMut(LeafSum)) -> bool,
 ) -> Option<Rows> {
     if let Some(leaves) = &*lock(&held.leaves) {
-        return Answers::rows(probe, leaves, threads);
+        return rows_of(probe, leaves, threads);
     }
     let (mut summed, mut rows, spares) = (Summed::default(), Vec::new(), Spares::default());
     let mut take = |leaf: LeafSum| {

@@ -12,43 +12,45 @@ use muster_core::ids::{Block, MemberId, Round, RunId, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
-use muster_core::messages::wire::Request;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
+use muster_roles::node::{Computed, Input, commit_to};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use super::Session;
+use super::driver::{Driver, Message};
 use crate::join::JoinError;
 use crate::join::compute::{Summed, Work};
 use crate::join::conduct::Conduct;
 use crate::join::exchange::reassemble;
 use crate::join::own::Contribution;
 use crate::join::server::Shared;
-use crate::join::tell::tell;
 
 /// Label under which a member keeps its own contribution.
 const OWN_PART: u16 = u16::MAX;
 
-impl Session {
+impl Driver {
     /// This member's contribution, from memory or, after a restart, from disk.
-    pub(super) fn contribution(&self, ledger: &Ledger, round: Round) -> Option<Arc<Contribution>> {
+    pub(super) fn contribution(&self, round: Round) -> Option<Arc<Contribution>> {
         if let Some(held) = self.shared.own.round(round) {
             return Some(held);
         }
+        let ledger = self.machine.ledger();
         let mut held = written((&self.home, &self.journal), ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
-        let (root, state) = lock(self.follower.replica()).snapshot();
+        let (root, state) = lock(&self.replica).snapshot();
         held.state = (root == held.commit.state).then_some(state);
         self.shared.own.put(held);
         self.shared.own.round(round)
     }
 
-    pub(super) fn compute(&self, ledger: &Arc<Ledger>, round: Round, slot: Slot, quota: u32) {
+    /// Computes a contribution, and has it committed to.
+    pub(super) fn compute(&self, round: Round, slot: Slot, quota: u32) {
+        let ledger = self.machine.ledger();
         let Some(view) = ledger.round(round) else { return };
-        let (root, state) = lock(self.follower.replica()).snapshot();
+        let (root, state) = lock(&self.replica).snapshot();
         if root != view.state().root() {
             tracing::warn!("round {round} is on another state than this member's");
             return;
@@ -77,28 +79,20 @@ impl Session {
             ledger: ledger.clone(),
             failed: self.failed.clone(),
         };
-        let unsound = self.alarm.ring.clone();
-        let (failed, shared, of) = (self.failed.clone(), self.shared.clone(), ledger.clone());
-        let way = (self.follower.peers().clone(), self.follower.steward().clone());
-        let gossip = self.follower.gossip().cloned();
+        let (gossip, sender) = (self.gossip.clone(), self.sender.clone());
         tokio::spawn(async move {
-            let commit = tokio::task::spawn_blocking(move || task.commit(work)).await;
-            match commit {
+            let message = match tokio::task::spawn_blocking(move || task.commit(work)).await {
                 Ok(Ok(commits)) => {
                     if let (Some(gossip), Some(commit)) = (gossip, commits.first()) {
                         gossip.committed(commit);
                     }
-                    for commit in commits {
-                        let answer = tell(&way, &Request::Commit(commit.clone())).await;
-                        shared.pledges.committed(&of, &commit, answer);
-                    }
+                    Message::Input(Input::Committed(commits))
                 }
-                // One failure that was told before is enough.
-                Ok(Err(JoinError::Store(error))) => drop(failed.try_send(error)),
-                Ok(Err(why @ JoinError::Unreliable(_))) => drop(unsound.try_send(why)),
-                Ok(Err(why)) => tracing::error!("round {round}: {why}"),
-                Err(error) => tracing::error!("round {round}: computing failed: {error}"),
-            }
+                Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Message::Failed(why),
+                Ok(Err(why)) => return tracing::error!("round {round}: {why}"),
+                Err(error) => return tracing::error!("round {round}: computing failed: {error}"),
+            };
+            let _ = sender.send(message).await;
         });
     }
 }
@@ -178,18 +172,8 @@ impl Committing {
             return Err(JoinError::Unreliable(work.round));
         }
         let over = || JoinError::Environment("the round is over".into());
-        let head = self.ledger.round(work.round).map(|view| view.head()).ok_or_else(over)?;
-        let commit = Commit {
-            round: work.round,
-            head,
-            state: work.root,
-            slot: work.slot,
-            seats: work.seats,
-            leaves: count,
-            profile: work.manifest.profile,
-            loss,
-            root: tree.root(),
-        };
+        let computed = Computed { leaves: count, loss, root: tree.root() };
+        let commit = commit_to(&self.ledger, work.round, work.slot, computed).ok_or_else(over)?;
         let me = &self.shared.identity;
         let said = self.conduct.commit(commit.clone());
         let commit = said.first().cloned().unwrap_or(commit);

@@ -1,31 +1,19 @@
-//! Answering audits: the sealed table, and its opening.
+//! The tables that a node has sealed for audits: each is opened once, to the verifier that asked for it.
 
 use std::collections::BTreeMap;
-use std::sync::Mutex;
 
-use muster_compute::row;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, MemberId, Round, RunId};
-use muster_core::lock::lock;
 use muster_core::messages::audit::{AuditRequest, ResultsSeal, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::sketch::Probe;
-
-use super::compute::LeafSum;
-use super::conduct::Conduct;
 
 /// Tables sealed and not yet opened; when there are too many, one of the oldest round goes, which may be forgotten by now.
 const OPEN: usize = 1024;
 
-/// The tables that this member has sealed.
-pub struct Answers {
+/// The tables that this member has sealed and not opened yet.
+pub(super) struct Tables {
     run: RunId,
     secret: [u8; 32],
-    sealed: Mutex<Tables>,
-}
-
-#[derive(Default)]
-struct Tables {
     by_request: BTreeMap<Digest, Sealed>,
     /// How many were ever sealed.
     count: u64,
@@ -41,21 +29,15 @@ struct Sealed {
     rows: Rows,
 }
 
-impl Answers {
+impl Tables {
     /// With the secret that salts come from.
-    pub fn new(run: RunId, secret: [u8; 32]) -> Self {
-        Self { run, secret, sealed: Mutex::default() }
-    }
-
-    /// The rows of a contribution, made on so many threads.
-    pub fn rows(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
-        let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
-        Rows::new(rows.collect()).ok()
+    pub(super) fn new(run: RunId, secret: [u8; 32]) -> Self {
+        Self { run, secret, by_request: BTreeMap::new(), count: 0 }
     }
 
     /// Seals the table of a request. The salt follows from secret and request, so a restart seals the same.
-    pub fn seal(
-        &self,
+    pub(super) fn seal(
+        &mut self,
         identity: &Identity,
         signed: &Signed<AuditRequest>,
         request: &Verified<AuditRequest>,
@@ -70,37 +52,23 @@ impl Answers {
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
         let (verifier, round) = (request.author(), request.round);
-        let mut sealed = lock(&self.sealed);
-        let place = sealed.make_room(&name);
-        sealed.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
+        let place = self.make_room(&name);
+        self.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
         table
     }
 
-    /// Opens a table once the verifier that asked has sealed its results for it.
-    pub fn open(
-        &self,
-        identity: &Identity,
-        signed: &Signed<ResultsSeal>,
-        conduct: &dyn Conduct,
-    ) -> Option<Signed<TableOpening>> {
+    /// Opens a table once the verifier that asked has sealed its results for it. Gives its round, too.
+    pub(super) fn open(&mut self, signed: &Signed<ResultsSeal>) -> Option<(Round, TableOpening)> {
         let results = signed.verify(self.run).ok()?;
-        let mut sealed = lock(&self.sealed);
-        let held = sealed.by_request.get(&results.request)?;
+        let held = self.by_request.get(&results.request)?;
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
-        let held = sealed.by_request.remove(&results.request)?;
-        let opening = TableOpening {
-            request: results.request,
-            results: signed.digest(),
-            salt: held.salt,
-            rows: conduct.open(held.round, held.rows)?,
-        };
-        Some(identity.sign(self.run, &opening))
+        let Sealed { round, salt, rows, .. } = self.by_request.remove(&results.request)?;
+        let (request, results) = (results.request, signed.digest());
+        Some((round, TableOpening { request, results, salt, rows }))
     }
-}
 
-impl Tables {
     /// Makes room for the table of a request, and gives its place. Before it is there: what was just sealed is opened
     /// next, of whatever round.
     fn make_room(&mut self, request: &Digest) -> u64 {
@@ -118,13 +86,12 @@ impl Tables {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::join::conduct::Honest;
 
     const RUN: RunId = RunId(Digest([7; 32]));
 
     /// Tables of one member, and what asks for their opening.
     struct Audited {
-        answers: Answers,
+        tables: Tables,
         member: Identity,
         verifier: Identity,
         asked: u32,
@@ -139,21 +106,20 @@ mod tests {
             let request = AuditRequest { round: Round(round), freeze, target, coin: None };
             let signed = self.verifier.sign(RUN, &request);
             let request = signed.verify(RUN).unwrap();
-            let table =
-                self.answers.seal(&self.member, &signed, &request, Digest::default(), Rows::default());
+            let table = self.tables.seal(&self.member, &signed, &request, Digest::default(), Rows::default());
             let (request, table, seal) = (signed.digest(), table.digest(), Digest::default());
             self.verifier.sign(RUN, &ResultsSeal { request, table, seal })
         }
 
-        fn opens(&self, results: &Signed<ResultsSeal>) -> bool {
-            self.answers.open(&self.member, results, &Honest).is_some()
+        fn opens(&mut self, results: &Signed<ResultsSeal>) -> bool {
+            self.tables.open(results).is_some()
         }
     }
 
     #[test]
     fn of_too_many_tables_the_oldest_go() {
         let [member, verifier] = [1, 2].map(|secret| Identity::from_secret(&[secret; 32]));
-        let mut audited = Audited { answers: Answers::new(RUN, [3; 32]), member, verifier, asked: 0 };
+        let mut audited = Audited { tables: Tables::new(RUN, [3; 32]), member, verifier, asked: 0 };
         let sealed: Vec<_> = (0..OPEN as u32 + 100).map(|asked| audited.seal(5 + asked / 300)).collect();
         // What was asked last is of the oldest round, and is opened all the same.
         let last = audited.seal(4);

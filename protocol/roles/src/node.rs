@@ -1,0 +1,385 @@
+//! A node: what it owes in a round, what it says of it, its answers to audits, and how its membership ends.
+//!
+//! The machine decides and is honest; whoever drives it computes, writes, sends blocks and speaks, and may lie on the way.
+//! An [`Effect`] is begun before the next one is asked for. What takes long comes back as an [`Input`].
+//!
+//! The way of a contribution: [`Effect::Compute`] has it summed and written down, [`Effect::WriteEcho`] says which freeze was
+//! seen, [`Effect::Prepare`] and [`Effect::Bring`] take its parts to their keepers (`delivery`), [`Effect::Compare`] looks at
+//! what came out. [`Effect::MakeRows`] and [`Effect::Open`] answer for it (`tables`). What the steward has promised for it is
+//! held against the records (`pledges`).
+
+mod delivery;
+mod duty;
+mod membership;
+mod pledges;
+mod tables;
+
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
+use muster_core::messages::enrol::Addresses;
+use muster_core::messages::evidence::Evidence;
+use muster_core::messages::record::{Ban, Record};
+use muster_core::messages::round::{Bitmap, Commit, Delivered, Receipt};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::round::{Check, Checks, Duties, Duty};
+use muster_core::sign::{Identity, Signed};
+
+use delivery::Delivery;
+pub use delivery::Parcel;
+pub use duty::{Computed, commit_to};
+use membership::Dismissal;
+pub use pledges::Promise;
+use pledges::{Broken, Pledges};
+use tables::Tables;
+
+/// What a machine begins with.
+pub struct Setup {
+    /// The ledger as far as it is known.
+    pub ledger: Arc<Ledger>,
+    /// Who takes part.
+    pub identity: Arc<Identity>,
+    /// What it has others dial.
+    pub addresses: Addresses,
+    /// What the salts of its tables come from.
+    pub secret: [u8; 32],
+}
+
+/// What reaches a node.
+pub enum Input {
+    /// The ledger after whatever is new, and whether the state is the newest sealed one. What was read with it follows.
+    Followed {
+        /// The ledger.
+        ledger: Arc<Ledger>,
+        /// Whether the state is at it.
+        in_step: bool,
+    },
+    /// A record that the ledger has taken.
+    Sealed(Box<Record>),
+    /// Something on the board.
+    Notice(Box<Notice>),
+    /// The results of this round are applied.
+    Applied(Round),
+    /// The commitments to a contribution: the first is written down.
+    Committed(Vec<Signed<Commit>>),
+    /// Which freeze of this round may be said to be seen, as it is written down; none where nothing is said.
+    EchoWritten(Round, Option<Digest>),
+    /// Which parts of a contribution are brought, and to whom: none where it is not here any more.
+    Prepared {
+        /// The round.
+        round: Round,
+        /// 0, or 1 after a reassignment.
+        attempt: u8,
+        /// Parts, and a keeper of each.
+        parts: Vec<(Part, MemberId)>,
+    },
+    /// What the keeper of a parcel signed; none where it did not in time.
+    Brought(Parcel, Option<Signed<Receipt>>),
+    /// A part was reduced, to values of these digests; none where that was not possible.
+    Reduced(PartTask, Vec<Digest>),
+    /// Results were compared with this member's contribution: the blocks to object to, by part.
+    Compared(Check, BTreeMap<Part, Vec<Block>>),
+    /// The rows of the contribution that an audit asks for, and the root that was committed to.
+    Rows {
+        /// What asks for them.
+        request: Box<Signed<AuditRequest>>,
+        /// The root.
+        root: Digest,
+        /// The table.
+        rows: Rows,
+    },
+    /// The steward's answer; none where it refused, or was not to be reached for long.
+    Told(Box<Request>, Option<Response>),
+    /// The sealed records that a promise is held against, where they were found.
+    Recalled {
+        /// What was promised.
+        promise: Box<Promise>,
+        /// The one by which it is settled.
+        inputs: Option<Signed<Record>>,
+        /// The one that it follows.
+        reassign: Option<Signed<Record>>,
+    },
+    /// This member wants to leave for good.
+    Leave,
+    /// Somebody wants it to stop; it may join again.
+    Interrupt,
+    /// Time has passed.
+    Tick,
+}
+
+/// What is to be done, in this order.
+pub enum Effect {
+    /// Sum the leaves of this slot, at most `quota`, write down what is committed to, and sign it: [`Input::Committed`].
+    Compute {
+        /// The round.
+        round: Round,
+        /// The member's slot.
+        slot: Slot,
+        /// Most leaves.
+        quota: u32,
+    },
+    /// Write down that this freeze was seen, unless another one is written: [`Input::EchoWritten`].
+    WriteEcho(Round, Digest),
+    /// Have the contribution at hand to deliver these parts: [`Input::Prepared`].
+    Prepare {
+        /// The round.
+        round: Round,
+        /// 0, or 1 after a reassignment.
+        attempt: u8,
+        /// Parts, and a keeper of each.
+        parts: Vec<(Part, MemberId)>,
+    },
+    /// Bring a part to its keeper: [`Input::Brought`].
+    Bring(Parcel),
+    /// Reduce a part and serve its values: [`Input::Reduced`].
+    Reduce(PartTask),
+    /// Compare results with the own contribution: [`Input::Compared`]. Those that do not come in time need no word.
+    Compare(Check),
+    /// Write down the table of a round that was just frozen.
+    Tabulate(Round),
+    /// Make the rows that an audit asks for: [`Input::Rows`].
+    MakeRows(Box<Signed<AuditRequest>>),
+    /// Sign this opening of a table of this round, and say it.
+    Open(Round, Box<TableOpening>),
+    /// Say these to the steward one after the other, each until it answers: [`Input::Told`].
+    Say(Vec<Request>),
+    /// Find the sealed records that this promise is about: [`Input::Recalled`].
+    Recall(Box<Promise>),
+    /// Fetch and keep what this member is banned for.
+    FetchEvidence(Box<Ban>),
+    /// Drop what was contributed before this round.
+    Prune(Round),
+    /// For people.
+    Tell(News),
+    /// The membership is over.
+    End(Ending),
+}
+
+/// A part that this member is to reduce.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct PartTask {
+    /// The round.
+    pub round: Round,
+    /// The part.
+    pub part: Part,
+    /// 0, or 1 after a reassignment.
+    pub attempt: u8,
+    /// The sealed inputs.
+    pub inputs: Bitmap,
+}
+
+/// What happened, for people.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// A round is over, in which so many leaves of this member count.
+    Over(Round, u32),
+    /// It is banned, and serves what it still holds.
+    Banned,
+    /// Its leave is sealed; it finishes the round.
+    Leaving,
+    /// It was interrupted; it finishes the round.
+    Stopping,
+}
+
+/// How a membership ends.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Ending {
+    /// The run is over.
+    Closed,
+    /// The member left for good.
+    Left,
+    /// It was interrupted, and may join again.
+    Interrupted,
+    /// It was banned.
+    Banned(Box<Ban>),
+    /// The steward broke a promise, shown by this: why, in words.
+    Convicted(Box<Evidence>, String),
+}
+
+/// The node's machine.
+pub struct Node {
+    identity: Arc<Identity>,
+    addresses: Addresses,
+    ledger: Arc<Ledger>,
+    in_step: bool,
+    duties: Duties,
+    checks: Checks,
+    tables: Tables,
+    pledges: Pledges,
+    effects: VecDeque<Effect>,
+    /// What was given out, and is not begun yet.
+    owed: VecDeque<Duty>,
+    /// Echoes on their way to the steward, and the deliveries that wait for them.
+    echoes: BTreeMap<Round, Vec<Delivered>>,
+    deliveries: BTreeMap<(Round, u8), Delivery>,
+    /// Leaves of this member that counted.
+    leaves: u64,
+    now: u64,
+    /// Whether something has happened since the last turn; whether the ledger was followed, and a round applied.
+    stirred: bool,
+    followed: bool,
+    applied: bool,
+    /// The height at which it last said that it is back, unless that was refused.
+    back: Option<Height>,
+    dismissal: Option<Dismissal>,
+    /// How it ends once the round under way is over.
+    leaving: Option<Ending>,
+    ended: bool,
+}
+
+impl Node {
+    /// A machine at time 0.
+    pub fn new(setup: Setup) -> Self {
+        let Setup { ledger, identity, addresses, secret } = setup;
+        let me = identity.id();
+        Self {
+            addresses,
+            in_step: false,
+            duties: Duties::new(me),
+            checks: Checks::new(me),
+            tables: Tables::new(ledger.run(), secret),
+            pledges: Pledges::default(),
+            effects: VecDeque::new(),
+            owed: VecDeque::new(),
+            echoes: BTreeMap::new(),
+            deliveries: BTreeMap::new(),
+            leaves: 0,
+            now: 0,
+            stirred: false,
+            followed: false,
+            applied: false,
+            back: None,
+            dismissal: None,
+            leaving: None,
+            ended: false,
+            identity,
+            ledger,
+        }
+    }
+
+    /// The ledger as far as it was followed.
+    pub fn ledger(&self) -> &Arc<Ledger> {
+        &self.ledger
+    }
+
+    /// Leaves of this member that counted.
+    pub fn leaves(&self) -> u64 {
+        self.leaves
+    }
+
+    /// Takes something in. Time never goes back.
+    pub fn handle(&mut self, now: u64, input: Input) {
+        self.now = self.now.max(now);
+        self.stirred = true;
+        match input {
+            Input::Followed { ledger, in_step } => self.follow(ledger, in_step),
+            Input::Sealed(record) => self.sealed(&record.body),
+            Input::Notice(notice) => self.notice(*notice),
+            Input::Applied(round) => self.over(round),
+            Input::Committed(commits) => self.say(commits.into_iter().map(Request::Commit)),
+            Input::EchoWritten(round, freeze) => self.echo_written(round, freeze),
+            Input::Prepared { round, attempt, parts } => self.prepared((round, attempt), parts),
+            Input::Brought(parcel, receipt) => self.brought(&parcel, receipt),
+            Input::Reduced(task, digests) => self.reduced(task, &digests),
+            Input::Compared(check, objections) => self.compared(&check, &objections),
+            Input::Rows { request, root, rows } => self.seal_table(&request, root, rows),
+            Input::Told(request, answer) => self.told(*request, answer),
+            Input::Recalled { promise, inputs, reassign } => {
+                let broken = inputs.and_then(|inputs| promise.broken(&self.ledger, inputs, reassign));
+                self.break_off(broken);
+            }
+            Input::Leave => self.leave(),
+            Input::Interrupt => self.interrupted(),
+            Input::Tick => {}
+        }
+    }
+
+    /// What is to be done next. Only one thing is decided at a time.
+    pub fn poll_effect(&mut self) -> Option<Effect> {
+        loop {
+            if let Some(effect) = self.effects.pop_front() {
+                return Some(effect);
+            }
+            if self.ended {
+                return None;
+            }
+            if let Some(duty) = self.owed.pop_front() {
+                self.begin(duty);
+            } else if std::mem::take(&mut self.stirred) {
+                self.turn();
+            } else {
+                return None;
+            }
+        }
+    }
+
+    /// When something follows from the time alone.
+    pub fn poll_timeout(&self) -> Option<u64> {
+        self.dismissal.as_ref().and_then(Dismissal::timeout).filter(|due| *due > self.now)
+    }
+
+    /// There is news. A promise that it breaks ends the membership before anything else is done.
+    fn follow(&mut self, ledger: Arc<Ledger>, in_step: bool) {
+        (self.ledger, self.in_step, self.followed) = (ledger, in_step, true);
+        let broken = self.pledges.broken_commit(&self.ledger);
+        self.break_off(broken);
+        let due = self.pledges.due(&self.ledger);
+        self.effects.extend(due.into_iter().map(|promise| Effect::Recall(Box::new(promise))));
+    }
+
+    /// What follows from the ledger, and from the time.
+    fn turn(&mut self) {
+        let over = std::mem::take(&mut self.applied) || self.is_idle();
+        if over && let Some(ending) = self.leaving.take() {
+            return self.end(ending);
+        }
+        if std::mem::take(&mut self.followed) {
+            self.come_back();
+        }
+        // On another state than the round's nothing can be computed.
+        if self.ledger.stage() != Stage::Computing || self.in_step {
+            self.owed.extend(self.duties.due(&self.ledger));
+            if !self.owed.is_empty() {
+                self.stirred = true;
+                return;
+            }
+            self.effects.extend(self.checks.due(&self.ledger).map(Effect::Compare));
+        }
+        if let Some(ban) = self.served_out() {
+            return self.end(Ending::Banned(ban));
+        }
+        // The outcome of the last round may come together with the end.
+        if self.ledger.stage() == Stage::Closed && self.in_step {
+            let ban = self.dismissal.take().map(|dismissal| dismissal.ban);
+            self.end(ban.map_or(Ending::Closed, Ending::Banned));
+        }
+    }
+
+    fn break_off(&mut self, broken: Option<Broken>) {
+        if let Some(Broken { evidence, why }) = broken {
+            self.end(Ending::Convicted(Box::new(evidence), why));
+        }
+    }
+
+    /// Nothing is decided after the end.
+    fn end(&mut self, ending: Ending) {
+        if !std::mem::replace(&mut self.ended, true) {
+            self.effects.push_back(Effect::End(ending));
+        }
+    }
+
+    fn say(&mut self, requests: impl IntoIterator<Item = Request>) {
+        self.effects.push_back(Effect::Say(requests.into_iter().collect()));
+    }
+
+    fn tell(&mut self, news: News) {
+        self.effects.push_back(Effect::Tell(news));
+    }
+
+    fn me(&self) -> MemberId {
+        self.identity.id()
+    }
+}

@@ -1,0 +1,197 @@
+//! What a node owes in a round, and what it says of it.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::manifest::Profile;
+use muster_core::messages::audit::{AuditRequest, Rows};
+use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_core::round::{Check, Duty};
+use muster_core::sign::Signed;
+
+use super::delivery::{Delivery, Parcel};
+use super::{Effect, Node, PartTask};
+
+/// Rounds before this one whose deliveries may still be under way.
+const BEHIND: u32 = 1;
+
+/// The sum of a contribution.
+#[derive(Clone, Copy, Debug)]
+pub struct Computed {
+    /// Leaves in it.
+    pub leaves: u32,
+    /// Sum of their losses.
+    pub loss: i64,
+    /// Root of its integers' tree.
+    pub root: Digest,
+}
+
+/// What the member of this slot commits to; none once the round is forgotten.
+pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) -> Option<Commit> {
+    let view = ledger.round(round)?;
+    let Computed { leaves, loss, root } = computed;
+    Some(Commit {
+        round,
+        head: view.head(),
+        state: view.state().root(),
+        slot,
+        seats: view.seats().len() as u16,
+        leaves,
+        profile: ledger.manifest().profile,
+        loss,
+        root,
+    })
+}
+
+impl Node {
+    pub(super) fn begin(&mut self, duty: Duty) {
+        let effect = match duty {
+            Duty::Compute { round, slot, quota } => Effect::Compute { round, slot, quota },
+            Duty::Echo { round, freeze } => {
+                self.echoes.insert(round, Vec::new());
+                Effect::WriteEcho(round, freeze)
+            }
+            Duty::Deliver { round, attempt, parts } => Effect::Prepare { round, attempt, parts },
+            Duty::Reduce { round, part, attempt, inputs } => {
+                Effect::Reduce(PartTask { round, part, attempt, inputs })
+            }
+        };
+        self.effects.push_back(effect);
+    }
+
+    /// Says which freeze it has seen, unless it has said something else before, or says nothing.
+    pub(super) fn echo_written(&mut self, round: Round, said: Option<Digest>) {
+        let freeze = self.ledger.round(round).and_then(RoundView::freeze_digest);
+        match said.filter(|said| freeze == Some(*said)) {
+            Some(freeze) => {
+                let echo = self.identity.sign(self.ledger.run(), &Echo { round, freeze });
+                self.say([Request::Notice(Notice::Echo(echo))]);
+            }
+            None => self.echoed(round),
+        }
+    }
+
+    /// The steward has taken the echo of a round, or refused it for good, or there is none: what waits for it is said.
+    fn echoed(&mut self, round: Round) {
+        let waiting = self.echoes.remove(&round);
+        waiting.into_iter().flatten().for_each(|delivered| self.say_delivered(delivered));
+    }
+
+    pub(super) fn prepared(&mut self, (round, attempt): (Round, u8), parts: Vec<(Part, MemberId)>) {
+        let oldest = Round(round.0.saturating_sub(BEHIND));
+        self.deliveries.retain(|(round, _), _| *round >= oldest);
+        self.echoes.retain(|round, _| *round >= oldest);
+        let delivery = Delivery::new(self.me(), self.ledger.clone(), (round, attempt), parts);
+        self.effects.extend(delivery.parcels().into_iter().map(Effect::Bring));
+        self.deliveries.insert((round, attempt), delivery);
+        self.look_after((round, attempt));
+    }
+
+    pub(super) fn brought(&mut self, parcel: &Parcel, receipt: Option<Signed<Receipt>>) {
+        let name = (parcel.round, parcel.attempt);
+        let Some(delivery) = self.deliveries.get_mut(&name) else { return };
+        let relayed = delivery.brought(parcel, receipt);
+        self.effects.extend(relayed.map(Effect::Bring));
+        self.look_after(name);
+    }
+
+    /// Says what was delivered once nothing is on its way any more. ROUND-5: nothing of a member that has not echoed counts, so
+    /// that the steward takes no delivery before.
+    fn look_after(&mut self, name: (Round, u8)) {
+        if !self.deliveries.get(&name).is_some_and(Delivery::is_over) {
+            return;
+        }
+        let delivered = self.deliveries.remove(&name).and_then(|delivery| delivery.said());
+        let Some(delivered) = delivered else { return };
+        match self.echoes.get_mut(&name.0) {
+            Some(waiting) => waiting.push(delivered),
+            None => self.say_delivered(delivered),
+        }
+    }
+
+    fn say_delivered(&mut self, delivered: Delivered) {
+        let delivered = self.identity.sign(self.ledger.run(), &delivered);
+        self.say([Request::Delivered(delivered)]);
+    }
+
+    pub(super) fn reduced(&mut self, task: PartTask, digests: &[Digest]) {
+        let PartTask { round, part, attempt, inputs } = task;
+        if digests.is_empty() {
+            tracing::warn!("part {part} of round {round} cannot be reduced: an input is not here any more");
+        }
+        let Some(freeze) = self.ledger.round(round).and_then(RoundView::freeze_digest) else { return };
+        let results: Vec<Request> = digests
+            .iter()
+            .map(|digest| {
+                let result = PartResult { round, part, attempt, freeze, inputs, digest: *digest };
+                Request::Notice(Notice::Result(self.identity.sign(self.ledger.run(), &result)))
+            })
+            .collect();
+        self.say(results);
+    }
+
+    pub(super) fn compared(&mut self, check: &Check, objections: &BTreeMap<Part, Vec<Block>>) {
+        for (part, blocks) in objections {
+            tracing::warn!("round {}: {} blocks of part {part} are far off", check.round, blocks.len());
+        }
+        let word = self.identity.sign(self.ledger.run(), &check.word(objections));
+        self.say([Request::Checked(word)]);
+    }
+
+    /// AUDIT-2: the table of a round that was just frozen is written down, so that a restart does not make this member silent
+    /// about it. Not with a tolerance, where rows hang on the request.
+    pub(super) fn tabulate(&mut self, round: Round) {
+        if self.ledger.manifest().profile == Profile::Exact {
+            self.effects.push_back(Effect::Tabulate(round));
+        }
+    }
+
+    pub(super) fn notice(&mut self, notice: Notice) {
+        match notice {
+            Notice::Result(result) => {
+                if let Err(reject) = self.checks.saw(&self.ledger, &result) {
+                    tracing::debug!("a result on the board: {reject}");
+                }
+            }
+            Notice::Request(signed) => {
+                let request = self.ledger.check_request(&signed);
+                if request.is_ok_and(|request| request.target == self.me()) {
+                    self.effects.push_back(Effect::MakeRows(Box::new(signed)));
+                }
+            }
+            Notice::Results(results) => {
+                let opening = self.tables.open(&results);
+                let open = |(round, opening)| Effect::Open(round, Box::new(opening));
+                self.effects.extend(opening.map(open));
+            }
+            _ => {}
+        }
+    }
+
+    /// AUDIT-2: seals the table that was asked for.
+    pub(super) fn seal_table(&mut self, signed: &Signed<AuditRequest>, root: Digest, rows: Rows) {
+        let Ok(request) = signed.verify(self.ledger.run()) else { return };
+        let table = self.tables.seal(&self.identity, signed, &request, root, rows);
+        self.say([Request::Notice(Notice::Table(table))]);
+    }
+
+    /// The steward has answered, or refused.
+    pub(super) fn told(&mut self, request: Request, answer: Option<Response>) {
+        match request {
+            Request::Commit(commit) => self.pledges.committed(&self.ledger, &commit, answer),
+            Request::Delivered(delivered) => self.pledges.delivered(&self.ledger, &delivered, answer),
+            Request::Notice(Notice::Echo(echo)) => {
+                if let Ok(echo) = echo.verify(self.ledger.run()) {
+                    self.echoed(echo.round);
+                }
+            }
+            // It is sealed, and read soon.
+            Request::Notice(Notice::Return(_)) if answer.is_some() => {}
+            // With the next news it is said again.
+            Request::Notice(Notice::Return(_)) => self.back = None,
+            _ => {}
+        }
+    }
+}

@@ -1,0 +1,115 @@
+//! How a membership goes on and ends: the Return, the Leave, and the dismissal of a convict.
+
+use muster_core::ids::Round;
+use muster_core::ledger::{RoundView, Stage, Standing};
+use muster_core::messages::enrol::{Leave, Return};
+use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::wire::{Notice, Request};
+
+use super::{Effect, Ending, News, Node};
+
+/// How long a convict still serves after its last round, in milliseconds.
+const LINGER: u64 = 10_000;
+
+/// The rest of a convict's membership.
+pub(super) struct Dismissal {
+    pub(super) ban: Box<Ban>,
+    /// Since when it has no seat any more.
+    served: Option<u64>,
+}
+
+impl Dismissal {
+    /// When it is over.
+    pub(super) fn timeout(&self) -> Option<u64> {
+        self.served.map(|since| since + LINGER)
+    }
+}
+
+impl Node {
+    /// What a record means for this membership.
+    pub(super) fn sealed(&mut self, body: &Body) {
+        match body {
+            Body::Ban(ban) if ban.culprit == self.me() => {
+                self.tell(News::Banned);
+                let ban = Box::new(ban.clone());
+                self.effects.push_back(Effect::FetchEvidence(ban.clone()));
+                self.dismissal = Some(Dismissal { ban, served: None });
+            }
+            Body::Leave(leave) if leave.claimed_signer() == self.me() => {
+                self.tell(News::Leaving);
+                self.leaving = Some(Ending::Left);
+            }
+            Body::Freeze(freeze) => self.tabulate(freeze.round),
+            _ => {}
+        }
+    }
+
+    /// A round is over: what of it counted, and what is too old now.
+    pub(super) fn over(&mut self, round: Round) {
+        self.applied = true;
+        if let Some(view) = self.ledger.round(round) {
+            let slot = view.slot_of(&self.me()).filter(|slot| view.counted(*slot));
+            let counted = slot.and_then(|slot| view.commitment(slot)).map_or(0, |own| own.commit.leaves);
+            self.leaves += u64::from(counted);
+            self.tell(News::Over(round, counted));
+        }
+        let keep = self.ledger.manifest().retention.contributions;
+        self.effects.push_back(Effect::Prune(Round(round.0.saturating_sub(keep))));
+    }
+
+    /// Says that it is back when the ledger has it away, silent where no round is under way, or at another address.
+    pub(super) fn come_back(&mut self) {
+        let ledger = &self.ledger;
+        let Some(member) = ledger.member(&self.me()) else { return };
+        let due = match member.standing {
+            Standing::Away => !ledger.is_barred(member.barred),
+            Standing::Silent(_) => ledger.stage() == Stage::Gathering,
+            Standing::Active => member.addresses != self.addresses,
+            Standing::Left | Standing::Banned => false,
+        };
+        let said = self.back.is_some_and(|height| height > member.since);
+        if !due || said || !self.in_step || member.since >= ledger.height() {
+            return;
+        }
+        let height = ledger.height();
+        let back = Return { height, addresses: self.addresses.clone() };
+        let notice = Notice::Return(self.identity.sign(ledger.run(), &back));
+        self.back = Some(height);
+        self.say([Request::Notice(notice)]);
+    }
+
+    /// Asks to be let go for good.
+    pub(super) fn leave(&mut self) {
+        let leave = Leave { height: self.ledger.height() };
+        let notice = Notice::Leave(self.identity.sign(self.ledger.run(), &leave));
+        self.say([Request::Notice(notice)]);
+    }
+
+    /// Ends between two rounds, or after the one that is under way.
+    pub(super) fn interrupted(&mut self) {
+        self.tell(News::Stopping);
+        self.leaving.get_or_insert(Ending::Interrupted);
+        if self.is_idle() {
+            self.end(Ending::Interrupted);
+        }
+    }
+
+    /// Whether no round is under way that this member has a part in.
+    pub(super) fn is_idle(&self) -> bool {
+        let ledger = &self.ledger;
+        let under_way = matches!(ledger.stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
+        let slot = |view: &RoundView| view.slot_of(&self.me());
+        !under_way || ledger.current().and_then(slot).is_none()
+    }
+
+    /// The ban of a convict once the round in which it still has a seat is over, and its contributions could be fetched:
+    /// others need what it holds.
+    pub(super) fn served_out(&mut self) -> Option<Box<Ban>> {
+        let dismissal = self.dismissal.as_mut()?;
+        if self.ledger.next_round() < dismissal.ban.effective {
+            return None;
+        }
+        let since = *dismissal.served.get_or_insert(self.now);
+        (self.now >= since + LINGER).then(|| dismissal.ban.clone())
+    }
+}
