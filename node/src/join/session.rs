@@ -96,6 +96,7 @@ async fn fetch_text(
     Ok(dataset)
 }
 
+/// The machine of a membership, with the secret that its disk has for tables.
 fn begin(shared: &Shared, home: &Home, addresses: Addresses) -> Result<Node, StoreError> {
     let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
     Ok(Node::new(Setup { ledger, identity, addresses, secret: *home.secret("salt")? }))
