@@ -9,6 +9,7 @@ mod reduction;
 mod root;
 pub mod roster;
 mod seal;
+pub mod steps;
 mod transcript;
 mod verdict;
 

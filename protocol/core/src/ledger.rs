@@ -257,8 +257,7 @@ impl Ledger {
             return;
         }
         self.opened = Some(self.height);
-        let aggregators = self.aggregators(seats);
-        let view = RoundView::open(self, seats, &aggregators);
+        let view = self.opened_with(seats);
         // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left out.
         let oldest = view.round().0.saturating_sub(self.manifest.retention.contributions.max(1));
         self.rounds.push_back(view);

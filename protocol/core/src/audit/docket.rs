@@ -7,23 +7,24 @@ mod case;
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use case::{Case, Turn, Word};
+use case::{Case, Reached, Turn, Word};
 
 use super::roster::{Counts, Roster, Step};
-use super::{claim, leaf_coin, probe};
-use crate::coins::{CoinKind, draw, drawn_leaves};
+use super::steps::{Judged, Requested};
+use super::{claim, probe};
+use crate::coins::{draw, drawn_leaves};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
 use crate::ledger::{Ledger, RoundView, Standing};
 use crate::manifest::Profile;
 use crate::messages::audit::{
     AuditRequest, Duty, Finding, FindingKind, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal,
-    Verdict, Withheld, results_seal, table_seal,
+    Verdict, Withheld,
 };
 use crate::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
-use crate::sign::{Signed, Verified};
+use crate::sign::Signed;
 
 /// Open audits kept at most; the oldest settled ones go first.
 const CASES: usize = 65_536;
@@ -125,13 +126,13 @@ impl Docket {
         let mut oldest: BTreeMap<MemberId, &Case> = BTreeMap::new();
         // Whoever is gone, or silent already, has no turn; it begins anew when the member is back.
         let waiting = self.cases.values().filter(|case| {
-            let AuditRequest { round, target, .. } = &*case.request;
+            let AuditRequest { round, target, .. } = &**case.request();
             let taken = ledger.is_taken_over(*round, target);
             case.word() == Word::Member && !taken && owes_answer(ledger, case)
         });
-        for case in waiting.filter(|case| is_present(ledger, &case.request.target)) {
-            let known = oldest.entry(case.request.target).or_insert(case);
-            if case.request.round < known.request.round {
+        for case in waiting.filter(|case| is_present(ledger, &case.request().target)) {
+            let known = oldest.entry(case.request().target).or_insert(case);
+            if case.request().round < known.request().round {
                 *known = case;
             }
         }
@@ -141,7 +142,7 @@ impl Docket {
             let turn = self.turns.entry(member).or_insert(Turn::at(now, ledger));
             if turn.is_over(now, ledger) {
                 *turn = Turn::at(now, ledger);
-                silences.push(Body::Silence(case.signed.clone()));
+                silences.push(Body::Silence(case.requested.signed().clone()));
             }
         }
         silences
@@ -303,14 +304,8 @@ impl Docket {
     /// The audit of a request, once it has a verdict.
     pub fn transcript(&self, ledger: &Ledger, request: &Digest) -> Option<Transcript> {
         let case = self.cases.get(request)?;
-        Some(Transcript {
-            freeze: ledger.round(case.request.round)?.freeze()?.clone(),
-            request: case.signed.clone(),
-            table: case.table.as_ref()?.0.clone(),
-            results: case.results.as_ref()?.0.clone(),
-            opening: case.opening.clone()?,
-            verdict: case.verdict.as_ref()?.0.clone(),
-        })
+        let freeze = ledger.round(case.request().round)?.freeze()?.clone();
+        Some(case.judged()?.transcript(freeze))
     }
 
     /// Whether a verifier that was not banned has passed a contribution.
@@ -321,7 +316,7 @@ impl Docket {
     /// Contributions whose integers a verifier waits for (TOL-12).
     pub fn wanted(&self) -> BTreeSet<(Round, MemberId)> {
         let wanted = self.cases.values().filter(|case| case.lacking);
-        wanted.map(|case| (case.request.round, case.request.target)).collect()
+        wanted.map(|case| (case.request().round, case.request().target)).collect()
     }
 
     /// The integers of a contribution are to be had of the steward: gives the requests of those that waited for them,
@@ -334,7 +329,7 @@ impl Docket {
     ) -> Vec<(Digest, Option<Body>)> {
         let standing = ledger.member(member).map(|member| member.standing);
         let waits =
-            |case: &Case| case.lacking && case.request.round == round && case.request.target == *member;
+            |case: &Case| case.lacking && case.request().round == round && case.request().target == *member;
         self.turns.remove(member);
         let waiting = self.cases.iter_mut().filter(|(_, case)| waits(case));
         let back = |name| (standing == Some(Standing::Silent(name))).then_some(Body::Answered(name));
@@ -354,7 +349,7 @@ impl Docket {
     /// nobody owes these an answer (DUTY-6).
     fn forget(&mut self, ledger: &Ledger) {
         self.cases.retain(|_, case| {
-            let request = &case.request;
+            let request = case.request();
             let Some(view) = ledger.round(request.round) else { return false };
             let slot = view.slot_of(&request.target);
             let goes_on = |slot| ledger.may_inspect(view, slot, &request.author(), request.coin.is_none());
@@ -396,10 +391,10 @@ impl Docket {
 
     /// Round and author of a passing verdict or recomputation, by its digest.
     fn passing(&self, name: &Digest) -> Option<(Round, MemberId)> {
-        let verdicts = self.cases.values().filter_map(|case| Some((case, case.verdict.as_ref()?)));
-        let mut verdicts =
-            verdicts.filter(|(_, (signed, finding))| *finding == Finding::Pass && signed.digest() == *name);
-        let of_verdict = verdicts.next().map(|(case, _)| (case.request.round, case.request.author()));
+        let verdicts = self.cases.values().filter_map(|case| Some((case, case.judged()?)));
+        let passing = |judged: &Judged| judged.verdict().finding == Finding::Pass;
+        let mut named = verdicts.filter(|(_, judged)| passing(judged) && judged.signed().digest() == *name);
+        let of_verdict = named.next().map(|(case, _)| (case.request().round, case.request().author()));
         of_verdict.or_else(|| {
             let mut said = self.recomputed.iter();
             let passing = |(signed, finding): &(Signed<Recomputation>, Finding)| {
@@ -431,28 +426,19 @@ impl Docket {
         if self.cases.len() >= CASES {
             // What it finds guilty is still to be examined.
             let over = |case: &Case| {
-                let AuditRequest { round, target, .. } = *case.request;
-                case.settled() && !self.charged.contains_key(&(round, target, case.request.author()))
+                let AuditRequest { round, target, .. } = **case.request();
+                case.settled() && !self.charged.contains_key(&(round, target, case.request().author()))
             };
             let oldest =
-                self.cases.iter().filter(|(_, case)| over(case)).min_by_key(|(_, case)| case.request.round);
+                self.cases.iter().filter(|(_, case)| over(case)).min_by_key(|(_, case)| case.request().round);
             let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
             self.cases.remove(&oldest);
         }
-        let name = signed.digest();
+        let requested = requested(ledger, signed)?;
+        let name = requested.name();
         self.asked.insert(key, name);
-        let case = Case {
-            signed: signed.clone(),
-            request,
-            table: None,
-            results: None,
-            opening: None,
-            verdict: None,
-            recomputed: false,
-            lacking: false,
-            complaints: 0,
-        };
-        self.begin_turn(now, ledger, case.request.target);
+        let case = Case::new(requested);
+        self.begin_turn(now, ledger, request.target);
         self.cases.insert(name, case);
         Ok(None)
     }
@@ -463,16 +449,8 @@ impl Docket {
             return Ok(Some(back));
         }
         let case = self.case(&table.request)?;
-        require(table.author() == case.request.target, "the audited member seals its table")?;
-        require(case.table.is_none(), "a table is sealed once")?;
-        require(
-            table.freeze == case.request.freeze && table.round == case.request.round,
-            "the table is of the asked round",
-        )?;
-        let view = ledger.round(table.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        let slot = view.slot_of(&table.author()).and_then(|slot| view.commitment(slot));
-        require(slot.is_some_and(|c| c.commit.root == table.root), "the table is of the frozen commitment")?;
-        case.table = Some((signed.clone(), table.seal));
+        let Reached::Request = &case.reached else { return Err(Reject::Rule("a table is sealed once")) };
+        case.reached = Reached::Table(case.requested.seal(signed)?);
         self.turns.remove(&table.author());
         Ok(None)
     }
@@ -480,8 +458,8 @@ impl Docket {
     /// AUDIT-8: whose leaves were recomputed meanwhile need not be compared with anything it says, but it is back.
     fn back_too_late(&self, ledger: &Ledger, request: &Digest, member: &MemberId) -> Option<Body> {
         let case =
-            self.cases.get(request).filter(|case| case.recomputed && case.request.target == *member)?;
-        let standing = ledger.member(&case.request.target).map(|member| member.standing);
+            self.cases.get(request).filter(|case| case.recomputed && case.request().target == *member)?;
+        let standing = ledger.member(&case.request().target).map(|member| member.standing);
         (standing == Some(Standing::Silent(*request))).then_some(Body::Answered(*request))
     }
 
@@ -491,14 +469,13 @@ impl Docket {
         ledger: &Ledger,
         signed: &Signed<ResultsSeal>,
     ) -> Result<Option<Body>, Reject> {
-        let results = signed.verify(ledger.run())?;
-        let case = self.case(&results.request)?;
-        require(results.author() == case.request.author(), "the verifier seals its results")?;
-        let (table, _) = case.table.as_ref().ok_or(Reject::Rule("results follow a sealed table"))?;
-        require(results.table == table.digest(), "the results name the sealed table")?;
-        require(case.results.is_none(), "results are sealed once")?;
-        case.results = Some((signed.clone(), results.seal));
-        let target = case.request.target;
+        let case = self.case(&signed.verify(ledger.run())?.request)?;
+        case.reached = match &case.reached {
+            Reached::Request => return Err(Reject::Rule("results follow a sealed table")),
+            Reached::Table(table) => Reached::Results(table.answer(signed)?),
+            _ => return Err(Reject::Rule("results are sealed once")),
+        };
+        let target = case.request().target;
         self.begin_turn(now, ledger, target);
         Ok(None)
     }
@@ -510,19 +487,15 @@ impl Docket {
             return Ok(Some(back));
         }
         let case = self.case(&name)?;
-        require(opening.author() == case.request.target, "the audited member opens its table")?;
-        let (results, _) =
-            case.results.as_ref().ok_or(Reject::Rule("a table is opened after the results are sealed"))?;
-        require(opening.results == results.digest(), "the opening names the sealed results")?;
-        require(case.opening.is_none(), "a table is opened once")?;
-        let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("an opened table was sealed"))?;
-        require(table_seal(&opening.salt, &opening.rows) == *seal, "the opening fits its seal")?;
-        let leaves = leaves_of(ledger, &case.request)?;
-        require(opening.rows.len() == leaves as usize, "the table has a row for each leaf")?;
-        let probe = probe(ledger.manifest(), &case.signed, &case.request);
-        let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
-        require(fits, "the table's sketches are those of the profile")?;
-        case.opening = Some(signed.clone());
+        let results = match &case.reached {
+            Reached::Results(results) => results,
+            Reached::Opening(_) | Reached::Verdict(_) => {
+                return Err(Reject::Rule("a table is opened once"));
+            }
+            _ => return Err(Reject::Rule("a table is opened after the results are sealed")),
+        };
+        let probe = probe(ledger.manifest(), case.requested.signed(), case.request());
+        case.reached = Reached::Opening(results.open(signed, &probe)?.0);
         self.turns.remove(&opening.author());
         let owed = ledger.member(&opening.author()).map(|member| member.standing);
         Ok((owed == Some(Standing::Silent(name))).then_some(Body::Answered(name)))
@@ -537,39 +510,39 @@ impl Docket {
     ) -> Result<Option<Body>, Reject> {
         let withheld = signed.verify(ledger.run())?;
         let case = self.case(&withheld.request)?;
-        require(withheld.author() == case.request.author(), "the verifier that asked says what it lacks")?;
-        require(case.opening.is_some(), "integers are asked for once the table is open")?;
+        require(withheld.author() == case.request().author(), "the verifier that asked says what it lacks")?;
+        let open = matches!(case.reached, Reached::Opening(_));
+        require(open, "integers are asked for once the table is open")?;
         require(ledger.manifest().profile != Profile::Exact, "in exact all leaves stand for the integers")?;
         let again = !case.lacking && case.complaints < WITHHELD;
         require(again, "a verifier says a few times at most what it lacks")?;
         case.lacking = true;
         case.complaints += 1;
-        let target = case.request.target;
+        let target = case.request().target;
         self.begin_turn(now, ledger, target);
         Ok(None)
     }
 
     fn verdict(&mut self, ledger: &Ledger, signed: &Signed<Verdict>) -> Result<Option<Body>, Reject> {
-        let verdict = signed.verify(ledger.run())?;
-        let case = self.case(&verdict.request)?;
-        require(verdict.author() == case.request.author(), "the verifier that asked gives the verdict")?;
-        let opening = case.opening.as_ref().ok_or(Reject::Rule("a verdict follows an opened table"))?;
-        require(verdict.opening == opening.digest(), "the verdict names the opening")?;
-        let (_, sealed) = case.results.as_ref().ok_or(Reject::Rule("a verdict's results were sealed"))?;
-        require(results_seal(&verdict.salt, &verdict.results) == *sealed, "the results fit their seal")?;
-        let slot = check_draw(ledger, case, &verdict)?;
+        let case = self.case(&signed.verify(ledger.run())?.request)?;
+        let Reached::Opening(opened) = &case.reached else {
+            return Err(Reject::Rule("a verdict follows an opened table"));
+        };
+        let judged = opened.judge(signed)?;
+        check_draw(ledger, &case.requested, &judged)?;
+        let verdict = judged.verdict().clone();
         let about_the_member = match verdict.finding {
             Finding::Pass => true,
             Finding::Guilty(FindingKind::FalseAccusation | FindingKind::FalseAcquittal) => false,
             Finding::Guilty(_) => true,
         };
         require(about_the_member, "a verdict is about the audited member")?;
-        case.verdict = Some((signed.clone(), verdict.finding));
-        case.lacking = false;
+        let slot = case.requested.slot();
+        (case.reached, case.lacking) = (Reached::Verdict(Box::new(judged)), false);
         let credit = Credit {
             verdict: signed.digest(),
-            round: case.request.round,
-            member: case.request.target,
+            round: case.request().round,
+            member: case.request().target,
             verifier: verdict.author(),
             leaves: u32::try_from(verdict.results.len()).unwrap_or(u32::MAX),
         };
@@ -653,36 +626,33 @@ fn has_passed(
     said || ledger.is_credited(round, member)
 }
 
-fn leaves_of(ledger: &Ledger, request: &AuditRequest) -> Result<u32, Reject> {
-    let view = ledger.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-    let commitment = view.slot_of(&request.target).and_then(|slot| view.commitment(slot));
-    commitment.map(|c| c.commit.leaves).ok_or(Reject::Rule("only a frozen contribution is audited"))
+/// The first step of an audit of what is frozen.
+fn requested(ledger: &Ledger, signed: &Signed<AuditRequest>) -> Result<Requested, Reject> {
+    let AuditRequest { round, target, .. } = *signed.verify(ledger.run())?;
+    let view = ledger.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+    let commitment = view.slot_of(&target).and_then(|slot| view.commitment(slot));
+    let (commitment, freeze) =
+        commitment.zip(view.freeze_digest()).ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+    Requested::new(ledger.run(), signed, &commitment.commit, &freeze)
 }
 
 /// The leaves of a verdict are those that the registered coin draws from the sealed table.
-fn check_draw(ledger: &Ledger, case: &Case, verdict: &Verified<Verdict>) -> Result<Slot, Reject> {
+fn check_draw(ledger: &Ledger, requested: &Requested, judged: &Judged) -> Result<(), Reject> {
+    let verdict = judged.verdict();
     let terms = ledger.member(&verdict.author()).and_then(|member| member.coins.as_ref());
     let coin = verdict.coin.verify(terms.ok_or(Reject::NotEntitled("audit: it has no coins"))?)?;
-    let view =
-        ledger.round(case.request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-    let slot = view.slot_of(&case.request.target).ok_or(Reject::Rule("an audited member had a seat"))?;
-    let own =
-        coin.kind() == CoinKind::Leaf && coin.round() == case.request.round && coin.k() == leaf_coin(slot);
-    require(own, "a verdict shows the leaf coin of the audited slot")?;
-    let (_, seal) = case.table.as_ref().ok_or(Reject::Rule("a table was sealed"))?;
-    let leaves = leaves_of(ledger, &case.request)?;
-    let drawn = draw(&coin, &case.request.freeze, seal, leaves, ledger.manifest().audit.leaves);
+    let most = ledger.manifest().audit.leaves;
+    let drawn = draw(&coin, &requested.request().freeze, &judged.table_seal(), requested.leaves(), most);
     let shown: Vec<u32> = verdict.results.iter().map(|result| result.position).collect();
-    require(shown == drawn, "a verdict is about the leaves that its coin draws")?;
-    Ok(slot)
+    require(shown == drawn, "a verdict is about the leaves that its coin draws")
 }
 
 /// Whether the ledger would take the silence of the audited member: of an old round, or to a verifier that was replaced, nobody
 /// owes an answer any more.
 fn owes_answer(ledger: &Ledger, case: &Case) -> bool {
-    let AuditRequest { round, target, coin, .. } = &*case.request;
+    let AuditRequest { round, target, coin, .. } = &**case.request();
     let slot = ledger.round(*round).and_then(|view| Some((view, view.slot_of(target)?)));
-    let inspects = |(view, slot)| ledger.may_inspect(view, slot, &case.request.author(), coin.is_none());
+    let inspects = |(view, slot)| ledger.may_inspect(view, slot, &case.request().author(), coin.is_none());
     ledger.is_answerable(*round) && slot.is_some_and(inspects)
 }
 

@@ -1,14 +1,16 @@
 //! Evidence of an audit: its steps, and its leaves and totals computed again.
 
+use std::sync::Arc;
+
 use super::frozen::{FrozenCommit, frozen_commit};
-use super::judgement::{Judgement, Witness, require};
+use super::judgement::{Judgement, Witness};
 use super::recomputation::{committed_total, recompute, recompute_sum};
+use super::steps::Requested;
 use crate::assign;
-use crate::coins::CoinKind;
 use crate::error::Reject;
 use crate::ids::Slot;
 use crate::manifest::{Manifest, Profile};
-use crate::messages::audit::{AuditRequest, FindingKind, Rows, results_seal, table_seal};
+use crate::messages::audit::{AuditRequest, FindingKind, Rows};
 use crate::messages::evidence::{Total, Transcript};
 use crate::sign::Signed;
 use crate::sketch::Probe;
@@ -39,44 +41,14 @@ pub(super) struct Checked {
 
 pub(super) fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<Checked, Reject> {
     let run = manifest.run();
-    let request = transcript.request.verify(run)?;
-    let frozen = frozen_commit(manifest, &transcript.freeze, &request.target)?;
-    let name = transcript.request.digest();
-    let table = transcript.table.verify(run)?;
-    let opening = transcript.opening.verify(run)?;
-    let results = transcript.results.verify(run)?;
-    let verdict = transcript.verdict.verify(run)?;
-    let parties = table.author() == request.target && opening.author() == request.target;
-    let parties = parties && results.author() == request.author() && verdict.author() == request.author();
-    require(parties, "each step of an audit is signed by its party")?;
-    // AUDIT-10: each step names what the table of the steps says, also where nothing below would miss it.
-    let round = frozen.commit.round;
-    require(request.freeze == frozen.freeze && request.round == round, "the request is of this freeze")?;
-    let shown = request.coin.as_ref();
-    let shown = shown.is_none_or(|coin| coin.kind == CoinKind::Node && coin.round == round);
-    require(shown, "a request shows the node coin of its round")?;
-    let chained =
-        [table.request, results.request, opening.request, verdict.request].iter().all(|step| *step == name);
-    require(chained, "each step names the request")?;
-    require(
-        table.freeze == frozen.freeze && table.round == round && table.root == frozen.commit.root,
-        "the table is of this contribution",
-    )?;
-    require(results.table == transcript.table.digest(), "the results name the sealed table")?;
-    require(opening.results == transcript.results.digest(), "the opening names the sealed results")?;
-    require(verdict.opening == transcript.opening.digest(), "the verdict names the opening")?;
-    let coin = &verdict.coin;
-    let own = coin.kind == CoinKind::Leaf && coin.round == round && coin.k == leaf_coin(frozen.commit.slot);
-    require(own, "a verdict shows the leaf coin of the audited slot")?;
-    // AUDIT-3, AUDIT-5, AUDIT-6: what was hidden fits its seal, and a table has one row a leaf.
-    require(table_seal(&opening.salt, &opening.rows) == table.seal, "the opening fits its seal")?;
-    require(results_seal(&verdict.salt, &verdict.results) == results.seal, "the results fit their seal")?;
-    require(opening.rows.len() == frozen.commit.leaves as usize, "the table has a row for each leaf")?;
-    let probe = probe(manifest, &transcript.request, &request);
-    let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
-    require(fits, "the table's sketches are those of the profile")?;
-    let positions = verdict.results.iter().map(|result| result.position).collect();
-    Ok(Checked { frozen, probe, rows: opening.into_inner().rows, positions })
+    let Transcript { freeze, request, table, results, opening, verdict } = transcript;
+    let frozen = frozen_commit(manifest, freeze, &request.verify(run)?.target)?;
+    let requested = Arc::new(Requested::new(run, request, &frozen.commit, &frozen.freeze)?);
+    let probe = probe(manifest, request, requested.request());
+    let (opened, rows) = requested.seal(table)?.answer(results)?.open(opening, &probe)?;
+    let judged = opened.judge(verdict)?;
+    let positions = judged.verdict().results.iter().map(|result| result.position).collect();
+    Ok(Checked { frozen, probe, rows, positions })
 }
 
 pub(super) fn judge_audit(

@@ -1,14 +1,38 @@
 //! Which records take a round from one phase to the next.
 
-use super::view::Results;
+use super::view::{Opening, Results};
 use super::{Commitment, Ledger, RoundView, Stage};
+use crate::assign;
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round};
-use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record};
+use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seats};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 
 impl Ledger {
+    /// The round that a record opens with these seats.
+    pub(super) fn opened_with(&self, seats: &Seats) -> RoundView {
+        let seed = assign::round_seed(self.run, self.next_round, &self.state.root());
+        let aggregators = self.aggregators(seats);
+        let parts = assign::parts(&self.layout, &seed, &aggregators);
+        // ASSIGN-9: the second aggregators of a run that has two.
+        let seconds = match self.manifest.aggregation.replicas {
+            2 => assign::seconds(&seed, &aggregators, parts.len()),
+            _ => vec![None; parts.len()],
+        };
+        RoundView::new(Opening {
+            round: self.next_round,
+            steward: self.manifest.steward,
+            head: self.head,
+            state: self.state,
+            seed,
+            seats: seats.to_vec(),
+            aggregators,
+            parts,
+            seconds,
+        })
+    }
+
     /// COMMIT-3: checks a commitment for the round being computed, field by field.
     ///
     /// # Errors

@@ -2,12 +2,11 @@
 
 use std::collections::BTreeSet;
 
-use super::Ledger;
-use crate::assign::{self, PartPlan};
+use crate::assign::PartPlan;
 use crate::coins::{inspector, jury};
 use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::messages::evidence::Reduction;
-use crate::messages::record::{Reassign, Record, Seat, Seats};
+use crate::messages::record::{Reassign, Record, Seat};
 use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -37,17 +36,17 @@ pub struct RoundView {
 
 /// What follows from the record that opened a round.
 #[derive(Clone)]
-struct Opening {
-    round: Round,
-    steward: MemberId,
-    head: Digest,
-    state: StateRoots,
-    seed: Digest,
-    seats: Vec<Seat>,
-    aggregators: Vec<Slot>,
-    parts: Vec<PartPlan>,
+pub(super) struct Opening {
+    pub(super) round: Round,
+    pub(super) steward: MemberId,
+    pub(super) head: Digest,
+    pub(super) state: StateRoots,
+    pub(super) seed: Digest,
+    pub(super) seats: Vec<Seat>,
+    pub(super) aggregators: Vec<Slot>,
+    pub(super) parts: Vec<PartPlan>,
     /// The other aggregators of the parts, in runs that have two.
-    seconds: Vec<Option<Slot>>,
+    pub(super) seconds: Vec<Option<Slot>>,
 }
 
 /// What its Freeze settles.
@@ -115,25 +114,7 @@ pub(super) struct Results {
 }
 
 impl RoundView {
-    pub(super) fn open(ledger: &Ledger, seats: &Seats, aggregators: &[Slot]) -> Self {
-        let seed = assign::round_seed(ledger.run, ledger.next_round, &ledger.state.root());
-        let parts = assign::parts(&ledger.layout, &seed, aggregators);
-        // ASSIGN-9: the second aggregators of a run that has two.
-        let seconds = match ledger.manifest.aggregation.replicas {
-            2 => assign::seconds(&seed, aggregators, parts.len()),
-            _ => vec![None; parts.len()],
-        };
-        let opening = Opening {
-            round: ledger.next_round,
-            steward: ledger.manifest.steward,
-            head: ledger.head,
-            state: ledger.state,
-            seed,
-            seats: seats.to_vec(),
-            aggregators: aggregators.to_vec(),
-            parts,
-            seconds,
-        };
+    pub(super) fn new(opening: Opening) -> Self {
         Self { opening, frozen: None, unanswered: BTreeSet::new() }
     }
 

@@ -428,7 +428,7 @@ impl Audits {
                 Phase::Drawn(drawn) => {
                     let probe = case.request.as_ref()?.probe.clone();
                     WorkKind::Leaves(DrawnLeaves {
-                        seal: drawn.seal,
+                        seal: drawn.table.seal(),
                         positions: drawn.positions.clone(),
                         probe,
                     })

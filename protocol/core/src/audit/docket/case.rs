@@ -1,29 +1,41 @@
 //! One audit, as far as the board shows it, and whose turn it is.
 
-use crate::ids::{Digest, Round};
-use crate::ledger::Ledger;
-use crate::messages::audit::{AuditRequest, Finding, ResultsSeal, TableOpening, TableSeal, Verdict};
-use crate::sign::{Signed, Verified};
+use std::sync::Arc;
 
 use crate::audit::roster::Step;
+use crate::audit::steps::{Judged, Requested, ResultsSealed, TableOpened, TableSealed};
+use crate::ids::Round;
+use crate::ledger::Ledger;
+use crate::messages::audit::AuditRequest;
+use crate::sign::Verified;
 
 /// How much shorter than the run's patience a turn may be that has lasted many rounds.
 const HASTE: u64 = 10;
 
 /// An audit that was asked for.
 pub(super) struct Case {
-    pub(super) signed: Signed<AuditRequest>,
-    pub(super) request: Verified<AuditRequest>,
-    pub(super) table: Option<(Signed<TableSeal>, Digest)>,
-    pub(super) results: Option<(Signed<ResultsSeal>, Digest)>,
-    pub(super) opening: Option<Signed<TableOpening>>,
-    pub(super) verdict: Option<(Signed<Verdict>, Finding)>,
+    pub(super) requested: Arc<Requested>,
+    pub(super) reached: Reached,
     /// Whether its verifier has recomputed every leaf instead.
     pub(super) recomputed: bool,
     /// Whether its verifier waits for the member's integers.
     pub(super) lacking: bool,
     /// How often it has said so.
     pub(super) complaints: u8,
+}
+
+/// The last step that was taken.
+pub(super) enum Reached {
+    /// The request.
+    Request,
+    /// The table is sealed.
+    Table(TableSealed),
+    /// The results are sealed.
+    Results(ResultsSealed),
+    /// The table is open.
+    Opening(TableOpened),
+    /// There is a verdict.
+    Verdict(Box<Judged>),
 }
 
 /// Who has to speak next in an audit.
@@ -71,17 +83,32 @@ impl Turn {
 }
 
 impl Case {
+    /// One that nobody has answered yet.
+    pub(super) fn new(requested: Requested) -> Self {
+        let (requested, reached) = (Arc::new(requested), Reached::Request);
+        Self { requested, reached, recomputed: false, lacking: false, complaints: 0 }
+    }
+
+    pub(super) fn request(&self) -> &Verified<AuditRequest> {
+        self.requested.request()
+    }
+
+    /// The verdict, with all that led to it.
+    pub(super) fn judged(&self) -> Option<&Judged> {
+        if let Reached::Verdict(judged) = &self.reached { Some(judged) } else { None }
+    }
+
     pub(super) fn settled(&self) -> bool {
-        self.verdict.is_some() || self.recomputed
+        self.recomputed || self.judged().is_some()
     }
 
     pub(super) fn word(&self) -> Word {
-        match (&self.table, &self.results, &self.opening) {
+        match self.reached {
             _ if self.settled() => Word::Nobody,
             _ if self.lacking => Word::Member,
-            (Some(_), None, _) => Word::Verifier(Step::Results),
-            (_, _, Some(_)) => Word::Verifier(Step::Verdict),
-            _ => Word::Member,
+            Reached::Table(_) => Word::Verifier(Step::Results),
+            Reached::Opening(_) => Word::Verifier(Step::Verdict),
+            Reached::Request | Reached::Results(_) | Reached::Verdict(_) => Word::Member,
         }
     }
 }

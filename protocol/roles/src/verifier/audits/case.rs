@@ -2,19 +2,16 @@
 
 use std::sync::Arc;
 
-use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, MemberId, Round, RunId, Slot};
+use muster_core::audit::steps::{Requested, ResultsSealed, TableOpened, TableSealed};
+use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
-use muster_core::messages::audit::{
-    AuditRequest, Finding, FindingKind, LeafResult, Results, ResultsSeal, Rows, TableOpening, TableSeal,
-    table_seal,
-};
+use muster_core::messages::audit::{Finding, FindingKind, LeafResult, Results, Rows, TableOpening};
 use muster_core::messages::record::Record;
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_core::sketch::probe::WRONG;
-use muster_core::sketch::{Probe, Row, Sketch};
+use muster_core::sketch::{Probe, Sketch};
 
 /// A frozen contribution, and where its integers can be had.
 #[derive(Debug)]
@@ -87,8 +84,7 @@ pub(super) struct Case {
 
 /// A request.
 pub(super) struct Asked {
-    pub(super) signed: Signed<AuditRequest>,
-    pub(super) name: Digest,
+    pub(super) requested: Arc<Requested>,
     /// What the answer is sketched with.
     pub(super) probe: Arc<Probe>,
 }
@@ -112,26 +108,24 @@ pub(super) enum Phase {
     },
 }
 
-#[derive(Clone)]
 pub(super) struct Drawn {
-    pub(super) table: Signed<TableSeal>,
-    pub(super) seal: Digest,
+    pub(super) table: TableSealed,
     pub(super) positions: Vec<u32>,
 }
 
-#[derive(Clone)]
 pub(super) struct Sealed {
-    pub(super) drawn: Drawn,
-    pub(super) results: Signed<ResultsSeal>,
+    pub(super) results: ResultsSealed,
+    pub(super) positions: Vec<u32>,
     pub(super) salt: [u8; 32],
     pub(super) computed: Results,
 }
 
-#[derive(Clone)]
 pub(super) struct Opened {
-    pub(super) sealed: Sealed,
-    pub(super) opening: Signed<TableOpening>,
+    pub(super) table: TableOpened,
     pub(super) rows: Rows,
+    pub(super) positions: Vec<u32>,
+    pub(super) salt: [u8; 32],
+    pub(super) computed: Results,
 }
 
 pub(super) struct Doubt {
@@ -152,42 +146,9 @@ impl Case {
             let said = opened.rows.get(result.position as usize);
             said.map_or(f64::INFINITY, |said| probe.deviation(&result.row, said))
         };
-        let deviations: Vec<f64> = opened.sealed.computed.iter().map(deviation).collect();
+        let deviations: Vec<f64> = opened.computed.iter().map(deviation).collect();
         let wrong = deviations.iter().any(|deviation| *deviation > WRONG);
         (if wrong { Finding::Guilty(FindingKind::LeafMismatch) } else { Finding::Pass }, deviations)
-    }
-
-    /// Checks that a sealed table answers the request.
-    pub(super) fn check_table(&self, run: RunId, signed: &Signed<TableSeal>) -> Result<Digest, Reject> {
-        let table = signed.verify(run)?;
-        let subject = &self.subject;
-        require(table.author() == subject.author, "the audited member seals its table")?;
-        require(
-            table.round == subject.commit.round && table.freeze == subject.freeze,
-            "the table is of the asked round",
-        )?;
-        require(table.root == subject.commit.root, "the table is of the frozen commitment")?;
-        Ok(table.seal)
-    }
-
-    /// Checks that an opening opens the sealed table, after the results were sealed.
-    pub(super) fn check_opening(
-        &self,
-        run: RunId,
-        sealed: &Sealed,
-        signed: &Signed<TableOpening>,
-    ) -> Result<Rows, Reject> {
-        let opening = signed.verify(run)?;
-        require(opening.author() == self.subject.author, "the audited member opens its table")?;
-        require(opening.results == sealed.results.digest(), "the opening names the sealed results")?;
-        require(table_seal(&opening.salt, &opening.rows) == sealed.drawn.seal, "the opening fits its seal")?;
-        require(
-            opening.rows.len() == self.subject.commit.leaves as usize,
-            "the table has a row for each leaf",
-        )?;
-        let fits = |row: &Row| self.request.as_ref().is_some_and(|asked| asked.probe.fits(&row.sketch));
-        require(opening.rows.iter().all(fits), "the table's sketches are those of the profile")?;
-        Ok(opening.into_inner().rows)
     }
 
     /// Whether it waits for nothing and nobody.
@@ -198,14 +159,10 @@ impl Case {
     /// Says its request once more, on a board that has never seen it; what was recomputed is kept.
     pub(super) fn ask_again(&mut self) {
         if let Some(request) = &self.request {
-            self.owed = Some(Notice::Request(request.signed.clone()));
+            self.owed = Some(Notice::Request(request.requested.signed().clone()));
             self.phase = Phase::Asked;
             self.early = None;
             self.withheld = false;
         }
     }
-}
-
-fn require(holds: bool, rule: &'static str) -> Result<(), Reject> {
-    if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
 }

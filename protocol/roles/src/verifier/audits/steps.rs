@@ -12,13 +12,13 @@ use muster_core::messages::audit::{
     Finding, FindingKind, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict, Withheld,
     results_seal,
 };
-use muster_core::messages::evidence::{Evidence, Total, Transcript};
+use muster_core::messages::evidence::{Evidence, Total};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 use muster_core::sketch::Sketch;
 use tracing::{debug, info, warn};
 
-use super::case::{Asked, Case, Doubt, Drawn, Opened, Phase, Sealed};
+use super::case::{Case, Doubt, Drawn, Opened, Phase, Sealed};
 use super::{Audits, Key, Stop, recomputation};
 
 impl Audits {
@@ -105,37 +105,40 @@ impl Audits {
     fn table(&mut self, request: &Digest, signed: &Signed<TableSeal>) {
         let Some(key) = self.names.get(request).copied() else { return };
         let Some(case) = self.cases.get_mut(&key) else { return };
-        if !matches!(case.phase, Phase::Asked) {
-            return;
-        }
-        let seal = match case.check_table(self.run, signed) {
-            Ok(seal) => seal,
+        let (Phase::Asked, Some(asked)) = (&case.phase, &case.request) else { return };
+        let table = match asked.requested.seal(signed) {
+            Ok(table) => table,
             Err(reject) => return debug!("round {}: a table of {}: {reject}", key.0, case.subject.author),
         };
         let Some(coin) = self.coins.leaf(key.0, key.1) else { return };
         let commit = &case.subject.commit;
-        let positions = draw(&coin, &case.subject.freeze, &seal, commit.leaves, self.manifest.audit.leaves);
-        case.phase = Phase::Drawn(Drawn { table: signed.clone(), seal, positions });
+        let (freeze, most) = (&case.subject.freeze, self.manifest.audit.leaves);
+        let positions = draw(&coin, freeze, &table.seal(), commit.leaves, most);
+        case.phase = Phase::Drawn(Drawn { table, positions });
         self.seal_results(key);
     }
 
     /// AUDIT-4: seals the recomputed leaves, once they are there.
     pub(super) fn seal_results(&mut self, key: Key) {
         let Some(case) = self.cases.get_mut(&key) else { return };
-        let (Phase::Drawn(drawn), Some(Asked { name, .. }), Some((seal, computed))) =
-            (&case.phase, &case.request, &case.recomputed)
+        let (Phase::Drawn(Drawn { table, positions }), Some((seal, computed))) =
+            (&case.phase, &case.recomputed)
         else {
             return;
         };
-        let Some(coin) = self.coins.leaf(key.0, key.1).filter(|_| *seal == drawn.seal) else { return };
+        let Some(coin) = self.coins.leaf(key.0, key.1).filter(|_| *seal == table.seal()) else { return };
+        let request = table.requested().name();
         // Secret as long as the coin is, which the verdict shows too.
-        let salt = Hasher::new(Domain::RESULTS).value(&coin.value()).value(name).value(seal).finish().0;
-        let results =
-            ResultsSeal { request: *name, table: drawn.table.digest(), seal: results_seal(&salt, computed) };
-        let results = self.identity.sign(self.run, &results);
-        case.owed = Some(Notice::Results(results.clone()));
-        case.phase =
-            Phase::Sealed(Sealed { drawn: drawn.clone(), results, salt, computed: computed.clone() });
+        let salt = Hasher::new(Domain::RESULTS).value(&coin.value()).value(&request).value(seal).finish().0;
+        let (table_name, seal) = (table.table().digest(), results_seal(&salt, computed));
+        let signed = self.identity.sign(self.run, &ResultsSeal { request, table: table_name, seal });
+        let results = match table.answer(&signed) {
+            Ok(results) => results,
+            Err(reject) => return debug!("round {}: own results: {reject}", key.0),
+        };
+        let (positions, computed) = (positions.clone(), computed.clone());
+        case.owed = Some(Notice::Results(signed));
+        case.phase = Phase::Sealed(Sealed { results, positions, salt, computed });
         if let Some(early) = case.early.take() {
             self.open_table(key, &early);
         }
@@ -152,11 +155,13 @@ impl Audits {
 
     fn open_table(&mut self, key: Key, signed: &Signed<TableOpening>) {
         let Some(case) = self.cases.get_mut(&key) else { return };
-        let Phase::Sealed(sealed) = &case.phase else { return };
-        match case.check_opening(self.run, sealed, signed) {
-            Ok(rows) => {
+        let (Phase::Sealed(sealed), Some(asked)) = (&case.phase, &case.request) else { return };
+        match sealed.results.open(signed, &asked.probe) {
+            Ok((table, rows)) => {
+                let Sealed { positions, salt, computed, .. } = sealed;
+                let (positions, salt, computed) = (positions.clone(), *salt, computed.clone());
                 case.owed = None;
-                case.phase = Phase::Opened(Opened { sealed: sealed.clone(), opening: signed.clone(), rows });
+                case.phase = Phase::Opened(Opened { table, rows, positions, salt, computed });
             }
             Err(reject) => debug!("round {}: an opening of {}: {reject}", key.0, case.subject.author),
         }
@@ -185,18 +190,17 @@ impl Audits {
                 "round {}: the integers of {} are not to be had, the steward is told",
                 key.0, case.subject.author
             );
-            let withheld = self.identity.sign(self.run, &Withheld { request: asked.name });
+            let withheld = self.identity.sign(self.run, &Withheld { request: asked.requested.name() });
             (case.withheld, case.owed) = (true, Some(Notice::Withheld(withheld)));
             return Ok(());
         }
         let finding = self.conduct.says(found);
         let Some(verdict) = self.signed_verdict(key, (finding, total), all)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
-        let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(()) };
+        let Phase::Opened(opened) = &case.phase else { return Ok(()) };
         let said = Notice::Verdict(verdict.clone());
         if finding == Finding::Pass {
-            let leaves: Vec<String> =
-                opened.sealed.drawn.positions.iter().map(|p| leaf_name(case, *p)).collect();
+            let leaves: Vec<String> = opened.positions.iter().map(|p| leaf_name(case, *p)).collect();
             self.tally.passed += 1;
             self.duty.done += 1;
             let (who, passed) = (case.subject.author, self.tally.passed);
@@ -213,14 +217,15 @@ impl Audits {
             case.phase = Phase::Over { passed: true };
             return Ok(());
         }
-        let evidence = Box::new(Evidence::Audit(Transcript {
-            freeze: case.subject.record.clone(),
-            request: asked.signed.clone(),
-            table: opened.sealed.drawn.table.clone(),
-            results: opened.sealed.results.clone(),
-            opening: opened.opening.clone(),
-            verdict,
-        }));
+        let judged = match opened.table.judge(&verdict) {
+            Ok(judged) => judged,
+            Err(reject) => {
+                debug!("round {}: an own verdict: {reject}", key.0);
+                case.phase = Phase::Over { passed: false };
+                return Ok(());
+            }
+        };
+        let evidence = Box::new(Evidence::Audit(judged.transcript(case.subject.record.clone())));
         case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
         Ok(())
     }
@@ -234,8 +239,9 @@ impl Audits {
         all: bool,
     ) -> Result<Option<Signed<Verdict>>, Stop> {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
-        let (Phase::Opened(opened), Some(asked)) = (&case.phase, &case.request) else { return Ok(None) };
-        let coin = self.coins.show_leaf(key.0, key.1, &opened.sealed.drawn.seal)?;
+        let Phase::Opened(opened) = &case.phase else { return Ok(None) };
+        let table = opened.table.before().before();
+        let coin = self.coins.show_leaf(key.0, key.1, &table.seal())?;
         let coin = if all { coin.or_else(|| self.coins.shown_leaf(key.0, key.1)) } else { coin };
         let Some(coin) = coin else {
             warn!(
@@ -249,13 +255,12 @@ impl Audits {
             }
             return Ok(None);
         };
-        let (salt, results) = (opened.sealed.salt, opened.sealed.computed.clone());
         let verdict = Verdict {
-            request: asked.name,
-            opening: opened.opening.digest(),
+            request: table.requested().name(),
+            opening: opened.table.opening().digest(),
             coin,
-            salt,
-            results,
+            salt: opened.salt,
+            results: opened.computed.clone(),
             total,
             finding,
         };

@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::audit::probe;
+use muster_core::audit::steps::Requested;
 use muster_core::coins::selects;
 use muster_core::ids::{MemberId, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Standing};
@@ -89,7 +90,7 @@ impl Audits {
         let request = if ask { self.request(&subject, selected)? } else { None };
         let case = self.cases.entry(key).or_insert_with(|| fresh(subject, distrusted));
         if let Some(request) = request {
-            let name = request.name;
+            let name = request.requested.name();
             case.request = Some(request);
             case.ask_again();
             case.distrusted |= distrusted;
@@ -108,8 +109,11 @@ impl Audits {
         }
         let request = AuditRequest { round, freeze: subject.freeze, target: subject.author, coin };
         let signed = self.identity.sign(self.run, &request);
+        let Ok(requested) = Requested::new(self.run, &signed, &subject.commit, &subject.freeze) else {
+            return Ok(None);
+        };
         let probe = Arc::new(probe(&self.manifest, &signed, &request));
-        Ok(Some(Asked { name: signed.digest(), signed, probe }))
+        Ok(Some(Asked { requested: Arc::new(requested), probe }))
     }
 
     /// A member did not answer: its inspector recomputes everything.
