@@ -12,7 +12,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::checkpoint::Checkpoint;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
-use crate::organise::tokenise::Tokeniser;
+use crate::organise::tokenise::LoadedTokeniser;
 
 /// How the next token is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -79,7 +79,7 @@ pub enum Words {
     /// A byte is a token.
     Bytes,
     /// As a `tokenizer.json` says.
-    File(Box<Tokeniser>),
+    File(Box<LoadedTokeniser>),
 }
 
 impl Words {
@@ -98,7 +98,7 @@ impl Words {
             let what = "does not exist; name the run's tokenizer.json by --tokenizer";
             return Err(Failure::environment(format!("{}: {what}", path.display())));
         }
-        let tokeniser = Tokeniser::open(path)?;
+        let tokeniser = LoadedTokeniser::open(path)?;
         if tokeniser.digest() != wanted.digest {
             return Err(Failure::environment(format!(
                 "{}: is not the tokeniser of this run",

@@ -60,7 +60,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         memory::check(memory::following(&manifest, machine.threads)).map_err(Failure::arithmetic)?;
         arithmetic.self_test().map_err(Failure::arithmetic)?;
     }
-    let mut place = Place::new(folder, manifest.clone(), accused, machine);
+    let mut place = FolderWitness::new(folder, manifest.clone(), accused, machine);
     Ok(match judge(&manifest, &evidence, &mut place, &mut *arithmetic) {
         Judgement::Undecided(_) if !place.missing.is_empty() => {
             Judgement::Undecided(place.missing.join("; "))
@@ -92,7 +92,7 @@ fn malformed(reject: &Reject) -> Judgement {
 
 /// A folder as a judge's witness. It looks for things when they are asked for, and says what it did not find and where
 /// to get it.
-struct Place {
+struct FolderWitness {
     folder: PathBuf,
     manifest: Manifest,
     round: Round,
@@ -105,7 +105,7 @@ struct Place {
     missing: Vec<String>,
 }
 
-impl Place {
+impl FolderWitness {
     fn new(
         folder: PathBuf,
         manifest: Manifest,
@@ -215,7 +215,7 @@ impl Place {
     }
 }
 
-impl Witness for Place {
+impl Witness for FolderWitness {
     fn state(&mut self, root: &Digest) -> Option<State> {
         let mut exact = self.machine.exact().ok()?;
         let dataset = self.dataset.clone()?;

@@ -14,7 +14,7 @@ use muster_replica::exit::Failure;
 use muster_replica::{PeerError, fetch_ledger};
 use muster_store::home::Home;
 
-use crate::session::{Session, Target, optional_file};
+use crate::session::{Target, VerifierSession, optional_file};
 
 /// File that holds the invitation.
 pub const TICKET: &str = "ticket";
@@ -55,7 +55,7 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
-    let session = Session::open(&directory, Target::of(&ticket)).await?;
+    let session = VerifierSession::open(&directory, Target::of(&ticket)).await?;
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
     }
@@ -64,7 +64,7 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
     Ok(Enrolled { directory, member: session.identity.id(), first_round })
 }
 
-async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure> {
+async fn admission(session: &VerifierSession, ticket: &Ticket) -> Result<Round, Failure> {
     let me = session.identity.id();
     let mut refused = String::new();
     for _ in 0..ATTEMPTS {

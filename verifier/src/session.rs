@@ -68,7 +68,7 @@ fn is_address(text: &str) -> bool {
 }
 
 /// A directory that knows its run.
-pub struct Session {
+pub struct VerifierSession {
     /// The directory.
     pub home: Home,
     /// Who we are.
@@ -85,7 +85,7 @@ pub struct Session {
     pub dataset: Arc<Dataset>,
 }
 
-impl Session {
+impl VerifierSession {
     /// Opens the directory and brings in what it lacks: an identity, the manifest, the text.
     ///
     /// # Errors

@@ -18,7 +18,7 @@ use muster_core::state::Arithmetic;
 use muster_roles::verifier::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
 /// Two arithmetics of one run.
-pub struct Worker {
+pub struct AuditWorker {
     manifest: Arc<Manifest>,
     layout: Layout,
     first: Box<dyn Backend>,
@@ -26,7 +26,7 @@ pub struct Worker {
     threads: usize,
 }
 
-impl Worker {
+impl AuditWorker {
     /// As the run's profile and this machine have it; second opinions come from as much other code as there is here
     /// ([`Machine::second`]). Both pass their self-test first.
     ///

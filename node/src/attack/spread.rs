@@ -5,12 +5,12 @@
 use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Spread;
 
-impl Conduct for Spread {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Spread {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut summed = work.sum(arithmetic);
         for block in Layout::of(&work.manifest.model).blocks() {
             let place = block.range.start + work.round.index() % block.range.len().max(1);

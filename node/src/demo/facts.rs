@@ -10,7 +10,7 @@ use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
 use serde::{Deserialize, Serialize};
 
-use super::cast::{Part, Player};
+use super::cast::{Character, Player};
 use super::lie::Lie;
 use super::live::{DutyFact, Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
@@ -148,7 +148,7 @@ pub(super) struct Observed<'a> {
 
 /// What a member wrote down when the run was over.
 #[derive(Deserialize)]
-struct Ending {
+struct FinalState {
     final_state_root: String,
 }
 
@@ -178,13 +178,13 @@ impl Facts {
             member.idled = observed.live.idles.get(&member.id).copied().unwrap_or(0);
             let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
             member.attack = match player.part {
-                Part::Attacker(attack) => {
+                Character::Attacker(attack) => {
                     let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
                     let audits = audits.map(|(_, round)| *round);
                     Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), audits))
                 }
-                Part::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
-                Part::Node | Part::Verifier => None,
+                Character::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
+                Character::Node | Character::Verifier => None,
             };
             members.push(member);
         }
@@ -335,7 +335,7 @@ impl MemberFact {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
         })?;
         let ending = fs::read(player.home.join(RESULT)).ok();
-        let ending: Option<Ending> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let ending: Option<FinalState> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(Self {
             id: format!("{id:#}"),
             name: player.name.clone(),

@@ -54,7 +54,7 @@ impl Spares {
 }
 
 /// What is to be computed.
-pub struct Work {
+pub struct Assignment {
     /// The manifest.
     pub manifest: Arc<Manifest>,
     /// The text.
@@ -83,7 +83,7 @@ pub struct Work {
     pub spares: Spares,
 }
 
-impl Work {
+impl Assignment {
     /// The sum of the quota's leaves; of fewer once the deadline has passed. All of them are kept.
     pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
         self.sum_within(arithmetic, usize::MAX)

@@ -15,9 +15,9 @@ use muster_core::sign::Signed;
 use muster_replica::{Contact, Peers, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
 
-use super::conduct::{Conduct, Inputs};
+use super::conduct::{AggregatorView, NodeConduct};
 use super::own::Contribution;
-use super::server::Shared;
+use super::server::NodeContext;
 
 /// Brings a part to its keeper, and gives what that signed once it had the whole part.
 pub(super) async fn bring(
@@ -66,10 +66,10 @@ async fn blocks_to(
 /// Reduces a part over its sealed inputs, and serves the values. Gives the digests of all results that this member signs:
 /// none where an input is not here any more.
 pub(super) async fn reduce_part(
-    shared: Arc<Shared>,
+    shared: Arc<NodeContext>,
     (peers, steward): (Peers, Contact),
     ledger: Arc<Ledger>,
-    conduct: Arc<dyn Conduct>,
+    conduct: Arc<dyn NodeConduct>,
     PartTask { round, part, inputs, .. }: PartTask,
 ) -> Vec<Digest> {
     let fetched = fetch_lacking(&shared, &ledger, (&peers, &steward), (round, part, &inputs)).await;
@@ -77,7 +77,7 @@ pub(super) async fn reduce_part(
         let view = ledger.round(round)?;
         let blocks = &view.parts().get(part.index())?.blocks;
         let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, (inputs, &fetched));
-        let reduced = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule }).into_iter();
+        let reduced = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule }).into_iter();
         let digests = reduced.map(|reduced| {
             shared.results.put_own(round, blocks, &reduced.digest, reduced.values);
             reduced.digest
@@ -92,7 +92,7 @@ type Fetched = BTreeMap<(Slot, Block), Vec<i32>>;
 
 /// ROUND-6: fetches the inputs that senders have not brought here: the steward has them, if not their authors.
 async fn fetch_lacking(
-    shared: &Shared,
+    shared: &NodeContext,
     ledger: &Ledger,
     (peers, steward): (&Peers, &Contact),
     (round, part, inputs): (Round, Part, &Bitmap),
@@ -123,7 +123,7 @@ async fn fetch_lacking(
 }
 
 fn reduce_here(
-    shared: &Shared,
+    shared: &NodeContext,
     ledger: &Ledger,
     view: &RoundView,
     blocks: &[Block],

@@ -26,7 +26,7 @@ pub struct CreateOptions {
     /// The corpus.
     pub data: PathBuf,
     /// What `muster-verifier calibrate` wrote; without it, arithmetic is what the settings say.
-    pub calibration: Option<Calibration>,
+    pub calibration: Option<CalibrationFile>,
     /// A checkpoint to begin with; without it, parameters are drawn.
     pub init: Option<PathBuf>,
     /// Where the organiser's key is kept, if not in the new folder; a new one where there is none.
@@ -37,7 +37,7 @@ pub struct CreateOptions {
 
 /// What honest machines are apart.
 #[derive(Clone, Debug)]
-pub struct Calibration {
+pub struct CalibrationFile {
     /// What `muster-verifier calibrate` wrote.
     pub path: PathBuf,
     /// Whether the run may be longer than its measurement is good for.
@@ -87,7 +87,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
         data.start = Start::Given(CommittedFile { root: Digest::default(), bytes });
         model = Some(checked);
     }
-    if let Some(Calibration { path, .. }) = &options.calibration {
+    if let Some(CalibrationFile { path, .. }) = &options.calibration {
         let calibration = fs::read_to_string(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
         text = settings.calibrate(&text, (path, &calibration))?;
@@ -137,7 +137,7 @@ fn makers(home: &Home, elsewhere: Option<&Path>) -> Outcome<Makers> {
 
 /// Whether tolerances were measured over enough rounds; what comes of a calibration says over how many.
 fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
-    let Some(Calibration { path, .. }) = &options.calibration else {
+    let Some(CalibrationFile { path, .. }) = &options.calibration else {
         let remedy = "or take calibrated_rounds out, if you know better";
         return settings
             .measured_for_long()
@@ -349,7 +349,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
-            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond: false }),
             init: None,
             organiser_key: None,
             out: at("myrun"),
@@ -381,7 +381,7 @@ mod tests {
         let options = CreateOptions {
             config: at("run.toml"),
             data: corpus(place.path()),
-            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond: false }),
             init: None,
             organiser_key: None,
             out: at("myrun"),
@@ -414,7 +414,7 @@ mod tests {
         let options = |beyond| CreateOptions {
             config: at("run.toml"),
             data: data.clone(),
-            calibration: Some(Calibration { path: at("found.toml"), beyond }),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond }),
             init: None,
             organiser_key: None,
             out: at("myrun"),

@@ -8,7 +8,7 @@ use muster_core::manifest::Data;
 use muster_store::dataset::{self, Text, unigram_bigram};
 use muster_store::error::StoreError;
 
-use super::tokenise::Tokeniser;
+use super::tokenise::LoadedTokeniser;
 use crate::exit::{Failure, Outcome};
 
 /// One of this many files, or bytes of a single file, is held out when nothing is said about it.
@@ -30,7 +30,7 @@ pub struct PackOptions {
 
 /// What was packed.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct PackedCorpus {
     /// What a manifest says of it.
     pub data: Data,
     /// Loss on the held-out text of a unigram model of the training text, in nats per token.
@@ -43,13 +43,13 @@ pub struct Packed {
 ///
 /// # Errors
 /// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser.
-pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<Packed> {
-    let tokeniser = options.tokeniser.as_deref().map(Tokeniser::open).transpose()?;
+pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
+    let tokeniser = options.tokeniser.as_deref().map(LoadedTokeniser::open).transpose()?;
     let (train, held_out) = sources(options)?;
     let total = train.iter().chain(&held_out).map(|source| source.bytes).sum();
     let data = match tokeniser {
         None => {
-            let read = |sources: Vec<Source>| sources.into_iter().map(Source::read);
+            let read = |sources: Vec<TextSlice>| sources.into_iter().map(TextSlice::read);
             dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?
         }
         Some(tokeniser) => {
@@ -58,18 +58,18 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     };
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
-    Ok(Packed { data, unigram, bigram })
+    Ok(PackedCorpus { data, unigram, bigram })
 }
 
 /// Packs the numbers of texts.
 fn numbers(
-    tokeniser: &Tokeniser,
-    [train, held_out]: [Vec<Source>; 2],
+    tokeniser: &LoadedTokeniser,
+    [train, held_out]: [Vec<TextSlice>; 2],
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome<Data> {
     let told = RefCell::new((0, progress));
-    let read = |source: Source| {
+    let read = |source: TextSlice| {
         let text = source.read()?;
         let numbers = tokeniser.encode_all(utf8(&text)?, &mut |bytes| {
             let (done, progress) = &mut *told.borrow_mut();
@@ -88,20 +88,20 @@ fn utf8(text: &Text) -> Outcome<&str> {
 }
 
 /// A file, or one end of it.
-struct Source {
+struct TextSlice {
     path: PathBuf,
     bytes: u64,
-    piece: Piece,
+    piece: FilePortion,
 }
 
 #[derive(Clone, Copy)]
-enum Piece {
+enum FilePortion {
     Whole,
     Head,
     Tail,
 }
 
-impl Source {
+impl TextSlice {
     fn read(self) -> Result<Text, StoreError> {
         let mut text = Text::read(&self.path, self.path.display().to_string())?;
         let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
@@ -110,28 +110,28 @@ impl Source {
             .find(|place| text.bytes[*place] & 0xC0 != 0x80)
             .unwrap_or(text.bytes.len());
         match self.piece {
-            Piece::Whole => {}
-            Piece::Head => text.bytes.truncate(cut),
-            Piece::Tail => text.bytes = text.bytes.split_off(cut),
+            FilePortion::Whole => {}
+            FilePortion::Head => text.bytes.truncate(cut),
+            FilePortion::Tail => text.bytes = text.bytes.split_off(cut),
         }
         Ok(text)
     }
 }
 
-fn sources(options: &PackOptions) -> Outcome<(Vec<Source>, Vec<Source>)> {
+fn sources(options: &PackOptions) -> Outcome<(Vec<TextSlice>, Vec<TextSlice>)> {
     let mut train = files(&options.text)?;
     let mut held_out = files(&options.held_out)?;
     if held_out.is_empty() && train.len() > 1 {
         let kept = train.len() - train.len().div_ceil(HELD_OUT_PART);
         held_out = train.split_off(kept);
     } else if let (true, [only]) = (held_out.is_empty(), train.as_mut_slice()) {
-        only.piece = Piece::Head;
-        held_out.push(Source { path: only.path.clone(), bytes: 0, piece: Piece::Tail });
+        only.piece = FilePortion::Head;
+        held_out.push(TextSlice { path: only.path.clone(), bytes: 0, piece: FilePortion::Tail });
     }
     Ok((train, held_out))
 }
 
-fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
+fn files(paths: &[PathBuf]) -> Outcome<Vec<TextSlice>> {
     let mut found = Vec::new();
     for path in paths {
         walk(path, &mut found)?;
@@ -139,12 +139,12 @@ fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
     Ok(found)
 }
 
-fn walk(path: &Path, found: &mut Vec<Source>) -> Outcome<()> {
+fn walk(path: &Path, found: &mut Vec<TextSlice>) -> Outcome<()> {
     let failed =
         |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
     let about = fs::metadata(path).map_err(failed)?;
     if !about.is_dir() {
-        found.push(Source { path: path.to_owned(), bytes: about.len(), piece: Piece::Whole });
+        found.push(TextSlice { path: path.to_owned(), bytes: about.len(), piece: FilePortion::Whole });
         return Ok(());
     }
     let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.collect();

@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 18;
 const BATCH: usize = 16;
 
 /// A tokeniser. What it makes of a text depends on nothing but file and text.
-pub struct Tokeniser {
+pub struct LoadedTokeniser {
     path: PathBuf,
     file: Vec<u8>,
     digest: Digest,
@@ -30,7 +30,7 @@ pub struct Tokeniser {
     rules: tokenizers::Tokenizer,
 }
 
-impl Tokeniser {
+impl LoadedTokeniser {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
@@ -185,10 +185,10 @@ pub(super) mod tests {
             "vocab": {"a": 0, "b": 1, " ": 2, "\n": 3, "ab": 4, "abab": 5}, "merges": ["a b", "ab ab"]}
     }"#;
 
-    fn tokeniser(place: &Path, json: &str) -> Outcome<Tokeniser> {
+    fn tokeniser(place: &Path, json: &str) -> Outcome<LoadedTokeniser> {
         let path = place.join("tokenizer.json");
         fs::write(&path, json).unwrap();
-        Tokeniser::open(&path)
+        LoadedTokeniser::open(&path)
     }
 
     #[test]
@@ -251,7 +251,7 @@ pub(super) mod tests {
             "rstrip": false, "normalized": false, "special": true}]"#;
         let other = failure(&PAIRS.replace(r#""added_tokens": []"#, added));
         assert!(other.message.contains("another number than it says"), "{other}");
-        let none = Tokeniser::open(&place.path().join("none.json")).err().unwrap();
+        let none = LoadedTokeniser::open(&place.path().join("none.json")).err().unwrap();
         assert!(none.message.contains("none.json: cannot be read"), "{none}");
         let mute = tokeniser(place.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
         let unknown = mute.encode("jam").unwrap_err();

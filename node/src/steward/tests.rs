@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::exit::Exit;
-use crate::join::{End, Listen, Options, join};
+use crate::join::{End, JoinOptions, Listen, join};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};
@@ -77,7 +77,7 @@ fn options(folder: &Path) -> HostOptions {
     }
 }
 
-async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
+async fn start(folder: &Path) -> (JoinHandle<Outcome<HostingEnd>>, Ready) {
     let (tell, told) = oneshot::channel();
     let hosting = tokio::spawn(host(options(folder), move |ready: &Ready| {
         let _ = tell.send(ready.clone());
@@ -89,7 +89,7 @@ async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
 }
 
 /// As `kill -9` does it, as far as one process can.
-async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
+async fn kill(hosting: JoinHandle<Outcome<HostingEnd>>, folder: &Path) {
     hosting.abort();
     let _ = hosting.await;
     // Tasks that the host had started may hold the folder a moment longer.
@@ -268,8 +268,8 @@ async fn a_busy_port_a_wrong_backend_and_a_folder_that_is_no_run_are_named() {
     assert!(failure.message.contains("manifest.bin: is damaged"), "{failure}");
 }
 
-fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
-    Options {
+fn volunteer(place: &Path, number: u8, ticket: Ticket) -> JoinOptions {
+    JoinOptions {
         ticket,
         data_dir: place.join(format!("node{number}")),
         listen: Listen::At("127.0.0.1:0".into()),
@@ -289,7 +289,7 @@ async fn two_volunteers_train_and_the_folder_replays() {
     let ticket = ticket(&folder, 2, 3600);
     let first = tokio::spawn(join(volunteer(place.path(), 1, ticket.clone())));
     let second = tokio::spawn(join(volunteer(place.path(), 2, ticket)));
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for joined in [first, second] {
         assert_eq!(joined.await.unwrap().unwrap(), End::Closed { leaves: 8 });
     }
@@ -349,7 +349,7 @@ async fn a_steward_killed_again_and_again_forks_nothing() {
         assert!(after.height() >= before.height(), "what was shown stays sealed");
         head = Some((before.height(), before.head()));
     }
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for node in nodes {
         assert!(matches!(node.await.unwrap().unwrap(), End::Closed { .. }));
     }
@@ -389,7 +389,7 @@ async fn members_find_a_steward_that_moved() {
     }));
     let after = told.await.unwrap();
     assert!(after.addresses.iter().all(|address| !before.addresses.contains(address)));
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for joined in [first, second] {
         assert!(matches!(joined.await.unwrap().unwrap(), End::Closed { .. }));
     }

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const SHARE: u32 = 20;
 
 /// A folder of one replay.
-pub struct Work {
+pub struct ReplayFolder {
     home: Home,
     folder: PathBuf,
     /// Made by this command, to be removed by it.
@@ -35,7 +35,7 @@ pub struct Work {
     failed: bool,
 }
 
-impl Work {
+impl ReplayFolder {
     /// Opens or makes the folder; `None` where none can be made and none was asked for.
     ///
     /// # Errors

@@ -12,17 +12,17 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
-use muster_roles::node::Input;
+use muster_roles::node::NodeInput;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 
 use super::commit::written;
-use super::driver::Driver;
-use crate::join::compute::{LeafSum, Spares, Summed, Work, rows_of};
-use crate::join::conduct::{Asked, Delay};
+use super::driver::NodeDriver;
+use crate::join::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+use crate::join::conduct::{AuditedContribution, Delay};
 use crate::join::own::Contribution;
 
-impl Driver {
+impl NodeDriver {
     /// AUDIT-2: writes down the table of a round that was just frozen. Not where the leaves take more memory than is kept for
     /// them: then the state is needed again (N9).
     pub(super) fn tabulate(&self, round: Round) {
@@ -67,9 +67,14 @@ impl Driver {
                     recompute(&held, (manifest, dataset), seed, &arithmetic, take)
                 };
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
-                let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
+                let asked = AuditedContribution {
+                    freeze: request.freeze,
+                    probe: &probe,
+                    commit: &held.commit,
+                    q: &held.q,
+                };
                 let rows = conduct.seal(&asked, rows)?;
-                Some(Input::Rows { request: Box::new(signed), root: held.commit.root, rows })
+                Some(NodeInput::Rows { request: Box::new(signed), root: held.commit.root, rows })
             });
             made.await.ok().flatten()
         });
@@ -132,7 +137,7 @@ fn recompute(
         tracing::warn!("asked about round {}, whose state is not kept here any more", commit.round);
         return false;
     };
-    let work = Work {
+    let work = Assignment {
         manifest,
         dataset,
         round: commit.round,

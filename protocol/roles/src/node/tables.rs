@@ -14,12 +14,12 @@ const OPEN: usize = 1024;
 pub(super) struct Tables {
     run: RunId,
     secret: [u8; 32],
-    by_request: BTreeMap<Digest, Sealed>,
+    by_request: BTreeMap<Digest, SealedTable>,
     /// How many were ever sealed.
     count: u64,
 }
 
-struct Sealed {
+struct SealedTable {
     /// Its place in the order of sealing.
     place: u64,
     verifier: MemberId,
@@ -53,7 +53,8 @@ impl Tables {
         );
         let (verifier, round) = (request.author(), request.round);
         let place = self.make_room(&name);
-        self.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
+        self.by_request
+            .insert(name, SealedTable { place, verifier, round, table: table.digest(), salt, rows });
         table
     }
 
@@ -64,7 +65,7 @@ impl Tables {
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
-        let Sealed { round, salt, rows, .. } = self.by_request.remove(&results.request)?;
+        let SealedTable { round, salt, rows, .. } = self.by_request.remove(&results.request)?;
         let (request, results) = (results.request, signed.digest());
         Some((round, TableOpening { request, results, salt, rows }))
     }
@@ -74,7 +75,7 @@ impl Tables {
     fn make_room(&mut self, request: &Digest) -> u64 {
         self.by_request.remove(request);
         while self.by_request.len() >= OPEN {
-            let age = |(_, table): &(&Digest, &Sealed)| (table.round, table.place);
+            let age = |(_, table): &(&Digest, &SealedTable)| (table.round, table.place);
             let Some(oldest) = self.by_request.iter().min_by_key(age).map(|(name, _)| *name) else { break };
             self.by_request.remove(&oldest);
         }
