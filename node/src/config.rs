@@ -385,7 +385,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
-    pub fn calibrate(&mut self, text: &str, (path, calibration): (&Path, &str)) -> Outcome<String> {
+    pub fn calibrate(&mut self, text: &str, path: &Path, calibration: &str) -> Outcome<String> {
         let Calibration { arithmetic } = parse(path, calibration)?;
         let in_file = |why: String| Failure::usage(format!("{}: {why}", path.display()));
         let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;

@@ -25,6 +25,17 @@ pub struct Sampling {
     pub seed: u64,
 }
 
+/// The text to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The text that it continues.
+    pub prompt: &'a str,
+    /// Tokens to draw.
+    pub count: usize,
+    /// How each of them is drawn.
+    pub sampling: Sampling,
+}
+
 impl Default for Sampling {
     fn default() -> Self {
         Self { temperature: 0.7, top: 40, seed: 0 }
@@ -41,12 +52,13 @@ impl Default for Sampling {
 /// [`Failure`] for a model that does not predict the next token.
 pub fn continue_text(
     exact: &mut Exact,
-    (checkpoint, words): (&Checkpoint, &Words),
-    prompt: &str,
-    (count, sampling): (usize, Sampling),
+    checkpoint: &Checkpoint,
+    words: &Words,
+    continuation: &Continuation<'_>,
     show: &mut dyn FnMut(&str) -> bool,
 ) -> Outcome<()> {
     let Checkpoint { manifest, parameters, .. } = checkpoint;
+    let Continuation { prompt, count, sampling } = *continuation;
     if !matches!(manifest.model.family, Family::Decoder(_)) {
         return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
     }

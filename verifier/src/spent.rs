@@ -50,7 +50,7 @@ impl AuditCost {
     }
 
     /// Fields of `result.json`, after those that every member has.
-    pub fn json(&self, tally: &Tally, rounds: u32, (sent, received): (u64, u64)) -> String {
+    pub fn json(&self, tally: &Tally, rounds: u32, sent: u64, received: u64) -> String {
         let Self { audits, others, blocks, contributions, inputs, reduced } = self;
         let mut text = String::new();
         let _ = write!(

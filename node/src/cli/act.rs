@@ -19,7 +19,7 @@ use crate::bench::{BenchOptions, PATIENCE, Workload, bench};
 use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::generate::{Sampling, Words, continue_text};
+use crate::generate::{Continuation, Sampling, Words, continue_text};
 use crate::join::{self, End, Listen};
 use crate::members::{agreed, close_tree, invitation, members};
 use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
@@ -114,9 +114,8 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
     show(prompt)?;
     let words = Words::of(&checkpoint, tokenizer.as_deref())?;
-    continue_text(&mut exact, (&checkpoint, &words), prompt, (*tokens, sampling), &mut |text| {
-        show(text).unwrap_or(false)
-    })?;
+    let continuation = Continuation { prompt, count: *tokens, sampling };
+    continue_text(&mut exact, &checkpoint, &words, &continuation, &mut |text| show(text).unwrap_or(false))?;
     say("")?;
     Ok(Exit::Good)
 }

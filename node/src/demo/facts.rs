@@ -181,7 +181,7 @@ impl Facts {
                 Character::Attacker(attack) => {
                     let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
                     let audits = audits.map(|(_, round)| *round);
-                    Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), audits))
+                    Some(AttackFact::of(&attack, &odds, rehearsal.from, convicted, audits))
                 }
                 Character::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
                 Character::Node | Character::Verifier => None,
@@ -246,7 +246,8 @@ impl AttackFact {
     fn of(
         attack: &Attack,
         odds: &Odds,
-        (from, convicted): (u32, Option<u32>),
+        from: u32,
+        convicted: Option<u32>,
         audits: impl Iterator<Item = u32>,
     ) -> Self {
         let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);

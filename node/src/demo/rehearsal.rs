@@ -181,6 +181,6 @@ impl Rehearsal {
     /// What the settings do to attacks.
     pub(super) fn odds(&self) -> Outcome<Odds> {
         let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
-        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from).with(&self.liars))
+        Ok(Odds::of(&settings, self.nodes(), self.verifiers, self.from).with(&self.liars))
     }
 }

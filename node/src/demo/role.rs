@@ -91,10 +91,10 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
             })
         }
         RehearsalRole::Verifier { invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), (backend, Arc::new(Honest))))
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, Arc::new(Honest)))
         }
         RehearsalRole::Liar { lie, invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), (backend, lie.conduct())))
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, lie.conduct()))
         }
     }
 }
@@ -106,7 +106,7 @@ fn ended(end: End) -> Exit {
     }
 }
 
-fn watch(invitation: &str, data_dir: &OsStr, (backend, conduct): (BackendChoice, Arc<dyn Conduct>)) -> Exit {
+fn watch(invitation: &str, data_dir: &OsStr, backend: BackendChoice, conduct: Arc<dyn Conduct>) -> Exit {
     let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
     match verifier(&enroll, conduct.clone()) {
         Exit::Good => {

@@ -32,7 +32,7 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
     let began = Instant::now();
     let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
     let interrupt = Interrupt::listen()?;
-    rehearse(rehearsal, &workspace, (&interrupt, began, drawn), say).map_err(|mut failure| {
+    rehearse(rehearsal, &workspace, &interrupt, began, drawn, say).map_err(|mut failure| {
         if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
             workspace.keep();
             failure.message += &format!("\nlogs and everything else: {}", workspace.folder().display());
@@ -45,7 +45,9 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
 fn rehearse(
     rehearsal: &Rehearsal,
     workspace: &Workspace,
-    (interrupt, began, drawn): (&Interrupt, Instant, bool),
+    interrupt: &Interrupt,
+    began: Instant,
+    drawn: bool,
     say: &mut dyn FnMut(&str),
 ) -> Outcome<()> {
     let progress = ProgressDisplay::new(drawn);
@@ -59,7 +61,7 @@ fn rehearse(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
     ));
-    let live = watch(&mut cast, workspace, (interrupt, drawn), &progress)?;
+    let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");
@@ -110,7 +112,8 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
 fn watch(
     cast: &mut Cast,
     workspace: &Workspace,
-    (interrupt, drawn): (&Interrupt, bool),
+    interrupt: &Interrupt,
+    drawn: bool,
     progress: &ProgressDisplay,
 ) -> Outcome<Live> {
     let mut live = Live::new(&workspace.path("run"), drawn);

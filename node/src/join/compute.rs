@@ -188,7 +188,8 @@ impl Trace {
         Self { probe: Probe::exact(seed), rows: Vec::new() }
     }
 
-    fn see(&mut self, threads: usize, (leaf, loss): &LeafSum) {
+    fn see(&mut self, threads: usize, sum: &LeafSum) {
+        let (leaf, loss) = sum;
         self.rows.push(row(threads, &self.probe, leaf, *loss));
     }
 
@@ -219,7 +220,8 @@ impl Summed {
     }
 
     /// Adds a leaf, on so many threads; keeps it, or gives its vector back.
-    pub fn add(&mut self, threads: usize, (leaf, loss): LeafSum, keep: bool, spares: &Spares) {
+    pub fn add(&mut self, threads: usize, sum: LeafSum, keep: bool, spares: &Spares) {
+        let (leaf, loss) = sum;
         self.loss = self.loss.saturating_add(loss);
         self.count += 1;
         if self.count == 1 && !keep {

@@ -84,7 +84,8 @@ fn steward_of(ticket: &Ticket) -> Contact {
 /// The committed files, from disk or from the steward.
 async fn fetch_text(
     options: &JoinOptions,
-    (peers, steward): (&Peers, &Contact),
+    peers: &Peers,
+    steward: &Contact,
     manifest: &Manifest,
     progress: &ProgressDisplay,
 ) -> Result<Arc<Dataset>, JoinError> {
@@ -113,7 +114,7 @@ impl Session {
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
         disk::check_run(&options, &manifest)?;
-        let dataset = fetch_text(&options, (&peers, &steward), &manifest, &progress).await?;
+        let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.keep_proofs(Home::clone(&home))?;
@@ -131,7 +132,7 @@ impl Session {
             stopwatch: lock(follower.replica()).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
-        join_swarm((&options, &endpoint), &identity, &mut follower, &addresses);
+        join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
         let driver = NodeDriver {
             machine: begin(&shared, &home, addresses.clone())?,

@@ -90,7 +90,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     if let Some(CalibrationFile { path, .. }) = &options.calibration {
         let calibration = fs::read_to_string(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
-        text = settings.calibrate(&text, (path, &calibration))?;
+        text = settings.calibrate(&text, path, &calibration)?;
     }
     if options.calibration.as_ref().is_none_or(|calibration| !calibration.beyond) {
         long_enough(&settings, options)?;

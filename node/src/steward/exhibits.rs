@@ -36,7 +36,8 @@ impl Court {
     /// Keeps for good what a wrong part was to be made of, by sender.
     pub(super) fn exhibit_inputs(
         &self,
-        (round, part): (Round, Part),
+        round: Round,
+        part: Part,
         blocks: BTreeMap<(MemberId, Block), BlockData>,
     ) -> Result<(), StoreError> {
         let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();

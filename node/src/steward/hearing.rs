@@ -130,8 +130,8 @@ impl Bench for CourtBench {
 
     fn keep_inputs(&mut self) -> Outcome<()> {
         let Wants::Part(inputs) = &self.wants else { return Ok(()) };
-        let part = (inputs.view.round(), inputs.part);
-        Ok(self.court.exhibit_inputs(part, self.brought.blocks.clone())?)
+        let round = inputs.view.round();
+        Ok(self.court.exhibit_inputs(round, inputs.part, self.brought.blocks.clone())?)
     }
 }
 

@@ -281,7 +281,7 @@ impl Node {
             NodeInput::Applied(round) => self.over(round),
             NodeInput::Committed(commits) => self.say(commits.into_iter().map(Request::Commit)),
             NodeInput::EchoWritten(round, freeze) => self.echo_written(round, freeze),
-            NodeInput::Prepared { round, attempt, parts } => self.prepared((round, attempt), parts),
+            NodeInput::Prepared { round, attempt, parts } => self.prepared(round, attempt, parts),
             NodeInput::Brought(parcel, receipt) => self.brought(&parcel, receipt),
             NodeInput::Reduced(task, digests) => self.reduced(task, &digests),
             NodeInput::Compared(check, objections) => self.compared(&check, &objections),

@@ -102,7 +102,7 @@ impl ToleranceTrial {
         let rows: Vec<Row> = leaves.iter().map(row).collect();
         if let Some(checkpoint) = self.checkpoints.last_mut() {
             let said = leaves.iter().zip(&rows).map(|((q, _), row)| (&q[..], row.loss));
-            checkpoint.add((&self.groups, &self.members), said.collect());
+            checkpoint.add(&self.groups, &self.members, said.collect());
         }
         self.rows.push(rows.clone());
         rows
@@ -128,7 +128,7 @@ impl ToleranceTrial {
 }
 
 impl StateTotals {
-    fn add(&mut self, (groups, members): (&[Range<usize>], &[usize]), leaves: Vec<(&[i32], i64)>) {
+    fn add(&mut self, groups: &[Range<usize>], members: &[usize], leaves: Vec<(&[i32], i64)>) {
         if self.sums.is_empty() {
             self.sums = leaves.iter().map(|(q, _)| (vec![0; q.len()], 0)).collect();
             self.norms = vec![Vec::new(); leaves.len()];

@@ -150,8 +150,8 @@ impl Tools {
             let replica = lock(&self.replica);
             (replica.snapshot().0, replica.round().0)
         };
-        let traffic = (endpoint.bytes_sent(), endpoint.bytes_received());
-        let spent = lock(&self.spent).json(tally, rounds, traffic);
+        let (sent, received) = (endpoint.bytes_sent(), endpoint.bytes_received());
+        let spent = lock(&self.spent).json(tally, rounds, sent, received);
         let text = format!(
             "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\",{spent}}}\n"
         );

@@ -56,15 +56,15 @@ impl NodeDriver {
             tokio::time::sleep(pause).await;
             let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
-                let found = || written((&home, &journal), &ledger, &me, request.round).map(Arc::new);
+                let found = || written(&home, &journal, &ledger, &me, request.round).map(Arc::new);
                 let Some(held) = held.or_else(found) else {
                     tracing::warn!("asked about round {}, which is not kept here any more", request.round);
                     return None;
                 };
                 let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
-                let kept = tabulated(&home, &me, (&request.freeze, &probe), &held);
+                let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
-                    recompute(&held, (manifest, dataset), seed, &arithmetic, take)
+                    recompute(&held, manifest, dataset, seed, &arithmetic, take)
                 };
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
                 let asked = AuditedContribution {
@@ -86,7 +86,8 @@ impl NodeDriver {
 fn tabulated(
     home: &Home,
     me: &MemberId,
-    (freeze, probe): (&Digest, &Probe),
+    freeze: &Digest,
+    probe: &Probe,
     held: &Contribution,
 ) -> Option<Rows> {
     let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
@@ -127,7 +128,8 @@ pub(super) fn rows(
 /// Computes the leaves of a contribution again; none without its state.
 fn recompute(
     held: &Contribution,
-    (manifest, dataset): (Arc<Manifest>, Arc<Dataset>),
+    manifest: Arc<Manifest>,
+    dataset: Arc<Dataset>,
     seed: Digest,
     arithmetic: &Mutex<Box<dyn Backend>>,
     take: &mut dyn FnMut(LeafSum),

@@ -38,7 +38,7 @@ impl NodeDriver {
             return Some(held);
         }
         let ledger = self.machine.ledger();
-        let mut held = written((&self.home, &self.journal), ledger, &self.me(), round)?;
+        let mut held = written(&self.home, &self.journal, ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
         let (root, state) = lock(&self.replica).snapshot();
         held.state = (root == held.commit.state).then_some(state);
@@ -99,7 +99,8 @@ impl NodeDriver {
 
 /// What an earlier process has written down of its contribution to a round: no state, and no leaves.
 pub(super) fn written(
-    (home, journal): (&Home, &Journal),
+    home: &Home,
+    journal: &Journal,
     ledger: &Ledger,
     me: &MemberId,
     round: Round,

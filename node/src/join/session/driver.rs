@@ -30,7 +30,7 @@ use crate::join::check::compare_results;
 use crate::join::conduct::{Delay, NodeConduct};
 use crate::join::exchange::{bring, reduce_part};
 use crate::join::server::NodeContext;
-use crate::join::tell::tell;
+use crate::join::tell::{Uplink, tell};
 use crate::join::{JoinError, JoinOptions};
 use crate::members::weight;
 use crate::progress::ProgressDisplay;
@@ -100,9 +100,9 @@ impl NodeDriver {
         self.shared.identity.id()
     }
 
-    /// The channels, and the steward.
-    pub(super) fn way(&self) -> (Peers, Contact) {
-        (self.peers.clone(), self.steward.clone())
+    /// The way to the steward and the other members, for a task.
+    pub(super) fn uplink(&self) -> Uplink {
+        Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
     }
 
     /// How long nothing follows from the time alone.
@@ -247,16 +247,16 @@ impl NodeDriver {
             return self.handle(NodeInput::Brought(parcel, None));
         };
         self.bringing.begun();
-        let (way, ledger) = (self.way(), self.machine.ledger().clone());
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
         self.spawn(async move {
-            let receipt = bring(way, ledger, contribution, &parcel).await;
+            let receipt = bring(uplink, ledger, contribution, &parcel).await;
             Some(NodeInput::Brought(parcel, receipt))
         });
     }
 
     fn reduce(&self, task: PartTask) {
-        let (way, ledger) = (self.way(), self.machine.ledger().clone());
-        let reduced = reduce_part(self.shared.clone(), way, ledger, self.conduct.clone(), task);
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
+        let reduced = reduce_part(self.shared.clone(), uplink, ledger, self.conduct.clone(), task);
         self.spawn(async move { Some(NodeInput::Reduced(task, reduced.await)) });
     }
 
@@ -280,13 +280,13 @@ impl NodeDriver {
 
     /// Says these to the steward one after the other, after a pause.
     fn say(&self, requests: Vec<Request>, pause: Duration) {
-        let (way, sender) = (self.way(), self.sender.clone());
+        let (uplink, sender) = (self.uplink(), self.sender.clone());
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
             for request in requests {
-                let answer = tell(&way, &request).await;
+                let answer = tell(&uplink, &request).await;
                 let _ = sender.send(Completion::Input(NodeInput::Told(Box::new(request), answer))).await;
             }
         });
@@ -294,7 +294,7 @@ impl NodeDriver {
 
     /// Asks, beside everything else, for what this member is banned for.
     fn fetch_evidence(&self, ban: Ban) {
-        let ((peers, steward), told) = (self.way(), self.evidence.clone());
+        let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());
         tokio::spawn(async move {
             let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;

@@ -61,7 +61,8 @@ async fn find(
 /// Joins the swarm, and says in it where this member is. Unless told where, it listens for the swarm beside where it listens
 /// for members. A membership goes on without.
 pub(super) fn join_swarm(
-    (options, endpoint): (&JoinOptions, &Endpoint),
+    options: &JoinOptions,
+    endpoint: &Endpoint,
     identity: &Identity,
     follower: &mut Follower,
     addresses: &Addresses,

@@ -79,11 +79,11 @@ impl Node {
         waiting.into_iter().flatten().for_each(|delivered| self.say_delivered(delivered));
     }
 
-    pub(super) fn prepared(&mut self, (round, attempt): (Round, u8), parts: Vec<(Part, MemberId)>) {
+    pub(super) fn prepared(&mut self, round: Round, attempt: u8, parts: Vec<(Part, MemberId)>) {
         let oldest = Round(round.0.saturating_sub(BEHIND));
         self.deliveries.retain(|(round, _), _| *round >= oldest);
         self.echoes.retain(|round, _| *round >= oldest);
-        let delivery = Delivery::new(self.me(), self.ledger.clone(), (round, attempt), parts);
+        let delivery = Delivery::new(self.me(), self.ledger.clone(), round, attempt, parts);
         self.effects.extend(delivery.parcels().into_iter().map(NodeEffect::Bring));
         self.deliveries.insert((round, attempt), delivery);
         self.look_after((round, attempt));
