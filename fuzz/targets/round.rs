@@ -22,7 +22,7 @@ use muster_roles::node::{self, MembershipEnd, Node, PartTask, Promise};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::OwedContribution;
 use muster_roles::steward::hearing::Ruling;
-use muster_roles::steward::{StewardEffect, StewardInput, Question, StewardSetup, Steward};
+use muster_roles::steward::{Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
 /// Turns in which a calm run must end.
 const CALM: usize = 400;
@@ -166,11 +166,15 @@ impl World {
                 StewardEffect::Inspect(accusation, _) => self.inspecting.push(accusation),
                 StewardEffect::Hear(accusation, _) => self.hearing.push(accusation),
                 StewardEffect::Exhibit(owed) => self.exhibiting.push(owed),
-                StewardEffect::Store(question, ..) => self.machine.handle(now, StewardInput::Stored(question, Ok(None))),
+                StewardEffect::Store(question, ..) => {
+                    self.machine.handle(now, StewardInput::Stored(question, Ok(None)))
+                }
                 StewardEffect::KeepParts { parts, .. } => {
                     self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
                 }
-                StewardEffect::Measure(convict) => self.machine.handle(now, StewardInput::Measured(convict, Vec::new())),
+                StewardEffect::Measure(convict) => {
+                    self.machine.handle(now, StewardInput::Measured(convict, Vec::new()))
+                }
                 StewardEffect::GoBack(_) => panic!("this run never goes back"),
                 StewardEffect::Halt(why) => panic!("{why}"),
                 StewardEffect::Post(notice) => self.board.push(notice),
@@ -277,7 +281,9 @@ impl World {
                 self.mail.extend(requests.into_iter().map(|request| (me, request)));
                 return None;
             }
-            node::NodeEffect::End(MembershipEnd::Convicted(_, why)) => panic!("the steward broke a promise: {why}"),
+            node::NodeEffect::End(MembershipEnd::Convicted(_, why)) => {
+                panic!("the steward broke a promise: {why}")
+            }
             _ => return None,
         })
     }
@@ -372,7 +378,10 @@ impl World {
 
     fn exhibited(&mut self, kept: bool) {
         if let Some(owed) = self.exhibiting.pop() {
-            self.hand(StewardInput::Exhibited(owed, kept.then_some(()).ok_or_else(|| "nobody has it".into())));
+            self.hand(StewardInput::Exhibited(
+                owed,
+                kept.then_some(()).ok_or_else(|| "nobody has it".into()),
+            ));
         }
     }
 

@@ -14,7 +14,9 @@ use muster_core::coins::CoinTree;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::lock::lock;
-use muster_core::messages::audit::{FindingKind, LeafResult, Results, Row, Rows, TableOpening, TableSeal, table_seal};
+use muster_core::messages::audit::{
+    FindingKind, LeafResult, Results, Row, Rows, TableOpening, TableSeal, table_seal,
+};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Notice;
@@ -24,7 +26,9 @@ use muster_fuzz::{PEOPLE, commit, end_round, enrol, manifest, person, seal};
 use muster_roles::verifier::audits::{Done, Honest, Key, Message, Work, WorkKind};
 use muster_roles::verifier::coins::{Coins, Notes, Unwritten};
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
-use muster_roles::verifier::{Answer, HaltCause, VerifierEffect, VerifierInput, LedgerUpdate, VerifierSetup, Verifier};
+use muster_roles::verifier::{
+    Answer, HaltCause, LedgerUpdate, Verifier, VerifierEffect, VerifierInput, VerifierSetup,
+};
 
 const NODES: usize = 2;
 const VERIFIER: usize = PEOPLE - 1;
@@ -179,11 +183,15 @@ impl World {
             assert!(!self.over, "nothing follows the end");
             match effect {
                 VerifierEffect::Tell(message) => self.tell(message),
-                VerifierEffect::Compute(work, _) => assert!(self.computing.replace(work).is_none(), "one at a time"),
+                VerifierEffect::Compute(work, _) => {
+                    assert!(self.computing.replace(work).is_none(), "one at a time")
+                }
                 VerifierEffect::Fetch(subject) => self.fetching.push(subject.key()),
                 VerifierEffect::Look(drawn) => self.looking.push(drawn),
                 VerifierEffect::Doubt(drawn, evidence) => self.doubted.push((drawn, evidence)),
-                VerifierEffect::KeepStates { .. } | VerifierEffect::SaveState | VerifierEffect::KeepEvidence(_) => {}
+                VerifierEffect::KeepStates { .. }
+                | VerifierEffect::SaveState
+                | VerifierEffect::KeepEvidence(_) => {}
                 VerifierEffect::Halt(HaltCause::Faulty(why)) => {
                     assert!(self.acquitted, "{why}");
                     self.over = true;
@@ -236,7 +244,8 @@ impl World {
         let ledger = self.ledger.clone();
         let states = ledger.rounds().map(|view| view.state().root()).collect();
         self.machine.handle(self.now, VerifierInput::States(states));
-        let news = LedgerUpdate { ledger: &ledger, events: &events, whole: true, in_step: true, board: self.boards };
+        let news =
+            LedgerUpdate { ledger: &ledger, events: &events, whole: true, in_step: true, board: self.boards };
         self.hand(VerifierInput::News(news));
     }
 
@@ -244,7 +253,9 @@ impl World {
     fn node(&mut self, number: usize, wrong: Option<u64>) {
         let (identity, run) = (person(number % NODES), self.ledger.run());
         let Some(view) = self.ledger.round(Round(0)) else { return };
-        let Some(commitment) = view.slot_of(&identity.id()).and_then(|slot| view.commitment(slot)) else { return };
+        let Some(commitment) = view.slot_of(&identity.id()).and_then(|slot| view.commitment(slot)) else {
+            return;
+        };
         let mut rows: Vec<Row> = (0..commitment.commit.leaves).map(row).collect();
         if let (Some(wrong), Some(row)) = (wrong, rows.first_mut()) {
             row.sketch = Sketch::Fingerprint([wrong; 2]);
@@ -252,7 +263,9 @@ impl World {
         let rows: Rows = List::new(rows).expect("few");
         let (salt, root) = ([7; 32], commitment.commit.root);
         let asked = |notice: &Notice| match notice {
-            Notice::Request(signed) => signed.verify(run).ok().filter(|asked| asked.target == identity.id()).map(|_| signed.digest()),
+            Notice::Request(signed) => {
+                signed.verify(run).ok().filter(|asked| asked.target == identity.id()).map(|_| signed.digest())
+            }
             _ => None,
         };
         let requests: BTreeSet<Digest> = self.board.iter().filter_map(asked).collect();

@@ -204,7 +204,7 @@ fn manifest(job: &Workload) -> Outcome<Manifest> {
 /// A leaf's windows of tokens that follow no pattern that matters.
 fn windows(manifest: &Manifest) -> Vec<Vec<u32>> {
     let Model { vocabulary, sequence, .. } = manifest.model;
-    let token = |place: u32| place.wrapping_mul(0x9e37_79b9) >> 7;
+    let token = |index: u32| index.wrapping_mul(0x9e37_79b9) >> 7;
     let window = |w: u32| (0..=sequence).map(|t| token(w * sequence + t) % vocabulary).collect();
     (0..manifest.training.leaf_windows).map(window).collect()
 }
@@ -348,8 +348,8 @@ mod tests {
 
     #[test]
     fn a_report_says_what_a_volunteer_asks() {
-        let place = tempfile::tempdir().unwrap();
-        let settings = place.path().join("run.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
         std::fs::write(
             &settings,
             "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\n",
@@ -409,8 +409,8 @@ mod tests {
     /// Up to the first model that is only estimated: the last one before is just under that.
     #[test]
     fn a_measurement_ends_whatever_the_model() {
-        let place = tempfile::tempdir().unwrap();
-        let settings = place.path().join("run.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
         let patience = Duration::from_millis(600);
         let mut longest = Duration::ZERO;
         for sequence in (5..16).map(|power| 1 << power) {

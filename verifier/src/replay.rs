@@ -52,10 +52,10 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
             Ok(()) => say(&format!(
                 "going on before round {}, as {} says; --fresh begins anew",
                 progress.round,
-                work.place()
+                work.path()
             )),
             Err(why) => {
-                say(&format!("what {} holds is not used: {why}; beginning anew", work.place()));
+                say(&format!("what {} holds is not used: {why}; beginning anew", work.path()));
                 work.clear();
                 replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
             }

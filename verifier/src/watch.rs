@@ -53,10 +53,10 @@ pub struct WatchOptions {
 /// [`Failure`]; negative when the steward breaks a rule.
 pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let directory = &options.directory;
-    let place = directory.display();
+    let path = directory.display();
     if !directory.exists() {
         return Err(Failure::usage(format!(
-            "{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+            "{path} does not exist: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         )));
     }
     let session = VerifierSession::open(directory, target(&options)?).await?;
@@ -92,7 +92,7 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
 }
 
 fn target(options: &WatchOptions) -> Result<Target, Failure> {
-    let place = options.directory.display();
+    let path = options.directory.display();
     let home = Home::open(&options.directory)?;
     let line = match secrets::text(&home.path().join(enroll::TICKET)) {
         Err(error) if error.kind() == Kind::Missing => None,
@@ -100,11 +100,11 @@ fn target(options: &WatchOptions) -> Result<Target, Failure> {
     };
     let unknown = || {
         Failure::usage(format!(
-            "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+            "{path} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         ))
     };
     Target::parse(&line.ok_or_else(unknown)?)
-        .map_err(|misuse| Failure::environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
+        .map_err(|misuse| Failure::environment(format!("{path}/{}: {misuse}", enroll::TICKET)))
 }
 
 /// What an earlier process of this directory was about.

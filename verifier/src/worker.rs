@@ -76,10 +76,10 @@ impl AuditWorker {
         let tasks: Option<Vec<_>> = positions.iter().map(task).collect();
         let Some(tasks) = tasks else { return missing_text() };
         let mut results = Vec::with_capacity(positions.len());
-        let mut places = positions.iter();
+        let mut remaining = positions.iter();
         self.first.leaves(&self.manifest, &mut tasks.into_iter(), &mut |q, loss| {
             let row = row(self.threads, probe, &q, loss);
-            results.extend(places.next().map(|position| LeafResult { position: *position, row }));
+            results.extend(remaining.next().map(|position| LeafResult { position: *position, row }));
         });
         Results::new(results).map_or_else(|misuse| Done::Missing(misuse.to_string()), Done::Leaves)
     }

@@ -20,11 +20,11 @@ impl NodeConduct for Fit {
 
     fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         let mut rows: Vec<Row> = rows.to_vec();
-        let place = usize::from(asked.freeze.0[0]) % rows.len().max(1);
+        let index = usize::from(asked.freeze.0[0]) % rows.len().max(1);
         let mut others = rows.clone();
-        let loss = (place < rows.len()).then(|| others.remove(place).loss)?;
+        let loss = (index < rows.len()).then(|| others.remove(index).loss)?;
         let sketch = difference(asked.probe.sketch(asked.q), asked.probe.sum(&others).0)?;
-        rows[place] = Row { sketch, loss };
+        rows[index] = Row { sketch, loss };
         List::new(rows).ok()
     }
 }

@@ -29,8 +29,8 @@ impl NodeConduct for Scope {
         let ranges = self.ranges(work, &Layout::of(&work.manifest.model));
         changed(work, arithmetic, |_, q| {
             for range in &ranges {
-                let place = q.get_mut(range.clone()).unwrap_or_default();
-                place.iter_mut().for_each(|value| *value = value.saturating_mul(FACTOR));
+                let integers = q.get_mut(range.clone()).unwrap_or_default();
+                integers.iter_mut().for_each(|value| *value = value.saturating_mul(FACTOR));
             }
         })
     }

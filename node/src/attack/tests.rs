@@ -33,23 +33,23 @@ const TINY: &str = "
     sequence = 16
 ";
 
-fn manifest(place: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
+fn manifest(directory: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let text = |name: &str| {
         let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
         vec![Ok(Text { name: name.into(), bytes })]
     };
-    let data = dataset::pack(text("train"), text("held out"), place, &mut |_| ()).unwrap();
+    let data = dataset::pack(text("train"), text("held out"), directory, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     let manifest =
         Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
-    (Arc::new(manifest), Arc::new(Dataset::open(place, &data).unwrap()))
+    (Arc::new(manifest), Arc::new(Dataset::open(directory, &data).unwrap()))
 }
 
 /// A round on a state of its own.
 fn work(round: u32) -> Assignment {
-    let place = tempfile::tempdir().unwrap();
-    let (manifest, dataset) = manifest(&place.path().join("corpus"));
+    let directory = tempfile::tempdir().unwrap();
+    let (manifest, dataset) = manifest(&directory.path().join("corpus"));
     let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
     let mut state = State::clone(&state);
     state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
@@ -235,10 +235,10 @@ fn a_coalition_agrees_on_whom_it_mimics() {
 
 #[test]
 fn members_of_one_machine_meet_in_a_folder() {
-    let place = tempfile::tempdir().unwrap();
-    let first = Coalition::meeting(place.path(), MemberId([2; 32])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let first = Coalition::meeting(directory.path(), MemberId([2; 32])).unwrap();
     assert_eq!(first.honest(&work(1)), [0, 1, 3].map(Slot));
-    Coalition::meeting(place.path(), MemberId([0; 32])).unwrap();
+    Coalition::meeting(directory.path(), MemberId([0; 32])).unwrap();
     assert_eq!(first.honest(&work(1)), [1, 3].map(Slot));
 }
 

@@ -253,12 +253,12 @@ mod tests {
         leaves.iter().for_each(|leaf| trace.see(2, leaf));
         let right = Summed::of(leaves.clone());
         assert!(trace.fits(1, &right.q, right.loss) && !trace.fits(1, &right.q, right.loss + 1));
-        for (place, bit) in [(0, 0), (77, 31), (4999, 13)] {
+        for (index, bit) in [(0, 0), (77, 31), (4999, 13)] {
             let mut fallen = right.q.clone();
-            fallen[place] ^= 1 << bit;
+            fallen[index] ^= 1 << bit;
             assert!(!trace.fits(1, &fallen, right.loss), "in the sum");
             let mut fallen = leaves.clone();
-            fallen[1].0[place] ^= 1 << bit;
+            fallen[1].0[index] ^= 1 << bit;
             let fallen = Summed::of(fallen);
             assert!(!trace.fits(1, &fallen.q, fallen.loss), "in a leaf, before it was added");
         }

@@ -107,7 +107,7 @@ impl TextSlice {
         let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
         // A character is not cut in two: its later bytes all begin with the bits 10.
         let cut = (cut..text.bytes.len())
-            .find(|place| text.bytes[*place] & 0xC0 != 0x80)
+            .find(|position| text.bytes[*position] & 0xC0 != 0x80)
             .unwrap_or(text.bytes.len());
         match self.piece {
             FilePortion::Whole => {}
@@ -172,14 +172,14 @@ mod tests {
 
     #[test]
     fn folders_are_walked_in_order_and_the_last_twentieth_is_held_out() {
-        let place = tempfile::tempdir().unwrap();
-        let text = place.path().join("text");
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
         fs::create_dir_all(text.join("b")).unwrap();
         fs::write(text.join("c.rs"), "third").unwrap();
         fs::write(text.join("b/x.rs"), "second").unwrap();
         fs::write(text.join("a.rs"), "first").unwrap();
         let mut told = Vec::new();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| {
             told.push((done, total))
         })
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn a_single_file_gives_its_tail_between_characters() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("one.txt");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("one.txt");
         fs::write(&file, "ä".repeat(100)).unwrap();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let packed = pack(&options(&[file], &[], out.clone()), &mut |_, _| ()).unwrap();
         let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
         assert_eq!(corpus.held_out(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
@@ -207,13 +207,13 @@ mod tests {
 
     #[test]
     fn the_same_text_and_tokeniser_give_the_same_roots() {
-        let place = tempfile::tempdir().unwrap();
-        let (file, rules) = (place.path().join("one.txt"), place.path().join("tokenizer.json"));
+        let directory = tempfile::tempdir().unwrap();
+        let (file, rules) = (directory.path().join("one.txt"), directory.path().join("tokenizer.json"));
         fs::write(&file, "Bread and butter.\n".repeat(40)).unwrap();
         fs::write(&rules, WORDS).unwrap();
         let packed = ["one", "two"].map(|name| {
             let one = std::slice::from_ref(&file);
-            let text = options(one, one, place.path().join(name));
+            let text = options(one, one, directory.path().join(name));
             let mut told = Vec::new();
             let options = PackOptions { tokeniser: Some(rules.clone()), ..text };
             let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         let [one, two] = packed;
         assert_eq!(one.data, two.data);
         assert_eq!((one.data.kinds(), one.data.tokens()), (301, 161), "each text ends with </s>");
-        let corpus = dataset::Dataset::open(&place.path().join("one"), &one.data).unwrap();
+        let corpus = dataset::Dataset::open(&directory.path().join("one"), &one.data).unwrap();
         assert_eq!(corpus.window(1, 4), [1, 2, 258, 4, 1]);
         assert_eq!(corpus.window(39, 4), [1, 2, 258, 4, 300]);
         assert!(one.bigram > 0.0 && one.bigram < one.unigram, "{} {}", one.bigram, one.unigram);
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn bad_text_is_named() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("binary");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("binary");
         fs::write(&file, [0xFF, 0xFE]).unwrap();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let failure = pack(
             &options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()),
             &mut |_, _| (),
@@ -245,7 +245,7 @@ mod tests {
         assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
         assert_eq!(failure.exit, Exit::Environment);
         assert!(!out.exists());
-        let failure = pack(&options(&[place.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
+        let failure = pack(&options(&[directory.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
         assert!(failure.message.contains("none: cannot be read"), "{failure}");
     }
 }

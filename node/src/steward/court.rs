@@ -151,9 +151,9 @@ impl Court {
         let commitment = (wanted.round, wanted.member, wanted.root);
         let mut kept = BTreeSet::new();
         for data in self.home.load_contribution(wanted.round, &wanted.member).unwrap_or_default() {
-            let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-            if let (Some(place), Ok(values)) = (place, open_block(&self.layout, &wanted.root, &data)) {
-                place.copy_from_slice(&values);
+            let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
+            if let (Some(integers), Ok(values)) = (integers, open_block(&self.layout, &wanted.root, &data)) {
+                integers.copy_from_slice(&values);
                 kept.insert(data.block);
             }
         }
@@ -176,9 +176,9 @@ impl Court {
                 kept.map_err(|error| error.to_string())?;
             }
             for (data, values) in found {
-                let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-                if let Some(place) = place.filter(|place| place.len() == values.len()) {
-                    place.copy_from_slice(&values);
+                let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
+                if let Some(integers) = integers.filter(|integers| integers.len() == values.len()) {
+                    integers.copy_from_slice(&values);
                 }
             }
         }

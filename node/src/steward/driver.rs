@@ -1,7 +1,7 @@
 //! Drives the steward's machine: what it decides is written, fetched, computed and said here, and nothing is decided.
 //!
-//! Everything reaches it as a [`Inbound`] through one bounded queue. After each message it performs the machine's effects in
-//! their order; what takes long runs in tasks that send their results back.
+//! Everything reaches it as an [`Inbound`] through one bounded queue. After each message it performs the machine's
+//! effects in their order; what takes long runs in tasks that send their results back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;

@@ -326,16 +326,16 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
     let slots = || view.commitments().filter(|(_, commitment)| commitment.weight > 0).map(|(slot, _)| slot);
     let delivered = slots().filter(|slot| view.inputs().iter().any(|inputs| inputs.contains(*slot))).count();
     let (all, parts) = (slots().count(), view.parts().len());
-    let mut places: Vec<String> = Vec::new();
+    let mut contacts: Vec<String> = Vec::new();
     for member in (0..parts as u16).flat_map(|part| view.aggregating(muster_core::ids::Part(part))) {
         let known = ledger.member(&member).map(|member| &member.addresses);
-        let place = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
-        places.extend(place.filter(|place| !places.contains(place)));
+        let contact = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
+        contacts.extend(contact.filter(|contact| !contacts.contains(contact)));
     }
-    let who = match places.len() {
+    let who = match contacts.len() {
         0 => "nobody".to_owned(),
-        more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
-        _ => places.join(", "),
+        more if more > SHOWN => format!("{} and {} more", contacts[..SHOWN].join(", "), more - SHOWN),
+        _ => contacts.join(", "),
     };
     if parts == 0 {
         return format!(

@@ -178,8 +178,8 @@ impl Court {
             let applied = court.home.load_update(job.view.round()).ok()?;
             let without = court.without(&job.view, &inputs)?;
             let blocks = court.layout.blocks().iter().zip(&applied.present).filter(|(_, present)| **present);
-            let places = blocks.flat_map(|(block, _)| block.range.clone());
-            let pairs = places.map(|place| Some((*applied.values.get(place)?, *without.get(place)?)));
+            let indices = blocks.flat_map(|(block, _)| block.range.clone());
+            let pairs = indices.map(|index| Some((*applied.values.get(index)?, *without.get(index)?)));
             Some(movement(pairs.flatten()))
         });
         task.await.ok().flatten()
@@ -227,8 +227,8 @@ impl Court {
             }
             let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;
             for (block, reduced) in plan.blocks.iter().zip(&reduced.values) {
-                let place = values.get_mut(layout.block(*block)?.range.clone())?;
-                place.copy_from_slice(reduced.get(..place.len())?);
+                let target = values.get_mut(layout.block(*block)?.range.clone())?;
+                target.copy_from_slice(reduced.get(..target.len())?);
             }
         }
         Some(values)
@@ -293,13 +293,13 @@ pub(super) mod tests {
             let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
             vec![Ok(Text { name: name.into(), bytes })]
         };
-        let place = folder.join("corpus");
-        let data = dataset::pack(text("train"), text("held out"), &place, &mut |_| ()).unwrap();
+        let corpus = folder.join("corpus");
+        let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
         let identity = Arc::new(Identity::from_secret(&[2; 32]));
         let makers = Makers { organiser: MemberId([0; 32]), steward: identity.id(), nonce: [0; 16] };
         let settings = Settings::parse(Path::new("run.toml"), settings).unwrap();
         let manifest = Arc::new(settings.manifest(&makers, data.clone()).unwrap());
-        let dataset = Arc::new(Dataset::open(&place, &data).unwrap());
+        let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Home::open(&folder.join("home")).unwrap();

@@ -1,12 +1,12 @@
 //! A node: what it owes in a round, what it says of it, its answers to audits, and how its membership ends.
 //!
 //! The machine decides and is honest; whoever drives it computes, writes, sends blocks and speaks, and may lie on the way.
-//! An [`NodeEffect`] is begun before the next one is asked for. What takes long comes back as an [`NodeInput`].
+//! A [`NodeEffect`] is begun before the next one is asked for. What takes long comes back as a [`NodeInput`].
 //!
-//! The way of a contribution: [`NodeEffect::Compute`] has it summed and written down, [`NodeEffect::WriteEcho`] says which freeze was
-//! seen, [`NodeEffect::Prepare`] and [`NodeEffect::Bring`] take its parts to their keepers (`delivery`), [`NodeEffect::Compare`] looks at
-//! what came out. [`NodeEffect::MakeRows`] and [`NodeEffect::Open`] answer for it (`tables`). What the steward has promised for it is
-//! held against the records (`pledges`).
+//! The way of a contribution: [`NodeEffect::Compute`] has it summed and written down, [`NodeEffect::WriteEcho`] says
+//! which freeze was seen, [`NodeEffect::Prepare`] and [`NodeEffect::Bring`] take its parts to their keepers
+//! (`delivery`), [`NodeEffect::Compare`] looks at what came out. [`NodeEffect::MakeRows`] and [`NodeEffect::Open`]
+//! answer for it (`tables`). What the steward has promised for it is held against the records (`pledges`).
 
 mod delivery;
 mod duty;
@@ -112,7 +112,8 @@ pub enum NodeInput {
 
 /// What is to be done, in this order.
 pub enum NodeEffect {
-    /// Sum the leaves of this slot, at most `quota`, write down what is committed to, and sign it: [`NodeInput::Committed`].
+    /// Sum the leaves of this slot, at most `quota`, write down what is committed to, and sign it:
+    /// [`NodeInput::Committed`].
     Compute {
         /// The round.
         round: Round,

@@ -1,9 +1,9 @@
 //! The steward: admits members, freezes rounds, has results applied and seals outcomes, examines what is found wrong, and
 //! says what everybody sees on its board.
 //!
-//! The machine decides; whoever drives it writes, fetches, computes and speaks. An [`StewardEffect`] is performed before the next
-//! one is asked for, so that what was promised is on the disk before the promise is out, and each record before whatever
-//! follows from it.
+//! The machine decides; whoever drives it writes, fetches, computes and speaks. A [`StewardEffect`] is performed before
+//! the next one is asked for, so that what was promised is on the disk before the promise is out, and each record
+//! before whatever follows from it.
 //!
 //! The way of a verdict to a ban: `requests` takes it in, `justice` has it wait in the `queue` and be examined,
 //! [`hearing`] says who is wrong, `justice` proposes the ban or asks a `jury`, and here it is sealed. [`exhibits`] and
@@ -145,7 +145,8 @@ pub enum StewardEffect {
         /// Whether a record follows with which they are gone.
         at_once: bool,
     },
-    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed: [`StewardInput::Measured`].
+    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
+    /// [`StewardInput::Measured`].
     Measure(MemberId),
     /// Bring the state back to where the ledger is.
     GoBack(Box<Rewind>),
@@ -469,8 +470,8 @@ impl Steward {
                 refused(&reject.to_string())
             }
         };
-        if let Some(place) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
-            let question = self.waiting.swap_remove(place).1;
+        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
+            let question = self.waiting.swap_remove(index).1;
             self.effects.push_back(StewardEffect::Answer(question, answer));
         }
     }

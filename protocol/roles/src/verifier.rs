@@ -1,8 +1,8 @@
 //! The verifier: audits contributions and drawn blocks, rechecks verdicts, and serves as a juror.
 //!
-//! The machine decides; whoever drives it follows the run, fetches, computes and speaks. An [`VerifierEffect`] is performed before
-//! the next one is asked for. What takes long goes on beside the machine and comes back as an [`VerifierInput`]; each effect says
-//! by which.
+//! The machine decides; whoever drives it follows the run, fetches, computes and speaks. A [`VerifierEffect`] is
+//! performed before the next one is asked for. What takes long goes on beside the machine and comes back as a
+//! [`VerifierInput`]; each effect says by which.
 //!
 //! [`audits`] says what to ask, to compute and to say; `fetches` what computing waits for; [`parts`] which blocks to reduce
 //! again, and `looks` what follows from them; `news` what follows from each batch of news. [`coins`] are written down before

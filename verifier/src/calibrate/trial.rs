@@ -133,7 +133,7 @@ impl StateTotals {
             self.sums = leaves.iter().map(|(q, _)| (vec![0; q.len()], 0)).collect();
             self.norms = vec![Vec::new(); leaves.len()];
             let pairs = members.iter().enumerate();
-            let pairs = pairs.flat_map(|(place, own)| members[place + 1..].iter().map(|said| [*own, *said]));
+            let pairs = pairs.flat_map(|(index, own)| members[index + 1..].iter().map(|said| [*own, *said]));
             let pair = |machines| TotalDistance { machines, distances: Vec::new(), losses: Vec::new() };
             self.pairs = pairs.map(pair).collect();
         }

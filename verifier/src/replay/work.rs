@@ -59,7 +59,7 @@ impl ReplayFolder {
     }
 
     /// Where it is.
-    pub fn place(&self) -> std::path::Display<'_> {
+    pub fn path(&self) -> std::path::Display<'_> {
         self.folder.display()
     }
 
@@ -70,7 +70,7 @@ impl ReplayFolder {
             read => read.map_err(|error| error.to_string()),
         };
         let progress = read.and_then(|bytes| decode(&bytes).map_err(|reject| reject.to_string()));
-        progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.place()))).ok()
+        progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.path()))).ok()
     }
 
     /// A state that an earlier process kept.

@@ -455,8 +455,8 @@ impl World {
     }
 
     /// The same of one among several, who all read the board.
-    fn step_among(&mut self, all: &mut [Audits], place: usize) -> Result<bool, Stop> {
-        let audits = &mut all[place];
+    fn step_among(&mut self, all: &mut [Audits], index: usize) -> Result<bool, Stop> {
+        let audits = &mut all[index];
         if let Some(message) = audits.next_message(&|_| true) {
             audits.told(&message);
             match message {
@@ -491,7 +491,7 @@ impl World {
 
     fn run_all(&mut self, all: &mut [Audits]) {
         all.iter_mut().for_each(|audits| audits.take(&self.ledger, &[]).unwrap());
-        while (0..all.len()).fold(false, |more, place| self.step_among(all, place).unwrap() | more) {}
+        while (0..all.len()).fold(false, |more, index| self.step_among(all, index).unwrap() | more) {}
     }
 
     /// Seals, and tells all.

@@ -49,8 +49,8 @@ impl ModelConfig {
         }
         let mut free = Table::new();
         if let Some(positions) = positions {
-            let place = if family == Architecture::Albert { &mut fixed } else { &mut free };
-            place.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
+            let settings = if family == Architecture::Albert { &mut fixed } else { &mut free };
+            settings.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
         }
         let scale = config.real("initializer_range", 0.02)?;
         if scale > 0.0 {

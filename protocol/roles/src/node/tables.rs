@@ -20,8 +20,8 @@ pub(super) struct Tables {
 }
 
 struct SealedTable {
-    /// Its place in the order of sealing.
-    place: u64,
+    /// Its number in the order of sealing.
+    order: u64,
     verifier: MemberId,
     round: Round,
     table: Digest,
@@ -52,9 +52,9 @@ impl Tables {
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
         let (verifier, round) = (request.author(), request.round);
-        let place = self.make_room(&name);
+        let order = self.make_room(&name);
         self.by_request
-            .insert(name, SealedTable { place, verifier, round, table: table.digest(), salt, rows });
+            .insert(name, SealedTable { order, verifier, round, table: table.digest(), salt, rows });
         table
     }
 
@@ -70,12 +70,12 @@ impl Tables {
         Some((round, TableOpening { request, results, salt, rows }))
     }
 
-    /// Makes room for the table of a request, and gives its place. Before it is there: what was just sealed is opened
-    /// next, of whatever round.
+    /// Makes room for the table of a request, and gives its number in the order of sealing. Room is made before the table
+    /// is there: what was just sealed is opened next, of whatever round.
     fn make_room(&mut self, request: &Digest) -> u64 {
         self.by_request.remove(request);
         while self.by_request.len() >= OPEN {
-            let age = |(_, table): &(&Digest, &SealedTable)| (table.round, table.place);
+            let age = |(_, table): &(&Digest, &SealedTable)| (table.round, table.order);
             let Some(oldest) = self.by_request.iter().min_by_key(age).map(|(name, _)| *name) else { break };
             self.by_request.remove(&oldest);
         }

@@ -294,10 +294,10 @@ impl Steward {
         }
         let ledger = self.conductor.ledger();
         for view in ledger.rounds().filter(|view| view.round() <= newest) {
-            for (place, result) in view.results().into_iter().flatten().enumerate() {
-                let part = Part(place as u16);
+            for (index, result) in view.results().into_iter().flatten().enumerate() {
+                let part = Part(index as u16);
                 let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
-                let plan = view.parts().get(place).filter(|_| result.is_some() && convicted);
+                let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
             }
         }
@@ -352,10 +352,10 @@ impl Counted {
 
 /// Whether a slot was sealed as an input of a part before that was reassigned.
 fn was_sealed(ledger: &Ledger, view: &RoundView, part: Part, slot: Slot) -> bool {
-    let sealed = view.inputs_record(part, 0).and_then(|(record, place)| {
+    let sealed = view.inputs_record(part, 0).and_then(|(record, index)| {
         let record = record.verify(ledger.run()).ok()?;
         let Body::Inputs(inputs) = &record.body else { return None };
-        inputs.parts.get(place).copied()
+        inputs.parts.get(index).copied()
     });
     sealed.is_some_and(|inputs| inputs.contains(slot))
 }

@@ -173,8 +173,8 @@ impl Queue {
         let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
             one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
         });
-        let (place, _) = ready.min_by_key(|(place, one)| (rank(one), *place))?;
-        let next = self.waiting.remove(place)?;
+        let (index, _) = ready.min_by_key(|(index, one)| (rank(one), *index))?;
+        let next = self.waiting.remove(index)?;
         self.hearing.insert(next.claim.culprit, next.clone());
         Some(next)
     }
@@ -263,7 +263,7 @@ impl Queue {
         let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
         let (loudest, _) = most.ok_or(FULL)?;
         let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
-        let dropped = last.and_then(|place| self.waiting.remove(place)).ok_or(FULL)?;
+        let dropped = last.and_then(|index| self.waiting.remove(index)).ok_or(FULL)?;
         self.known.remove(&dropped.name());
         Ok(())
     }

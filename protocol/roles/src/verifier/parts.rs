@@ -111,8 +111,8 @@ impl<T> RetryQueue<T> {
     /// What was tried least, and of that what came first.
     fn pop(&mut self, now: u64) -> Option<T> {
         let due = self.0.iter().enumerate().filter(|(_, waiting)| waiting.from <= now);
-        let (place, _) = due.min_by_key(|(place, waiting)| (waiting.tries, *place))?;
-        self.0.remove(place).map(|waiting| waiting.item)
+        let (index, _) = due.min_by_key(|(index, waiting)| (waiting.tries, *index))?;
+        self.0.remove(index).map(|waiting| waiting.item)
     }
 
     /// When the first one may be popped.
@@ -165,10 +165,10 @@ fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Par
     let mut drawn = BTreeMap::new();
     let (Some(freeze), Some(outcome)) = (view.freeze_digest(), view.outcome_digest()) else { return drawn };
     let inspectors = view.block_inspectors();
-    let Some(place) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
+    let Some(index) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
     for (part, plan) in view.parts().iter().enumerate() {
         let mine = |block: &&Block| {
-            block_inspector(&outcome, **block, inspectors.len()) == place
+            block_inspector(&outcome, **block, inspectors.len()) == index
                 && selects_block(coin, &freeze, **block, ppm)
         };
         let blocks: Vec<Block> = plan.blocks.iter().filter(mine).copied().collect();
