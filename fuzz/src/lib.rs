@@ -135,10 +135,7 @@ pub fn seal(ledger: &mut Ledger, body: Body) -> (Signed<Record>, Verified<Record
 
 /// Freezes these commitments to the first round and ends it, everything counted and every freeze echoed. The first record is
 /// the freeze.
-pub fn end_round(
-    ledger: &mut Ledger,
-    commits: Vec<Signed<Commit>>,
-) -> Vec<(Signed<Record>, Verified<Record>)> {
+pub fn end_round(ledger: &mut Ledger, commits: Vec<Signed<Commit>>) -> Vec<(Signed<Record>, Verified<Record>)> {
     let (run, round) = (ledger.run(), Round(0));
     let state = ledger.current().expect("a round").state().root();
     let freeze = Freeze { round, state, commits: List::new(commits).expect("few") };

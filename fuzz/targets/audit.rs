@@ -18,12 +18,9 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::messages::audit::{
-    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows,
-    TableOpening, TableSeal, Verdict, results_seal, table_seal,
-};
-use muster_core::messages::enrol::Role;
+use muster_core::messages::audit::{AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows, TableOpening, TableSeal, Verdict, results_seal, table_seal};
 use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
+use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockData, Notice};
@@ -135,9 +132,7 @@ fn scene() -> Scene {
         scene.contributions.push(q);
         leaves.push(sums);
     }
-    let [(freeze, _), ..] = &end_round(&mut scene.ledger, scene.commits.clone())[..] else {
-        panic!("three records")
-    };
+    let [(freeze, _), ..] = &end_round(&mut scene.ledger, scene.commits.clone())[..] else { panic!("three records") };
     scene.freeze = freeze.clone();
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
     let rows = leaves[HONEST]

@@ -155,13 +155,13 @@ impl Sim {
         for number in 0..self.nodes.len() {
             let id = self.nodes[number].identity.id();
             let founder = number < self.plan.founders;
-            let enrol = self.enrol((Role::Node, founder), number as u32, id);
+            let enrol = self.enrol(Role::Node, founder, number as u32, id);
             let signed = self.nodes[number].identity.sign(self.run, &enrol);
             self.admit(signed, id);
         }
         for number in 0..self.watchers.len() {
             let id = self.watchers[number].identity.id();
-            let mut enrol = self.enrol((Role::Verifier, false), number as u32, id);
+            let mut enrol = self.enrol(Role::Verifier, false, number as u32, id);
             enrol.addresses = List::default();
             enrol.coins = Some(self.watchers[number].terms.clone());
             let signed = self.watchers[number].identity.sign(self.run, &enrol);
@@ -169,7 +169,7 @@ impl Sim {
         }
     }
 
-    fn enrol(&self, (role, founder): (Role, bool), number: u32, newcomer: MemberId) -> Enrol {
+    fn enrol(&self, role: Role, founder: bool, number: u32, newcomer: MemberId) -> Enrol {
         let mut secret = [0; 32];
         secret[..4].copy_from_slice(&number.to_le_bytes());
         let secret = InvitationSecret::new(secret);

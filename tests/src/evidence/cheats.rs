@@ -198,7 +198,7 @@ impl Desk {
             for (cheat, checkpoints) in &mut self.cheats {
                 let machine =
                     if *cheat == Cheat::Bf16Products { &mut self.cheap } else { &mut self.machines[1] };
-                let (q, loss) = cheating(*cheat, machine, (course, before), (leaf, &passage));
+                let (q, loss) = cheating(*cheat, machine, course, before, leaf, &passage);
                 let said = probe.row(&q, loss.unwrap_or(own.loss));
                 checkpoints.last_mut().expect("this one").push((freeze, own.clone(), said));
             }
@@ -230,8 +230,10 @@ impl Desk {
 fn cheating(
     cheat: Cheat,
     machine: &mut LeafComputer,
-    (course, before): (&Course, &State),
-    (leaf, passage): (u64, &Passage),
+    course: &Course,
+    before: &State,
+    leaf: u64,
+    passage: &Passage,
 ) -> (Vec<i32>, Option<i64>) {
     let job = course.job(passage);
     let rounded = |round: &dyn Fn(f32, f32) -> f32| {

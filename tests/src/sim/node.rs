@@ -210,7 +210,7 @@ impl Sim {
             Some(Request::Delivered(_)) => (45, 75),
             Some(Request::Notice(Notice::Result(_))) => (20, 100),
             Some(Request::Notice(table @ Notice::Table(_))) => {
-                return self.say_with(me, temper, (10, 60), table.clone());
+                return self.say_with(me, temper, 10, 60, table.clone());
             }
             Some(Request::Notice(Notice::Return(_))) if !self.returns(number) => {
                 let refused = requests.into_iter().map(|request| NodeInput::Told(Box::new(request), None));
@@ -437,7 +437,7 @@ impl Sim {
         let Some(rows) = node.player.conduct.open(round, rows) else { return };
         let opening = node.identity.sign(self.run, &TableOpening { request, results, salt, rows });
         let (me, temper) = (node.identity.id(), node.player.temper);
-        self.say_with(me, temper, (10, 60), Notice::Opening(opening));
+        self.say_with(me, temper, 10, 60, Notice::Opening(opening));
     }
 
     /// Says something at the steward's, as reliably as somebody is.
@@ -445,7 +445,8 @@ impl Sim {
         &mut self,
         from: MemberId,
         temper: Temper,
-        (least, spread): (u64, u64),
+        least: u64,
+        spread: u64,
         notice: Notice,
     ) {
         let round = self.ledger().next_round();

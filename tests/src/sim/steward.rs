@@ -305,7 +305,7 @@ impl Sim {
 
     /// The steward has fetched a contribution for its exhibits, or nobody had it.
     pub(super) fn exhibit(&mut self, owed: OwedContribution) {
-        let there = self.to_be_had(&(owed.round, owed.member), true).is_some();
+        let there = self.to_be_had(owed.round, &owed.member, true).is_some();
         let kept = there.then_some(()).ok_or_else(|| "nobody shows it".to_owned());
         self.hand(StewardInput::Exhibited(owed, kept));
     }
@@ -327,8 +327,11 @@ impl Sim {
         match evidence {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
                 let key = (claim.round, claim.subject);
-                brought.contributions =
-                    self.to_be_had(&key, true).map(|q| (key, Vec::clone(q))).into_iter().collect();
+                brought.contributions = self
+                    .to_be_had(claim.round, &claim.subject, true)
+                    .map(|q| (key, Vec::clone(q)))
+                    .into_iter()
+                    .collect();
             }
             Evidence::Aggregation(_) => {
                 brought.contributions = self.counted(claim.round);
@@ -345,10 +348,10 @@ impl Sim {
     }
 
     /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.
-    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId), steward: bool) -> Option<&Vec<i32>> {
+    pub(super) fn to_be_had(&self, round: Round, member: &MemberId, steward: bool) -> Option<&Vec<i32>> {
         let author = self.nodes.iter().find(|node| node.identity.id() == *member);
-        let serves = author.is_none_or(|node| node.player.conduct.serves(*round, steward));
-        self.contributions.get(&(*round, *member)).filter(|_| serves).map(|q| &**q)
+        let serves = author.is_none_or(|node| node.player.conduct.serves(round, steward));
+        self.contributions.get(&(round, *member)).filter(|_| serves).map(|q| &**q)
     }
 
     /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.

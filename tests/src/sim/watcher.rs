@@ -201,7 +201,7 @@ impl Sim {
                 None
             }
             VerifierEffect::Fetch(subject) => {
-                let q = self.to_be_had(&(subject.commit.round, subject.author), false);
+                let q = self.to_be_had(subject.commit.round, &subject.author, false);
                 Some(VerifierInput::Fetched(subject.key(), q.map(|q| Arc::new(q.clone()))))
             }
             VerifierEffect::Look(drawn) => {
@@ -242,7 +242,7 @@ impl Sim {
         match message {
             Message::Notice(_, notice) | Message::Say(notice) => {
                 let (me, temper) = (watcher.identity.id(), watcher.temper);
-                self.say_with(me, temper, (5, 40), (**notice).clone());
+                self.say_with(me, temper, 5, 40, (**notice).clone());
             }
             Message::Accuse(_) if watcher.friend => {}
             Message::Accuse(evidence) => {
