@@ -74,7 +74,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
         RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
             let me = crate::leave::id(&data_dir)?;
             let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
-            let plan = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
+            let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
             let options = join::JoinOptions {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
@@ -85,9 +85,11 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(join::join_as(options, attack.conduct(&plan)))?.map(ended).or_else(|error| match error {
-                JoinError::Banned { .. } => Ok(Exit::Negative),
-                error => Err(Failure::environment(error.to_string())),
+            block_on(join::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
+                match error {
+                    JoinError::Banned { .. } => Ok(Exit::Negative),
+                    error => Err(Failure::environment(error.to_string())),
+                }
             })
         }
         RehearsalRole::Verifier { invitation, data_dir, backend } => {
