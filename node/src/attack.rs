@@ -1,5 +1,5 @@
 //! Members that cheat, one file for each way to do it. They join like everyone else, see what every member sees, and
-//! differ in their [`NodeConduct`] only. Everything that they do follows from the round, their campaign and what is public.
+//! differ in their [`NodeConduct`] only. What they do follows from the round, their campaign and what is public.
 //!
 //! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in each table of spec/model.md and
 //! spec/attacks.md.

@@ -34,7 +34,7 @@ const IN_CACHE: [usize; 3] = [96, 64, 256];
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// The run.
-    pub job: Workload,
+    pub workload: Workload,
     /// What computes.
     pub machine: Machine,
     /// The profile to measure, instead of the run's own.
@@ -67,7 +67,7 @@ pub struct Benchmark {
     /// FLOP/s of one core on a product within its caches.
     product: f64,
     /// None where there is no memory to try.
-    work: Option<Timings>,
+    timings: Option<Timings>,
     memory: Need,
     /// That there is no memory.
     lacking: Option<Misuse>,
@@ -77,7 +77,7 @@ pub struct Benchmark {
 #[derive(Clone, Copy, Debug)]
 struct Timings {
     leaf: f64,
-    source: TimingBasis,
+    basis: TimingBasis,
     /// Of one round; none where it was not tried.
     update: Option<f64>,
 }
@@ -96,7 +96,7 @@ enum TimingBasis {
 /// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks; what libtorch lacks,
 /// where it is asked for.
 pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
-    let mut manifest = manifest(&options.job)?;
+    let mut manifest = manifest(&options.workload)?;
     let machine = options.machine;
     let by_default =
         Precision::of(manifest.profile).or((machine.library == Some(Library::Tch)).then_some(Precision::F32));
@@ -116,16 +116,26 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let description = backend.describe();
     let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
     let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
-    let work = if lacking.is_some() {
+    let timings = if lacking.is_some() {
         None
     } else if trial > options.patience.as_secs_f64() {
         let leaf = window * f64::from(manifest.training.leaf_windows);
-        Some(Timings { leaf, source: TimingBasis::Products, update: None })
+        Some(Timings { leaf, basis: TimingBasis::Products, update: None })
     } else {
         Some(try_out(&manifest, &mut *backend, options.patience))
     };
     let libtorch = (!exact).then_some(description);
-    Ok(Benchmark { path, libtorch, threads: machine.threads, manifest, peak, product, work, memory, lacking })
+    Ok(Benchmark {
+        path,
+        libtorch,
+        threads: machine.threads,
+        manifest,
+        peak,
+        product,
+        timings,
+        memory,
+        lacking,
+    })
 }
 
 /// Computes leaves for as long as a person waits, and applies one update.
@@ -151,23 +161,23 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
     leaves.sort_unstable();
-    let (leaf, source) = leaves
+    let (leaf, basis) = leaves
         .get(leaves.len() / 2)
         .map_or((whole, TimingBasis::Window), |half| (*half, TimingBasis::Leaves));
     let values = sum.iter().map(|q| *q as f32).collect();
     let update = Update { values, present: vec![true; Layout::of(&manifest.model).blocks().len()] };
     let begun = Instant::now();
     backend.apply(manifest, &mut state, &update);
-    Timings { leaf: leaf.as_secs_f64(), source, update: Some(begun.elapsed().as_secs_f64()) }
+    Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
-fn manifest(job: &Workload) -> Outcome<Manifest> {
+fn manifest(workload: &Workload) -> Outcome<Manifest> {
     let read = |path: &Path| {
         std::fs::read(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
     };
-    let settings = match job {
+    let settings = match workload {
         Workload::Agreed(manifest) => return Ok(Manifest::clone(manifest)),
         Workload::Default => Settings::default(),
         Workload::At(folder) if folder.is_dir() => {
@@ -273,7 +283,7 @@ impl Benchmark {
         }
         let Manifest { timers, training, .. } = &self.manifest;
         let patience = f64::from(timers.commit) / 1000.0 * COMMIT_SHARE;
-        let leaf = self.work.map_or(0.0, |work| work.leaf);
+        let leaf = self.timings.map_or(0.0, |timings| timings.leaf);
         if leaf > patience {
             return Err(format!(
                 "a leaf takes {leaf:.1} s, and a node has {patience:.1} s for its leaves of a round (timers.commit)"
@@ -307,8 +317,8 @@ impl Benchmark {
                 ),
             ),
         ];
-        if let Some(work) = &self.work {
-            lines.extend(self.work_lines(work));
+        if let Some(timings) = &self.timings {
+            lines.extend(self.timing_lines(timings));
         }
         lines.push(("memory", format!("{} at least, as a node of this run", memory::shown(memory.bytes()))));
         let (can, why) = self.verdict().map_or_else(|why| ("no", why), |why| ("yes", why));
@@ -316,12 +326,12 @@ impl Benchmark {
         lines.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<10} {value}\n"))
     }
 
-    fn work_lines(&self, work: &Timings) -> Vec<(&'static str, String)> {
-        let Timings { leaf, source, update } = work;
+    fn timing_lines(&self, timings: &Timings) -> Vec<(&'static str, String)> {
+        let Timings { leaf, basis, update } = timings;
         let (model, windows) = (&self.manifest.model, f64::from(self.manifest.training.leaf_windows));
         let tokens = windows * f64::from(model.sequence);
         let speed = window_operations(model) * windows / leaf;
-        let estimated = match source {
+        let estimated = match basis {
             TimingBasis::Leaves => "",
             TimingBasis::Window => " (from one window)",
             TimingBasis::Products => " (estimated from products alone: one window would take too long)",
@@ -356,7 +366,7 @@ mod tests {
         )
         .unwrap();
         let options = BenchOptions {
-            job: Workload::At(settings.clone()),
+            workload: Workload::At(settings.clone()),
             machine: Machine::new(1, None),
             precision: None,
             patience: Duration::from_millis(50),
@@ -399,10 +409,10 @@ mod tests {
         let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
         let machine = Machine { library, device, ..options.machine };
         let failure =
-            bench(&BenchOptions { job: Workload::Default, machine, ..options.clone() }).unwrap_err();
+            bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
         let failure =
-            bench(&BenchOptions { job: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
+            bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
     }
 
@@ -418,11 +428,11 @@ mod tests {
             std::fs::write(&settings, format!("[model]\n{model}\nsequence = {sequence}\n")).unwrap();
             let machine = Machine::new(1, None);
             let options =
-                BenchOptions { job: Workload::At(settings.clone()), machine, precision: None, patience };
+                BenchOptions { workload: Workload::At(settings.clone()), machine, precision: None, patience };
             let begun = Instant::now();
-            let work = bench(&options).unwrap().work.unwrap();
+            let timings = bench(&options).unwrap().timings.unwrap();
             longest = longest.max(begun.elapsed());
-            if work.source == TimingBasis::Products {
+            if timings.basis == TimingBasis::Products {
                 // A window, and leaves for as long as a person waits; the rest is for a machine that does much else.
                 assert!(longest < patience * 3 + Duration::from_secs(10), "{longest:?}");
                 return;

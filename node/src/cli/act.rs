@@ -85,17 +85,17 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
 
 fn measure(arguments: BenchArguments) -> Outcome<Exit> {
     let BenchArguments { run, leaves, precision } = arguments;
-    let job = match run {
+    let workload = match run {
         None => Workload::Default,
         Some(path) => match path.to_str().filter(|line| line.starts_with("muster1:")) {
             Some(line) => Workload::Agreed(Box::new(block_on(agreed(&Ticket::from_line(line)?))??)),
             None => Workload::At(path),
         },
     };
-    let options = BenchOptions { job, machine: leaves.machine(), precision, patience: PATIENCE };
-    let report = bench(&options)?;
-    show(&report.text())?;
-    Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
+    let options = BenchOptions { workload, machine: leaves.machine(), precision, patience: PATIENCE };
+    let benchmark = bench(&options)?;
+    show(&benchmark.text())?;
+    Ok(if benchmark.verdict().is_ok() { Exit::Good } else { Exit::Negative })
 }
 
 fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {

@@ -61,7 +61,7 @@ pub(super) struct Player {
     /// What people call it.
     pub(super) name: String,
     /// What it plays.
-    pub(super) part: Character,
+    pub(super) character: Character,
     /// Its data directory.
     pub(super) home: PathBuf,
 }
@@ -108,7 +108,7 @@ impl Cast {
         let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
         let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;
         for player in &cast.players {
-            let ticket = if player.part.role() == Role::Verifier { &verifier } else { &node };
+            let ticket = if player.character.role() == Role::Verifier { &verifier } else { &node };
             cast.members.push(player.start(&logs, &ticket.to_line(), rehearsal)?);
         }
         Ok(cast)
@@ -180,7 +180,7 @@ impl Cast {
 impl Player {
     fn may_end_with(&self, code: Option<i32>) -> bool {
         let gone = [Exit::Good, Exit::Negative].map(|exit| Some(i32::from(exit.code())));
-        !self.part.honest() && gone.contains(&code)
+        !self.character.honest() && gone.contains(&code)
     }
 
     fn start(&self, logs: &Path, ticket: &str, rehearsal: &Rehearsal) -> Outcome<Child> {
@@ -188,7 +188,7 @@ impl Player {
         let (from, seed) = (rehearsal.from.to_string(), rehearsal.seed.to_string());
         let coalition = self.home.with_file_name(COALITION);
         let backend = rehearsal.backend.words();
-        let mut words: Vec<&OsStr> = match self.part {
+        let mut words: Vec<&OsStr> = match self.character {
             Character::Node => {
                 vec![
                     "join".as_ref(),
@@ -229,7 +229,8 @@ fn players(rehearsal: &Rehearsal, workspace: &Workspace) -> Vec<Player> {
         (numbered(lie.name(), before), Character::Liar(*lie))
     });
     let all = nodes.chain(attackers).chain(verifiers).chain(liars);
-    all.map(|(name, part)| Player { home: workspace.path("members").join(&name), name, part }).collect()
+    all.map(|(name, character)| Player { home: workspace.path("members").join(&name), name, character })
+        .collect()
 }
 
 /// A name, with a number unless it is the first of its kind.

@@ -177,7 +177,7 @@ impl Facts {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
             member.idled = observed.live.idles.get(&member.id).copied().unwrap_or(0);
             let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
-            member.attack = match player.part {
+            member.attack = match player.character {
                 Character::Attacker(attack) => {
                     let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
                     let audits = audits.map(|(_, round)| *round);
@@ -340,8 +340,8 @@ impl MemberFact {
         Ok(Self {
             id: format!("{id:#}"),
             name: player.name.clone(),
-            role: player.part.role().word(),
-            honest: player.part.honest(),
+            role: player.character.role().word(),
+            honest: player.character.honest(),
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             duty: duties.get(&format!("{id:#}")).copied(),
