@@ -33,15 +33,11 @@ const REHEARSAL: &str = "[retention]\ncontributions = 32\nstates = 32\n";
 /// A drill of seven nodes and one verifier, at default timers and retention, that must end well: what it printed, and its
 /// report.
 fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
-    drill_with(("7", "1"), "", attacks)
+    drill_with("7", "1", "", attacks)
 }
 
 /// The same of so many nodes and verifiers, with more settings.
-fn drill_with(
-    (nodes, verifiers): (&str, &str),
-    settings: &str,
-    attacks: &[&str],
-) -> (String, serde_json::Value) {
+fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::packed(programs!(), &format!("{SETTINGS}{settings}"), None);
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
     let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", nodes];
@@ -118,7 +114,7 @@ fn counted(report: &serde_json::Value, name: &str) -> usize {
 #[test]
 fn silence_hides_nothing() {
     let silent = ["refuse", "swap", "mute", "conceal", "hide", "flip"];
-    let (output, report) = drill_with(("13", "1"), "", &silent);
+    let (output, report) = drill_with("13", "1", "", &silent);
     let total = ["refuse", "swap", "mute", "conceal", "hide"].map(|name| (name, "total mismatch"));
     assert_eq!(banned(&report), set(total.into_iter().chain([("flip", "sum mismatch")])), "{output}");
     assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
@@ -134,7 +130,7 @@ fn silence_hides_nothing() {
 /// Who only takes its time, or never ends an answer, harms nobody and hides nobody, with what the rehearsal keeps.
 #[test]
 fn who_dawdles_hides_nobody() {
-    let (output, report) = drill_with(("7", "1"), REHEARSAL, &["late", "jam", "flip"]);
+    let (output, report) = drill_with("7", "1", REHEARSAL, &["late", "jam", "flip"]);
     assert_eq!(banned(&report), set([("flip", "sum mismatch")]), "{output}");
     assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
     assert!(output.contains("honest members banned: 0"), "{output}");
@@ -143,7 +139,7 @@ fn who_dawdles_hides_nobody() {
 /// Of three verifiers one accuses and one lets pass what a cheat does: the first is banned, the others' word stands.
 #[test]
 fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
-    let (output, report) = drill_with(("7", "3"), "", &["flip", "accuse", "acquit"]);
+    let (output, report) = drill_with("7", "3", "", &["flip", "accuse", "acquit"]);
     let banned = banned(&report);
     assert!(banned.contains(&("accuse".into(), "false accusation".into())), "{output}");
     let deserved = ["accuse", "acquit", "flip"];
@@ -161,7 +157,7 @@ fn a_verifier_that_lies_is_banned_and_nobody_whom_it_accuses() {
 /// banned for it, and the cheat is found: by an audit, or by who computes all of what another one left undone.
 #[test]
 fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
-    let (output, report) = drill_with(("7", "4"), "", &["flip", "sleep", "hunt", "early-coin"]);
+    let (output, report) = drill_with("7", "4", "", &["flip", "sleep", "hunt", "early-coin"]);
     let found = ["sum mismatch", "total mismatch"].map(|finding| set([("flip", finding)]));
     assert!(found.contains(&banned(&report)), "{output}");
     let members = report["members"].as_array().expect("members");

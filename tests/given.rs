@@ -142,7 +142,7 @@ fn a_steward_that_sends_other_parameters_is_believed_by_nobody() {
 }
 
 /// Joins, enrols, observes and asks who is there: each ends with this code and these words, and without the text.
-fn is_joined_by_nobody(run: &Run, name: &str, liar: &Liar, (code, words): (i32, &str)) {
+fn is_joined_by_nobody(run: &Run, name: &str, liar: &Liar, code: i32, words: &str) {
     let at = |role: &str| format!("{name}-{role}");
     let mut joiner = run.join(&at("node"), &liar.ticket, &[]);
     let mut observer = run.observe(&at("observer"), &liar.target);
@@ -174,7 +174,7 @@ fn a_manifest_that_breaks_a_rule_is_refused_by_whoever_is_to_join() {
     ];
     for (name, alter, words) in broken {
         let liar = Liar::altered(&run, alter);
-        is_joined_by_nobody(&run, name, &liar, (1, &format!("the manifest: {words}")));
+        is_joined_by_nobody(&run, name, &liar, 1, &format!("the manifest: {words}"));
         let (code, output) = run.muster(&["members", &run.at(&format!("{name}-node"))]);
         assert!(code == 1 && output.contains(&format!("the manifest: {words}")), "{code}: {output}");
         let (ticket, kept) = (liar.ticket.clone(), liar.kept(&run, name));
@@ -209,7 +209,7 @@ fn a_run_beyond_this_machines_memory_is_refused_before_anything_is_fetched() {
         (model.width, model.hidden, model.layers, model.heads) = (4096, 16_384, 31, 32);
         (manifest.training.rounds, manifest.retention.states) = (1000, 1000);
     });
-    is_joined_by_nobody(&run, "large", &liar, (3, "of memory here"));
+    is_joined_by_nobody(&run, "large", &liar, 3, "of memory here");
     let (code, output) = run.muster(&["bench", &liar.ticket]);
     assert!(code == 1 && output.contains("can help   no, because this run takes"), "{code}: {output}");
 }

@@ -18,11 +18,11 @@ use muster_core::messages::round::{Checked, Commit, Delivered, PartResult};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_fuzz::{PEOPLE, commit, enrol, manifest, person, receipt, reduced, roots, steward_key};
-use muster_roles::node::{self, Ending, Node, PartTask, Promise};
-use muster_roles::steward::accusation::Accusation;
-use muster_roles::steward::exhibits::Owed;
+use muster_roles::node::{self, MembershipEnd, Node, PartTask, Promise};
+use muster_roles::steward::accusation::Allegation;
+use muster_roles::steward::exhibits::OwedContribution;
 use muster_roles::steward::hearing::Ruling;
-use muster_roles::steward::{Effect, Input, Question, Setup, Steward};
+use muster_roles::steward::{Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
 /// Turns in which a calm run must end.
 const CALM: usize = 400;
@@ -76,7 +76,7 @@ impl Member {
         // Where it said it is when it enrolled: it never moves.
         let of = ledger.member(&identity.id());
         let addresses = of.map_or(Addresses::default(), |member| member.addresses.clone());
-        let machine = Node::new(node::Setup { ledger, identity: key, addresses, secret: [7; 32] });
+        let machine = Node::new(node::NodeSetup { ledger, identity: key, addresses, secret: [7; 32] });
         Self { identity, machine, read: 0 }
     }
 }
@@ -101,9 +101,9 @@ struct World {
     records: Vec<Signed<Record>>,
     board: Vec<Notice>,
     applying: bool,
-    inspecting: Vec<Box<Accusation>>,
-    hearing: Vec<Box<Accusation>>,
-    exhibiting: Vec<Owed>,
+    inspecting: Vec<Box<Allegation>>,
+    hearing: Vec<Box<Allegation>>,
+    exhibiting: Vec<OwedContribution>,
     questions: u64,
     began: u64,
     now: u64,
@@ -139,7 +139,7 @@ impl World {
         self.machine.ledger()
     }
 
-    fn hand(&mut self, input: Input) {
+    fn hand(&mut self, input: StewardInput) {
         self.machine.handle(self.now - self.began, input);
         self.drain();
     }
@@ -150,7 +150,7 @@ impl World {
         let question = Question(self.questions);
         self.unanswered.insert(question, (from, request.clone()));
         let request = Box::new(request);
-        self.hand(Input::Asked { question, from, request, date: 0 });
+        self.hand(StewardInput::Asked { question, from, request, date: 0 });
     }
 
     /// Does what the machine says, as its driver does after everything that happens.
@@ -158,27 +158,31 @@ impl World {
         while let Some(effect) = self.machine.poll_effect() {
             let now = self.now - self.began;
             match effect {
-                Effect::Seal(signed, _) => self.sealed(&signed),
-                Effect::Keep(round, request) => self.disk.kept.push((round, *request)),
-                Effect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
-                Effect::Answer(question, response) => self.answered(question, response),
-                Effect::Apply(_) => self.applying = true,
-                Effect::Inspect(accusation, _) => self.inspecting.push(accusation),
-                Effect::Hear(accusation, _) => self.hearing.push(accusation),
-                Effect::Exhibit(owed) => self.exhibiting.push(owed),
-                Effect::Store(question, ..) => self.machine.handle(now, Input::Stored(question, Ok(None))),
-                Effect::KeepParts { parts, .. } => {
-                    self.machine.handle(now, Input::PartsKept(parts, Vec::new()));
+                StewardEffect::Seal(signed, _) => self.sealed(&signed),
+                StewardEffect::Keep(round, request) => self.disk.kept.push((round, *request)),
+                StewardEffect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
+                StewardEffect::Answer(question, response) => self.answered(question, response),
+                StewardEffect::Apply(_) => self.applying = true,
+                StewardEffect::Inspect(accusation, _) => self.inspecting.push(accusation),
+                StewardEffect::Hear(accusation, _) => self.hearing.push(accusation),
+                StewardEffect::Exhibit(owed) => self.exhibiting.push(owed),
+                StewardEffect::Store(question, ..) => {
+                    self.machine.handle(now, StewardInput::Stored(question, Ok(None)))
                 }
-                Effect::Measure(convict) => self.machine.handle(now, Input::Measured(convict, Vec::new())),
-                Effect::GoBack(_) => panic!("this run never goes back"),
-                Effect::Halt(why) => panic!("{why}"),
-                Effect::Post(notice) => self.board.push(notice),
-                Effect::Read(..)
-                | Effect::Prefetch(_)
-                | Effect::KeepEvidence(..)
-                | Effect::Archive
-                | Effect::Tell(_) => {}
+                StewardEffect::KeepParts { parts, .. } => {
+                    self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
+                }
+                StewardEffect::Measure(convict) => {
+                    self.machine.handle(now, StewardInput::Measured(convict, Vec::new()))
+                }
+                StewardEffect::GoBack(_) => panic!("this run never goes back"),
+                StewardEffect::Halt(why) => panic!("{why}"),
+                StewardEffect::Post(notice) => self.board.push(notice),
+                StewardEffect::Read(..)
+                | StewardEffect::Prefetch(_)
+                | StewardEffect::KeepEvidence(..)
+                | StewardEffect::Archive
+                | StewardEffect::Tell(_) => {}
             }
         }
     }
@@ -201,7 +205,7 @@ impl World {
         let now = self.now;
         let asker = self.members.iter_mut().find(|member| member.identity.id() == from);
         asker.into_iter().for_each(|member| {
-            member.machine.handle(now, node::Input::Told(Box::new(request.clone()), answer.clone()));
+            member.machine.handle(now, node::NodeInput::Told(Box::new(request.clone()), answer.clone()));
         });
     }
 
@@ -240,9 +244,9 @@ impl World {
         let (place, now) = (number % PEOPLE, self.now);
         let ledger = Arc::new(self.follower.clone());
         let member = &mut self.members[place];
-        member.machine.handle(now, node::Input::Followed { ledger, in_step: true });
+        member.machine.handle(now, node::NodeInput::Followed { ledger, in_step: true });
         for notice in &self.board[member.read..] {
-            member.machine.handle(now, node::Input::Notice(Box::new(notice.clone())));
+            member.machine.handle(now, node::NodeInput::Notice(Box::new(notice.clone())));
         }
         member.read = self.board.len();
         while let Some(effect) = self.members[place].machine.poll_effect() {
@@ -251,39 +255,41 @@ impl World {
         }
     }
 
-    fn perform(&mut self, place: usize, effect: node::Effect) -> Option<node::Input> {
+    fn perform(&mut self, place: usize, effect: node::NodeEffect) -> Option<node::NodeInput> {
         let Member { identity, machine, .. } = &self.members[place];
         let (ledger, me) = (machine.ledger(), identity.id());
         Some(match effect {
-            node::Effect::Compute { round, slot, quota } => {
+            node::NodeEffect::Compute { round, slot, quota } => {
                 let said = commit(ledger.round(round)?, slot, quota)?;
-                node::Input::Committed(vec![identity.sign(ledger.run(), &said)])
+                node::NodeInput::Committed(vec![identity.sign(ledger.run(), &said)])
             }
-            node::Effect::WriteEcho(round, freeze) => node::Input::EchoWritten(round, Some(freeze)),
-            node::Effect::Prepare { round, attempt, parts } => {
-                node::Input::Prepared { round, attempt, parts }
+            node::NodeEffect::WriteEcho(round, freeze) => node::NodeInput::EchoWritten(round, Some(freeze)),
+            node::NodeEffect::Prepare { round, attempt, parts } => {
+                node::NodeInput::Prepared { round, attempt, parts }
             }
-            node::Effect::Bring(parcel) => {
+            node::NodeEffect::Bring(parcel) => {
                 let receipt = receipt(ledger, parcel.part, &parcel.keeper, me);
-                node::Input::Brought(parcel, receipt)
+                node::NodeInput::Brought(parcel, receipt)
             }
-            node::Effect::Reduce(task) => {
+            node::NodeEffect::Reduce(task) => {
                 let PartTask { round, part, inputs, .. } = task;
-                node::Input::Reduced(task, vec![reduced(round, part, &inputs)])
+                node::NodeInput::Reduced(task, vec![reduced(round, part, &inputs)])
             }
-            node::Effect::Compare(check) => node::Input::Compared(check, BTreeMap::new()),
-            node::Effect::Recall(promise) => self.recalled(promise),
-            node::Effect::Say(requests) => {
+            node::NodeEffect::Compare(check) => node::NodeInput::Compared(check, BTreeMap::new()),
+            node::NodeEffect::Recall(promise) => self.recalled(promise),
+            node::NodeEffect::Say(requests) => {
                 self.mail.extend(requests.into_iter().map(|request| (me, request)));
                 return None;
             }
-            node::Effect::End(Ending::Convicted(_, why)) => panic!("the steward broke a promise: {why}"),
+            node::NodeEffect::End(MembershipEnd::Convicted(_, why)) => {
+                panic!("the steward broke a promise: {why}")
+            }
             _ => return None,
         })
     }
 
     /// The records that a promise of the steward's is held against.
-    fn recalled(&self, promise: Box<Promise>) -> node::Input {
+    fn recalled(&self, promise: Box<Promise>) -> node::NodeInput {
         let newest = |wanted: &dyn Fn(&Body) -> bool| {
             let is = |signed: &&Signed<Record>| {
                 signed.verify(self.follower.run()).is_ok_and(|record| wanted(&record.body))
@@ -292,20 +298,20 @@ impl World {
         };
         let inputs = newest(&|body| promise.is_settled_by(body));
         let reassign = newest(&|body| promise.follows(body));
-        node::Input::Recalled { promise, inputs, reassign }
+        node::NodeInput::Recalled { promise, inputs, reassign }
     }
 
     fn applied(&mut self, missing: Option<u8>) {
         if std::mem::take(&mut self.applying) {
             let next = missing
                 .map_or(Ok(roots(self.ledger().state().step + 1)), |part| Err(vec![Part(part.into())]));
-            self.hand(Input::Applied(next, Default::default()));
+            self.hand(StewardInput::Applied(next, Default::default()));
         }
     }
 
     fn wait(&mut self, milliseconds: u64) {
         self.now += milliseconds;
-        self.hand(Input::Tick);
+        self.hand(StewardInput::Tick);
     }
 
     fn happen(&mut self, event: Event) {
@@ -324,7 +330,7 @@ impl World {
             Event::Arrive(..) | Event::Lose(_) => {}
             Event::Follow(place) => self.follow(place.into()),
             Event::Applied(missing) => self.applied(missing),
-            Event::Connect(place, is) => self.hand(Input::Connected(person(place.into()).id(), is)),
+            Event::Connect(place, is) => self.hand(StewardInput::Connected(person(place.into()).id(), is)),
             Event::Restart(place) => {
                 self.restart(usize::from(place) % PEOPLE);
             }
@@ -367,12 +373,15 @@ impl World {
     fn heard(&mut self, guilty: bool) {
         let Some(accusation) = self.hearing.pop() else { return };
         let ruling = Box::new(ruling(&accusation, guilty));
-        self.hand(Input::Heard(accusation, ruling));
+        self.hand(StewardInput::Heard(accusation, ruling));
     }
 
     fn exhibited(&mut self, kept: bool) {
         if let Some(owed) = self.exhibiting.pop() {
-            self.hand(Input::Exhibited(owed, kept.then_some(()).ok_or_else(|| "nobody has it".into())));
+            self.hand(StewardInput::Exhibited(
+                owed,
+                kept.then_some(()).ok_or_else(|| "nobody has it".into()),
+            ));
         }
     }
 
@@ -404,7 +413,7 @@ impl World {
     fn inspected(&mut self, right: bool) {
         if let Some(accusation) = self.inspecting.pop() {
             let judgement = ruling(&accusation, !right).judgement;
-            self.hand(Input::Inspected(accusation, Box::new(judgement)));
+            self.hand(StewardInput::Inspected(accusation, Box::new(judgement)));
         }
     }
 
@@ -413,7 +422,7 @@ impl World {
         let signed = enrol(self.ledger().run(), number, role, dialable);
         self.ask(person(number).id(), Request::Enrol(signed));
         self.restart(number % PEOPLE);
-        self.hand(Input::Connected(person(number).id(), true));
+        self.hand(StewardInput::Connected(person(number).id(), true));
     }
 
     /// Everybody is here, hears everything and does its part; but the verifier never does, and is idle.
@@ -462,17 +471,17 @@ impl World {
         if unknown && node && !self.ledger().ready() && self.ledger().current().is_none() {
             self.admit(number, true);
         }
-        self.hand(Input::Connected(id, true));
+        self.hand(StewardInput::Connected(id, true));
     }
 }
 
 fn begin(ledger: Ledger, kept: Vec<Request>) -> Steward {
     let roots = if ledger.stage() == Stage::Empty { roots(0) } else { *ledger.state() };
     let (states, bans) = Default::default();
-    Steward::new(Setup { ledger, identity: steward_key(), roots, states, bans, kept })
+    Steward::new(StewardSetup { ledger, identity: steward_key(), roots, states, bans, kept })
 }
 
-fn ruling(accusation: &Accusation, guilty: bool) -> Ruling {
+fn ruling(accusation: &Allegation, guilty: bool) -> Ruling {
     let (culprit, round) = (accusation.claim.culprit, accusation.claim.round);
     let (finding, detail) = (FindingKind::Equivocation, String::new());
     let judgement = match guilty {

@@ -14,7 +14,9 @@ use muster_core::coins::CoinTree;
 use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::lock::lock;
-use muster_core::messages::audit::{FindingKind, LeafResult, Results, Row, Rows, TableOpening, TableSeal, table_seal};
+use muster_core::messages::audit::{
+    FindingKind, LeafResult, Results, Row, Rows, TableOpening, TableSeal, table_seal,
+};
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
 use muster_core::messages::wire::Notice;
@@ -23,8 +25,10 @@ use muster_core::sketch::Sketch;
 use muster_fuzz::{PEOPLE, commit, end_round, enrol, manifest, person, seal};
 use muster_roles::verifier::audits::{Done, Honest, Key, Message, Work, WorkKind};
 use muster_roles::verifier::coins::{Coins, Notes, Unwritten};
-use muster_roles::verifier::parts::{Drawn, Seen};
-use muster_roles::verifier::{Answer, Cause, Effect, Input, News, Setup, Verifier};
+use muster_roles::verifier::parts::{DrawnBlocks, Seen};
+use muster_roles::verifier::{
+    Answer, HaltCause, LedgerUpdate, Verifier, VerifierEffect, VerifierInput, VerifierSetup,
+};
 
 const NODES: usize = 2;
 const VERIFIER: usize = PEOPLE - 1;
@@ -123,8 +127,8 @@ struct World {
     telling: Option<Box<Message>>,
     computing: Option<Box<Work>>,
     fetching: Vec<Key>,
-    looking: Vec<Box<Drawn>>,
-    doubted: Vec<(Box<Drawn>, Box<muster_core::messages::evidence::Reduction>)>,
+    looking: Vec<Box<DrawnBlocks>>,
+    doubted: Vec<(Box<DrawnBlocks>, Box<muster_core::messages::evidence::Reduction>)>,
     /// Whom some opinion has found guilty, and whether some opinion has acquitted anybody.
     guilty: BTreeSet<MemberId>,
     acquitted: bool,
@@ -132,7 +136,7 @@ struct World {
 }
 
 fn machine(ledger: &Ledger, notes: &Arc<Notebook>) -> Verifier {
-    Verifier::new(Setup {
+    Verifier::new(VerifierSetup {
         ledger,
         manifest: ledger.manifest().clone(),
         identity: Arc::new(Identity::from_secret(&[VERIFIER as u8 + 1; 32])),
@@ -169,7 +173,7 @@ impl World {
         }
     }
 
-    fn hand(&mut self, input: Input) {
+    fn hand(&mut self, input: VerifierInput) {
         self.machine.handle(self.now, input);
         self.drain();
     }
@@ -178,18 +182,22 @@ impl World {
         while let Some(effect) = self.machine.poll_effect() {
             assert!(!self.over, "nothing follows the end");
             match effect {
-                Effect::Tell(message) => self.tell(message),
-                Effect::Compute(work, _) => assert!(self.computing.replace(work).is_none(), "one at a time"),
-                Effect::Fetch(subject) => self.fetching.push(subject.key()),
-                Effect::Look(drawn) => self.looking.push(drawn),
-                Effect::Doubt(drawn, evidence) => self.doubted.push((drawn, evidence)),
-                Effect::KeepStates { .. } | Effect::SaveState | Effect::KeepEvidence(_) => {}
-                Effect::Halt(Cause::Faulty(why)) => {
+                VerifierEffect::Tell(message) => self.tell(message),
+                VerifierEffect::Compute(work, _) => {
+                    assert!(self.computing.replace(work).is_none(), "one at a time")
+                }
+                VerifierEffect::Fetch(subject) => self.fetching.push(subject.key()),
+                VerifierEffect::Look(drawn) => self.looking.push(drawn),
+                VerifierEffect::Doubt(drawn, evidence) => self.doubted.push((drawn, evidence)),
+                VerifierEffect::KeepStates { .. }
+                | VerifierEffect::SaveState
+                | VerifierEffect::KeepEvidence(_) => {}
+                VerifierEffect::Halt(HaltCause::Faulty(why)) => {
                     assert!(self.acquitted, "{why}");
                     self.over = true;
                 }
-                Effect::Halt(cause) => panic!("{cause:?}"),
-                Effect::End => self.over = true,
+                VerifierEffect::Halt(cause) => panic!("{cause:?}"),
+                VerifierEffect::End => self.over = true,
             }
         }
         assert!(self.fetching.len() <= FETCHES && self.looking.len() + self.doubted.len() <= LOOKS);
@@ -223,7 +231,7 @@ impl World {
     fn arrive(&mut self, answered: bool) {
         let Some(message) = self.telling.take() else { return };
         let answer = self.take(&message);
-        self.hand(Input::Told(message, if answered { answer } else { Answer::Unreached }));
+        self.hand(VerifierInput::Told(message, if answered { answer } else { Answer::Unreached }));
     }
 
     fn news(&mut self) {
@@ -235,16 +243,19 @@ impl World {
         self.read = (self.records.len(), self.board.len());
         let ledger = self.ledger.clone();
         let states = ledger.rounds().map(|view| view.state().root()).collect();
-        self.machine.handle(self.now, Input::States(states));
-        let news = News { ledger: &ledger, events: &events, whole: true, in_step: true, board: self.boards };
-        self.hand(Input::News(news));
+        self.machine.handle(self.now, VerifierInput::States(states));
+        let news =
+            LedgerUpdate { ledger: &ledger, events: &events, whole: true, in_step: true, board: self.boards };
+        self.hand(VerifierInput::News(news));
     }
 
     /// A node seals its table, or opens it.
     fn node(&mut self, number: usize, wrong: Option<u64>) {
         let (identity, run) = (person(number % NODES), self.ledger.run());
         let Some(view) = self.ledger.round(Round(0)) else { return };
-        let Some(commitment) = view.slot_of(&identity.id()).and_then(|slot| view.commitment(slot)) else { return };
+        let Some(commitment) = view.slot_of(&identity.id()).and_then(|slot| view.commitment(slot)) else {
+            return;
+        };
         let mut rows: Vec<Row> = (0..commitment.commit.leaves).map(row).collect();
         if let (Some(wrong), Some(row)) = (wrong, rows.first_mut()) {
             row.sketch = Sketch::Fingerprint([wrong; 2]);
@@ -252,7 +263,9 @@ impl World {
         let rows: Rows = List::new(rows).expect("few");
         let (salt, root) = ([7; 32], commitment.commit.root);
         let asked = |notice: &Notice| match notice {
-            Notice::Request(signed) => signed.verify(run).ok().filter(|asked| asked.target == identity.id()).map(|_| signed.digest()),
+            Notice::Request(signed) => {
+                signed.verify(run).ok().filter(|asked| asked.target == identity.id()).map(|_| signed.digest())
+            }
             _ => None,
         };
         let requests: BTreeSet<Digest> = self.board.iter().filter_map(asked).collect();
@@ -279,7 +292,7 @@ impl World {
     fn work(&mut self, end: End) {
         let Some(work) = self.computing.take() else { return };
         let done = self.done(&work, end);
-        self.hand(Input::Worked(work, done));
+        self.hand(VerifierInput::Worked(work, done));
     }
 
     fn done(&mut self, work: &Work, end: End) -> Done {
@@ -325,7 +338,7 @@ impl World {
     fn fetched(&mut self, place: usize, there: bool) {
         if !self.fetching.is_empty() {
             let key = self.fetching.remove(place % self.fetching.len());
-            self.hand(Input::Fetched(key, there.then(|| Arc::new(vec![0; 4]))));
+            self.hand(VerifierInput::Fetched(key, there.then(|| Arc::new(vec![0; 4]))));
         }
     }
 
@@ -336,7 +349,7 @@ impl World {
             Look::Wrong => Seen::Wrong(drawn.blocks[0]),
             Look::Missing => Seen::Missing("nobody has it".into()),
         };
-        self.hand(Input::Looked(drawn, seen));
+        self.hand(VerifierInput::Looked(drawn, seen));
     }
 
     fn judged(&mut self, guilty: Option<bool>) {
@@ -345,7 +358,7 @@ impl World {
             Some(guilty) => Ok(self.judgement(drawn.author, guilty)),
             None => Err("nobody has its inputs".to_owned()),
         };
-        self.hand(Input::Judged { drawn, evidence, judgement });
+        self.hand(VerifierInput::Judged { drawn, evidence, judgement });
     }
 
     /// What its process had under way is lost.
@@ -365,7 +378,7 @@ impl World {
             Event::Lose(arrived) if arrived => self.arrive(false),
             Event::Lose(_) => {
                 if let Some(message) = self.telling.take() {
-                    self.hand(Input::Told(message, Answer::Unreached));
+                    self.hand(VerifierInput::Told(message, Answer::Unreached));
                 }
             }
             Event::Node(number, wrong) => self.node(number.into(), wrong),
@@ -375,7 +388,7 @@ impl World {
             Event::Judged(guilty) => self.judged(guilty),
             Event::Wait(milliseconds) => {
                 self.now += u64::from(milliseconds);
-                self.hand(Input::Tick);
+                self.hand(VerifierInput::Tick);
             }
             Event::Clocks => {
                 let mut sealed = self.docket.silences(self.now, &self.ledger);
@@ -394,7 +407,7 @@ impl World {
 
     /// It is to stop, and everything is answered.
     fn finish(mut self) {
-        self.hand(Input::Stop);
+        self.hand(VerifierInput::Stop);
         for _ in 0..CALM {
             if self.over {
                 return;
@@ -402,7 +415,7 @@ impl World {
             self.arrive(true);
             self.work(End::Good);
             self.now += 100;
-            self.hand(Input::Tick);
+            self.hand(VerifierInput::Tick);
         }
         panic!("it does not end");
     }

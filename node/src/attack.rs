@@ -1,5 +1,5 @@
 //! Members that cheat, one file for each way to do it. They join like everyone else, see what every member sees, and
-//! differ in their [`Conduct`] only. Everything that they do follows from the round, their plan and what is public.
+//! differ in their [`NodeConduct`] only. What they do follows from the round, their campaign and what is public.
 //!
 //! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in each table of spec/model.md and
 //! spec/attacks.md.
@@ -57,7 +57,7 @@ use muster_core::ids::Round;
 pub use self::betrayal::{Betrayal, Rhythm, Wrong};
 pub use self::coalition::Coalition;
 use self::timed::Timed;
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 /// A way to cheat.
 #[derive(Clone, Copy, Debug)]
@@ -72,12 +72,12 @@ pub struct Attack {
     variant: &'static str,
     /// Rounds that it watches, honest, before it begins.
     prepares: u32,
-    make: fn(&Plan) -> Arc<dyn Conduct>,
+    make: fn(&Campaign) -> Arc<dyn NodeConduct>,
 }
 
 /// When, with whom, and what is drawn at random.
 #[derive(Clone, Debug, Default)]
-pub struct Plan {
+pub struct Campaign {
     /// The first round in which it cheats.
     pub from: Round,
     /// Who conspires.
@@ -86,7 +86,7 @@ pub struct Plan {
     pub seed: u64,
 }
 
-impl Plan {
+impl Campaign {
     /// Alone, from this round on.
     pub fn from(from: Round) -> Self {
         Self { from, ..Self::default() }
@@ -126,42 +126,44 @@ pub const ATTACKS: &[Attack] = &[
     attack!("lazy", "lazy.rs", Wrong::Rows, |_| Arc::<lazy::Lazy>::default(), prepares: 1),
     attack!("sign", "scale.rs"("factor −1"), Wrong::Rows, |_| Arc::new(scale::Scale(-1))),
     attack!("scale", "scale.rs"("factor 10"), Wrong::Rows, |_| Arc::new(scale::Scale(10))),
-    attack!("random", "random.rs", Wrong::Rows, |plan| Arc::new(random::Random { seed: plan.seed })),
-    attack!("ipm-0.1", "ipm.rs"("ε = 0.1"), Wrong::Rows, |plan| {
-        Arc::new(ipm::Ipm { epsilon: 0.1, coalition: plan.coalition.clone() })
+    attack!("random", "random.rs", Wrong::Rows, |campaign| Arc::new(random::RandomGradient {
+        seed: campaign.seed
+    })),
+    attack!("ipm-0.1", "ipm.rs"("ε = 0.1"), Wrong::Rows, |campaign| {
+        Arc::new(ipm::Ipm { epsilon: 0.1, coalition: campaign.coalition.clone() })
     }),
-    attack!("ipm-0.6", "ipm.rs"("ε = 0.6"), Wrong::Rows, |plan| {
-        Arc::new(ipm::Ipm { epsilon: 0.6, coalition: plan.coalition.clone() })
+    attack!("ipm-0.6", "ipm.rs"("ε = 0.6"), Wrong::Rows, |campaign| {
+        Arc::new(ipm::Ipm { epsilon: 0.6, coalition: campaign.coalition.clone() })
     }),
-    attack!("alie", "alie.rs", Wrong::Rows, |plan| {
-        Arc::new(alie::Alie { coalition: plan.coalition.clone() })
+    attack!("alie", "alie.rs", Wrong::Rows, |campaign| {
+        Arc::new(alie::Alie { coalition: campaign.coalition.clone() })
     }),
-    attack!("mimic", "mimic.rs"("all the same one"), Wrong::Rows, |plan| {
-        Arc::new(mimic::Mimic { together: true, coalition: plan.coalition.clone() })
+    attack!("mimic", "mimic.rs"("all the same one"), Wrong::Rows, |campaign| {
+        Arc::new(mimic::Mimic { together: true, coalition: campaign.coalition.clone() })
     }),
-    attack!("copy", "mimic.rs"("the one before it"), Wrong::Rows, |plan| {
-        Arc::new(mimic::Mimic { together: false, coalition: plan.coalition.clone() })
+    attack!("copy", "mimic.rs"("the one before it"), Wrong::Rows, |campaign| {
+        Arc::new(mimic::Mimic { together: false, coalition: campaign.coalition.clone() })
     }),
     attack!("labels", "labels.rs", Wrong::Rows, |_| Arc::new(labels::Labels)),
-    attack!("data", "data.rs", Wrong::Rows, |_| Arc::new(data::Data)),
+    attack!("data", "data.rs", Wrong::Rows, |_| Arc::new(data::FavouriteText)),
     attack!("stale", "stale.rs", Wrong::Rows, |_| Arc::<stale::Stale>::default(), prepares: stale::LAG),
     attack!("half", "half.rs", Wrong::HalfOfRows, |_| Arc::new(half::Half)),
-    attack!("int8", "weights.rs"("int8"), Wrong::Rows, |_| Arc::new(weights::Weights::Int8)),
-    attack!("bf16", "weights.rs"("bfloat16"), Wrong::Rows, |_| Arc::new(weights::Weights::Bf16)),
+    attack!("int8", "weights.rs"("int8"), Wrong::Rows, |_| Arc::new(weights::RoundedWeights::Int8)),
+    attack!("bf16", "weights.rs"("bfloat16"), Wrong::Rows, |_| Arc::new(weights::RoundedWeights::Bf16)),
     attack!("zero", "zero.rs", Wrong::Rows, |_| Arc::new(zero::Zero)),
-    attack!("one-block", "place.rs"("a block"), Wrong::Rows, |_| Arc::new(place::Place::Block)),
-    attack!("one-part", "place.rs"("a part"), Wrong::Rows, |_| Arc::new(place::Place::Part)),
-    attack!("one-tensor", "place.rs"("a tensor"), Wrong::Rows, |_| Arc::new(place::Place::Tensor)),
+    attack!("one-block", "place.rs"("a block"), Wrong::Rows, |_| Arc::new(place::Scope::Block)),
+    attack!("one-part", "place.rs"("a part"), Wrong::Rows, |_| Arc::new(place::Scope::Part)),
+    attack!("one-tensor", "place.rs"("a tensor"), Wrong::Rows, |_| Arc::new(place::Scope::Tensor)),
     attack!("spread", "spread.rs", Wrong::Sum, |_| Arc::new(spread::Spread)),
     attack!("loss", "loss.rs", Wrong::Rows, |_| Arc::new(loss::Loss)),
     attack!("one-leaf", "one_leaf.rs", Wrong::Row, |_| Arc::new(one_leaf::OneLeaf)),
-    attack!("slow", "slow.rs", Wrong::Row, |plan| Arc::new(slow::Slow { from: plan.from }),
+    attack!("slow", "slow.rs", Wrong::Row, |campaign| Arc::new(slow::Slow { from: campaign.from }),
         betrayal: Betrayal { wrong: Wrong::Row, rhythm: Rhythm::Every(slow::EVERY) }),
-    attack!("burst", "burst.rs", Wrong::Silence, |plan| Arc::new(burst::Burst { from: plan.from }),
+    attack!("burst", "burst.rs", Wrong::Silence, |campaign| Arc::new(burst::Burst { from: campaign.from }),
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Once }),
     attack!("fit", "fit.rs", Wrong::Row, |_| Arc::new(fit::Fit)),
     attack!("swap", "swap.rs", Wrong::Silence, |_| Arc::new(swap::Swap)),
-    attack!("refuse", "refuse.rs", Wrong::Silence, |plan| Arc::new(refuse::Refuse { from: plan.from }),
+    attack!("refuse", "refuse.rs", Wrong::Silence, |campaign| Arc::new(refuse::AuditRefusal { from: campaign.from }),
         betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
     attack!("mute", "mute.rs", Wrong::Silence, |_| Arc::new(mute::Mute)),
     attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
@@ -171,7 +173,7 @@ pub const ATTACKS: &[Attack] = &[
     attack!("twice", "twice.rs", Wrong::Words, |_| Arc::new(twice::Twice)),
     attack!("nudge", "nudge.rs", Wrong::Block, |_| Arc::new(nudge::Nudge)),
     attack!("omit", "omit.rs", Wrong::Block, |_| Arc::new(omit::Omit)),
-    attack!("idle", "idle.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(idle::Idle)),
+    attack!("idle", "idle.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(idle::IdleAggregator)),
     attack!("withhold", "withhold.rs"("and says so"), Wrong::Nothing(NOT_DELIVERED), |_| {
         Arc::new(withhold::Withhold { says_so: true })
     }),
@@ -196,10 +198,10 @@ impl Attack {
         if self.variant.is_empty() { first.to_owned() } else { format!("{first} ({})", self.variant) }
     }
 
-    /// The conduct of a member that is honest until its plan begins.
-    pub fn conduct(&self, plan: &Plan) -> Arc<dyn Conduct> {
-        let from = Round(plan.from.0.saturating_sub(self.prepares));
-        Arc::new(Timed { from, attack: (self.make)(plan) })
+    /// The conduct of a member that is honest until its campaign begins.
+    pub fn conduct(&self, campaign: &Campaign) -> Arc<dyn NodeConduct> {
+        let from = Round(campaign.from.0.saturating_sub(self.prepares));
+        Arc::new(Timed { from, attack: (self.make)(campaign) })
     }
 }
 

@@ -5,7 +5,7 @@ use muster_compute::{Device, Library, Machine, Path as KernelPath};
 
 /// What computes leaves.
 #[derive(Clone, Copy, Debug, Default, Args)]
-pub struct Backend {
+pub struct BackendChoice {
     /// What computes leaves: exact, or tch, which is libtorch [default: what suits the run's profile].
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Library>,
@@ -14,7 +14,7 @@ pub struct Backend {
     pub device: Option<Device>,
 }
 
-impl Backend {
+impl BackendChoice {
     /// With these threads and this path.
     pub fn machine(self, threads: usize, path: Option<KernelPath>) -> Machine {
         Machine { threads, path, library: self.backend, device: self.device }
@@ -37,7 +37,7 @@ mod tests {
     #[derive(Parser)]
     struct Line {
         #[command(flatten)]
-        backend: Backend,
+        backend: BackendChoice,
     }
 
     #[test]

@@ -34,7 +34,7 @@ const IN_CACHE: [usize; 3] = [96, 64, 256];
 #[derive(Clone, Debug)]
 pub struct BenchOptions {
     /// The run.
-    pub job: Job,
+    pub workload: Workload,
     /// What computes.
     pub machine: Machine,
     /// The profile to measure, instead of the run's own.
@@ -45,7 +45,7 @@ pub struct BenchOptions {
 
 /// Whose leaves to compute.
 #[derive(Clone, Debug)]
-pub enum Job {
+pub enum Workload {
     /// Those of the default settings.
     Default,
     /// Those of a run's folder, a member's data directory, or a `run.toml`.
@@ -56,7 +56,7 @@ pub enum Job {
 
 /// What was measured.
 #[derive(Clone, Debug)]
-pub struct Report {
+pub struct Benchmark {
     path: KernelPath,
     /// What computed the leaves, where that is not the path.
     libtorch: Option<String>,
@@ -67,7 +67,7 @@ pub struct Report {
     /// FLOP/s of one core on a product within its caches.
     product: f64,
     /// None where there is no memory to try.
-    work: Option<Work>,
+    timings: Option<Timings>,
     memory: Need,
     /// That there is no memory.
     lacking: Option<Misuse>,
@@ -75,16 +75,16 @@ pub struct Report {
 
 /// Seconds of this machine's work.
 #[derive(Clone, Copy, Debug)]
-struct Work {
+struct Timings {
     leaf: f64,
-    source: Source,
+    basis: TimingBasis,
     /// Of one round; none where it was not tried.
     update: Option<f64>,
 }
 
 /// What the seconds of a leaf follow from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Source {
+enum TimingBasis {
     Leaves,
     Window,
     Products,
@@ -95,8 +95,8 @@ enum Source {
 /// # Errors
 /// [`Failure`] naming a setting or a file that is wrong, or the kernels that this processor lacks; what libtorch lacks,
 /// where it is asked for.
-pub fn bench(options: &BenchOptions) -> Outcome<Report> {
-    let mut manifest = manifest(&options.job)?;
+pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
+    let mut manifest = manifest(&options.workload)?;
     let machine = options.machine;
     let by_default =
         Precision::of(manifest.profile).or((machine.library == Some(Library::Tch)).then_some(Precision::F32));
@@ -116,20 +116,30 @@ pub fn bench(options: &BenchOptions) -> Outcome<Report> {
     let description = backend.describe();
     let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
     let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
-    let work = if lacking.is_some() {
+    let timings = if lacking.is_some() {
         None
     } else if trial > options.patience.as_secs_f64() {
         let leaf = window * f64::from(manifest.training.leaf_windows);
-        Some(Work { leaf, source: Source::Products, update: None })
+        Some(Timings { leaf, basis: TimingBasis::Products, update: None })
     } else {
         Some(try_out(&manifest, &mut *backend, options.patience))
     };
     let libtorch = (!exact).then_some(description);
-    Ok(Report { path, libtorch, threads: machine.threads, manifest, peak, product, work, memory, lacking })
+    Ok(Benchmark {
+        path,
+        libtorch,
+        threads: machine.threads,
+        manifest,
+        peak,
+        product,
+        timings,
+        memory,
+        lacking,
+    })
 }
 
 /// Computes leaves for as long as a person waits, and applies one update.
-fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -> Work {
+fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -> Timings {
     let mut state = backend.initial(manifest, &[]);
     let windows = windows(manifest);
     let mut sum = vec![0; state.parameters.len()];
@@ -151,32 +161,33 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
     leaves.sort_unstable();
-    let (leaf, source) =
-        leaves.get(leaves.len() / 2).map_or((whole, Source::Window), |half| (*half, Source::Leaves));
+    let (leaf, basis) = leaves
+        .get(leaves.len() / 2)
+        .map_or((whole, TimingBasis::Window), |half| (*half, TimingBasis::Leaves));
     let values = sum.iter().map(|q| *q as f32).collect();
     let update = Update { values, present: vec![true; Layout::of(&manifest.model).blocks().len()] };
     let begun = Instant::now();
     backend.apply(manifest, &mut state, &update);
-    Work { leaf: leaf.as_secs_f64(), source, update: Some(begun.elapsed().as_secs_f64()) }
+    Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }
 }
 
 /// The manifest of a folder, or of settings; text of no account where there is none.
-fn manifest(job: &Job) -> Outcome<Manifest> {
+fn manifest(workload: &Workload) -> Outcome<Manifest> {
     let read = |path: &Path| {
         std::fs::read(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
     };
-    let settings = match job {
-        Job::Agreed(manifest) => return Ok(Manifest::clone(manifest)),
-        Job::Default => Settings::default(),
-        Job::At(folder) if folder.is_dir() => {
+    let settings = match workload {
+        Workload::Agreed(manifest) => return Ok(Manifest::clone(manifest)),
+        Workload::Default => Settings::default(),
+        Workload::At(folder) if folder.is_dir() => {
             let path = folder.join("manifest.bin");
             let manifest: Manifest = decode(&read(&path)?)
                 .map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
             manifest.check()?;
             return Ok(manifest);
         }
-        Job::At(file) => {
+        Workload::At(file) => {
             let text = String::from_utf8(read(file)?)
                 .map_err(|_| Failure::usage(format!("{}: it is no text", file.display())))?;
             Settings::parse(file, &text)?
@@ -203,7 +214,7 @@ fn manifest(job: &Job) -> Outcome<Manifest> {
 /// A leaf's windows of tokens that follow no pattern that matters.
 fn windows(manifest: &Manifest) -> Vec<Vec<u32>> {
     let Model { vocabulary, sequence, .. } = manifest.model;
-    let token = |place: u32| place.wrapping_mul(0x9e37_79b9) >> 7;
+    let token = |index: u32| index.wrapping_mul(0x9e37_79b9) >> 7;
     let window = |w: u32| (0..=sequence).map(|t| token(w * sequence + t) % vocabulary).collect();
     (0..manifest.training.leaf_windows).map(window).collect()
 }
@@ -261,7 +272,7 @@ fn operations(model: &Model) -> f64 {
     3.0 * forward
 }
 
-impl Report {
+impl Benchmark {
     /// Whether this machine can help, and why.
     ///
     /// # Errors
@@ -272,7 +283,7 @@ impl Report {
         }
         let Manifest { timers, training, .. } = &self.manifest;
         let patience = f64::from(timers.commit) / 1000.0 * COMMIT_SHARE;
-        let leaf = self.work.map_or(0.0, |work| work.leaf);
+        let leaf = self.timings.map_or(0.0, |timings| timings.leaf);
         if leaf > patience {
             return Err(format!(
                 "a leaf takes {leaf:.1} s, and a node has {patience:.1} s for its leaves of a round (timers.commit)"
@@ -306,8 +317,8 @@ impl Report {
                 ),
             ),
         ];
-        if let Some(work) = &self.work {
-            lines.extend(self.work_lines(work));
+        if let Some(timings) = &self.timings {
+            lines.extend(self.timing_lines(timings));
         }
         lines.push(("memory", format!("{} at least, as a node of this run", memory::shown(memory.bytes()))));
         let (can, why) = self.verdict().map_or_else(|why| ("no", why), |why| ("yes", why));
@@ -315,15 +326,15 @@ impl Report {
         lines.iter().fold(String::new(), |text, (name, value)| format!("{text}{name:<10} {value}\n"))
     }
 
-    fn work_lines(&self, work: &Work) -> Vec<(&'static str, String)> {
-        let Work { leaf, source, update } = work;
+    fn timing_lines(&self, timings: &Timings) -> Vec<(&'static str, String)> {
+        let Timings { leaf, basis, update } = timings;
         let (model, windows) = (&self.manifest.model, f64::from(self.manifest.training.leaf_windows));
         let tokens = windows * f64::from(model.sequence);
         let speed = window_operations(model) * windows / leaf;
-        let estimated = match source {
-            Source::Leaves => "",
-            Source::Window => " (from one window)",
-            Source::Products => " (estimated from products alone: one window would take too long)",
+        let estimated = match basis {
+            TimingBasis::Leaves => "",
+            TimingBasis::Window => " (from one window)",
+            TimingBasis::Products => " (estimated from products alone: one window would take too long)",
         };
         let beside = match &self.libtorch {
             None => format!("{:.0} % of the peak", 100.0 * speed / self.peak / self.threads as f64),
@@ -347,15 +358,15 @@ mod tests {
 
     #[test]
     fn a_report_says_what_a_volunteer_asks() {
-        let place = tempfile::tempdir().unwrap();
-        let settings = place.path().join("run.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
         std::fs::write(
             &settings,
             "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 2\nhidden = 24\n",
         )
         .unwrap();
         let options = BenchOptions {
-            job: Job::At(settings.clone()),
+            workload: Workload::At(settings.clone()),
             machine: Machine::new(1, None),
             precision: None,
             patience: Duration::from_millis(50),
@@ -397,28 +408,31 @@ mod tests {
         );
         let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
         let machine = Machine { library, device, ..options.machine };
-        let failure = bench(&BenchOptions { job: Job::Default, machine, ..options.clone() }).unwrap_err();
+        let failure =
+            bench(&BenchOptions { workload: Workload::Default, machine, ..options.clone() }).unwrap_err();
         assert!(failure.exit == Exit::Environment && failure.message.contains("libtorch"), "{failure}");
-        let failure = bench(&BenchOptions { job: Job::At("/nonexistent".into()), ..options }).unwrap_err();
+        let failure =
+            bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
     }
 
     /// Up to the first model that is only estimated: the last one before is just under that.
     #[test]
     fn a_measurement_ends_whatever_the_model() {
-        let place = tempfile::tempdir().unwrap();
-        let settings = place.path().join("run.toml");
+        let directory = tempfile::tempdir().unwrap();
+        let settings = directory.path().join("run.toml");
         let patience = Duration::from_millis(600);
         let mut longest = Duration::ZERO;
         for sequence in (5..16).map(|power| 1 << power) {
             let model = "width = 128\nlayers = 2\nheads = 2\nkey_value_heads = 2\nhidden = 256";
             std::fs::write(&settings, format!("[model]\n{model}\nsequence = {sequence}\n")).unwrap();
             let machine = Machine::new(1, None);
-            let options = BenchOptions { job: Job::At(settings.clone()), machine, precision: None, patience };
+            let options =
+                BenchOptions { workload: Workload::At(settings.clone()), machine, precision: None, patience };
             let begun = Instant::now();
-            let work = bench(&options).unwrap().work.unwrap();
+            let timings = bench(&options).unwrap().timings.unwrap();
             longest = longest.max(begun.elapsed());
-            if work.source == Source::Products {
+            if timings.basis == TimingBasis::Products {
                 // A window, and leaves for as long as a person waits; the rest is for a machine that does much else.
                 assert!(longest < patience * 3 + Duration::from_secs(10), "{longest:?}");
                 return;

@@ -134,9 +134,9 @@ mod tests {
 
     #[test]
     fn an_aggregate_of_another_model_is_refused() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let (manifest, mut exact) = (manifest(), Exact::new(1, None).unwrap());
-        let home = Home::open(place.path()).unwrap();
+        let home = Home::open(directory.path()).unwrap();
         home.write_file(MANIFEST, &manifest.bytes()).unwrap();
         let state = exact.initial(&manifest, &[]);
         home.save_state(Round(0), &state, &state.roots()).unwrap();
@@ -145,7 +145,7 @@ mod tests {
         let mut open = |values, blocks| {
             let update = Update { values: vec![1.0; values], present: vec![true; blocks] };
             home.save_update(Round(0), &update).unwrap();
-            Checkpoint::open(place.path(), None, &mut exact)
+            Checkpoint::open(directory.path(), None, &mut exact)
         };
         assert_eq!(open(values, blocks).unwrap().round, Round(1));
         for (values, blocks) in [(values - 1, blocks), (values + 1, blocks), (values, blocks - 1), (0, 0)] {

@@ -9,11 +9,11 @@ use std::io::IsTerminal;
 
 use clap::Parser;
 
-use arguments::Cli;
+use arguments::MusterCli;
 
 /// Does what the arguments say, the first being the program's name, and gives the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
-    let cli = match Cli::try_parse_from(arguments) {
+    let cli = match MusterCli::try_parse_from(arguments) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -46,7 +46,7 @@ pub fn log_to_stderr(verbose: u8) {
 mod tests {
     use clap::CommandFactory;
 
-    use super::arguments::Command;
+    use super::arguments::MusterCommand;
     use super::*;
 
     fn code(arguments: &[&str]) -> u8 {
@@ -55,14 +55,17 @@ mod tests {
 
     #[test]
     fn the_definition_is_sound() {
-        Cli::command().debug_assert();
+        MusterCli::command().debug_assert();
     }
 
     #[test]
     fn a_prompt_may_begin_with_a_hyphen() {
         for prompt in ["- x", "-x", "--tokens"] {
-            let cli = Cli::try_parse_from(["muster", "generate", "DIR", "--prompt", prompt, "--tokens", "3"]);
-            let Ok(Cli { command: Command::Generate(arguments), .. }) = cli else { panic!("{prompt}") };
+            let cli =
+                MusterCli::try_parse_from(["muster", "generate", "DIR", "--prompt", prompt, "--tokens", "3"]);
+            let Ok(MusterCli { command: MusterCommand::Generate(arguments), .. }) = cli else {
+                panic!("{prompt}")
+            };
             assert_eq!((arguments.prompt.as_str(), arguments.tokens), (prompt, 3));
         }
     }

@@ -75,7 +75,7 @@ section! {
 /// As [`manifest::Family`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Family {
+pub enum FamilySetting {
     /// Predicts the next token.
     Decoder,
     /// Predicts masked tokens.
@@ -86,7 +86,7 @@ section! {
     /// As [`manifest::Model`].
     Model {
         /// What kind of transformer.
-        family: Family = Family::Decoder,
+        family: FamilySetting = FamilySetting::Decoder,
         /// Token kinds.
         vocabulary: u32 = 256,
         /// Width of the residual stream.
@@ -121,7 +121,7 @@ section! {
 /// As [`manifest::Profile`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Profile {
+pub enum ProfileSetting {
     /// Defined bits.
     Exact,
     /// f32 in any order.
@@ -136,7 +136,7 @@ section! {
     /// As [`manifest::Profile`] with [`manifest::Tolerance`]: what `muster-verifier calibrate` writes.
     Arithmetic {
         /// How.
-        profile: Profile = Profile::Exact,
+        profile: ProfileSetting = ProfileSetting::Exact,
         /// Largest honest deviation of each tensor group.
         tolerance: Vec<f32> = Vec::new(),
         /// Largest honest difference of a leaf's loss.
@@ -172,7 +172,7 @@ section! {
 /// As [`manifest::Schedule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Schedule {
+pub enum ScheduleSetting {
     /// Stays.
     Constant,
     /// Falls linearly.
@@ -184,7 +184,7 @@ pub enum Schedule {
 /// As [`manifest::Method`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Method {
+pub enum MethodSetting {
     /// Adam with decoupled weight decay.
     Adamw,
     /// Layer-wise scaled AdamW.
@@ -195,7 +195,7 @@ section! {
     /// As [`manifest::Optimiser`].
     Optimiser {
         /// Which.
-        method: Method = Method::Adamw,
+        method: MethodSetting = MethodSetting::Adamw,
         /// Peak learning rate.
         rate: f32 = 0.01,
         /// Last learning rate.
@@ -203,7 +203,7 @@ section! {
         /// Rounds of warm-up.
         warmup: u32 = 40,
         /// Shape after the warm-up.
-        schedule: Schedule = Schedule::Linear,
+        schedule: ScheduleSetting = ScheduleSetting::Linear,
         /// Decay of the first moment.
         beta1: f32 = 0.85,
         /// Decay of the second moment.
@@ -220,7 +220,7 @@ section! {
 /// As [`manifest::Rule`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Rule {
+pub enum RuleSetting {
     /// The robust rule.
     CenteredClip,
     /// Weighted mean.
@@ -243,7 +243,7 @@ section! {
     /// As [`manifest::Aggregation`].
     Aggregation {
         /// The rule.
-        rule: Rule = Rule::CenteredClip,
+        rule: RuleSetting = RuleSetting::CenteredClip,
         /// Clipping radius.
         radius: f32 = 1.25,
         /// Fixed-point iterations.
@@ -287,7 +287,7 @@ section! {
         /// Most members ever.
         most_members: u16 = 256,
         /// Who needs no invitation.
-        mode: Mode = Mode::Invited,
+        mode: ModeSetting = ModeSetting::Invited,
         /// Listed nodes that have weight from the beginning.
         founders: Vec<String> = Vec::new(),
         /// Other listed nodes.
@@ -314,7 +314,7 @@ section! {
 /// As [`manifest::Mode`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
 #[serde(rename_all = "kebab-case")]
-pub enum Mode {
+pub enum ModeSetting {
     /// Everyone needs an invitation.
     Invited,
     /// Those that are listed need none.
@@ -385,7 +385,7 @@ impl Settings {
     ///
     /// # Errors
     /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
-    pub fn calibrate(&mut self, text: &str, (path, calibration): (&Path, &str)) -> Outcome<String> {
+    pub fn calibrate(&mut self, text: &str, path: &Path, calibration: &str) -> Outcome<String> {
         let Calibration { arithmetic } = parse(path, calibration)?;
         let in_file = |why: String| Failure::usage(format!("{}: {why}", path.display()));
         let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;
@@ -475,12 +475,12 @@ impl Model {
             norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
             initial_scale: real("model.initial_scale", self.initial_scale)?,
             family: match self.family {
-                Family::Decoder => manifest::Family::Decoder(manifest::Decoder {
+                FamilySetting::Decoder => manifest::Family::Decoder(manifest::Decoder {
                     key_value_heads: self.key_value_heads,
                     tied: self.tied,
                     rope_base: real("model.rope_base", self.rope_base)?,
                 }),
-                Family::Albert => manifest::Family::Albert(manifest::Albert {
+                FamilySetting::Albert => manifest::Family::Albert(manifest::Albert {
                     embedding: self.embedding,
                     masked_ppm: millionths("model.masked", self.masked)?,
                     mask_token: self.mask_token,
@@ -490,7 +490,7 @@ impl Model {
     }
 }
 
-impl Profile {
+impl ProfileSetting {
     fn plain(self) -> manifest::Profile {
         match self {
             Self::Exact => manifest::Profile::Exact,
@@ -524,16 +524,16 @@ impl Optimiser {
     fn checked(&self) -> Result<manifest::Optimiser, Misuse> {
         Ok(manifest::Optimiser {
             method: match self.method {
-                Method::Adamw => manifest::Method::AdamW,
-                Method::Lamb => manifest::Method::Lamb,
+                MethodSetting::Adamw => manifest::Method::AdamW,
+                MethodSetting::Lamb => manifest::Method::Lamb,
             },
             rate: real("optimiser.rate", self.rate)?,
             minimum_rate: real("optimiser.minimum_rate", self.minimum_rate)?,
             warmup: self.warmup,
             schedule: match self.schedule {
-                Schedule::Constant => manifest::Schedule::Constant,
-                Schedule::Linear => manifest::Schedule::Linear,
-                Schedule::Cosine => manifest::Schedule::Cosine,
+                ScheduleSetting::Constant => manifest::Schedule::Constant,
+                ScheduleSetting::Linear => manifest::Schedule::Linear,
+                ScheduleSetting::Cosine => manifest::Schedule::Cosine,
             },
             beta1: real("optimiser.beta1", self.beta1)?,
             beta2: real("optimiser.beta2", self.beta2)?,
@@ -548,14 +548,14 @@ impl Aggregation {
     fn checked(&self) -> Result<manifest::Aggregation, Misuse> {
         Ok(manifest::Aggregation {
             rule: match self.rule {
-                Rule::CenteredClip => manifest::Rule::CenteredClip,
-                Rule::Mean => manifest::Rule::Mean,
-                Rule::Median => manifest::Rule::Median,
-                Rule::TrimmedMean => manifest::Rule::TrimmedMean,
-                Rule::GeometricMedian => manifest::Rule::GeometricMedian,
-                Rule::Krum => manifest::Rule::Krum,
-                Rule::MultiKrum => manifest::Rule::MultiKrum,
-                Rule::FixedRadiusClip => manifest::Rule::FixedRadiusClip,
+                RuleSetting::CenteredClip => manifest::Rule::CenteredClip,
+                RuleSetting::Mean => manifest::Rule::Mean,
+                RuleSetting::Median => manifest::Rule::Median,
+                RuleSetting::TrimmedMean => manifest::Rule::TrimmedMean,
+                RuleSetting::GeometricMedian => manifest::Rule::GeometricMedian,
+                RuleSetting::Krum => manifest::Rule::Krum,
+                RuleSetting::MultiKrum => manifest::Rule::MultiKrum,
+                RuleSetting::FixedRadiusClip => manifest::Rule::FixedRadiusClip,
             },
             radius: real("aggregation.radius", self.radius)?,
             iterations: self.iterations,
@@ -589,7 +589,7 @@ impl Admission {
             verifiers: keys("admission.verifiers", &self.verifiers)?,
         };
         let keys = listed.founders.len() + listed.nodes.len() + listed.verifiers.len();
-        if keys > 0 && self.mode != Mode::Listed {
+        if keys > 0 && self.mode != ModeSetting::Listed {
             return Err(Misuse("admission.mode must be \"listed\" where keys are listed".into()));
         }
         Ok(manifest::Admission {
@@ -597,9 +597,9 @@ impl Admission {
             start_verifiers: self.start_verifiers,
             most_members: self.most_members,
             mode: match self.mode {
-                Mode::Invited => manifest::Mode::Invited,
-                Mode::Listed => manifest::Mode::Listed(listed),
-                Mode::Open => manifest::Mode::Open,
+                ModeSetting::Invited => manifest::Mode::Invited,
+                ModeSetting::Listed => manifest::Mode::Listed(listed),
+                ModeSetting::Open => manifest::Mode::Open,
             },
             per_round: self.per_round,
             probation: self.probation,

@@ -15,22 +15,22 @@ mod interrupt;
 mod lie;
 mod live;
 mod odds;
-mod place;
 mod rehearsal;
 mod role;
 mod sample;
 mod share;
 mod stage;
+mod workspace;
 
 use clap::ValueEnum;
-pub use rehearsal::{DrillOptions, Options};
-pub use role::{Role, play};
+pub use rehearsal::{DrillOptions, RehearsalOptions};
+pub use role::{RehearsalRole, play};
 pub use share::Share;
 
 use self::lie::Lie;
 use self::rehearsal::{Rehearsal, read};
 use crate::attack::ATTACKS;
-use crate::backend::Backend;
+use crate::backend::BackendChoice;
 use crate::exit::{Exit, Failure, Outcome};
 
 /// What help says below the options of a drill.
@@ -58,7 +58,7 @@ What verifiers may do wrong, from the first round on:
 ///
 /// # Errors
 /// [`Failure`], negative when the run did not end as it should.
-pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+pub fn run(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
     let (name, template) = match &options.config {
         None => ("the rehearsal's settings".to_owned(), include_str!("demo/run.toml").to_owned()),
         Some(path) => (path.display().to_string(), read(path)?),
@@ -76,7 +76,7 @@ pub fn run(options: &Options, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome
         seed: 0,
         learning: !options.no_learning_check,
         drill: false,
-        backend: Backend::default(),
+        backend: BackendChoice::default(),
     };
     if rehearsal.from >= rehearsal.rounds && !rehearsal.attackers.is_empty() {
         return Err(Failure::usage("--attack-from must be below --rounds, or nobody ever cheats"));
@@ -103,8 +103,8 @@ mod tests {
     use super::*;
     use crate::config::Settings;
 
-    fn demo() -> Options {
-        Options {
+    fn demo() -> RehearsalOptions {
+        RehearsalOptions {
             out: None,
             text: Vec::new(),
             rounds: 14,
@@ -116,8 +116,8 @@ mod tests {
         }
     }
 
-    fn drill_options(place: &Path, attack: &[&str], nodes: u16) -> DrillOptions {
-        let config = place.join("run.toml");
+    fn drill_options(directory: &Path, attack: &[&str], nodes: u16) -> DrillOptions {
+        let config = directory.join("run.toml");
         fs::write(&config, "[audit]\nshare = 0.25\n[training]\nrounds = 33\n").unwrap();
         DrillOptions {
             config,
@@ -129,14 +129,14 @@ mod tests {
             text: Vec::new(),
             out: None,
             seed: 0,
-            backend: Backend::default(),
+            backend: BackendChoice::default(),
         }
     }
 
     #[test]
     fn the_settings_are_those_asked_for() {
-        let place = tempfile::tempdir().unwrap();
-        let options = drill_options(place.path(), &["flip:2", "one-leaf:25%"], 8);
+        let directory = tempfile::tempdir().unwrap();
+        let options = drill_options(directory.path(), &["flip:2", "one-leaf:25%"], 8);
         let rehearsal = Rehearsal::of(&options).unwrap();
         let names: Vec<_> = rehearsal.attackers.iter().map(|attack| attack.name).collect();
         assert_eq!((rehearsal.honest, names), (4, vec!["flip", "flip", "one-leaf", "one-leaf"]));
@@ -148,21 +148,24 @@ mod tests {
     #[test]
     fn wrong_wishes_are_refused() {
         let refused = |result: Outcome<Exit>| result.unwrap_err();
-        let missing = Options { config: Some("/nonexistent.toml".into()), ..demo() };
+        let missing = RehearsalOptions { config: Some("/nonexistent.toml".into()), ..demo() };
         assert_eq!(refused(run(&missing, false, &mut |_| ())).exit, Exit::Environment);
-        let late = Options { attack_from: 14, ..demo() };
+        let late = RehearsalOptions { attack_from: 14, ..demo() };
         assert_eq!(refused(run(&late, false, &mut |_| ())).exit, Exit::Usage);
         let taken = tempfile::tempdir().unwrap();
         fs::write(taken.path().join("thesis"), "years").unwrap();
-        let failure =
-            refused(run(&Options { out: Some(taken.path().to_owned()), ..demo() }, false, &mut |_| ()));
+        let failure = refused(run(
+            &RehearsalOptions { out: Some(taken.path().to_owned()), ..demo() },
+            false,
+            &mut |_| (),
+        ));
         assert!(failure.message.contains("already holds something"), "{failure}");
         assert!(taken.path().join("thesis").exists());
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let wrong =
             [("flip:4", 5, "must be honest"), ("flip", 33, "nobody ever cheats"), ("accuse", 5, "would lie")];
         for (attack, from, word) in wrong {
-            let options = DrillOptions { from, ..drill_options(place.path(), &[attack], 4) };
+            let options = DrillOptions { from, ..drill_options(directory.path(), &[attack], 4) };
             let failure = Rehearsal::of(&options).unwrap_err();
             assert!(failure.exit == Exit::Usage && failure.message.contains(word), "{failure}");
         }

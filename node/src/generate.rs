@@ -12,7 +12,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::checkpoint::Checkpoint;
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
-use crate::organise::tokenise::Tokeniser;
+use crate::organise::tokenise::LoadedTokeniser;
 
 /// How the next token is drawn.
 #[derive(Clone, Copy, Debug)]
@@ -23,6 +23,17 @@ pub struct Sampling {
     pub top: usize,
     /// The same seed draws the same text.
     pub seed: u64,
+}
+
+/// The text to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The text that it continues.
+    pub prompt: &'a str,
+    /// Tokens to draw.
+    pub count: usize,
+    /// How each of them is drawn.
+    pub sampling: Sampling,
 }
 
 impl Default for Sampling {
@@ -41,12 +52,13 @@ impl Default for Sampling {
 /// [`Failure`] for a model that does not predict the next token.
 pub fn continue_text(
     exact: &mut Exact,
-    (checkpoint, words): (&Checkpoint, &Words),
-    prompt: &str,
-    (count, sampling): (usize, Sampling),
+    checkpoint: &Checkpoint,
+    words: &Words,
+    continuation: &Continuation<'_>,
     show: &mut dyn FnMut(&str) -> bool,
 ) -> Outcome<()> {
     let Checkpoint { manifest, parameters, .. } = checkpoint;
+    let Continuation { prompt, count, sampling } = *continuation;
     if !matches!(manifest.model.family, Family::Decoder(_)) {
         return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
     }
@@ -79,7 +91,7 @@ pub enum Words {
     /// A byte is a token.
     Bytes,
     /// As a `tokenizer.json` says.
-    File(Box<Tokeniser>),
+    File(Box<LoadedTokeniser>),
 }
 
 impl Words {
@@ -98,7 +110,7 @@ impl Words {
             let what = "does not exist; name the run's tokenizer.json by --tokenizer";
             return Err(Failure::environment(format!("{}: {what}", path.display())));
         }
-        let tokeniser = Tokeniser::open(path)?;
+        let tokeniser = LoadedTokeniser::open(path)?;
         if tokeniser.digest() != wanted.digest {
             return Err(Failure::environment(format!(
                 "{}: is not the tokeniser of this run",

@@ -88,7 +88,7 @@ impl Intake {
         }
         let keeps = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(me));
         let whole = if keeps {
-            self.hold(view.round(), *sender, (part, &plan.blocks), opened)
+            self.hold(view.round(), *sender, part, &plan.blocks, opened)
         } else {
             let data = opened.into_values().map(|entry| Arc::unwrap_or_clone(entry).0).collect();
             self.relay(view.round(), *sender, &plan.blocks, data)?
@@ -101,7 +101,7 @@ impl Intake {
     }
 
     /// Holds blocks of a part in memory; whether the part is whole, and then on its way to the disk as well.
-    fn hold(&self, round: Round, sender: MemberId, (part, plan): (Part, &[Block]), opened: Blocks) -> bool {
+    fn hold(&self, round: Round, sender: MemberId, part: Part, plan: &[Block], opened: Blocks) -> bool {
         let mut held = self.lock();
         let blocks = held.entry((round, sender)).or_default();
         blocks.extend(opened);
@@ -265,7 +265,7 @@ mod tests {
                 let data = tree.block(&layout, &q, Block(*number)).unwrap();
                 (data.block, Arc::new((data, vec![])))
             });
-            intake.hold(Round(round), sender, (part, &plan), opened.collect())
+            intake.hold(Round(round), sender, part, &plan, opened.collect())
         };
         let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
         assert!(!hold(5, &[1]));
@@ -376,7 +376,7 @@ mod tests {
     #[test]
     fn of_more_than_an_answer_holds_no_more_is_looked_at() {
         let layout = Layout::of(&Settings::default().model.checked().unwrap());
-        let q: Vec<i32> = (0..layout.parameters() as i32).map(|place| place * 7919).collect();
+        let q: Vec<i32> = (0..layout.parameters() as i32).map(|index| index * 7919).collect();
         let tree = Commitment::new(&layout, &q);
         let largest = (0..layout.blocks().len()).max_by_key(|block| layout.blocks()[*block].range.len());
         let data = tree.block(&layout, &q, Block(largest.unwrap() as u32)).unwrap();

@@ -20,12 +20,12 @@ use muster_replica::exit::{Exit, Failure};
 use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
-pub use compute::{LeafSum, Spares, Summed, Work, rows_of};
-pub use conduct::{Asked, Conduct, Delay, Honest, Inputs};
+pub use compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+pub use conduct::{AggregatorView, AuditedContribution, Delay, HonestNode, NodeConduct};
 pub use session::{join, join_as};
 
 /// How to take part.
-pub struct Options {
+pub struct JoinOptions {
     /// The invitation.
     pub ticket: Ticket,
     /// Where identity, text and journal live.

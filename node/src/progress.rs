@@ -7,12 +7,12 @@ use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::enrol::Role;
 
 /// Bars or lines on standard error.
-pub struct Progress {
+pub struct ProgressDisplay {
     rounds: ProgressBar,
     drawn: bool,
 }
 
-impl Progress {
+impl ProgressDisplay {
     /// Bars if `drawn`, else lines through the log.
     pub fn new(drawn: bool) -> Self {
         let rounds = if drawn { ProgressBar::no_length() } else { ProgressBar::hidden() };

@@ -37,24 +37,24 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_replica::{Peers, Results};
-use muster_roles::steward::{Input, Setup, Steward};
+use muster_roles::steward::{Steward, StewardInput, StewardSetup};
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
 pub use listen::CONNECTIONS;
-pub use muster_roles::steward::Ending;
+pub use muster_roles::steward::HostingEnd;
 pub use options::HostOptions;
 
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use board::Board;
 use court::{Court, HOARD, SHOWING};
-use driver::{Driver, Message, QUEUE, Questions, Stop};
+use driver::{Inbound, QUEUE, Questions, StewardDriver, StopHearings};
 use inbox::Inbox;
 use listen::Listening;
-use presence::Presence;
+use presence::Connections;
 use recover::{Recovered, recover};
-use report::Report;
+use report::Reporter;
 use server::{Offers, Server};
 
 /// What is known once the steward listens.
@@ -70,13 +70,13 @@ pub struct Ready {
 ///
 /// # Errors
 /// [`Failure`]: the folder is no run, is held by another process, or damaged; the port is busy; the disk is full.
-pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<Ending> {
+pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<HostingEnd> {
     let (folder, machine) = (options.folder.clone(), options.machine);
     let recovered = tokio::task::spawn_blocking(move || recover(folder, machine)).await;
     let recovered =
         recovered.map_err(|error| Failure::environment(format!("opening the run failed: {error}")))??;
     let (inbox, kept) = Inbox::open(&options.folder)?;
-    let report = Report::open(&options.folder, options.progress)?;
+    let report = Reporter::open(&options.folder, options.progress)?;
     let listening = Listening::bind(&recovered.home, &options).await?;
     let (gossip, findings, swarm) = match swarm::join(&recovered, options.gossip.as_ref()).await {
         Some((gossip, findings, own)) => (Some(gossip), Some(findings), own),
@@ -108,7 +108,7 @@ pub async fn host(options: HostOptions, ready: impl FnOnce(&Ready)) -> Outcome<E
     let sender = server.driver.clone();
     servers.spawn(async move {
         crate::progress::interrupted().await;
-        let _ = sender.send(Message::Input(Input::Interrupt)).await;
+        let _ = sender.send(Inbound::Input(StewardInput::Interrupt)).await;
         std::future::pending::<()>().await;
     });
     ready(&Ready { run, addresses: listening.addresses });
@@ -124,9 +124,9 @@ fn assemble(
     endpoint: Endpoint,
     inbox: Inbox,
     kept: Vec<Request>,
-    report: Report,
+    report: Reporter,
     keep_aggregates: bool,
-) -> Outcome<(Driver, Arc<Server>)> {
+) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
     let mut name = [0; 8];
@@ -138,7 +138,7 @@ fn assemble(
     let results = Results::new(layout.clone()).keeping(ledger.audit_window() as usize + 2);
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
-    let presence = Arc::new(Presence::default());
+    let presence = Arc::new(Connections::default());
     let replica = Arc::new(Mutex::new(replica));
     let (stop, stopped) = watch::channel(false);
     let court = Arc::new(Court {
@@ -167,7 +167,7 @@ fn assemble(
         driver: sender.clone(),
         offers: Arc::new(Offers::new(replica)),
     };
-    let driver = Driver {
+    let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
         board,
         journal,
@@ -185,7 +185,7 @@ fn assemble(
         began: Instant::now(),
         questions: Questions::default(),
         connected: BTreeSet::new(),
-        _stop: Stop(stop),
+        _stop: StopHearings(stop),
     };
     Ok((driver, Arc::new(server)))
 }
@@ -197,9 +197,9 @@ fn setup(
     identity: Arc<Identity>,
     bans: Vec<Ban>,
     kept: Vec<Request>,
-) -> Setup {
+) -> StewardSetup {
     let evidence = |ban: &Ban| court.home.load_evidence(&ban.evidence).ok();
     let bans = bans.into_iter().map(|ban| (ban.clone(), evidence(&ban))).collect();
     let roots = *lock(&court.replica).roots();
-    Setup { ledger, identity, roots, states: court.kept_states(), bans, kept }
+    StewardSetup { ledger, identity, roots, states: court.kept_states(), bans, kept }
 }

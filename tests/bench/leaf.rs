@@ -374,7 +374,7 @@ impl Bench {
         let mut target = source.clone();
         let mut memory = |threads| {
             [<[f32]>::copy_from_slice, add]
-                .map(|change| least(count, || on_parts(threads, (&source, &mut target), change)))
+                .map(|change| least(count, || on_parts(threads, &source, &mut target, change)))
         };
         Ok(json!({
             "gradient": gradient,
@@ -402,7 +402,7 @@ fn least<T>(count: usize, mut run: impl FnMut() -> T) -> f64 {
 }
 
 /// Changes a vector by another over some threads.
-fn on_parts(threads: usize, (source, target): (&[f32], &mut [f32]), change: fn(&mut [f32], &[f32])) {
+fn on_parts(threads: usize, source: &[f32], target: &mut [f32], change: fn(&mut [f32], &[f32])) {
     let share = source.len().div_ceil(threads);
     std::thread::scope(|scope| {
         for (source, target) in source.chunks(share).zip(target.chunks_mut(share)) {

@@ -39,7 +39,7 @@ pub fn train(folder: &Path) -> Digest {
             }
             sums.push(q);
         }
-        step(&mut arithmetic, &archive, &layout, &mut state, (&seats, &sums));
+        step(&mut arithmetic, &archive, &layout, &mut state, &seats, &sums);
     }
     state.root()
 }
@@ -49,7 +49,8 @@ fn step(
     archive: &Archive,
     layout: &Layout,
     state: &mut State,
-    (seats, sums): (&[(u32, u32)], &[Vec<i32>]),
+    seats: &[(u32, u32)],
+    sums: &[Vec<i32>],
 ) {
     let manifest = &archive.manifest;
     let counted: Vec<u32> = seats.iter().map(|(_, counted)| *counted).collect();

@@ -33,9 +33,9 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
 use muster_replica::Replica;
-use muster_roles::steward::{Input, Question, Setup, Steward};
+use muster_roles::steward::{Question, Steward, StewardInput, StewardSetup};
 use muster_store::dataset::Dataset;
-use muster_verifier::Worker;
+use muster_verifier::AuditWorker;
 
 use book::Book;
 use clock::{Clock, Event};
@@ -81,7 +81,7 @@ pub struct Sim {
     watchers: Vec<Watcher>,
     replica: Replica,
     arithmetic: Exact,
-    worker: Worker,
+    worker: AuditWorker,
     contributions: Contributions,
     reduced: Reduced,
     /// Parts that are not what the rule gave, by their digests: how many of their blocks differ.
@@ -110,11 +110,11 @@ impl Sim {
         let mut sim = Self {
             nodes: (0..plan.players.len()).map(|number| Node::new(&plan, number, &shared)).collect(),
             watchers: (0..plan.verifiers).map(|number| Watcher::new(&plan, &ledger, number)).collect(),
-            worker: Worker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
+            worker: AuditWorker::new(manifest.clone(), &Machine::new(1, None)).expect("a processor"),
             arithmetic: Exact::new(1, None).expect("a processor"),
             run: manifest.run(),
             layout: Layout::of(&manifest.model),
-            machine: Steward::new(Setup {
+            machine: Steward::new(StewardSetup {
                 ledger,
                 identity: steward.clone(),
                 roots: *replica.roots(),
@@ -155,13 +155,13 @@ impl Sim {
         for number in 0..self.nodes.len() {
             let id = self.nodes[number].identity.id();
             let founder = number < self.plan.founders;
-            let enrol = self.enrol((Role::Node, founder), number as u32, id);
+            let enrol = self.enrol(Role::Node, founder, number as u32, id);
             let signed = self.nodes[number].identity.sign(self.run, &enrol);
             self.admit(signed, id);
         }
         for number in 0..self.watchers.len() {
             let id = self.watchers[number].identity.id();
-            let mut enrol = self.enrol((Role::Verifier, false), number as u32, id);
+            let mut enrol = self.enrol(Role::Verifier, false, number as u32, id);
             enrol.addresses = List::default();
             enrol.coins = Some(self.watchers[number].terms.clone());
             let signed = self.watchers[number].identity.sign(self.run, &enrol);
@@ -169,7 +169,7 @@ impl Sim {
         }
     }
 
-    fn enrol(&self, (role, founder): (Role, bool), number: u32, newcomer: MemberId) -> Enrol {
+    fn enrol(&self, role: Role, founder: bool, number: u32, newcomer: MemberId) -> Enrol {
         let mut secret = [0; 32];
         secret[..4].copy_from_slice(&number.to_le_bytes());
         let secret = InvitationSecret::new(secret);
@@ -185,7 +185,7 @@ impl Sim {
     fn admit(&mut self, signed: Signed<Enrol>, id: MemberId) {
         self.ask(id, Box::new(Request::Enrol(signed)));
         assert!(self.ledger().member(&id).is_some(), "a good enrolment");
-        self.hand(Input::Connected(id, true));
+        self.hand(StewardInput::Connected(id, true));
     }
 
     /// Has the organiser close a node's tree of invitations.
@@ -294,9 +294,9 @@ impl Sim {
             Event::Exhibit(owed) => self.exhibit(owed),
             Event::Measure(convict) => self.measured(convict),
             Event::Applied => self.apply(),
-            Event::Gone(member) => self.hand(Input::Connected(member, false)),
-            Event::Back(member) => self.hand(Input::Connected(member, true)),
-            Event::Tick => self.hand(Input::Tick),
+            Event::Gone(member) => self.hand(StewardInput::Connected(member, false)),
+            Event::Back(member) => self.hand(StewardInput::Connected(member, true)),
+            Event::Tick => self.hand(StewardInput::Tick),
             Event::Asked(number, notice) => self.answer(number, *notice),
             Event::Watch(number) => self.watch(number),
             Event::Worked(number, process, work, done) => self.worked(number, process, work, *done),

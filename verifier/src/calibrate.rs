@@ -30,10 +30,10 @@ use muster_store::reading;
 
 use crate::arguments::Calibrating;
 use course::Course;
-use machines::{Machine, computed};
-use measure::{Measured, Plan, tolerant};
+use machines::{LeafComputer, computed};
+use measure::{Measured, SamplingPlan, tolerant};
 use report::Report;
-use trial::{Trial, beacon, settle};
+use trial::{ToleranceTrial, beacon, settle};
 
 /// Seconds of training after which a shorter one is proposed.
 const LONG: f64 = 1200.0;
@@ -56,7 +56,7 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
     }
     let mut course = Course::begin(manifest.clone(), dataset, threads).map_err(Failure::arithmetic)?;
     let rounds = calibrating.rounds.unwrap_or(manifest.training.rounds);
-    let plan = Plan::of(rounds, calibrating.leaves);
+    let plan = SamplingPlan::of(rounds, calibrating.leaves);
     tracing::info!("{}", ahead(&course, &mut machines, &plan));
     let bar = bar(plan.trained(course.leaves()) + plan.compared());
     let (measured, trial) = gather(&mut course, &mut machines, profile, &plan, &|| bar.inc(1));
@@ -76,14 +76,14 @@ pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, 
 /// a leaf is done.
 fn gather(
     course: &mut Course,
-    machines: &mut [Machine],
+    machines: &mut [LeafComputer],
     profile: Profile,
-    plan: &Plan,
+    plan: &SamplingPlan,
     done: &dyn Fn(),
-) -> (Measured, Trial) {
+) -> (Measured, ToleranceTrial) {
     let manifest = course.manifest().clone();
     let mut measured = Measured::new(&manifest.model, machines.len());
-    let mut trial = Trial::new(&manifest, machines);
+    let mut trial = ToleranceTrial::new(&manifest, machines);
     let any = tolerant(&manifest, profile, Tolerance::none());
     for checkpoint in &plan.checkpoints {
         course.train(*checkpoint, done);
@@ -104,9 +104,9 @@ fn gather(
 }
 
 /// What will be done, and how long that takes by a leaf of each machine.
-fn ahead(course: &Course, machines: &mut [Machine], plan: &Plan) -> String {
+fn ahead(course: &Course, machines: &mut [LeafComputer], plan: &SamplingPlan) -> String {
     let passage = course.passage(0);
-    let mut seconds = |machine: &mut Machine| {
+    let mut seconds = |machine: &mut LeafComputer| {
         // The first leaf takes longer: it makes buffers and plans.
         machine.leaf(course.manifest(), &course.job(&passage));
         let begun = Instant::now();

@@ -60,10 +60,10 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         memory::check(memory::following(&manifest, machine.threads)).map_err(Failure::arithmetic)?;
         arithmetic.self_test().map_err(Failure::arithmetic)?;
     }
-    let mut place = Place::new(folder, manifest.clone(), accused, machine);
-    Ok(match judge(&manifest, &evidence, &mut place, &mut *arithmetic) {
-        Judgement::Undecided(_) if !place.missing.is_empty() => {
-            Judgement::Undecided(place.missing.join("; "))
+    let mut witness = FolderWitness::new(folder, manifest.clone(), accused, machine);
+    Ok(match judge(&manifest, &evidence, &mut witness, &mut *arithmetic) {
+        Judgement::Undecided(_) if !witness.missing.is_empty() => {
+            Judgement::Undecided(witness.missing.join("; "))
         }
         judgement => judgement,
     })
@@ -92,7 +92,7 @@ fn malformed(reject: &Reject) -> Judgement {
 
 /// A folder as a judge's witness. It looks for things when they are asked for, and says what it did not find and where
 /// to get it.
-struct Place {
+struct FolderWitness {
     folder: PathBuf,
     manifest: Manifest,
     round: Round,
@@ -105,7 +105,7 @@ struct Place {
     missing: Vec<String>,
 }
 
-impl Place {
+impl FolderWitness {
     fn new(
         folder: PathBuf,
         manifest: Manifest,
@@ -114,18 +114,18 @@ impl Place {
     ) -> Self {
         let round = accused.map_or(Round(0), |(round, _)| round);
         let (contributions, exhibits, missing) = Default::default();
-        let mut place =
+        let mut witness =
             Self { folder, manifest, round, dataset: None, machine, contributions, exhibits, missing };
         if accused.is_some() {
-            let data = place.folder.join("data");
-            match Dataset::open(&data, &place.manifest.data) {
-                Ok(dataset) => place.dataset = Some(Arc::new(dataset)),
-                Err(error) => place
+            let data = witness.folder.join("data");
+            match Dataset::open(&data, &witness.manifest.data) {
+                Ok(dataset) => witness.dataset = Some(Arc::new(dataset)),
+                Err(error) => witness
                     .missing
                     .push(format!("the text is not here ({error}): every member's folder has it in data/")),
             }
         }
-        place
+        witness
     }
 
     /// The ledger before a height.
@@ -215,7 +215,7 @@ impl Place {
     }
 }
 
-impl Witness for Place {
+impl Witness for FolderWitness {
     fn state(&mut self, root: &Digest) -> Option<State> {
         let mut exact = self.machine.exact().ok()?;
         let dataset = self.dataset.clone()?;

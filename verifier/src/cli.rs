@@ -26,13 +26,13 @@ const AFTER: &str =
 /// Audits distributed training runs: recomputes what members claim to have computed.
 #[derive(Parser)]
 #[command(name = "muster-verifier", version, after_help = AFTER)]
-struct Cli {
+struct VerifierCli {
     #[command(subcommand)]
-    command: Command,
+    command: VerifierCommand,
 }
 
 #[derive(Subcommand)]
-enum Command {
+enum VerifierCommand {
     /// Become a verifier of a run: make keys and coins, fetch the run's files, be admitted.
     Enroll {
         /// The line that `muster invite --role verifier` printed.
@@ -48,7 +48,7 @@ enum Command {
         #[command(flatten)]
         leaves: Leaves,
         #[command(flatten)]
-        gossip: Gossip,
+        gossip: GossipArgs,
         /// Give way to everything else on this machine. Not on one that is never idle: its audits would come too late.
         #[arg(long)]
         nice: bool,
@@ -61,9 +61,9 @@ enum Command {
         #[arg(long)]
         data_dir: Option<PathBuf>,
         #[command(flatten)]
-        machine: Machine,
+        machine: ComputeArgs,
         #[command(flatten)]
-        gossip: Gossip,
+        gossip: GossipArgs,
     },
     /// Re-execute one piece of evidence.
     ///
@@ -105,7 +105,7 @@ enum Command {
 
 /// Whether and where to gossip.
 #[derive(Args)]
-struct Gossip {
+struct GossipArgs {
     /// Where to gossip with members [default: only dial].
     #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
     gossip: Option<String>,
@@ -114,7 +114,7 @@ struct Gossip {
     no_gossip: bool,
 }
 
-impl Gossip {
+impl GossipArgs {
     fn settings(self) -> Option<Settings> {
         let listen = self.gossip.into_iter().collect();
         (!self.no_gossip).then(|| Settings { listen, bootstrap: Vec::new() })
@@ -127,7 +127,7 @@ fn gossip_address(text: &str) -> Result<String, String> {
 
 /// What computes leaves.
 #[derive(Args, Clone, Copy)]
-pub struct Backend {
+pub struct BackendArgs {
     /// What computes leaves: exact, or tch, which is libtorch [default: what suits the run's profile].
     #[arg(long, value_name = "NAME")]
     pub backend: Option<Library>,
@@ -136,7 +136,7 @@ pub struct Backend {
     pub device: Option<Device>,
 }
 
-impl Backend {
+impl BackendArgs {
     /// With these threads and this path.
     pub fn machine(self, threads: usize, path: Option<Path>) -> muster_compute::Machine {
         muster_compute::Machine { threads, path, library: self.backend, device: self.device }
@@ -147,9 +147,9 @@ impl Backend {
 #[derive(Args, Clone, Copy)]
 struct Leaves {
     #[command(flatten)]
-    machine: Machine,
+    machine: ComputeArgs,
     #[command(flatten)]
-    backend: Backend,
+    backend: BackendArgs,
 }
 
 impl Leaves {
@@ -160,7 +160,7 @@ impl Leaves {
 
 /// How to compute.
 #[derive(Args, Clone, Copy)]
-pub struct Machine {
+pub struct ComputeArgs {
     /// Compute threads.
     #[arg(long, default_value_t = 1, value_parser = threads)]
     pub threads: usize,
@@ -177,7 +177,7 @@ pub fn run(args: impl IntoIterator<Item = impl Into<OsString> + Clone>) -> u8 {
 
 /// [`run`] with another way to go from what is found to what is said.
 pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, conduct: Arc<dyn Conduct>) -> u8 {
-    let cli = match Cli::try_parse_from(args) {
+    let cli = match VerifierCli::try_parse_from(args) {
         Ok(cli) => cli,
         Err(error) => {
             let _ = error.print();
@@ -198,9 +198,9 @@ pub fn run_as(args: impl IntoIterator<Item = impl Into<OsString> + Clone>, condu
     })
 }
 
-fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
+fn execute(command: VerifierCommand, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     match command {
-        Command::Enroll { invitation, data_dir } => block_on(async {
+        VerifierCommand::Enroll { invitation, data_dir } => block_on(async {
             let enrolled = enroll::enroll(&invitation, data_dir).await?;
             say(&format!(
                 "enrolled as verifier {:#}; audits begin with round {}",
@@ -209,27 +209,27 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
             say(&format!("next: muster-verifier watch {}", enrolled.directory.display()));
             Ok(0)
         }),
-        Command::Watch { directory, leaves, gossip, nice } => {
+        VerifierCommand::Watch { directory, leaves, gossip, nice } => {
             if nice {
                 process::give_way();
             }
             let (machine, gossip) = (leaves.machine(), gossip.settings());
-            block_on(watched(watch::Options { directory, machine, gossip, conduct }))
+            block_on(watched(watch::WatchOptions { directory, machine, gossip, conduct }))
         }
-        Command::Observe { target, data_dir, machine, gossip } => block_on(async {
+        VerifierCommand::Observe { target, data_dir, machine, gossip } => block_on(async {
             match observe::observe(&target, data_dir, machine.threads, gossip.settings()).await? {
-                observe::Ended::Closed => Ok(0),
-                observe::Ended::Interrupted => Ok(Exit::Interrupted.code()),
+                observe::ObservationEnd::Closed => Ok(0),
+                observe::ObservationEnd::Interrupted => Ok(Exit::Interrupted.code()),
             }
         }),
-        Command::Check { evidence, run, leaves } => {
+        VerifierCommand::Check { evidence, run, leaves } => {
             Ok(judged(&check::check(&evidence, run, leaves.machine())?))
         }
-        Command::Calibrate { directory, calibrating } => {
+        VerifierCommand::Calibrate { directory, calibrating } => {
             calibrate::command(&directory, &calibrating)?.iter().for_each(|line| say(line));
             Ok(0)
         }
-        Command::Replay { directory, replaying } => {
+        VerifierCommand::Replay { directory, replaying } => {
             let summary = replay::replay(&directory, &replaying)?;
             summary.lines().iter().for_each(|line| say(line));
             Ok(0)
@@ -237,16 +237,16 @@ fn execute(command: Command, conduct: Arc<dyn Conduct>) -> Result<u8, Failure> {
     }
 }
 
-async fn watched(options: watch::Options) -> Result<u8, Failure> {
+async fn watched(options: watch::WatchOptions) -> Result<u8, Failure> {
     match watch::watch(options).await? {
-        watch::Ended::Closed(tally) => {
+        watch::WatchEnd::Closed(tally) => {
             let (passed, guilty, undecided) = (tally.passed, tally.guilty, tally.undecided);
             say(&format!(
                 "the run is over: {passed} audits passed, {guilty} found guilty, {undecided} undecided"
             ));
             Ok(0)
         }
-        watch::Ended::Interrupted => Ok(Exit::Interrupted.code()),
+        watch::WatchEnd::Interrupted => Ok(Exit::Interrupted.code()),
     }
 }
 

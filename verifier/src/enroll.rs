@@ -14,7 +14,7 @@ use muster_replica::exit::Failure;
 use muster_replica::{PeerError, fetch_ledger};
 use muster_store::home::Home;
 
-use crate::session::{Session, Target, optional_file};
+use crate::session::{Target, VerifierSession, optional_file};
 
 /// File that holds the invitation.
 pub const TICKET: &str = "ticket";
@@ -55,7 +55,7 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
         )));
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
-    let session = Session::open(&directory, Target::of(&ticket)).await?;
+    let session = VerifierSession::open(&directory, Target::of(&ticket)).await?;
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
     }
@@ -64,7 +64,7 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
     Ok(Enrolled { directory, member: session.identity.id(), first_round })
 }
 
-async fn admission(session: &Session, ticket: &Ticket) -> Result<Round, Failure> {
+async fn admission(session: &VerifierSession, ticket: &Ticket) -> Result<Round, Failure> {
     let me = session.identity.id();
     let mut refused = String::new();
     for _ in 0..ATTEMPTS {
@@ -134,17 +134,17 @@ fn new_coins(home: &Home, manifest: &Manifest, first: Round) -> Result<CoinTree,
 /// # Errors
 /// [`Failure::Usage`] when it never did.
 pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
-    let place = home.path().display();
+    let directory = home.path().display();
     let terms = registered(home)?.ok_or_else(|| {
         Failure::usage(format!(
-            "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+            "{directory} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {directory}` first"
         ))
     })?;
     let tree = CoinTree::new(*home.secret(SECRET)?, terms.first_round, terms.rounds, terms.leaf_coins);
     let tree = tree.map_err(Failure::arithmetic)?;
     if tree.root() != terms.root {
         return Err(Failure::environment(format!(
-            "{place}: {SECRET}.key is not the secret of the registered coins"
+            "{directory}: {SECRET}.key is not the secret of the registered coins"
         )));
     }
     Ok(tree)
@@ -181,7 +181,7 @@ mod tests {
         let sound = vectors.split("\"sound, one window\"").nth(1).unwrap();
         let digits = sound.split("\"bytes\": \"").nth(1).unwrap().split('"').next().unwrap();
         let bytes =
-            (0..digits.len()).step_by(2).map(|place| unhex::<1>(&digits[place..place + 2]).unwrap()[0]);
+            (0..digits.len()).step_by(2).map(|index| unhex::<1>(&digits[index..index + 2]).unwrap()[0]);
         let mut manifest: Manifest = decode(&bytes.collect::<Vec<u8>>()).unwrap();
         (manifest.training.rounds, manifest.retention.states) = (349_520, u32::MAX);
         manifest.check().unwrap();
@@ -190,8 +190,8 @@ mod tests {
 
     #[test]
     fn an_enrolment_without_an_answer_is_tried_again_with_the_same_coins() {
-        let place = tempfile::tempdir().unwrap();
-        let (home, mut manifest) = (Home::open(place.path()).unwrap(), large());
+        let directory = tempfile::tempdir().unwrap();
+        let (home, mut manifest) = (Home::open(directory.path()).unwrap(), large());
         manifest.training.rounds = 100;
         let terms = |known, first| coins_for(&home, &manifest, known, Round(first)).unwrap();
         let first = terms(None, 10);
@@ -206,16 +206,16 @@ mod tests {
         if available().is_none() {
             return;
         }
-        let (place, manifest) = (tempfile::tempdir().unwrap(), large());
-        Home::open(place.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
+        let (directory, manifest) = (tempfile::tempdir().unwrap(), large());
+        Home::open(directory.path()).unwrap().write_file("manifest.bin", &manifest.bytes()).unwrap();
         // Nobody is there to ask: the refusal comes first.
         let (run, steward, addresses) = (manifest.run(), manifest.steward, List::default());
         let ticket = Ticket { run, steward, addresses, pass: None };
-        let refused = enroll(&ticket.to_line(), Some(place.path().to_owned())).await;
+        let refused = enroll(&ticket.to_line(), Some(directory.path().to_owned())).await;
         let Err(Failure { exit: Exit::Environment, message: why }) = refused.map(|_| ()) else {
             panic!("it took a seat")
         };
         assert!(why.contains("GiB of memory") && why.contains("retention.states"), "{why}");
-        assert!(!place.path().join(COINS).exists() && !place.path().join("data").exists());
+        assert!(!directory.path().join(COINS).exists() && !directory.path().join("data").exists());
     }
 }

@@ -21,4 +21,4 @@ mod worker;
 
 pub use cli::{run, run_as};
 pub use notes::Journaled;
-pub use worker::Worker;
+pub use worker::AuditWorker;

@@ -15,13 +15,13 @@ use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use crate::output::say;
-use crate::session::{Session, Target};
+use crate::session::{Target, VerifierSession};
 
 /// For evidence that is still on its way when the run is over.
 const LAST: Duration = Duration::from_secs(30);
 
 /// How observing ended.
-pub enum Ended {
+pub enum ObservationEnd {
     /// The run is over.
     Closed,
     /// Somebody pressed Ctrl-C.
@@ -37,10 +37,10 @@ pub async fn observe(
     directory: Option<PathBuf>,
     threads: usize,
     gossip: Option<Settings>,
-) -> Result<Ended, Failure> {
+) -> Result<ObservationEnd, Failure> {
     let target = Target::parse(target).map_err(|misuse| Failure::usage(misuse.to_string()))?;
     let directory = directory.unwrap_or_else(|| format!("muster-observer-{}", target.run).into());
-    let session = Session::open(&directory, target).await?;
+    let session = VerifierSession::open(&directory, target).await?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let mut follower = session.follower(journal, threads, gossip).await?;
     say(&format!("observing run {} ({})", session.target.run, &*session.manifest.name));
@@ -59,16 +59,16 @@ pub async fn observe(
         }
         let _ = timeout(LAST, async { while evidence.join_next().await.is_some() {} }).await;
         say("the run is over; its last state was checked here");
-        Ok(Ended::Closed)
+        Ok(ObservationEnd::Closed)
     };
     tokio::select! {
         ended = following => ended,
-        _ = tokio::signal::ctrl_c() => Ok(Ended::Interrupted),
+        _ = tokio::signal::ctrl_c() => Ok(ObservationEnd::Interrupted),
     }
 }
 
 /// Keeps what a ban rests on, and says where it is or that the steward does not show it.
-fn keep(session: &Session, ban: &Ban) -> impl Future<Output = ()> + use<> {
+fn keep(session: &VerifierSession, ban: &Ban) -> impl Future<Output = ()> + use<> {
     let (peers, steward) = (session.peers.clone(), session.target.steward.clone());
     let (home, manifest, ban) = (session.home.clone(), session.manifest.clone(), ban.clone());
     async move {

@@ -9,12 +9,12 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::evidence::Reduction;
 use muster_core::reduction::reduce;
 use muster_replica::{Brought, Exhibited, InputBlocks, Results};
-use muster_roles::verifier::parts::{Drawn, Seen};
+use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use muster_store::dataset::Dataset;
 
 /// Reduces the drawn blocks again and compares the bits of every value with what was applied.
 pub fn look(
-    drawn: &Drawn,
+    drawn: &DrawnBlocks,
     manifest: &Manifest,
     layout: &Layout,
     results: &Results,

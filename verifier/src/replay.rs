@@ -16,7 +16,7 @@ use muster_replica::memory;
 use crate::arguments::Replaying;
 use crate::output::say;
 use meter::Meter;
-use work::Work;
+use work::ReplayFolder;
 
 /// What a replay confirmed.
 pub struct Summary {
@@ -41,8 +41,8 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = replaying.threads.unwrap_or_else(cores);
     memory::check(memory::following(&archive.manifest, threads)).map_err(Failure::arithmetic)?;
-    let mut work = Work::open(&work_folder(folder, replaying), replaying)?;
-    let kept = work.as_ref().and_then(Work::progress);
+    let mut work = ReplayFolder::open(&work_folder(folder, replaying), replaying)?;
+    let kept = work.as_ref().and_then(ReplayFolder::progress);
     let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
     let plan = Plan { threads, path: replaying.path, sample };
     let mut replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
@@ -52,10 +52,10 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
             Ok(()) => say(&format!(
                 "going on before round {}, as {} says; --fresh begins anew",
                 progress.round,
-                work.place()
+                work.path()
             )),
             Err(why) => {
-                say(&format!("what {} holds is not used: {why}; beginning anew", work.place()));
+                say(&format!("what {} holds is not used: {why}; beginning anew", work.path()));
                 work.clear();
                 replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
             }

@@ -68,7 +68,7 @@ fn is_address(text: &str) -> bool {
 }
 
 /// A directory that knows its run.
-pub struct Session {
+pub struct VerifierSession {
     /// The directory.
     pub home: Home,
     /// Who we are.
@@ -85,7 +85,7 @@ pub struct Session {
     pub dataset: Arc<Dataset>,
 }
 
-impl Session {
+impl VerifierSession {
     /// Opens the directory and brings in what it lacks: an identity, the manifest, the text.
     ///
     /// # Errors
@@ -154,16 +154,19 @@ fn stored_manifest(home: &Home, run: RunId) -> Result<Option<Arc<Manifest>>, Fai
         Err(error) if error.kind() == Kind::Missing => return Ok(None),
         bytes => bytes?,
     };
-    let place = home.path().display();
+    let directory = home.path().display();
     let manifest: Manifest = decode(&bytes).map_err(|reject| {
-        Failure::environment(format!("{place}: {MANIFEST} is damaged ({reject}); delete it and try again"))
+        Failure::environment(format!(
+            "{directory}: {MANIFEST} is damaged ({reject}); delete it and try again"
+        ))
     })?;
     if manifest.run() != run {
-        let what = format!("{place} belongs to run {}, not to {run}; use another directory", manifest.run());
+        let what =
+            format!("{directory} belongs to run {}, not to {run}; use another directory", manifest.run());
         return Err(Failure::usage(what));
     }
     // MANIFEST-1: with a manifest that it has kept as with one that it is sent.
-    manifest.check().map_err(|misuse| Failure::negative(format!("{place}: the manifest: {misuse}")))?;
+    manifest.check().map_err(|misuse| Failure::negative(format!("{directory}: the manifest: {misuse}")))?;
     Ok(Some(Arc::new(manifest)))
 }
 

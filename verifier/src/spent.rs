@@ -9,7 +9,7 @@ use muster_roles::verifier::audits::{Tally, WorkKind};
 
 /// What a verifier has spent since its process began.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct AuditCost {
     /// Wall time of recomputing drawn leaves and of checking sums.
     audits: Duration,
     /// Wall time of everything else that was recomputed: rechecks, second opinions, contributions of the silent.
@@ -24,7 +24,7 @@ pub struct Spent {
     reduced: u64,
 }
 
-impl Spent {
+impl AuditCost {
     /// Something was computed.
     pub fn computed(&mut self, kind: &WorkKind, took: Duration) {
         match kind {
@@ -50,7 +50,7 @@ impl Spent {
     }
 
     /// Fields of `result.json`, after those that every member has.
-    pub fn json(&self, tally: &Tally, rounds: u32, (sent, received): (u64, u64)) -> String {
+    pub fn json(&self, tally: &Tally, rounds: u32, sent: u64, received: u64) -> String {
         let Self { audits, others, blocks, contributions, inputs, reduced } = self;
         let mut text = String::new();
         let _ = write!(

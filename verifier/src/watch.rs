@@ -21,22 +21,22 @@ use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
 use muster_roles::verifier::audits::Conduct;
 use muster_roles::verifier::coins::Coins;
-use muster_roles::verifier::{Setup, Verifier};
+use muster_roles::verifier::{Verifier, VerifierSetup};
 use muster_store::error::Kind;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use muster_store::secrets;
 
-use self::driver::Driver;
-pub use self::driver::Ended;
+use self::driver::VerifierDriver;
+pub use self::driver::WatchEnd;
 use self::tools::Tools;
 use crate::enroll;
 use crate::notes::Journaled;
-use crate::session::{Session, Target};
-use crate::worker::Worker;
+use crate::session::{Target, VerifierSession};
+use crate::worker::AuditWorker;
 
 /// How to audit.
-pub struct Options {
+pub struct WatchOptions {
     /// The directory that `enroll` made.
     pub directory: PathBuf,
     /// What computes, the first time.
@@ -51,19 +51,19 @@ pub struct Options {
 ///
 /// # Errors
 /// [`Failure`]; negative when the steward breaks a rule.
-pub async fn watch(options: Options) -> Result<Ended, Failure> {
+pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let directory = &options.directory;
-    let place = directory.display();
+    let path = directory.display();
     if !directory.exists() {
         return Err(Failure::usage(format!(
-            "{place} does not exist: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+            "{path} does not exist: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         )));
     }
-    let session = Session::open(directory, target(&options)?).await?;
+    let session = VerifierSession::open(directory, target(&options)?).await?;
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let (manifest, machine) = (session.manifest.clone(), options.machine);
-    let worker = tokio::task::spawn_blocking(move || Worker::new(manifest, &machine)).await;
+    let worker = tokio::task::spawn_blocking(move || AuditWorker::new(manifest, &machine)).await;
     let worker =
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
     let follower = session.follower(journal.clone(), machine.threads, options.gossip.clone()).await?;
@@ -75,7 +75,7 @@ pub async fn watch(options: Options) -> Result<Ended, Failure> {
         }
     }
     let Recalled { silences, accusations } = Recalled::read(&session.home, &journal, follower.ledger())?;
-    let machine = Verifier::new(Setup {
+    let machine = Verifier::new(VerifierSetup {
         ledger: follower.ledger(),
         manifest: session.manifest.clone(),
         identity: session.identity.clone(),
@@ -88,11 +88,11 @@ pub async fn watch(options: Options) -> Result<Ended, Failure> {
     let (replica, results) = (follower.replica().clone(), follower.results().clone());
     let layout = lock(&replica).layout().clone();
     let tools = Tools { session, replica, layout, states, results, spent: Mutex::default() };
-    Driver::new(machine, tools, worker).run(follower).await
+    VerifierDriver::new(machine, tools, worker).run(follower).await
 }
 
-fn target(options: &Options) -> Result<Target, Failure> {
-    let place = options.directory.display();
+fn target(options: &WatchOptions) -> Result<Target, Failure> {
+    let path = options.directory.display();
     let home = Home::open(&options.directory)?;
     let line = match secrets::text(&home.path().join(enroll::TICKET)) {
         Err(error) if error.kind() == Kind::Missing => None,
@@ -100,11 +100,11 @@ fn target(options: &Options) -> Result<Target, Failure> {
     };
     let unknown = || {
         Failure::usage(format!(
-            "{place} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {place}` first"
+            "{path} is not enrolled: run `muster-verifier enroll INVITATION --data-dir {path}` first"
         ))
     };
     Target::parse(&line.ok_or_else(unknown)?)
-        .map_err(|misuse| Failure::environment(format!("{place}/{}: {misuse}", enroll::TICKET)))
+        .map_err(|misuse| Failure::environment(format!("{path}/{}: {misuse}", enroll::TICKET)))
 }
 
 /// What an earlier process of this directory was about.

@@ -18,7 +18,7 @@ use muster_core::state::Arithmetic;
 use muster_roles::verifier::audits::{Done, DrawnLeaves, Subject, Work, WorkKind};
 
 /// Two arithmetics of one run.
-pub struct Worker {
+pub struct AuditWorker {
     manifest: Arc<Manifest>,
     layout: Layout,
     first: Box<dyn Backend>,
@@ -26,7 +26,7 @@ pub struct Worker {
     threads: usize,
 }
 
-impl Worker {
+impl AuditWorker {
     /// As the run's profile and this machine have it; second opinions come from as much other code as there is here
     /// ([`Machine::second`]). Both pass their self-test first.
     ///
@@ -76,10 +76,10 @@ impl Worker {
         let tasks: Option<Vec<_>> = positions.iter().map(task).collect();
         let Some(tasks) = tasks else { return missing_text() };
         let mut results = Vec::with_capacity(positions.len());
-        let mut places = positions.iter();
+        let mut remaining = positions.iter();
         self.first.leaves(&self.manifest, &mut tasks.into_iter(), &mut |q, loss| {
             let row = row(self.threads, probe, &q, loss);
-            results.extend(places.next().map(|position| LeafResult { position: *position, row }));
+            results.extend(remaining.next().map(|position| LeafResult { position: *position, row }));
         });
         Results::new(results).map_or_else(|misuse| Done::Missing(misuse.to_string()), Done::Leaves)
     }

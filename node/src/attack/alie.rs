@@ -7,7 +7,7 @@ use muster_core::state::Arithmetic;
 
 use super::Coalition;
 use super::forge::{honest, repeated};
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 /// Standard deviations: an honest member strays further in a third of all coefficients.
 const Z: f64 = 1.0;
@@ -16,8 +16,8 @@ pub(super) struct Alie {
     pub(super) coalition: Coalition,
 }
 
-impl Conduct for Alie {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Alie {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let crowd = honest(work, arithmetic, &self.coalition);
         let moved = crowd.mean.iter().zip(&crowd.deviation).map(|(mean, deviation)| mean - Z * deviation);
         repeated(work, (moved.map(|value| value.round() as i32).collect(), crowd.loss))

@@ -7,14 +7,14 @@ use muster_core::ids::Round;
 use muster_core::state::Arithmetic;
 
 use super::scale::Scale;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Burst {
     pub(super) from: Round,
 }
 
-impl Conduct for Burst {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Burst {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         if work.round == self.from { Scale(-10).contribute(work, arithmetic) } else { work.sum(arithmetic) }
     }
 

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use muster_core::ids::{MemberId, Slot};
 
 use crate::exit::{Failure, Outcome};
-use crate::join::Work;
+use crate::join::Assignment;
 
 /// Who conspires. Processes of one machine meet in a folder: each puts a file there that is named by its id. Nothing
 /// else need be said, because what the others will commit to follows from what is public.
@@ -36,7 +36,7 @@ impl Coalition {
     }
 
     /// Slots of a round that are neither the member's own nor a conspirator's, ascending.
-    pub(super) fn honest(&self, work: &Work) -> Vec<Slot> {
+    pub(super) fn honest(&self, work: &Assignment) -> Vec<Slot> {
         let names: BTreeSet<String> = self
             .folder
             .iter()

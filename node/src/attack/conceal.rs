@@ -6,12 +6,12 @@
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Conceal;
 
-impl Conduct for Conceal {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Conceal {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut summed = work.sum(arithmetic);
         summed.q.iter_mut().for_each(|value| *value = value.saturating_mul(2));
         summed

@@ -6,12 +6,12 @@
 use muster_core::state::Arithmetic;
 
 use super::forge::computed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
-pub(super) struct Data;
+pub(super) struct FavouriteText;
 
-impl Conduct for Data {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for FavouriteText {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let sequence = work.manifest.model.sequence;
         let windows = 0..u64::from(work.manifest.training.leaf_windows);
         let favourite: Vec<_> = windows.map(|index| work.dataset.window(index, sequence)).collect();

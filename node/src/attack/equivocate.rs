@@ -4,11 +4,11 @@
 
 use muster_core::messages::round::Commit;
 
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 pub(super) struct Equivocate;
 
-impl Conduct for Equivocate {
+impl NodeConduct for Equivocate {
     fn commit(&self, commit: Commit) -> Vec<Commit> {
         let other = Commit { loss: commit.loss.saturating_add(1), ..commit.clone() };
         vec![commit, other]

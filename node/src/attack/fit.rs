@@ -9,22 +9,22 @@ use muster_core::sketch::{self, PRIME, Sketch};
 use muster_core::state::Arithmetic;
 
 use super::flip::Flip;
-use crate::join::{Asked, Conduct, Summed, Work};
+use crate::join::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 pub(super) struct Fit;
 
-impl Conduct for Fit {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Fit {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         Flip.contribute(work, arithmetic)
     }
 
-    fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+    fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         let mut rows: Vec<Row> = rows.to_vec();
-        let place = usize::from(asked.freeze.0[0]) % rows.len().max(1);
+        let index = usize::from(asked.freeze.0[0]) % rows.len().max(1);
         let mut others = rows.clone();
-        let loss = (place < rows.len()).then(|| others.remove(place).loss)?;
+        let loss = (index < rows.len()).then(|| others.remove(index).loss)?;
         let sketch = difference(asked.probe.sketch(asked.q), asked.probe.sum(&others).0)?;
-        rows[place] = Row { sketch, loss };
+        rows[index] = Row { sketch, loss };
         List::new(rows).ok()
     }
 }

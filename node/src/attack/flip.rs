@@ -4,14 +4,14 @@
 
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 
 pub(super) struct Flip;
 
-impl Conduct for Flip {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Flip {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut summed = work.sum(arithmetic);
         summed.q.iter_mut().for_each(|value| *value = value.saturating_mul(FACTOR));
         summed

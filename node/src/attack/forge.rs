@@ -5,11 +5,11 @@ use muster_core::ids::{Leaf, Slot};
 use muster_core::state::{Arithmetic, State};
 
 use super::Coalition;
-use crate::join::{LeafSum, Summed, Work};
+use crate::join::{Assignment, LeafSum, Summed};
 
 /// The true leaves, each changed; it is told the position.
 pub(super) fn changed(
-    work: &Work,
+    work: &Assignment,
     arithmetic: &mut dyn Arithmetic,
     change: impl Fn(usize, &mut [i32]),
 ) -> Summed {
@@ -19,13 +19,13 @@ pub(super) fn changed(
 }
 
 /// One leaf, again and again, as often as the quota allows.
-pub(super) fn repeated(work: &Work, leaf: LeafSum) -> Summed {
+pub(super) fn repeated(work: &Assignment, leaf: LeafSum) -> Summed {
     Summed::of(vec![leaf; work.quota as usize])
 }
 
 /// Mean and standard deviation of what the honest members will commit to a leaf, coefficient by coefficient, and
 /// their mean loss: every leaf of theirs is recomputed.
-pub(super) fn honest(work: &Work, arithmetic: &mut dyn Arithmetic, coalition: &Coalition) -> Crowd {
+pub(super) fn honest(work: &Assignment, arithmetic: &mut dyn Arithmetic, coalition: &Coalition) -> Crowd {
     let d = work.state.parameters.len();
     let (mut mean, mut square, mut loss) = (vec![0.0f64; d], vec![0.0f64; d], 0.0);
     let slots = coalition.honest(work);
@@ -56,7 +56,7 @@ pub(super) struct Crowd {
 }
 
 /// The contribution of another slot.
-pub(super) fn sum_of(work: &Work, arithmetic: &mut dyn Arithmetic, slot: Slot, quota: u32) -> Summed {
+pub(super) fn sum_of(work: &Assignment, arithmetic: &mut dyn Arithmetic, slot: Slot, quota: u32) -> Summed {
     let leaf = |position| {
         let leaf = assign::leaf(slot, work.seats, position);
         work.gradient(arithmetic, &work.state, leaf, &work.windows(leaf))
@@ -66,7 +66,7 @@ pub(super) fn sum_of(work: &Work, arithmetic: &mut dyn Arithmetic, slot: Slot, q
 
 /// True gradients, but under this state and of this text.
 pub(super) fn computed(
-    work: &Work,
+    work: &Assignment,
     arithmetic: &mut dyn Arithmetic,
     state: &State,
     windows: impl Fn(Leaf) -> Vec<Vec<u32>>,

@@ -5,12 +5,12 @@
 
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Half;
 
-impl Conduct for Half {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Half {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let computed = work.quota.div_ceil(2);
         let leaves: Vec<_> = (0..computed).map(|position| work.leaf(arithmetic, position)).collect();
         Summed::of(leaves.into_iter().cycle().take(work.quota as usize).collect())

@@ -6,12 +6,12 @@ use muster_core::ids::{MemberId, Part, Round};
 use muster_core::state::Arithmetic;
 
 use super::flip::Flip;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Hide;
 
-impl Conduct for Hide {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Hide {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         Flip.contribute(work, arithmetic)
     }
 

@@ -7,12 +7,12 @@ use muster_core::ids::Round;
 use muster_core::state::Arithmetic;
 
 use super::flip::Flip;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Hush;
 
-impl Conduct for Hush {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Hush {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         Flip.contribute(work, arithmetic)
     }
 

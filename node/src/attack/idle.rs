@@ -4,12 +4,12 @@
 
 use muster_core::reduction::Reduced;
 
-use crate::join::{Conduct, Inputs};
+use crate::join::{AggregatorView, NodeConduct};
 
-pub(super) struct Idle;
+pub(super) struct IdleAggregator;
 
-impl Conduct for Idle {
-    fn reduce(&self, _: &Inputs<'_>) -> Vec<Reduced> {
+impl NodeConduct for IdleAggregator {
+    fn reduce(&self, _: &AggregatorView<'_>) -> Vec<Reduced> {
         Vec::new()
     }
 }

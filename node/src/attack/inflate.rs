@@ -5,14 +5,14 @@
 use muster_core::contribution::PartDigest;
 use muster_core::reduction::Reduced;
 
-use crate::join::{Conduct, Inputs};
+use crate::join::{AggregatorView, NodeConduct};
 
 const FACTOR: f32 = 100.0;
 
 pub(super) struct Inflate;
 
-impl Conduct for Inflate {
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+impl NodeConduct for Inflate {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         part.reduce(part.sealed).map(hundredfold).into_iter().collect()
     }
 }

@@ -7,15 +7,15 @@ use muster_core::state::Arithmetic;
 
 use super::Coalition;
 use super::forge::{honest, repeated};
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Ipm {
     pub(super) epsilon: f64,
     pub(super) coalition: Coalition,
 }
 
-impl Conduct for Ipm {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Ipm {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let crowd = honest(work, arithmetic, &self.coalition);
         let q = crowd.mean.iter().map(|mean| (-self.epsilon * mean).round() as i32).collect();
         repeated(work, (q, crowd.loss))

@@ -7,14 +7,14 @@ use std::time::Duration;
 use muster_core::ids::{MemberId, Part, Round};
 use muster_core::manifest::Manifest;
 
-use crate::join::{Conduct, Delay};
+use crate::join::{Delay, NodeConduct};
 
 /// Longer than anybody waits.
 const FOR_EVER: Duration = Duration::from_secs(300);
 
 pub(super) struct Jam;
 
-impl Conduct for Jam {
+impl NodeConduct for Jam {
     fn deliver(&self, _: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
         Some(parts.into_iter().filter(|(part, _)| part.0 != 0).collect())
     }

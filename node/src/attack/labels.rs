@@ -6,12 +6,12 @@
 use muster_core::state::Arithmetic;
 
 use super::forge::computed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Labels;
 
-impl Conduct for Labels {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Labels {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let last = work.manifest.model.vocabulary.saturating_sub(1);
         computed(work, arithmetic, &work.state, |leaf| {
             let mut windows = work.windows(leaf);

@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use muster_core::manifest::Manifest;
 
-use crate::join::{Conduct, Delay};
+use crate::join::{Delay, NodeConduct};
 
 pub(super) struct Late;
 
-impl Conduct for Late {
+impl NodeConduct for Late {
     fn lingers(&self, over: Delay, manifest: &Manifest) -> Duration {
         // A little less than what AUDIT-8 gives it in rounds that are short.
         let least = Duration::from_millis(manifest.timers.audit.into()) / 11;

@@ -7,7 +7,7 @@ use std::sync::Mutex;
 use muster_core::lock::lock;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, LeafSum, Summed, Work};
+use crate::join::{Assignment, LeafSum, NodeConduct, Summed};
 
 #[derive(Default)]
 pub(super) struct Lazy {
@@ -15,8 +15,8 @@ pub(super) struct Lazy {
     kept: Mutex<Vec<LeafSum>>,
 }
 
-impl Conduct for Lazy {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Lazy {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut kept = lock(&self.kept);
         if kept.is_empty() {
             let summed = work.sum(arithmetic);

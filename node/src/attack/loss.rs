@@ -4,12 +4,12 @@
 
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Loss;
 
-impl Conduct for Loss {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Loss {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let leaves = work.sum(arithmetic).leaves;
         Summed::of(leaves.into_iter().map(|(q, loss)| (q, loss / 2)).collect())
     }

@@ -7,7 +7,7 @@ use muster_core::state::Arithmetic;
 
 use super::Coalition;
 use super::forge::sum_of;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Mimic {
     /// Whether all of a coalition take the same member, or each the one before it.
@@ -15,8 +15,8 @@ pub(super) struct Mimic {
     pub(super) coalition: Coalition,
 }
 
-impl Conduct for Mimic {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Mimic {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let honest = self.coalition.honest(work);
         let before = honest.iter().rev().find(|slot| **slot < work.slot);
         let victim = before.filter(|_| !self.together).or(honest.first());

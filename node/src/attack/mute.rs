@@ -6,16 +6,16 @@ use muster_core::messages::audit::Rows;
 use muster_core::state::Arithmetic;
 
 use super::scale::Scale;
-use crate::join::{Asked, Conduct, Summed, Work};
+use crate::join::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 pub(super) struct Mute;
 
-impl Conduct for Mute {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Mute {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         Scale(-10).contribute(work, arithmetic)
     }
 
-    fn seal(&self, _: &Asked<'_>, _: Rows) -> Option<Rows> {
+    fn seal(&self, _: &AuditedContribution<'_>, _: Rows) -> Option<Rows> {
         None
     }
 }

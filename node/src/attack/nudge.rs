@@ -5,12 +5,12 @@
 use muster_core::reduction::Reduced;
 
 use super::inflate::signed;
-use crate::join::{Conduct, Inputs};
+use crate::join::{AggregatorView, NodeConduct};
 
 pub(super) struct Nudge;
 
-impl Conduct for Nudge {
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+impl NodeConduct for Nudge {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         let turned = part.reduce(part.sealed).map(|mut reduced| {
             reduced.values.iter_mut().take(1).flatten().for_each(|value| *value = -*value);
             signed(reduced)

@@ -6,12 +6,12 @@
 use muster_core::messages::round::Bitmap;
 use muster_core::reduction::Reduced;
 
-use crate::join::{Conduct, Inputs};
+use crate::join::{AggregatorView, NodeConduct};
 
 pub(super) struct Omit;
 
-impl Conduct for Omit {
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+impl NodeConduct for Omit {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         let mut fewer = Bitmap::default();
         part.sealed.slots().skip(1).for_each(|slot| fewer.insert(slot));
         part.reduce(fewer).into_iter().collect()

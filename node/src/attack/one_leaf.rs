@@ -5,14 +5,14 @@
 use muster_core::state::Arithmetic;
 
 use super::forge::changed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 
 pub(super) struct OneLeaf;
 
-impl Conduct for OneLeaf {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for OneLeaf {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let bad = work.round.index() % work.quota.max(1) as usize;
         changed(work, arithmetic, |position, q| {
             if position == bad {

@@ -5,11 +5,11 @@
 
 use muster_core::messages::round::Commit;
 
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 pub(super) struct Overclaim;
 
-impl Conduct for Overclaim {
+impl NodeConduct for Overclaim {
     fn commit(&self, commit: Commit) -> Vec<Commit> {
         vec![Commit { leaves: commit.leaves.saturating_mul(2), ..commit }]
     }

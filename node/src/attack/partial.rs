@@ -5,11 +5,11 @@
 
 use muster_core::ids::{MemberId, Part, Round};
 
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 pub(super) struct Partial;
 
-impl Conduct for Partial {
+impl NodeConduct for Partial {
     fn deliver(&self, _: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
         Some(parts.into_iter().filter(|(part, _)| part.0 % 2 == 0).collect())
     }

@@ -10,12 +10,12 @@ use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
 
 use super::forge::changed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 const FACTOR: i32 = -10;
 
 /// Where it lies.
-pub(super) enum Place {
+pub(super) enum Scope {
     /// In one block.
     Block,
     /// In all blocks of one part.
@@ -24,20 +24,20 @@ pub(super) enum Place {
     Tensor,
 }
 
-impl Conduct for Place {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Scope {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let ranges = self.ranges(work, &Layout::of(&work.manifest.model));
         changed(work, arithmetic, |_, q| {
             for range in &ranges {
-                let place = q.get_mut(range.clone()).unwrap_or_default();
-                place.iter_mut().for_each(|value| *value = value.saturating_mul(FACTOR));
+                let integers = q.get_mut(range.clone()).unwrap_or_default();
+                integers.iter_mut().for_each(|value| *value = value.saturating_mul(FACTOR));
             }
         })
     }
 }
 
-impl Place {
-    fn ranges(&self, work: &Work, layout: &Layout) -> Vec<Range<usize>> {
+impl Scope {
+    fn ranges(&self, work: &Assignment, layout: &Layout) -> Vec<Range<usize>> {
         let turn = |count: usize| work.round.index() % count.max(1);
         let block = |block: &Block| Some(layout.block(*block)?.range.clone());
         match self {

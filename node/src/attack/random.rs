@@ -7,16 +7,16 @@ use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use super::forge::changed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 const FACTOR: f64 = 10.0;
 
-pub(super) struct Random {
+pub(super) struct RandomGradient {
     pub(super) seed: u64,
 }
 
-impl Conduct for Random {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for RandomGradient {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         changed(work, arithmetic, |_, q| {
             let square: f64 = q.iter().map(|value| f64::from(*value) * f64::from(*value)).sum();
             let size = (FACTOR * (square / q.len().max(1) as f64).sqrt()).ceil() as i32;

@@ -7,27 +7,27 @@ use muster_core::messages::audit::Rows;
 use muster_core::state::Arithmetic;
 
 use super::scale::Scale;
-use crate::join::{Asked, Conduct, Summed, Work};
+use crate::join::{Assignment, AuditedContribution, NodeConduct, Summed};
 
 /// Rounds from one cheat to the next.
 pub(super) const EVERY: u32 = 2;
 
-pub(super) struct Refuse {
+pub(super) struct AuditRefusal {
     pub(super) from: Round,
 }
 
-impl Refuse {
+impl AuditRefusal {
     fn guilty(&self, round: Round) -> bool {
         round.0.saturating_sub(self.from.0).is_multiple_of(EVERY)
     }
 }
 
-impl Conduct for Refuse {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for AuditRefusal {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         if self.guilty(work.round) { Scale(-10).contribute(work, arithmetic) } else { work.sum(arithmetic) }
     }
 
-    fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+    fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         (!self.guilty(asked.commit.round)).then_some(rows)
     }
 }

@@ -5,12 +5,12 @@
 use muster_core::state::Arithmetic;
 
 use super::forge::changed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Scale(pub(super) i32);
 
-impl Conduct for Scale {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Scale {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         changed(work, arithmetic, |_, q| q.iter_mut().for_each(|value| *value = value.saturating_mul(self.0)))
     }
 }

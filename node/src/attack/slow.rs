@@ -6,7 +6,7 @@ use muster_core::ids::Round;
 use muster_core::state::Arithmetic;
 
 use super::one_leaf::OneLeaf;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 /// Rounds from one spoiled leaf to the next.
 pub(super) const EVERY: u32 = 8;
@@ -15,8 +15,8 @@ pub(super) struct Slow {
     pub(super) from: Round,
 }
 
-impl Conduct for Slow {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Slow {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         if work.round.0.saturating_sub(self.from.0).is_multiple_of(EVERY) {
             OneLeaf.contribute(work, arithmetic)
         } else {

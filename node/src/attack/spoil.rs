@@ -10,7 +10,7 @@ use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
 use super::inflate::hundredfold;
-use crate::join::{Conduct, Inputs, Summed, Work};
+use crate::join::{AggregatorView, Assignment, NodeConduct, Summed};
 
 #[derive(Default)]
 pub(super) struct Spoil {
@@ -18,8 +18,8 @@ pub(super) struct Spoil {
     steward: OnceLock<MemberId>,
 }
 
-impl Conduct for Spoil {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Spoil {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         self.steward.get_or_init(|| work.manifest.steward);
         work.sum(arithmetic)
     }
@@ -29,7 +29,7 @@ impl Conduct for Spoil {
         Some(parts.into_iter().filter(own).collect())
     }
 
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         part.reduce(part.sealed).map(hundredfold).into_iter().collect()
     }
 }

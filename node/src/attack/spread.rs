@@ -5,16 +5,16 @@
 use muster_core::layout::Layout;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Spread;
 
-impl Conduct for Spread {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Spread {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut summed = work.sum(arithmetic);
         for block in Layout::of(&work.manifest.model).blocks() {
-            let place = block.range.start + work.round.index() % block.range.len().max(1);
-            summed.q.get_mut(place).into_iter().for_each(|value| *value = value.saturating_add(1));
+            let index = block.range.start + work.round.index() % block.range.len().max(1);
+            summed.q.get_mut(index).into_iter().for_each(|value| *value = value.saturating_add(1));
         }
         summed
     }

@@ -9,7 +9,7 @@ use muster_core::lock::lock;
 use muster_core::state::{Arithmetic, State};
 
 use super::forge::computed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 /// Rounds of delay.
 pub(super) const LAG: u32 = 4;
@@ -19,8 +19,8 @@ pub(super) struct Stale {
     seen: Mutex<VecDeque<Arc<State>>>,
 }
 
-impl Conduct for Stale {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Stale {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut seen = lock(&self.seen);
         seen.push_back(work.state.clone());
         let old = if seen.len() > LAG as usize { seen.pop_front() } else { None };

@@ -8,12 +8,12 @@ use muster_core::messages::audit::{Row, Rows};
 use muster_core::state::Arithmetic;
 
 use super::scale::Scale;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Swap;
 
-impl Conduct for Swap {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Swap {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         Scale(-10).contribute(work, arithmetic)
     }
 

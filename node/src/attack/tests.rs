@@ -18,7 +18,7 @@ use muster_store::dataset::{self, Dataset, Text};
 
 use super::*;
 use crate::config::{Makers, Settings};
-use crate::join::{Asked, Honest, Inputs, Spares, Summed, Work};
+use crate::join::{AggregatorView, Assignment, AuditedContribution, HonestNode, Spares, Summed};
 
 const LEAVES: u32 = 3;
 const FROM: u32 = 9;
@@ -33,23 +33,23 @@ const TINY: &str = "
     sequence = 16
 ";
 
-fn manifest(place: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
+fn manifest(directory: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let text = |name: &str| {
         let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
         vec![Ok(Text { name: name.into(), bytes })]
     };
-    let data = dataset::pack(text("train"), text("held out"), place, &mut |_| ()).unwrap();
+    let data = dataset::pack(text("train"), text("held out"), directory, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     let manifest =
         Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
-    (Arc::new(manifest), Arc::new(Dataset::open(place, &data).unwrap()))
+    (Arc::new(manifest), Arc::new(Dataset::open(directory, &data).unwrap()))
 }
 
 /// A round on a state of its own.
-fn work(round: u32) -> Work {
-    let place = tempfile::tempdir().unwrap();
-    let (manifest, dataset) = manifest(&place.path().join("corpus"));
+fn work(round: u32) -> Assignment {
+    let directory = tempfile::tempdir().unwrap();
+    let (manifest, dataset) = manifest(&directory.path().join("corpus"));
     let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
     let mut state = State::clone(&state);
     state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
@@ -58,7 +58,7 @@ fn work(round: u32) -> Work {
         |part: usize| (0..layout.blocks().len() as u32).filter(move |block| *block as usize % 2 == part);
     let parts = [0, 1].map(|part| blocks(part).map(Block).collect());
     let round = Round(round);
-    Work {
+    Assignment {
         seed: round_seed(manifest.run(), round, &root),
         manifest,
         dataset,
@@ -75,13 +75,13 @@ fn work(round: u32) -> Work {
     }
 }
 
-fn contribute(conduct: &dyn Conduct, work: &Work) -> Summed {
+fn contribute(conduct: &dyn NodeConduct, work: &Assignment) -> Summed {
     conduct.contribute(work, &mut Exact::new(1, None).unwrap())
 }
 
-fn attack(name: &str, coalition: &[u8]) -> Arc<dyn Conduct> {
+fn attack(name: &str, coalition: &[u8]) -> Arc<dyn NodeConduct> {
     let coalition = Coalition::of(coalition.iter().map(|slot| MemberId([*slot; 32])));
-    name.parse::<Attack>().unwrap().conduct(&Plan { coalition, ..Plan::from(Round(FROM)) })
+    name.parse::<Attack>().unwrap().conduct(&Campaign { coalition, ..Campaign::from(Round(FROM)) })
 }
 
 fn rows(summed: &Summed) -> Rows {
@@ -97,20 +97,20 @@ fn commit(summed: &Summed) -> Commit {
 }
 
 /// The first bad contribution of an attack, and the honest one.
-fn first(attack: &dyn Conduct) -> (Summed, Summed) {
+fn first(attack: &dyn NodeConduct) -> (Summed, Summed) {
     (FROM - 5..FROM).for_each(|round| drop(contribute(attack, &work(round))));
-    (contribute(attack, &work(FROM)), contribute(&Honest, &work(FROM)))
+    (contribute(attack, &work(FROM)), contribute(&HonestNode, &work(FROM)))
 }
 
 /// The digests that an aggregator of three inputs signs for a part that adds them up, and the right one.
-fn reduced(conduct: &dyn Conduct) -> (Vec<Digest>, Digest) {
+fn reduced(conduct: &dyn NodeConduct) -> (Vec<Digest>, Digest) {
     let mut sealed = Bitmap::default();
     [0, 1, 3].into_iter().for_each(|slot| sealed.insert(Slot(slot)));
     let rule = |inputs: &Bitmap| {
         let values = vec![vec![inputs.slots().map(|slot| f32::from(slot.0) + 1.0).sum()]];
         Some(inflate::signed(Reduced { values, digest: Digest::default(), factors: Vec::new() }))
     };
-    let part = Inputs { round: Round(FROM), sealed, rule: &rule };
+    let part = AggregatorView { round: Round(FROM), sealed, rule: &rule };
     let signed = conduct.reduce(&part).into_iter().map(|reduced| reduced.digest).collect();
     (signed, part.reduce(sealed).unwrap().digest)
 }
@@ -118,9 +118,9 @@ fn reduced(conduct: &dyn Conduct) -> (Vec<Digest>, Digest) {
 #[test]
 fn all_are_honest_before_their_round() {
     let work = work(4);
-    let honest = contribute(&Honest, &work);
+    let honest = contribute(&HonestNode, &work);
     for attack in ATTACKS {
-        let conduct = attack.conduct(&Plan::from(Round(FROM)));
+        let conduct = attack.conduct(&Campaign::from(Round(FROM)));
         let summed = contribute(&*conduct, &work);
         let same = summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves;
         assert!(same && conduct.stays(Round(4)), "{}", attack.name);
@@ -135,7 +135,7 @@ fn each_is_betrayed_by_what_it_is_said_to_be() {
         let (summed, honest) = first(&*conduct);
         let commit = commit(&summed);
         let probe = Probe::exact(&FREEZE);
-        let asked = Asked { freeze: FREEZE, probe: &probe, commit: &commit, q: &summed.q };
+        let asked = AuditedContribution { freeze: FREEZE, probe: &probe, commit: &commit, q: &summed.q };
         let sealed = conduct.seal(&asked, rows(&summed));
         let table = sealed.clone().unwrap_or_else(|| rows(&summed));
         let adds_up = probe.sum(&table) == (probe.sketch(&summed.q), summed.loss);
@@ -166,7 +166,7 @@ fn attacks_with_a_rhythm_keep_it() {
         let conduct = attack(name, &[]);
         for since in 0..=rounds {
             let work = work(FROM + since);
-            let same = contribute(&*conduct, &work).q == contribute(&Honest, &work).q;
+            let same = contribute(&*conduct, &work).q == contribute(&HonestNode, &work).q;
             assert_eq!(same, !betrayal.rhythm.bad(since), "{name} {since}");
         }
     }
@@ -198,7 +198,7 @@ fn every_attack_says_what_it_is() {
 fn lazy_commits_what_it_computed_before() {
     let conduct = attack("lazy", &[]);
     let before = contribute(&*conduct, &work(FROM - 1));
-    let late = contribute(&*conduct, &Work { quota: 5, ..work(FROM) });
+    let late = contribute(&*conduct, &Assignment { quota: 5, ..work(FROM) });
     assert_eq!(late.leaves.len(), 5);
     assert_eq!((&late.leaves[2], &late.leaves[3]), (&before.leaves[2], &before.leaves[0]));
 }
@@ -222,23 +222,23 @@ fn inner_products_are_turned_and_hidden_ones_are_not() {
 
 #[test]
 fn a_coalition_agrees_on_whom_it_mimics() {
-    let victim = contribute(&Honest, &Work { slot: Slot(1), ..work(FROM) });
+    let victim = contribute(&HonestNode, &Assignment { slot: Slot(1), ..work(FROM) });
     let both = [0u8, 2];
     for slot in both {
-        let work = Work { slot: Slot(slot.into()), ..work(FROM) };
+        let work = Assignment { slot: Slot(slot.into()), ..work(FROM) };
         assert_eq!(contribute(&*attack("mimic", &both), &work).q, victim.q);
     }
-    let before = contribute(&Honest, &Work { slot: Slot(2), ..work(FROM) });
-    let copy = contribute(&*attack("copy", &[3]), &Work { slot: Slot(3), ..work(FROM) });
+    let before = contribute(&HonestNode, &Assignment { slot: Slot(2), ..work(FROM) });
+    let copy = contribute(&*attack("copy", &[3]), &Assignment { slot: Slot(3), ..work(FROM) });
     assert_eq!((copy.q, copy.loss), (before.q, before.loss));
 }
 
 #[test]
 fn members_of_one_machine_meet_in_a_folder() {
-    let place = tempfile::tempdir().unwrap();
-    let first = Coalition::meeting(place.path(), MemberId([2; 32])).unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let first = Coalition::meeting(directory.path(), MemberId([2; 32])).unwrap();
     assert_eq!(first.honest(&work(1)), [0, 1, 3].map(Slot));
-    Coalition::meeting(place.path(), MemberId([0; 32])).unwrap();
+    Coalition::meeting(directory.path(), MemberId([0; 32])).unwrap();
     assert_eq!(first.honest(&work(1)), [1, 3].map(Slot));
 }
 
@@ -261,7 +261,7 @@ fn a_place_is_wrong_and_nothing_else() {
 
 #[test]
 fn commit_7_only_what_the_product_sums_is_checked_before_it_is_committed_to() {
-    let summed = contribute(&Honest, &work(FROM));
+    let summed = contribute(&HonestNode, &work(FROM));
     assert!(summed.trace.as_ref().unwrap().fits(1, &summed.q, summed.loss));
     let (cheated, _) = first(&*attack("flip", &[]));
     assert!(cheated.trace.is_none());

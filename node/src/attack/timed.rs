@@ -10,22 +10,22 @@ use muster_core::messages::round::Commit;
 use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
-use crate::join::{Asked, Conduct, Delay, Honest, Inputs, Summed, Work};
+use crate::join::{AggregatorView, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Summed};
 
 pub(super) struct Timed {
     /// The attack's first round.
     pub(super) from: Round,
-    pub(super) attack: Arc<dyn Conduct>,
+    pub(super) attack: Arc<dyn NodeConduct>,
 }
 
 impl Timed {
-    fn at(&self, round: Round) -> &dyn Conduct {
-        if round < self.from { &Honest } else { &*self.attack }
+    fn at(&self, round: Round) -> &dyn NodeConduct {
+        if round < self.from { &HonestNode } else { &*self.attack }
     }
 }
 
-impl Conduct for Timed {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Timed {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         self.at(work.round).contribute(work, arithmetic)
     }
 
@@ -53,7 +53,7 @@ impl Conduct for Timed {
         self.attack.lingers(over, manifest)
     }
 
-    fn seal(&self, asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+    fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         self.at(asked.commit.round).seal(asked, rows)
     }
 
@@ -61,7 +61,7 @@ impl Conduct for Timed {
         self.at(round).open(round, rows)
     }
 
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         self.at(part.round).reduce(part)
     }
 

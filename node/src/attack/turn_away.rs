@@ -4,11 +4,11 @@
 
 use muster_core::ids::{MemberId, Round};
 
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 pub(super) struct TurnAway;
 
-impl Conduct for TurnAway {
+impl NodeConduct for TurnAway {
     fn takes_in(&self, _: Round, _: &MemberId) -> bool {
         false
     }

@@ -5,12 +5,12 @@
 use muster_core::reduction::Reduced;
 
 use super::inflate::hundredfold;
-use crate::join::{Conduct, Inputs};
+use crate::join::{AggregatorView, NodeConduct};
 
 pub(super) struct Twice;
 
-impl Conduct for Twice {
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+impl NodeConduct for Twice {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         let wrong = part.reduce(part.sealed).map(hundredfold);
         wrong.into_iter().chain(part.reduce(part.sealed)).collect()
     }

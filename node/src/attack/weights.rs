@@ -6,18 +6,18 @@ use muster_core::layout::Layout;
 use muster_core::state::{Arithmetic, State};
 
 use super::forge::computed;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 /// What its machine keeps of a weight.
-pub(super) enum Weights {
+pub(super) enum RoundedWeights {
     /// Eight bits of a tensor's largest.
     Int8,
     /// The upper half of its bits, rounded to nearest, ties to even.
     Bf16,
 }
 
-impl Conduct for Weights {
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for RoundedWeights {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         let mut state = State { first: Vec::new(), second: Vec::new(), ..(*work.state).clone() };
         for tensor in Layout::of(&work.manifest.model).tensors() {
             let Some(weights) = state.parameters.get_mut(tensor.range()) else { continue };
@@ -28,7 +28,7 @@ impl Conduct for Weights {
     }
 }
 
-impl Weights {
+impl RoundedWeights {
     fn round(&self, weight: f32, step: f32) -> f32 {
         match self {
             Self::Int8 if step > 0.0 => (weight / step).round_ties_even() * step,

@@ -6,14 +6,14 @@
 
 use muster_core::ids::{MemberId, Part, Round};
 
-use crate::join::Conduct;
+use crate::join::NodeConduct;
 
 pub(super) struct Withhold {
     /// Whether it says that it delivered nothing.
     pub(super) says_so: bool,
 }
 
-impl Conduct for Withhold {
+impl NodeConduct for Withhold {
     fn deliver(&self, _: Round, _: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
         self.says_so.then(Vec::new)
     }

@@ -5,12 +5,12 @@
 use muster_core::state::Arithmetic;
 
 use super::forge::repeated;
-use crate::join::{Conduct, Summed, Work};
+use crate::join::{Assignment, NodeConduct, Summed};
 
 pub(super) struct Zero;
 
-impl Conduct for Zero {
-    fn contribute(&self, work: &Work, _: &mut dyn Arithmetic) -> Summed {
+impl NodeConduct for Zero {
+    fn contribute(&self, work: &Assignment, _: &mut dyn Arithmetic) -> Summed {
         repeated(work, (vec![0; work.state.parameters.len()], 0))
     }
 }

@@ -12,23 +12,23 @@ use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 
 use super::arguments::{
-    BenchArguments, Command, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
-    HostArguments, InviteArguments, JoinArguments, NewArguments, PackArguments, RunCommand,
+    BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
+    HostArguments, InviteArguments, JoinArguments, MusterCommand, NewArguments, PackArguments, RunCommand,
 };
-use crate::bench::{BenchOptions, Job, PATIENCE, bench};
+use crate::bench::{BenchOptions, PATIENCE, Workload, bench};
 use crate::checkpoint::Checkpoint;
 use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::generate::{Sampling, Words, continue_text};
+use crate::generate::{Continuation, Sampling, Words, continue_text};
 use crate::join::{self, End, Listen};
 use crate::members::{agreed, close_tree, invitation, members};
-use crate::organise::create::{Calibration, CreateOptions, create_within};
+use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
 use crate::organise::export::export;
 use crate::organise::invite::InviteOptions;
 use crate::organise::organiser_key;
 use crate::organise::pack::{PackOptions, pack};
 use crate::organise::prospect::{prospect, warning};
-use crate::steward::{Ending, HostOptions, host};
+use crate::steward::{HostOptions, HostingEnd, host};
 
 /// A line for the person who asked.
 fn say(line: &str) -> Outcome<()> {
@@ -45,36 +45,36 @@ fn show(text: &str) -> Outcome<bool> {
     }
 }
 
-pub(super) fn act(command: Command) -> Outcome<Exit> {
+pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
     match command {
-        Command::Data(DataCommand::Pack(arguments)) => pack_text(arguments),
-        Command::Run(RunCommand::New(arguments)) => new_run(&arguments),
-        Command::Host(arguments) => host_run(arguments),
-        Command::Invite(arguments) => print_invitation(arguments),
-        Command::Join(arguments) => join_run(arguments),
-        Command::Run(RunCommand::Export(arguments)) => export_model(&arguments),
-        Command::Generate(arguments) => generate_text(&arguments),
-        Command::Bench(arguments) => measure(arguments),
-        Command::Demo(options) => {
+        MusterCommand::Data(DataCommand::Pack(arguments)) => pack_text(arguments),
+        MusterCommand::Run(RunCommand::New(arguments)) => new_run(&arguments),
+        MusterCommand::Host(arguments) => host_run(arguments),
+        MusterCommand::Invite(arguments) => print_invitation(arguments),
+        MusterCommand::Join(arguments) => join_run(arguments),
+        MusterCommand::Run(RunCommand::Export(arguments)) => export_model(&arguments),
+        MusterCommand::Generate(arguments) => generate_text(&arguments),
+        MusterCommand::Bench(arguments) => measure(arguments),
+        MusterCommand::Demo(options) => {
             demo::run(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
         }
-        Command::Drill(options) => {
+        MusterCommand::Drill(options) => {
             demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
         }
-        Command::DemoRole(role) => demo::play(role),
-        Command::Members { folder } => {
+        MusterCommand::DemoRole(role) => demo::play(role),
+        MusterCommand::Members { folder } => {
             show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
         }
-        Command::CloseTree { folder, member, organiser } => {
+        MusterCommand::CloseTree { folder, member, organiser } => {
             show(&block_on(close_tree(&folder, organiser.organiser_key.as_deref(), &member))??)?;
             Ok(Exit::Good)
         }
-        Command::Id(home) => {
+        MusterCommand::Id(home) => {
             say(&format!("{:#}", crate::leave::id(&data_dir(home)?)?))?;
             Ok(Exit::Good)
         }
-        Command::Leave(home) => {
+        MusterCommand::Leave(home) => {
             let home = data_dir(home)?;
             block_on(crate::leave::leave(&home))??;
             say("you have left the run")?;
@@ -85,17 +85,17 @@ pub(super) fn act(command: Command) -> Outcome<Exit> {
 
 fn measure(arguments: BenchArguments) -> Outcome<Exit> {
     let BenchArguments { run, leaves, precision } = arguments;
-    let job = match run {
-        None => Job::Default,
+    let workload = match run {
+        None => Workload::Default,
         Some(path) => match path.to_str().filter(|line| line.starts_with("muster1:")) {
-            Some(line) => Job::Agreed(Box::new(block_on(agreed(&Ticket::from_line(line)?))??)),
-            None => Job::At(path),
+            Some(line) => Workload::Agreed(Box::new(block_on(agreed(&Ticket::from_line(line)?))??)),
+            None => Workload::At(path),
         },
     };
-    let options = BenchOptions { job, machine: leaves.machine(), precision, patience: PATIENCE };
-    let report = bench(&options)?;
-    show(&report.text())?;
-    Ok(if report.verdict().is_ok() { Exit::Good } else { Exit::Negative })
+    let options = BenchOptions { workload, machine: leaves.machine(), precision, patience: PATIENCE };
+    let benchmark = bench(&options)?;
+    show(&benchmark.text())?;
+    Ok(if benchmark.verdict().is_ok() { Exit::Good } else { Exit::Negative })
 }
 
 fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
@@ -114,9 +114,8 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
     show(prompt)?;
     let words = Words::of(&checkpoint, tokenizer.as_deref())?;
-    continue_text(&mut exact, (&checkpoint, &words), prompt, (*tokens, sampling), &mut |text| {
-        show(text).unwrap_or(false)
-    })?;
+    let continuation = Continuation { prompt, count: *tokens, sampling };
+    continue_text(&mut exact, &checkpoint, &words, &continuation, &mut |text| show(text).unwrap_or(false))?;
     say("")?;
     Ok(Exit::Good)
 }
@@ -161,7 +160,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         elsewhere,
         out,
     } = arguments;
-    let calibration = |path: &PathBuf| Calibration { path: path.clone(), beyond: *beyond_calibration };
+    let calibration = |path: &PathBuf| CalibrationFile { path: path.clone(), beyond: *beyond_calibration };
     let options = CreateOptions {
         config: config.clone(),
         data: data.clone(),
@@ -234,8 +233,8 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
         let _ = say(&format!("{hosting}\ninvite with: muster invite {} --role node{key}", folder.display()));
     }))??;
     match ending {
-        Ending::Closed => Ok(Exit::Good),
-        Ending::Stopped => {
+        HostingEnd::Closed => Ok(Exit::Good),
+        HostingEnd::Stopped => {
             say(&format!("stopped; start again to go on: muster host {}", folder.display()))?;
             Ok(Exit::Interrupted)
         }
@@ -261,7 +260,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         Some(address) => Listen::At(address),
         None => Listen::TowardsSteward,
     };
-    let options = join::Options {
+    let options = join::JoinOptions {
         ticket,
         data_dir,
         listen,

@@ -6,7 +6,7 @@ use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
 use muster_core::messages::enrol::Role;
 
-use crate::backend::Backend;
+use crate::backend::BackendChoice;
 use crate::organise::invite::parse_span;
 use crate::steward::CONNECTIONS;
 
@@ -26,16 +26,16 @@ An organiser packs text, creates a run, hosts it and invites; volunteers join:
 
 Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 interrupted."
 )]
-pub(super) struct Cli {
+pub(super) struct MusterCli {
     #[command(subcommand)]
-    pub(super) command: Command,
+    pub(super) command: MusterCommand,
     /// Say more; twice for everything. RUST_LOG is heeded too.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
 }
 
 #[derive(Subcommand)]
-pub(super) enum Command {
+pub(super) enum MusterCommand {
     /// Handle the text that a run trains on.
     #[command(subcommand)]
     Data(DataCommand),
@@ -81,13 +81,13 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
     #[command(after_help = "\
 Trains on Rust sources that cargo has downloaded, unless --text names other text.
   muster demo --out rehearsal/")]
-    Demo(crate::demo::Options),
+    Demo(crate::demo::RehearsalOptions),
     /// Rehearse your own settings on this machine: which attacks would they catch, how soon, at what harm?
     #[command(after_help = crate::demo::attacks_help())]
     Drill(crate::demo::DrillOptions),
     /// Play in a rehearsal.
     #[command(subcommand, hide = true)]
-    DemoRole(crate::demo::Role),
+    DemoRole(crate::demo::RehearsalRole),
     /// Show who takes part, by whose leave, and what each of them weighs.
     #[command(after_help = "\
 Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.
@@ -293,7 +293,7 @@ pub(super) struct LeafArguments {
     #[command(flatten)]
     pub(super) compute: ComputeArguments,
     #[command(flatten)]
-    pub(super) backend: Backend,
+    pub(super) backend: BackendChoice,
 }
 
 impl LeafArguments {

@@ -265,8 +265,8 @@ mod tests {
 
     #[test]
     fn the_report_has_the_promised_fields() {
-        let place = tempfile::tempdir().unwrap();
-        let path = place.path().join("report.json");
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("report.json");
         facts().save(&path).unwrap();
         let report: serde_json::Value = serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap();
         for (pointer, value) in [("/rounds/0/bytes", 1000.into()), ("/bans/0/verifier", "verifier-id".into())]
@@ -282,8 +282,8 @@ mod tests {
             ("", vec!["held_out_loss", "final_state_root"]),
         ];
         for (pointer, fields) in promised {
-            let place = report.pointer(pointer).unwrap();
-            assert!(fields.iter().all(|field| place.get(field).is_some()), "{pointer}");
+            let object = report.pointer(pointer).unwrap();
+            assert!(fields.iter().all(|field| object.get(field).is_some()), "{pointer}");
         }
     }
 

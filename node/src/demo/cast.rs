@@ -12,8 +12,8 @@ use muster_core::messages::enrol::{Role, Ticket};
 use super::children::Child;
 use super::interrupt::{Interrupt, PAUSE};
 use super::lie::Lie;
-use super::place::Place;
 use super::rehearsal::Rehearsal;
+use super::workspace::Workspace;
 use crate::attack::Attack;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::invite::{InviteOptions, invite};
@@ -30,7 +30,7 @@ const LOOPBACK: &str = "127.0.0.1:0";
 
 /// What a member plays.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Part {
+pub(super) enum Character {
     /// An honest node, by the command that volunteers use.
     Node,
     /// A node that cheats.
@@ -41,7 +41,7 @@ pub(super) enum Part {
     Liar(Lie),
 }
 
-impl Part {
+impl Character {
     /// Whether it does as it should.
     pub(super) fn honest(self) -> bool {
         matches!(self, Self::Node | Self::Verifier)
@@ -61,7 +61,7 @@ pub(super) struct Player {
     /// What people call it.
     pub(super) name: String,
     /// What it plays.
-    pub(super) part: Part,
+    pub(super) character: Character,
     /// Its data directory.
     pub(super) home: PathBuf,
 }
@@ -87,11 +87,15 @@ impl Cast {
     ///
     /// # Errors
     /// [`Failure`] of the first process that does not come up.
-    pub(super) fn start(rehearsal: &Rehearsal, place: &Place, interrupt: &Interrupt) -> Outcome<Self> {
-        let logs = place.path("logs");
+    pub(super) fn start(
+        rehearsal: &Rehearsal,
+        workspace: &Workspace,
+        interrupt: &Interrupt,
+    ) -> Outcome<Self> {
+        let logs = workspace.path("logs");
         fs::create_dir_all(&logs)
             .map_err(|error| Failure::environment(format!("{}: cannot be made ({error})", logs.display())))?;
-        let folder = place.path("run");
+        let folder = workspace.path("run");
         let most = CONNECTIONS.to_string();
         let words = ["host".as_ref(), folder.as_os_str(), "--listen".as_ref(), LOOPBACK.as_ref()];
         let backend = rehearsal.backend.words();
@@ -99,12 +103,12 @@ impl Cast {
         let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
         let words: Vec<&OsStr> = words.into_iter().chain(backend.iter().map(AsRef::as_ref)).collect();
         let steward = Child::start("steward", &logs, &words)?;
-        let mut cast = Self { players: players(rehearsal, place), steward, members: Vec::new() };
+        let mut cast = Self { players: players(rehearsal, workspace), steward, members: Vec::new() };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
         let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
         let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;
         for player in &cast.players {
-            let ticket = if player.part.role() == Role::Verifier { &verifier } else { &node };
+            let ticket = if player.character.role() == Role::Verifier { &verifier } else { &node };
             cast.members.push(player.start(&logs, &ticket.to_line(), rehearsal)?);
         }
         Ok(cast)
@@ -176,7 +180,7 @@ impl Cast {
 impl Player {
     fn may_end_with(&self, code: Option<i32>) -> bool {
         let gone = [Exit::Good, Exit::Negative].map(|exit| Some(i32::from(exit.code())));
-        !self.part.honest() && gone.contains(&code)
+        !self.character.honest() && gone.contains(&code)
     }
 
     fn start(&self, logs: &Path, ticket: &str, rehearsal: &Rehearsal) -> Outcome<Child> {
@@ -184,8 +188,8 @@ impl Player {
         let (from, seed) = (rehearsal.from.to_string(), rehearsal.seed.to_string());
         let coalition = self.home.with_file_name(COALITION);
         let backend = rehearsal.backend.words();
-        let mut words: Vec<&OsStr> = match self.part {
-            Part::Node => {
+        let mut words: Vec<&OsStr> = match self.character {
+            Character::Node => {
                 vec![
                     "join".as_ref(),
                     ticket.as_ref(),
@@ -195,15 +199,15 @@ impl Player {
                     LOOPBACK.as_ref(),
                 ]
             }
-            Part::Attacker(attack) => {
+            Character::Attacker(attack) => {
                 let attack: &OsStr = attack.name.as_ref();
                 let role =
                     ["demo-role".as_ref(), "attacker".as_ref(), attack, from.as_ref(), ticket.as_ref(), home];
                 let plan = ["--seed".as_ref(), seed.as_ref(), "--coalition".as_ref(), coalition.as_os_str()];
                 [&role[..], &plan].concat()
             }
-            Part::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
-            Part::Liar(lie) => {
+            Character::Verifier => vec!["demo-role".as_ref(), "verifier".as_ref(), ticket.as_ref(), home],
+            Character::Liar(lie) => {
                 vec!["demo-role".as_ref(), "liar".as_ref(), lie.name().as_ref(), ticket.as_ref(), home]
             }
         };
@@ -212,20 +216,21 @@ impl Player {
     }
 }
 
-fn players(rehearsal: &Rehearsal, place: &Place) -> Vec<Player> {
-    let nodes = (1..=rehearsal.honest).map(|number| (format!("node-{number}"), Part::Node));
-    let attackers = rehearsal.attackers.iter().enumerate().map(|(place, attack)| {
-        let before = rehearsal.attackers.iter().take(place).filter(|before| *before == attack).count();
-        (numbered(attack.name, before), Part::Attacker(*attack))
+fn players(rehearsal: &Rehearsal, workspace: &Workspace) -> Vec<Player> {
+    let nodes = (1..=rehearsal.honest).map(|number| (format!("node-{number}"), Character::Node));
+    let attackers = rehearsal.attackers.iter().enumerate().map(|(index, attack)| {
+        let before = rehearsal.attackers.iter().take(index).filter(|before| *before == attack).count();
+        (numbered(attack.name, before), Character::Attacker(*attack))
     });
     let honest = usize::from(rehearsal.verifiers).saturating_sub(rehearsal.liars.len());
-    let verifiers = (0..honest).map(|before| (numbered("verifier", before), Part::Verifier));
-    let liars = rehearsal.liars.iter().enumerate().map(|(place, lie)| {
-        let before = rehearsal.liars.iter().take(place).filter(|before| *before == lie).count();
-        (numbered(lie.name(), before), Part::Liar(*lie))
+    let verifiers = (0..honest).map(|before| (numbered("verifier", before), Character::Verifier));
+    let liars = rehearsal.liars.iter().enumerate().map(|(index, lie)| {
+        let before = rehearsal.liars.iter().take(index).filter(|before| *before == lie).count();
+        (numbered(lie.name(), before), Character::Liar(*lie))
     });
     let all = nodes.chain(attackers).chain(verifiers).chain(liars);
-    all.map(|(name, part)| Player { home: place.path("members").join(&name), name, part }).collect()
+    all.map(|(name, character)| Player { home: workspace.path("members").join(&name), name, character })
+        .collect()
 }
 
 /// A name, with a number unless it is the first of its kind.

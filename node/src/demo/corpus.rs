@@ -143,32 +143,32 @@ mod tests {
 
     #[test]
     fn packing_twice_gives_the_same_root() {
-        let place = tempfile::tempdir().unwrap();
-        let first = pack(&place.path().join("first")).unwrap();
-        let second = pack(&place.path().join("second")).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let first = pack(&directory.path().join("first")).unwrap();
+        let second = pack(&directory.path().join("second")).unwrap();
         assert_eq!(first, second);
         assert!(first.bytes > 4 << 20 && first.bytes <= 16 << 20, "{} bytes to train on", first.bytes);
         assert!(first.held_out_bytes > 1 << 18, "{} bytes held out", first.held_out_bytes);
     }
 
     /// Crates of one file each, the paths chosen so that folders and bytes sort differently.
-    fn registry(place: &Path) -> PathBuf {
+    fn registry(directory: &Path) -> PathBuf {
         for name in TRAINING.iter().chain(&HELD_OUT) {
-            let folder = place.join(format!("{name}-{}", version(name).unwrap()));
+            let folder = directory.join(format!("{name}-{}", version(name).unwrap()));
             fs::create_dir_all(folder.join("src")).unwrap();
             fs::write(folder.join("src.rs"), format!("{name} second")).unwrap();
             fs::write(folder.join("src/lib.rs"), format!("{name} third")).unwrap();
             fs::write(folder.join("README.md"), "no Rust").unwrap();
             fs::write(folder.join("build.rs"), "first").unwrap();
         }
-        place.to_owned()
+        directory.to_owned()
     }
 
     #[test]
     fn files_are_sorted_by_crate_and_path() {
-        let place = tempfile::tempdir().unwrap();
-        let folders = [place.path().join("empty"), registry(&place.path().join("registry"))];
-        let out = place.path().join("corpus");
+        let directory = tempfile::tempdir().unwrap();
+        let folders = [directory.path().join("empty"), registry(&directory.path().join("registry"))];
+        let out = directory.path().join("corpus");
         let data = pack_from(&folders, &out).unwrap();
         let corpus = dataset::Dataset::open(&out, &data).unwrap();
         let train = String::from_utf8(corpus.train().to_vec()).unwrap();
@@ -181,10 +181,10 @@ mod tests {
 
     #[test]
     fn missing_sources_are_named() {
-        let place = tempfile::tempdir().unwrap();
-        let registry = registry(&place.path().join("registry"));
+        let directory = tempfile::tempdir().unwrap();
+        let registry = registry(&directory.path().join("registry"));
         fs::remove_dir_all(registry.join(format!("redb-{}", version("redb").unwrap()))).unwrap();
-        let failure = pack_from(&[registry], &place.path().join("corpus")).unwrap_err();
+        let failure = pack_from(&[registry], &directory.path().join("corpus")).unwrap_err();
         assert_eq!(failure.exit, Exit::Environment);
         assert!(failure.message.contains("redb-") && failure.message.contains("--text"), "{failure}");
     }

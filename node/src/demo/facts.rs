@@ -10,7 +10,7 @@ use muster_replica::archive::{Archive, Replayed};
 use muster_store::dataset::unigram_bigram;
 use serde::{Deserialize, Serialize};
 
-use super::cast::{Part, Player};
+use super::cast::{Character, Player};
 use super::lie::Lie;
 use super::live::{DutyFact, Live, RewindFact, RoundFact};
 use super::odds::{CERTAIN, Odds};
@@ -148,7 +148,7 @@ pub(super) struct Observed<'a> {
 
 /// What a member wrote down when the run was over.
 #[derive(Deserialize)]
-struct Ending {
+struct FinalState {
     final_state_root: String,
 }
 
@@ -177,14 +177,14 @@ impl Facts {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
             member.idled = observed.live.idles.get(&member.id).copied().unwrap_or(0);
             let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
-            member.attack = match player.part {
-                Part::Attacker(attack) => {
+            member.attack = match player.character {
+                Character::Attacker(attack) => {
                     let audits = observed.live.audits.iter().filter(|(id, _)| *id == member.id);
                     let audits = audits.map(|(_, round)| *round);
-                    Some(AttackFact::of(&attack, &odds, (rehearsal.from, convicted), audits))
+                    Some(AttackFact::of(&attack, &odds, rehearsal.from, convicted, audits))
                 }
-                Part::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
-                Part::Node | Part::Verifier => None,
+                Character::Liar(lie) => Some(AttackFact::of_liar(lie, &odds)),
+                Character::Node | Character::Verifier => None,
             };
             members.push(member);
         }
@@ -246,7 +246,8 @@ impl AttackFact {
     fn of(
         attack: &Attack,
         odds: &Odds,
-        (from, convicted): (u32, Option<u32>),
+        from: u32,
+        convicted: Option<u32>,
         audits: impl Iterator<Item = u32>,
     ) -> Self {
         let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);
@@ -335,12 +336,12 @@ impl MemberFact {
             Failure::environment(format!("{}: {} has left no key there", player.home.display(), player.name))
         })?;
         let ending = fs::read(player.home.join(RESULT)).ok();
-        let ending: Option<Ending> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
+        let ending: Option<FinalState> = ending.and_then(|bytes| serde_json::from_slice(&bytes).ok());
         Ok(Self {
             id: format!("{id:#}"),
             name: player.name.clone(),
-            role: player.part.role().word(),
-            honest: player.part.honest(),
+            role: player.character.role().word(),
+            honest: player.character.honest(),
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             duty: duties.get(&format!("{id:#}")).copied(),

@@ -9,7 +9,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cast::Player;
 use crate::exit::{Failure, Outcome};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// A finished round.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
@@ -52,7 +52,7 @@ pub(super) struct DutyFact {
 
 #[derive(Deserialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum Event {
+enum LoggedEvent {
     Round(Box<Round>),
     Ban {
         member: String,
@@ -134,7 +134,7 @@ impl Live {
     ///
     /// # Errors
     /// [`Failure`] when the file cannot be read.
-    pub(super) fn read(&mut self, players: &[Player], progress: &Progress) -> Outcome<bool> {
+    pub(super) fn read(&mut self, players: &[Player], progress: &ProgressDisplay) -> Outcome<bool> {
         let failed =
             |error| Failure::environment(format!("{}: cannot be read ({error})", self.path.display()));
         let file = match &mut self.file {
@@ -147,19 +147,19 @@ impl Live {
             return Ok(false);
         }
         let line = std::mem::take(&mut self.line);
-        let event: Event = serde_json::from_str(&line)
+        let event: LoggedEvent = serde_json::from_str(&line)
             .map_err(|error| Failure::environment(format!("{}: {error} in {line}", self.path.display())))?;
         self.take(event, players, progress);
         Ok(true)
     }
 
-    fn take(&mut self, event: Event, players: &[Player], progress: &Progress) {
+    fn take(&mut self, event: LoggedEvent, players: &[Player], progress: &ProgressDisplay) {
         match event {
-            Event::Round(round) => {
+            LoggedEvent::Round(round) => {
                 progress.round(u64::from(round.fact.round) + 1, self.total, &self.words(&round));
                 self.rounds.push(round.fact);
             }
-            Event::Ban { member, round, effective, finding, accuser } => {
+            LoggedEvent::Ban { member, round, effective, finding, accuser } => {
                 let names = names(players);
                 let name = |id: &str| names.get(id).cloned().unwrap_or_else(|| id.to_owned());
                 progress.line(&format!(
@@ -168,19 +168,19 @@ impl Live {
                     name(&accuser)
                 ));
             }
-            Event::Audit { member, round } => self.audits.push((member, round)),
-            Event::Rewind(rewind) => {
+            LoggedEvent::Audit { member, round } => self.audits.push((member, round)),
+            LoggedEvent::Rewind(rewind) => {
                 let RewindFact { to, next } = rewind;
                 progress
                     .line(&format!("the state goes back to that before round {to}; round {next} is next"));
                 self.rewinds.push(rewind);
             }
-            Event::Idle { member } => *self.idles.entry(member).or_default() += 1,
-            Event::Close { duties } => {
+            LoggedEvent::Idle { member } => *self.idles.entry(member).or_default() += 1,
+            LoggedEvent::Close { duties } => {
                 self.closed = true;
                 self.duties = duties;
             }
-            Event::Other => {}
+            LoggedEvent::Other => {}
         }
     }
 
@@ -211,11 +211,11 @@ mod tests {
 
     #[test]
     fn lines_are_read_as_they_are_written() {
-        let place = tempfile::tempdir().unwrap();
-        let mut live = Live::new(place.path(), false);
-        let progress = Progress::new(false);
+        let directory = tempfile::tempdir().unwrap();
+        let mut live = Live::new(directory.path(), false);
+        let progress = ProgressDisplay::new(false);
         assert!(!live.read(&[], &progress).unwrap());
-        let mut log = File::create(place.path().join("log.jsonl")).unwrap();
+        let mut log = File::create(directory.path().join("log.jsonl")).unwrap();
         log.write_all(
             b"{\"event\":\"admit\",\"member\":\"00\",\"role\":\"node\"}\n{\"event\":\"round\",\"rou",
         )

@@ -57,7 +57,7 @@ impl Expected {
 
 impl Odds {
     /// Of these settings, with attacks from a round on and none of the verifiers lying.
-    pub(super) fn of(settings: &Settings, (nodes, verifiers): (u32, u16), from: u32) -> Self {
+    pub(super) fn of(settings: &Settings, nodes: u32, verifiers: u16, from: u32) -> Self {
         let training = &settings.training;
         Self {
             rates: Rates::new(settings.audit.share, training.leaves / nodes.max(1), settings.audit.leaves),
@@ -228,7 +228,7 @@ mod tests {
         let mut settings = Settings::default();
         (settings.audit.share, settings.audit.leaves, settings.audit.final_rounds) = (share, drawn, 2);
         (settings.training.leaves, settings.training.rounds) = (16, 30);
-        Odds::of(&settings, (4, verifiers), 10)
+        Odds::of(&settings, 4, verifiers, 10)
     }
 
     fn expected(odds: Odds, name: &str) -> Option<Expected> {

@@ -7,13 +7,13 @@ use super::lie::Lie;
 use super::odds::Odds;
 use super::share::Share;
 use crate::attack::Attack;
-use crate::backend::Backend;
+use crate::backend::BackendChoice;
 use crate::config::Settings;
 use crate::exit::{Failure, Outcome};
 
 /// What a demo is asked for.
 #[derive(Clone, Debug, clap::Args)]
-pub struct Options {
+pub struct RehearsalOptions {
     /// Keep everything in this new folder: text, run, members, logs, and report.json.
     #[arg(long, value_name = "DIR")]
     pub out: Option<PathBuf>,
@@ -73,7 +73,7 @@ pub struct DrillOptions {
     pub seed: u64,
     /// How every member computes leaves.
     #[command(flatten)]
-    pub backend: Backend,
+    pub backend: BackendChoice,
 }
 
 pub(super) fn read(path: &Path) -> Outcome<String> {
@@ -105,7 +105,7 @@ pub(super) struct Rehearsal {
     /// Whether the account is that of a drill.
     pub(super) drill: bool,
     /// How every member computes leaves.
-    pub(super) backend: Backend,
+    pub(super) backend: BackendChoice,
 }
 
 impl Rehearsal {
@@ -181,6 +181,6 @@ impl Rehearsal {
     /// What the settings do to attacks.
     pub(super) fn odds(&self) -> Outcome<Odds> {
         let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
-        Ok(Odds::of(&settings, (self.nodes(), self.verifiers), self.from).with(&self.liars))
+        Ok(Odds::of(&settings, self.nodes(), self.verifiers, self.from).with(&self.liars))
     }
 }

@@ -13,14 +13,14 @@ use muster_net::swarm::Settings;
 use muster_roles::verifier::audits::{Conduct, Honest};
 
 use super::lie::Lie;
-use crate::attack::{Attack, Coalition, Plan};
-use crate::backend::Backend;
+use crate::attack::{Attack, Campaign, Coalition};
+use crate::backend::BackendChoice;
 use crate::exit::{Exit, Failure, Outcome};
 use crate::join::{self, End, JoinError};
 
 /// A role of the rehearsal's own.
 #[derive(Clone, Debug, Subcommand)]
-pub enum Role {
+pub enum RehearsalRole {
     /// Joins as a node that cheats.
     Attacker {
         /// How.
@@ -39,7 +39,7 @@ pub enum Role {
         coalition: Option<PathBuf>,
         /// How it computes.
         #[command(flatten)]
-        backend: Backend,
+        backend: BackendChoice,
     },
     /// Enrols as a verifier and watches.
     Verifier {
@@ -49,7 +49,7 @@ pub enum Role {
         data_dir: PathBuf,
         /// How it computes.
         #[command(flatten)]
-        backend: Backend,
+        backend: BackendChoice,
     },
     /// Enrols as a verifier that lies, and watches.
     Liar {
@@ -61,7 +61,7 @@ pub enum Role {
         data_dir: PathBuf,
         /// How it computes.
         #[command(flatten)]
-        backend: Backend,
+        backend: BackendChoice,
     },
 }
 
@@ -69,13 +69,13 @@ pub enum Role {
 ///
 /// # Errors
 /// [`Failure`] of an attacker that did not even get as far as being banned.
-pub fn play(role: Role) -> Outcome<Exit> {
+pub fn play(role: RehearsalRole) -> Outcome<Exit> {
     match role {
-        Role::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
+        RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
             let me = crate::leave::id(&data_dir)?;
             let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
-            let plan = Plan { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
-            let options = join::Options {
+            let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
+            let options = join::JoinOptions {
                 ticket: Ticket::from_line(&invitation)?,
                 data_dir,
                 listen: join::Listen::At("127.0.0.1:0".into()),
@@ -85,16 +85,18 @@ pub fn play(role: Role) -> Outcome<Exit> {
                 max_disk: None,
                 progress: false,
             };
-            block_on(join::join_as(options, attack.conduct(&plan)))?.map(ended).or_else(|error| match error {
-                JoinError::Banned { .. } => Ok(Exit::Negative),
-                error => Err(Failure::environment(error.to_string())),
+            block_on(join::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
+                match error {
+                    JoinError::Banned { .. } => Ok(Exit::Negative),
+                    error => Err(Failure::environment(error.to_string())),
+                }
             })
         }
-        Role::Verifier { invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), (backend, Arc::new(Honest))))
+        RehearsalRole::Verifier { invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, Arc::new(Honest)))
         }
-        Role::Liar { lie, invitation, data_dir, backend } => {
-            Ok(watch(&invitation, data_dir.as_os_str(), (backend, lie.conduct())))
+        RehearsalRole::Liar { lie, invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, lie.conduct()))
         }
     }
 }
@@ -106,7 +108,7 @@ fn ended(end: End) -> Exit {
     }
 }
 
-fn watch(invitation: &str, data_dir: &OsStr, (backend, conduct): (Backend, Arc<dyn Conduct>)) -> Exit {
+fn watch(invitation: &str, data_dir: &OsStr, backend: BackendChoice, conduct: Arc<dyn Conduct>) -> Exit {
     let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
     match verifier(&enroll, conduct.clone()) {
         Exit::Good => {

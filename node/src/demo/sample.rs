@@ -9,7 +9,7 @@ use muster_replica::archive::Archive;
 use super::rehearsal::Rehearsal;
 use crate::checkpoint::Checkpoint;
 use crate::exit::Outcome;
-use crate::generate::{Sampling, Words, continue_text};
+use crate::generate::{Continuation, Sampling, Words, continue_text};
 
 /// What a model of Rust sources is asked to continue.
 const RUST_PROMPT: &str = "    pub fn new(";
@@ -33,13 +33,8 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
         true
     };
     let words = Words::of(&checkpoint, None)?;
-    continue_text(
-        &mut exact,
-        (&checkpoint, &words),
-        prompt,
-        (SAMPLE_TOKENS, Sampling::default()),
-        &mut show,
-    )?;
+    let continuation = Continuation { prompt, count: SAMPLE_TOKENS, sampling: Sampling::default() };
+    continue_text(&mut exact, &checkpoint, &words, &continuation, &mut show)?;
     let shown = format!("{prompt}{text}");
     let lines: Vec<String> = shown.lines().map(|line| format!("  | {line}\n")).collect();
     Ok(format!("\nwhat the model continues {prompt:?} with:\n{}\n", lines.concat()))

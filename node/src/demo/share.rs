@@ -12,7 +12,7 @@ use crate::attack::Attack;
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     cheat: Cheat,
-    count: Count,
+    count: AttackerCount,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -22,7 +22,7 @@ enum Cheat {
 }
 
 #[derive(Clone, Copy, Debug, PartialEq)]
-enum Count {
+enum AttackerCount {
     Number(u16),
     /// Of all nodes.
     Percent(f64),
@@ -51,8 +51,8 @@ impl Share {
 
     fn of(&self, all: u16) -> usize {
         match self.count {
-            Count::Number(count) => count.into(),
-            Count::Percent(share) => ((share / 100.0 * f64::from(all)).round() as usize).max(1),
+            AttackerCount::Number(count) => count.into(),
+            AttackerCount::Percent(share) => ((share / 100.0 * f64::from(all)).round() as usize).max(1),
         }
     }
 }
@@ -71,9 +71,9 @@ impl FromStr for Share {
         let count = match count.strip_suffix('%') {
             Some(share) => {
                 let share = share.parse().ok().filter(|share: &f64| *share > 0.0 && *share <= 100.0);
-                Count::Percent(share.ok_or_else(wrong)?)
+                AttackerCount::Percent(share.ok_or_else(wrong)?)
             }
-            None => Count::Number(count.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?),
+            None => AttackerCount::Number(count.parse().ok().filter(|count| *count > 0).ok_or_else(wrong)?),
         };
         Ok(Self { cheat, count })
     }

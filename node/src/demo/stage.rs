@@ -12,14 +12,14 @@ use super::cast::Cast;
 use super::facts::{Facts, Observed, UNREPLAYED};
 use super::interrupt::{Interrupt, PAUSE};
 use super::live::Live;
-use super::place::Place;
 use super::rehearsal::Rehearsal;
 use super::sample::sample;
+use super::workspace::Workspace;
 use super::{account, caught, corpus};
 use crate::exit::{Exit, Failure, Outcome};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::pack;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// How long the steward may report nothing.
 const STALLED: Duration = Duration::from_secs(240);
@@ -30,12 +30,12 @@ const STALLED: Duration = Duration::from_secs(240);
 /// [`Failure`], negative when the run did not end as it should.
 pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
     let began = Instant::now();
-    let mut place = Place::make(rehearsal.out.as_deref())?;
+    let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
     let interrupt = Interrupt::listen()?;
-    rehearse(rehearsal, &place, (&interrupt, began, drawn), say).map_err(|mut failure| {
-        if failure.exit != Exit::Interrupted && place.path("logs").exists() {
-            place.keep();
-            failure.message += &format!("\nlogs and everything else: {}", place.folder().display());
+    rehearse(rehearsal, &workspace, &interrupt, began, drawn, say).map_err(|mut failure| {
+        if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
+            workspace.keep();
+            failure.message += &format!("\nlogs and everything else: {}", workspace.folder().display());
         }
         failure
     })?;
@@ -44,32 +44,34 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
 
 fn rehearse(
     rehearsal: &Rehearsal,
-    place: &Place,
-    (interrupt, began, drawn): (&Interrupt, Instant, bool),
+    workspace: &Workspace,
+    interrupt: &Interrupt,
+    began: Instant,
+    drawn: bool,
     say: &mut dyn FnMut(&str),
 ) -> Outcome<()> {
-    let progress = Progress::new(drawn);
+    let progress = ProgressDisplay::new(drawn);
     if drawn {
         progress.round(0, u64::from(rehearsal.rounds), "setting up");
     }
     progress.line("packing the text");
-    prepare(rehearsal, place)?;
-    let mut cast = Cast::start(rehearsal, place, interrupt)?;
+    prepare(rehearsal, workspace)?;
+    let mut cast = Cast::start(rehearsal, workspace, interrupt)?;
     progress.line(&format!(
         "a steward and {} members are started, each a process of its own",
         cast.players.len()
     ));
-    let live = watch(&mut cast, place, (interrupt, drawn), &progress)?;
+    let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");
-    let archive = Archive::open(&place.path("run")).map_err(opened)?;
+    let archive = Archive::open(&workspace.path("run")).map_err(opened)?;
     let replayed = replay(&archive, &progress, interrupt)?;
     progress.finish();
     let seconds = began.elapsed().as_secs_f64();
     let observed = Observed { live, players: &cast.players, seconds, run_seconds: ran.as_secs_f64() };
     let facts = Facts::gather(&archive, replayed, observed, rehearsal)?;
-    facts.save(&place.path("report.json"))?;
+    facts.save(&workspace.path("report.json"))?;
     say(&account::table(&facts));
     if rehearsal.drill {
         say(&caught::table(&facts));
@@ -77,15 +79,15 @@ fn rehearse(
         say(&caught::conclusion(&facts));
         return Ok(());
     }
-    say(&sample(rehearsal, &place.path("run"), &archive)?);
+    say(&sample(rehearsal, &workspace.path("run"), &archive)?);
     account::check(&facts, rehearsal.learning)?;
     say(&account::conclusion(&facts));
     Ok(())
 }
 
 /// Packs the text and creates the run.
-fn prepare(rehearsal: &Rehearsal, place: &Place) -> Outcome<()> {
-    let data = place.path("corpus");
+fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
+    let data = workspace.path("corpus");
     if rehearsal.text.is_empty() {
         corpus::pack(&data)?;
     } else {
@@ -97,11 +99,11 @@ fn prepare(rehearsal: &Rehearsal, place: &Place) -> Outcome<()> {
         };
         pack::pack(&text, &mut |_, _| ())?;
     }
-    let config = place.path("run.toml");
+    let config = workspace.path("run.toml");
     fs::write(&config, rehearsal.run_toml()?).map_err(|error| {
         Failure::environment(format!("{}: cannot be written ({error})", config.display()))
     })?;
-    let out = place.path("run");
+    let out = workspace.path("run");
     create(&CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out })?;
     Ok(())
 }
@@ -109,11 +111,12 @@ fn prepare(rehearsal: &Rehearsal, place: &Place) -> Outcome<()> {
 /// Follows the steward's reports to the end of the run.
 fn watch(
     cast: &mut Cast,
-    place: &Place,
-    (interrupt, drawn): (&Interrupt, bool),
-    progress: &Progress,
+    workspace: &Workspace,
+    interrupt: &Interrupt,
+    drawn: bool,
+    progress: &ProgressDisplay,
 ) -> Outcome<Live> {
-    let mut live = Live::new(&place.path("run"), drawn);
+    let mut live = Live::new(&workspace.path("run"), drawn);
     let mut heard = Instant::now();
     while !live.closed {
         interrupt.check()?;
@@ -133,7 +136,7 @@ fn watch(
 /// Replays the archive, or says what a replay stops at: in a drill, an attack may have escaped.
 fn replay(
     archive: &Archive,
-    progress: &Progress,
+    progress: &ProgressDisplay,
     interrupt: &Interrupt,
 ) -> Outcome<Result<Replayed, String>> {
     let threads = std::thread::available_parallelism().map_or(1, usize::from).min(4);

@@ -12,12 +12,12 @@ use muster_core::round::Check;
 use muster_replica::{Phase, Results};
 
 use super::own::Contribution;
-use super::server::Shared;
+use super::server::NodeContext;
 
 /// Waits for the values of every part, and compares each block with this member's own: gives the blocks to object to, by part.
 /// Values that do not come within the run's patience leave the steward without this member's word.
 pub(super) async fn compare_results(
-    shared: Arc<Shared>,
+    shared: Arc<NodeContext>,
     ledger: Arc<Ledger>,
     contribution: Arc<Contribution>,
     check: Check,

@@ -54,7 +54,7 @@ impl Spares {
 }
 
 /// What is to be computed.
-pub struct Work {
+pub struct Assignment {
     /// The manifest.
     pub manifest: Arc<Manifest>,
     /// The text.
@@ -83,7 +83,7 @@ pub struct Work {
     pub spares: Spares,
 }
 
-impl Work {
+impl Assignment {
     /// The sum of the quota's leaves; of fewer once the deadline has passed. All of them are kept.
     pub fn sum(&self, arithmetic: &mut dyn Arithmetic) -> Summed {
         self.sum_within(arithmetic, usize::MAX)
@@ -188,7 +188,8 @@ impl Trace {
         Self { probe: Probe::exact(seed), rows: Vec::new() }
     }
 
-    fn see(&mut self, threads: usize, (leaf, loss): &LeafSum) {
+    fn see(&mut self, threads: usize, sum: &LeafSum) {
+        let (leaf, loss) = sum;
         self.rows.push(row(threads, &self.probe, leaf, *loss));
     }
 
@@ -219,7 +220,8 @@ impl Summed {
     }
 
     /// Adds a leaf, on so many threads; keeps it, or gives its vector back.
-    pub fn add(&mut self, threads: usize, (leaf, loss): LeafSum, keep: bool, spares: &Spares) {
+    pub fn add(&mut self, threads: usize, sum: LeafSum, keep: bool, spares: &Spares) {
+        let (leaf, loss) = sum;
         self.loss = self.loss.saturating_add(loss);
         self.count += 1;
         if self.count == 1 && !keep {
@@ -251,12 +253,12 @@ mod tests {
         leaves.iter().for_each(|leaf| trace.see(2, leaf));
         let right = Summed::of(leaves.clone());
         assert!(trace.fits(1, &right.q, right.loss) && !trace.fits(1, &right.q, right.loss + 1));
-        for (place, bit) in [(0, 0), (77, 31), (4999, 13)] {
+        for (index, bit) in [(0, 0), (77, 31), (4999, 13)] {
             let mut fallen = right.q.clone();
-            fallen[place] ^= 1 << bit;
+            fallen[index] ^= 1 << bit;
             assert!(!trace.fits(1, &fallen, right.loss), "in the sum");
             let mut fallen = leaves.clone();
-            fallen[1].0[place] ^= 1 << bit;
+            fallen[1].0[index] ^= 1 << bit;
             let fallen = Summed::of(fallen);
             assert!(!trace.fits(1, &fallen.q, fallen.loss), "in a leaf, before it was added");
         }

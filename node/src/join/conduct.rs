@@ -10,16 +10,16 @@ use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
 use muster_core::state::Arithmetic;
 
-use super::compute::{Summed, Work};
+use super::compute::{Assignment, Summed};
 use super::own::LEAF_BYTES;
 
 /// What a member says of its own work, in the order in which a round asks for it. Each default is the product's own
 /// path, so that an attack (`crate::attack`) replaces what it lies about and nothing else. Whatever is public is
-/// an argument or follows from one: any leaf of any member can be recomputed from [`Work`].
-pub trait Conduct: Send + Sync + 'static {
+/// an argument or follows from one: any leaf of any member can be recomputed from [`Assignment`].
+pub trait NodeConduct: Send + Sync + 'static {
     /// Sums leaves: a contribution of at least one and at most `quota` of them. It is asked again, for as many leaves,
     /// when the process was restarted after it committed.
-    fn contribute(&self, work: &Work, arithmetic: &mut dyn Arithmetic) -> Summed {
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
         work.sum_traced(arithmetic, LEAF_BYTES)
     }
 
@@ -55,12 +55,12 @@ pub trait Conduct: Send + Sync + 'static {
     }
 
     /// The results of a part that it signs and shows, in order. None: it says nothing of the part.
-    fn reduce(&self, part: &Inputs<'_>) -> Vec<Reduced> {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         part.reduce(part.sealed).into_iter().collect()
     }
 
     /// The table that it seals when asked, given the rows of its leaves. None: silence.
-    fn seal(&self, _asked: &Asked<'_>, rows: Rows) -> Option<Rows> {
+    fn seal(&self, _asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
         Some(rows)
     }
 
@@ -85,7 +85,7 @@ pub enum Delay {
 }
 
 /// A part, as its aggregator has it.
-pub struct Inputs<'a> {
+pub struct AggregatorView<'a> {
     /// The round.
     pub round: Round,
     /// The inputs that were sealed.
@@ -94,7 +94,7 @@ pub struct Inputs<'a> {
     pub rule: &'a dyn Fn(&Bitmap) -> Option<Reduced>,
 }
 
-impl Inputs<'_> {
+impl AggregatorView<'_> {
     /// What the rule gives over these inputs; none where one of them is not here.
     pub fn reduce(&self, inputs: Bitmap) -> Option<Reduced> {
         (self.rule)(&inputs)
@@ -102,7 +102,7 @@ impl Inputs<'_> {
 }
 
 /// The audit of a contribution, as its author sees it.
-pub struct Asked<'a> {
+pub struct AuditedContribution<'a> {
     /// R_t.
     pub freeze: Digest,
     /// What the rows are made with.
@@ -114,6 +114,6 @@ pub struct Asked<'a> {
 }
 
 /// Computes every leaf, adds them up, and says so.
-pub struct Honest;
+pub struct HonestNode;
 
-impl Conduct for Honest {}
+impl NodeConduct for HonestNode {}

@@ -6,28 +6,29 @@ use std::time::Duration;
 
 use muster_core::codec::List;
 use muster_core::contribution::open_block;
-use muster_core::ids::{Block, Digest, Part, Round, Slot};
+use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, reduce};
 use muster_core::sign::Signed;
-use muster_replica::{Contact, Peers, Phase, contact, groups};
+use muster_replica::{Contact, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
 
-use super::conduct::{Conduct, Inputs};
+use super::conduct::{AggregatorView, NodeConduct};
 use super::own::Contribution;
-use super::server::Shared;
+use super::server::NodeContext;
+use super::tell::Uplink;
 
 /// Brings a part to its keeper, and gives what that signed once it had the whole part.
 pub(super) async fn bring(
-    (peers, steward): (Peers, Contact),
+    uplink: Uplink,
     ledger: Arc<Ledger>,
     contribution: Arc<Contribution>,
     parcel: &Parcel,
 ) -> Option<Signed<Receipt>> {
     let Parcel { round, part, keeper, within, .. } = parcel;
-    let brought = blocks_to(&peers, &steward, &ledger, &contribution, parcel);
+    let brought = blocks_to(&uplink, &ledger, &contribution, parcel);
     let given = tokio::time::timeout(Duration::from_millis(*within), brought).await;
     let given = given.unwrap_or_else(|_| Err("it took too long".into()));
     let tell = |why: &String| {
@@ -37,8 +38,7 @@ pub(super) async fn bring(
 }
 
 async fn blocks_to(
-    peers: &Peers,
-    steward: &Contact,
+    uplink: &Uplink,
     ledger: &Ledger,
     contribution: &Contribution,
     parcel: &Parcel,
@@ -47,6 +47,7 @@ async fn blocks_to(
     let layout = ledger.layout();
     let view = ledger.round(round).ok_or("the round is over")?;
     let blocks = &view.parts().get(part.index()).ok_or("no such part")?.blocks;
+    let Uplink { peers, steward } = uplink;
     let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
     let to = to.ok_or("its keeper is no member")?;
     for group in groups(layout, blocks) {
@@ -66,18 +67,19 @@ async fn blocks_to(
 /// Reduces a part over its sealed inputs, and serves the values. Gives the digests of all results that this member signs:
 /// none where an input is not here any more.
 pub(super) async fn reduce_part(
-    shared: Arc<Shared>,
-    (peers, steward): (Peers, Contact),
+    shared: Arc<NodeContext>,
+    uplink: Uplink,
     ledger: Arc<Ledger>,
-    conduct: Arc<dyn Conduct>,
-    PartTask { round, part, inputs, .. }: PartTask,
+    conduct: Arc<dyn NodeConduct>,
+    task: PartTask,
 ) -> Vec<Digest> {
-    let fetched = fetch_lacking(&shared, &ledger, (&peers, &steward), (round, part, &inputs)).await;
+    let PartTask { round, part, inputs, .. } = task;
+    let fetched = fetch_lacking(&shared, &ledger, &uplink, &task).await;
     let reduced = tokio::task::spawn_blocking(move || {
         let view = ledger.round(round)?;
         let blocks = &view.parts().get(part.index())?.blocks;
-        let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, (inputs, &fetched));
-        let reduced = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule }).into_iter();
+        let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, inputs, &fetched);
+        let reduced = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule }).into_iter();
         let digests = reduced.map(|reduced| {
             shared.results.put_own(round, blocks, &reduced.digest, reduced.values);
             reduced.digest
@@ -91,12 +93,8 @@ pub(super) async fn reduce_part(
 type Fetched = BTreeMap<(Slot, Block), Vec<i32>>;
 
 /// ROUND-6: fetches the inputs that senders have not brought here: the steward has them, if not their authors.
-async fn fetch_lacking(
-    shared: &Shared,
-    ledger: &Ledger,
-    (peers, steward): (&Peers, &Contact),
-    (round, part, inputs): (Round, Part, &Bitmap),
-) -> Fetched {
+async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, task: &PartTask) -> Fetched {
+    let PartTask { round, part, inputs, .. } = *task;
     let mut fetched = Fetched::new();
     let Some(view) = ledger.round(round) else { return fetched };
     let Some(plan) = view.parts().get(part.index()) else { return fetched };
@@ -109,8 +107,8 @@ async fn fetch_lacking(
             continue;
         }
         let holders: Vec<Contact> =
-            std::iter::once(steward.clone()).chain(contact(ledger, &author)).collect();
-        match peers.contribution(&holders, ledger.layout(), (round, author, root), &lacking).await {
+            std::iter::once(uplink.steward.clone()).chain(contact(ledger, &author)).collect();
+        match uplink.peers.contribution(&holders, ledger.layout(), (round, author, root), &lacking).await {
             Ok(found) => {
                 fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
             }
@@ -123,11 +121,12 @@ async fn fetch_lacking(
 }
 
 fn reduce_here(
-    shared: &Shared,
+    shared: &NodeContext,
     ledger: &Ledger,
     view: &RoundView,
     blocks: &[Block],
-    (inputs, fetched): (&Bitmap, &Fetched),
+    inputs: &Bitmap,
+    fetched: &Fetched,
 ) -> Option<Reduced> {
     let (round, layout) = (view.round(), ledger.layout());
     let own = shared.own.round(round);

@@ -8,7 +8,7 @@ use serde::Serialize;
 
 /// The contents of `result.json`.
 #[derive(Serialize)]
-pub struct Report {
+pub struct ResultFile {
     id: String,
     role: &'static str,
     leaves_counted: u64,
@@ -18,7 +18,7 @@ pub struct Report {
     seconds: BTreeMap<&'static str, f64>,
 }
 
-impl Report {
+impl ResultFile {
     /// Of a node.
     pub fn new(
         id: MemberId,

@@ -12,7 +12,7 @@ use muster_net::serve::{Handler, Refuse};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
-use super::conduct::{Conduct, Delay};
+use super::conduct::{Delay, NodeConduct};
 use super::own::Own;
 use crate::intake::{Intake, gathered};
 
@@ -20,17 +20,17 @@ use crate::intake::{Intake, gathered};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Shared by the server and the member's own tasks.
-pub(super) struct Shared {
+pub(super) struct NodeContext {
     pub(super) identity: Arc<Identity>,
     pub(super) ledger: watch::Receiver<Arc<Ledger>>,
-    pub(super) conduct: Arc<dyn Conduct>,
+    pub(super) conduct: Arc<dyn NodeConduct>,
     pub(super) intake: Arc<Intake>,
     pub(super) own: Own,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
 }
 
-impl Handler for Shared {
+impl Handler for NodeContext {
     async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
         let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
         let response = match request {
@@ -45,7 +45,7 @@ impl Handler for Shared {
     }
 }
 
-impl Shared {
+impl NodeContext {
     async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Refuse> {
         let ledger = self.ledger_at(put.round, put.attempt).await?;
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
@@ -111,7 +111,7 @@ mod tests {
 
     use super::*;
     use crate::config::{Makers, Settings};
-    use crate::join::conduct::Honest;
+    use crate::join::conduct::HonestNode;
 
     #[tokio::test]
     async fn a_stranger_has_nothing_read_from_the_disk() {
@@ -125,10 +125,10 @@ mod tests {
         let layout = ledger.layout().clone();
         let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
         let failed = tokio::sync::mpsc::channel(1).0;
-        let shared = Shared {
+        let shared = NodeContext {
             identity: Arc::new(Identity::from_secret(&[1; 32])),
             ledger: watch::channel(Arc::new(ledger)).1,
-            conduct: Arc::new(Honest),
+            conduct: Arc::new(HonestNode),
             intake: Arc::new(Intake::new(layout.clone(), home, failed)),
             own: Own::new(2),
             results: Results::new(layout),

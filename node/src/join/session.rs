@@ -20,38 +20,38 @@ use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, FollowError, Follower, PeerError, Peers, fetch_dataset};
-use muster_roles::node::{Ending, Input, Node, Setup};
+use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
-use self::driver::{Bringing, Driver, Message, QUEUE};
+use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
-use super::conduct::{Conduct, Honest};
+use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
-use super::report::Report;
-use super::server::Shared;
-use super::{End, JoinError, Options};
+use super::report::ResultFile;
+use super::server::NodeContext;
+use super::{End, JoinError, JoinOptions};
 use crate::intake::Intake;
 use crate::organise::MANIFEST;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Takes part until the run is over, the member is banned, or someone presses Ctrl-C.
 ///
 /// # Errors
 /// [`JoinError`], with an exit code.
-pub async fn join(options: Options) -> Result<End, JoinError> {
-    join_as(options, Arc::new(Honest)).await
+pub async fn join(options: JoinOptions) -> Result<End, JoinError> {
+    join_as(options, Arc::new(HonestNode)).await
 }
 
 /// [`join`] with another conduct.
 ///
 /// # Errors
 /// [`JoinError`], with an exit code.
-pub async fn join_as(options: Options, conduct: Arc<dyn Conduct>) -> Result<End, JoinError> {
+pub async fn join_as(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<End, JoinError> {
     let mut session = Session::open(options, conduct).await?;
     session.enrol().await?;
     let end = session.follow().await;
@@ -63,12 +63,12 @@ pub async fn join_as(options: Options, conduct: Arc<dyn Conduct>) -> Result<End,
 }
 
 struct Session {
-    driver: Driver,
+    driver: NodeDriver,
     follower: Follower,
     addresses: Addresses,
     endpoint: Endpoint,
     /// What tasks send.
-    queue: mpsc::Receiver<Message>,
+    queue: mpsc::Receiver<Completion>,
     /// Writes that failed in the background.
     failures: mpsc::Receiver<StoreError>,
     /// Stops the server when the session ends.
@@ -83,10 +83,11 @@ fn steward_of(ticket: &Ticket) -> Contact {
 
 /// The committed files, from disk or from the steward.
 async fn fetch_text(
-    options: &Options,
-    (peers, steward): (&Peers, &Contact),
+    options: &JoinOptions,
+    peers: &Peers,
+    steward: &Contact,
     manifest: &Manifest,
-    progress: &Progress,
+    progress: &ProgressDisplay,
 ) -> Result<Arc<Dataset>, JoinError> {
     let bar = progress.bytes("the run's files", manifest.data.all_bytes());
     let folder = options.data_dir.join("data");
@@ -97,24 +98,24 @@ async fn fetch_text(
 }
 
 /// The machine of a membership, with the secret that its disk has for tables.
-fn begin(shared: &Shared, home: &Home, addresses: Addresses) -> Result<Node, StoreError> {
+fn begin(shared: &NodeContext, home: &Home, addresses: Addresses) -> Result<Node, StoreError> {
     let (ledger, identity) = (shared.ledger.borrow().clone(), shared.identity.clone());
-    Ok(Node::new(Setup { ledger, identity, addresses, secret: *home.secret("salt")? }))
+    Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")? }))
 }
 
 impl Session {
-    async fn open(options: Options, conduct: Arc<dyn Conduct>) -> Result<Self, JoinError> {
+    async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
         let peers = Peers::new(endpoint.clone());
         let steward = steward_of(&options.ticket);
-        let progress = Progress::new(options.progress);
+        let progress = ProgressDisplay::new(options.progress);
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
         disk::check_run(&options, &manifest)?;
-        let dataset = fetch_text(&options, (&peers, &steward), &manifest, &progress).await?;
+        let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.keep_proofs(Home::clone(&home))?;
@@ -122,7 +123,7 @@ impl Session {
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
-        let shared = Arc::new(Shared {
+        let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
             conduct: conduct.clone(),
@@ -132,9 +133,9 @@ impl Session {
             stopwatch: lock(follower.replica()).stopwatch().clone(),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
-        join_swarm((&options, &endpoint), &identity, &mut follower, &addresses);
+        join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
         let (sender, queue) = mpsc::channel(QUEUE);
-        let driver = Driver {
+        let driver = NodeDriver {
             machine: begin(&shared, &home, addresses.clone())?,
             options,
             conduct,
@@ -161,10 +162,10 @@ impl Session {
 
     /// Writes down what came of it, for the member and for programs, and the model as it is now.
     fn report(&self) {
-        let Driver { machine, home, shared, manifest, .. } = &self.driver;
+        let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
         let (sent, stopwatch) = (self.endpoint.bytes_sent(), &shared.stopwatch);
-        let report = Report::new(self.me(), machine.leaves(), &replica, sent, stopwatch);
+        let report = ResultFile::new(self.me(), machine.leaves(), &replica, sent, stopwatch);
         let kept = [
             home.write_file("result.json", report.json().as_bytes()),
             home.write_file(MANIFEST, &manifest.bytes()),
@@ -231,9 +232,9 @@ impl Session {
                         Some(error) = self.failures.recv() => return Err(error.into()),
                         () = &mut interrupt, if !interrupted => {
                             interrupted = true;
-                            self.driver.handle(Input::Interrupt);
+                            self.driver.handle(NodeInput::Interrupt);
                         }
-                        () = tokio::time::sleep(self.driver.pause()) => self.driver.handle(Input::Tick),
+                        () = tokio::time::sleep(self.driver.pause()) => self.driver.handle(NodeInput::Tick),
                     }
                     if let Some(ending) = self.driver.drain()? {
                         break Err(ending);
@@ -254,16 +255,16 @@ impl Session {
     }
 
     /// How the membership has ended, for whoever began it.
-    fn ended(&self, ending: Ending) -> Result<End, JoinError> {
+    fn ended(&self, ending: MembershipEnd) -> Result<End, JoinError> {
         if self.follower.ledger().stage() == Stage::Closed {
             self.driver.progress.finish();
         }
         match ending {
-            Ending::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
-            Ending::Left => Ok(End::Left),
-            Ending::Interrupted => Ok(End::Interrupted),
-            Ending::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
-            Ending::Banned(ban) => {
+            MembershipEnd::Closed => Ok(End::Closed { leaves: self.driver.machine.leaves() }),
+            MembershipEnd::Left => Ok(End::Left),
+            MembershipEnd::Interrupted => Ok(End::Interrupted),
+            MembershipEnd::Convicted(evidence, why) => Err(self.follower.convict(&evidence, why).into()),
+            MembershipEnd::Banned(ban) => {
                 let Ban { round, finding, accuser, evidence, .. } = *ban;
                 let nothing = || format!("the steward has not shown the evidence {evidence}");
                 let evidence = self.driver.evidence.get().cloned().unwrap_or_else(nothing);

@@ -10,11 +10,19 @@ const PAUSE: Duration = Duration::from_millis(300);
 /// Tries before it is given up: with the pauses about five minutes, as long as following goes on.
 const TRIES: u32 = 1000;
 
+/// The way to the steward, and to the other members.
+pub(super) struct Uplink {
+    /// Every member that takes connections, and the steward.
+    pub(super) peers: Peers,
+    /// The steward among them.
+    pub(super) steward: Contact,
+}
+
 /// Tells the steward something once. While it cannot be reached it is tried again, so that a steward that was
 /// restarted misses nothing; what it refuses is over, and has no answer.
-pub(super) async fn tell((peers, steward): &(Peers, Contact), request: &Request) -> Option<Response> {
+pub(super) async fn tell(uplink: &Uplink, request: &Request) -> Option<Response> {
     for _ in 0..TRIES {
-        match peers.ask(steward, request).await {
+        match uplink.peers.ask(&uplink.steward, request).await {
             Ok(answer) => return Some(answer),
             Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
             Err(error) => {

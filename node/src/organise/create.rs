@@ -26,7 +26,7 @@ pub struct CreateOptions {
     /// The corpus.
     pub data: PathBuf,
     /// What `muster-verifier calibrate` wrote; without it, arithmetic is what the settings say.
-    pub calibration: Option<Calibration>,
+    pub calibration: Option<CalibrationFile>,
     /// A checkpoint to begin with; without it, parameters are drawn.
     pub init: Option<PathBuf>,
     /// Where the organiser's key is kept, if not in the new folder; a new one where there is none.
@@ -37,7 +37,7 @@ pub struct CreateOptions {
 
 /// What honest machines are apart.
 #[derive(Clone, Debug)]
-pub struct Calibration {
+pub struct CalibrationFile {
     /// What `muster-verifier calibrate` wrote.
     pub path: PathBuf,
     /// Whether the run may be longer than its measurement is good for.
@@ -87,10 +87,10 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
         data.start = Start::Given(CommittedFile { root: Digest::default(), bytes });
         model = Some(checked);
     }
-    if let Some(Calibration { path, .. }) = &options.calibration {
+    if let Some(CalibrationFile { path, .. }) = &options.calibration {
         let calibration = fs::read_to_string(path)
             .map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))?;
-        text = settings.calibrate(&text, (path, &calibration))?;
+        text = settings.calibrate(&text, path, &calibration)?;
     }
     if options.calibration.as_ref().is_none_or(|calibration| !calibration.beyond) {
         long_enough(&settings, options)?;
@@ -137,7 +137,7 @@ fn makers(home: &Home, elsewhere: Option<&Path>) -> Outcome<Makers> {
 
 /// Whether tolerances were measured over enough rounds; what comes of a calibration says over how many.
 fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
-    let Some(Calibration { path, .. }) = &options.calibration else {
+    let Some(CalibrationFile { path, .. }) = &options.calibration else {
         let remedy = "or take calibrated_rounds out, if you know better";
         return settings
             .measured_for_long()
@@ -226,8 +226,8 @@ mod tests {
     use crate::exit::Exit;
     use crate::organise::pack::{PackOptions, pack};
 
-    fn corpus(place: &Path) -> PathBuf {
-        let (text, out) = (place.join("text.txt"), place.join("corpus"));
+    fn corpus(directory: &Path) -> PathBuf {
+        let (text, out) = (directory.join("text.txt"), directory.join("corpus"));
         fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
         let options = PackOptions { text: vec![text], held_out: vec![], tokeniser: None, out: out.clone() };
         pack(&options, &mut |_, _| ()).unwrap();
@@ -236,11 +236,11 @@ mod tests {
 
     #[test]
     fn a_run_is_made_with_a_commented_file() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         let options = CreateOptions {
             config: at("run.toml"),
-            data: corpus(place.path()),
+            data: corpus(directory.path()),
             calibration: None,
             init: None,
             organiser_key: None,
@@ -266,11 +266,11 @@ mod tests {
         use std::os::unix::fs::PermissionsExt;
 
         use crate::organise::invite::{InviteOptions, invite};
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         let options = CreateOptions {
             config: at("run.toml"),
-            data: corpus(place.path()),
+            data: corpus(directory.path()),
             calibration: None,
             init: None,
             organiser_key: Some(at("organiser.key")),
@@ -303,14 +303,14 @@ mod tests {
     #[cfg(target_os = "linux")]
     #[test]
     fn a_run_beyond_this_machine_is_made_for_others_only() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name).display().to_string();
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name).display().to_string();
         let settings = "[model]\nwidth = 8192\nlayers = 10\nheads = 64\nkey_value_heads = 8\nhidden = 22016\n\
                         [training]\nrounds = 16000\n[retention]\nstates = 4096\n";
         fs::write(at("run.toml"), settings).unwrap();
         let options = CreateOptions {
             config: at("run.toml").into(),
-            data: corpus(place.path()),
+            data: corpus(directory.path()),
             calibration: None,
             init: None,
             organiser_key: None,
@@ -342,14 +342,14 @@ mod tests {
 
     #[test]
     fn a_calibration_is_taken_and_kept() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         fs::write(at("run.toml"), TEMPLATE).unwrap();
         fs::write(at("found.toml"), "# measured\n\n[arithmetic]\nprofile = \"bf16\"\ntolerance = [1e-2, 2e-2, 3e-2, 4e-2, 5e-2, 6e-2, 7e-2, 8e-2, 9e-2]\nloss_tolerance = 1e-3\ncalibrated_rounds = 75\n").unwrap();
         let options = CreateOptions {
             config: at("run.toml"),
-            data: corpus(place.path()),
-            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
+            data: corpus(directory.path()),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond: false }),
             init: None,
             organiser_key: None,
             out: at("myrun"),
@@ -376,12 +376,12 @@ mod tests {
 
     #[test]
     fn a_calibration_of_another_model_is_refused() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         let options = CreateOptions {
             config: at("run.toml"),
-            data: corpus(place.path()),
-            calibration: Some(Calibration { path: at("found.toml"), beyond: false }),
+            data: corpus(directory.path()),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond: false }),
             init: None,
             organiser_key: None,
             out: at("myrun"),
@@ -402,19 +402,19 @@ mod tests {
 
     #[test]
     fn a_run_longer_than_its_calibration_is_refused_unless_somebody_insists() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         let section = |measured: &str| {
             let bounds = [1e-2; 9].map(|bound: f32| bound.to_string()).join(", ");
             format!(
                 "[arithmetic]\nprofile = \"bf16\"\ntolerance = [{bounds}]\nloss_tolerance = 1e-3\n{measured}\n"
             )
         };
-        let data = corpus(place.path());
+        let data = corpus(directory.path());
         let options = |beyond| CreateOptions {
             config: at("run.toml"),
             data: data.clone(),
-            calibration: Some(Calibration { path: at("found.toml"), beyond }),
+            calibration: Some(CalibrationFile { path: at("found.toml"), beyond }),
             init: None,
             organiser_key: None,
             out: at("myrun"),
@@ -452,12 +452,12 @@ mod tests {
 
     #[test]
     fn wrong_settings_make_nothing() {
-        let place = tempfile::tempdir().unwrap();
-        let at = |name: &str| place.path().join(name);
+        let directory = tempfile::tempdir().unwrap();
+        let at = |name: &str| directory.path().join(name);
         fs::write(at("run.toml"), "[model]\nheads = 3\n").unwrap();
         let options = CreateOptions {
             config: at("run.toml"),
-            data: corpus(place.path()),
+            data: corpus(directory.path()),
             calibration: None,
             init: None,
             organiser_key: None,

@@ -162,7 +162,7 @@ mod tests {
 
     #[test]
     fn a_foreign_tokeniser_is_not_exported() {
-        let place = tempfile::tempdir().unwrap();
+        let directory = tempfile::tempdir().unwrap();
         let nobody = muster_core::ids::MemberId([0; 32]);
         let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
         let root = muster_core::ids::Digest::default();
@@ -177,7 +177,7 @@ mod tests {
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let parameters = vec![0.5; manifest.model.parameters() as usize];
-        let (folder, out) = (place.path().join("run"), place.path().join("model"));
+        let (folder, out) = (directory.path().join("run"), directory.path().join("model"));
         fs::create_dir_all(folder.join(DATA)).unwrap();
         let checkpoint =
             Checkpoint { manifest, round: muster_core::ids::Round(0), parameters, folder: folder.clone() };

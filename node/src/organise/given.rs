@@ -16,7 +16,7 @@ use muster_core::manifest::{Data, Model, Tokeniser};
 use muster_core::{layout, limits};
 use muster_store::dataset::TOKENISER;
 
-use self::config::Known;
+use self::config::ModelConfig;
 use super::hugging_face::{CONFIG, WEIGHTS};
 use crate::config::Settings;
 use crate::exit::{Failure, Outcome};
@@ -29,7 +29,7 @@ const HEADER_BYTES: u64 = 16 << 20;
 /// A checkpoint of which the config was read.
 pub struct Given {
     folder: PathBuf,
-    known: Known,
+    known: ModelConfig,
 }
 
 impl Given {
@@ -39,7 +39,7 @@ impl Given {
     /// [`Failure`] naming the file that is missing, or the entry that is missing or that no model here has.
     pub fn open(folder: &Path) -> Outcome<Self> {
         let path = folder.join(CONFIG);
-        let known = Known::read(&path, &bounded(&path, CONFIG_BYTES)?)?;
+        let known = ModelConfig::read(&path, &bounded(&path, CONFIG_BYTES)?)?;
         Ok(Self { folder: folder.to_owned(), known })
     }
 

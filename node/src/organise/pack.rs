@@ -8,7 +8,7 @@ use muster_core::manifest::Data;
 use muster_store::dataset::{self, Text, unigram_bigram};
 use muster_store::error::StoreError;
 
-use super::tokenise::Tokeniser;
+use super::tokenise::LoadedTokeniser;
 use crate::exit::{Failure, Outcome};
 
 /// One of this many files, or bytes of a single file, is held out when nothing is said about it.
@@ -30,7 +30,7 @@ pub struct PackOptions {
 
 /// What was packed.
 #[derive(Clone, Debug)]
-pub struct Packed {
+pub struct PackedCorpus {
     /// What a manifest says of it.
     pub data: Data,
     /// Loss on the held-out text of a unigram model of the training text, in nats per token.
@@ -43,13 +43,13 @@ pub struct Packed {
 ///
 /// # Errors
 /// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser.
-pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<Packed> {
-    let tokeniser = options.tokeniser.as_deref().map(Tokeniser::open).transpose()?;
+pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
+    let tokeniser = options.tokeniser.as_deref().map(LoadedTokeniser::open).transpose()?;
     let (train, held_out) = sources(options)?;
     let total = train.iter().chain(&held_out).map(|source| source.bytes).sum();
     let data = match tokeniser {
         None => {
-            let read = |sources: Vec<Source>| sources.into_iter().map(Source::read);
+            let read = |sources: Vec<TextSlice>| sources.into_iter().map(TextSlice::read);
             dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?
         }
         Some(tokeniser) => {
@@ -58,18 +58,18 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     };
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
-    Ok(Packed { data, unigram, bigram })
+    Ok(PackedCorpus { data, unigram, bigram })
 }
 
 /// Packs the numbers of texts.
 fn numbers(
-    tokeniser: &Tokeniser,
-    [train, held_out]: [Vec<Source>; 2],
+    tokeniser: &LoadedTokeniser,
+    [train, held_out]: [Vec<TextSlice>; 2],
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome<Data> {
     let told = RefCell::new((0, progress));
-    let read = |source: Source| {
+    let read = |source: TextSlice| {
         let text = source.read()?;
         let numbers = tokeniser.encode_all(utf8(&text)?, &mut |bytes| {
             let (done, progress) = &mut *told.borrow_mut();
@@ -88,50 +88,50 @@ fn utf8(text: &Text) -> Outcome<&str> {
 }
 
 /// A file, or one end of it.
-struct Source {
+struct TextSlice {
     path: PathBuf,
     bytes: u64,
-    piece: Piece,
+    piece: FilePortion,
 }
 
 #[derive(Clone, Copy)]
-enum Piece {
+enum FilePortion {
     Whole,
     Head,
     Tail,
 }
 
-impl Source {
+impl TextSlice {
     fn read(self) -> Result<Text, StoreError> {
         let mut text = Text::read(&self.path, self.path.display().to_string())?;
         let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
         // A character is not cut in two: its later bytes all begin with the bits 10.
         let cut = (cut..text.bytes.len())
-            .find(|place| text.bytes[*place] & 0xC0 != 0x80)
+            .find(|position| text.bytes[*position] & 0xC0 != 0x80)
             .unwrap_or(text.bytes.len());
         match self.piece {
-            Piece::Whole => {}
-            Piece::Head => text.bytes.truncate(cut),
-            Piece::Tail => text.bytes = text.bytes.split_off(cut),
+            FilePortion::Whole => {}
+            FilePortion::Head => text.bytes.truncate(cut),
+            FilePortion::Tail => text.bytes = text.bytes.split_off(cut),
         }
         Ok(text)
     }
 }
 
-fn sources(options: &PackOptions) -> Outcome<(Vec<Source>, Vec<Source>)> {
+fn sources(options: &PackOptions) -> Outcome<(Vec<TextSlice>, Vec<TextSlice>)> {
     let mut train = files(&options.text)?;
     let mut held_out = files(&options.held_out)?;
     if held_out.is_empty() && train.len() > 1 {
         let kept = train.len() - train.len().div_ceil(HELD_OUT_PART);
         held_out = train.split_off(kept);
     } else if let (true, [only]) = (held_out.is_empty(), train.as_mut_slice()) {
-        only.piece = Piece::Head;
-        held_out.push(Source { path: only.path.clone(), bytes: 0, piece: Piece::Tail });
+        only.piece = FilePortion::Head;
+        held_out.push(TextSlice { path: only.path.clone(), bytes: 0, piece: FilePortion::Tail });
     }
     Ok((train, held_out))
 }
 
-fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
+fn files(paths: &[PathBuf]) -> Outcome<Vec<TextSlice>> {
     let mut found = Vec::new();
     for path in paths {
         walk(path, &mut found)?;
@@ -139,12 +139,12 @@ fn files(paths: &[PathBuf]) -> Outcome<Vec<Source>> {
     Ok(found)
 }
 
-fn walk(path: &Path, found: &mut Vec<Source>) -> Outcome<()> {
+fn walk(path: &Path, found: &mut Vec<TextSlice>) -> Outcome<()> {
     let failed =
         |error: std::io::Error| Failure::environment(format!("{}: cannot be read ({error})", path.display()));
     let about = fs::metadata(path).map_err(failed)?;
     if !about.is_dir() {
-        found.push(Source { path: path.to_owned(), bytes: about.len(), piece: Piece::Whole });
+        found.push(TextSlice { path: path.to_owned(), bytes: about.len(), piece: FilePortion::Whole });
         return Ok(());
     }
     let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.collect();
@@ -172,14 +172,14 @@ mod tests {
 
     #[test]
     fn folders_are_walked_in_order_and_the_last_twentieth_is_held_out() {
-        let place = tempfile::tempdir().unwrap();
-        let text = place.path().join("text");
+        let directory = tempfile::tempdir().unwrap();
+        let text = directory.path().join("text");
         fs::create_dir_all(text.join("b")).unwrap();
         fs::write(text.join("c.rs"), "third").unwrap();
         fs::write(text.join("b/x.rs"), "second").unwrap();
         fs::write(text.join("a.rs"), "first").unwrap();
         let mut told = Vec::new();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let packed = pack(&options(std::slice::from_ref(&text), &[], out.clone()), &mut |done, total| {
             told.push((done, total))
         })
@@ -195,10 +195,10 @@ mod tests {
 
     #[test]
     fn a_single_file_gives_its_tail_between_characters() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("one.txt");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("one.txt");
         fs::write(&file, "ä".repeat(100)).unwrap();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let packed = pack(&options(&[file], &[], out.clone()), &mut |_, _| ()).unwrap();
         let corpus = dataset::Dataset::open(&out, &packed.data).unwrap();
         assert_eq!(corpus.held_out(), ["ä".repeat(5).as_bytes(), b"\0"].concat());
@@ -207,13 +207,13 @@ mod tests {
 
     #[test]
     fn the_same_text_and_tokeniser_give_the_same_roots() {
-        let place = tempfile::tempdir().unwrap();
-        let (file, rules) = (place.path().join("one.txt"), place.path().join("tokenizer.json"));
+        let directory = tempfile::tempdir().unwrap();
+        let (file, rules) = (directory.path().join("one.txt"), directory.path().join("tokenizer.json"));
         fs::write(&file, "Bread and butter.\n".repeat(40)).unwrap();
         fs::write(&rules, WORDS).unwrap();
         let packed = ["one", "two"].map(|name| {
             let one = std::slice::from_ref(&file);
-            let text = options(one, one, place.path().join(name));
+            let text = options(one, one, directory.path().join(name));
             let mut told = Vec::new();
             let options = PackOptions { tokeniser: Some(rules.clone()), ..text };
             let packed = pack(&options, &mut |done, total| told.push((done, total))).unwrap();
@@ -225,7 +225,7 @@ mod tests {
         let [one, two] = packed;
         assert_eq!(one.data, two.data);
         assert_eq!((one.data.kinds(), one.data.tokens()), (301, 161), "each text ends with </s>");
-        let corpus = dataset::Dataset::open(&place.path().join("one"), &one.data).unwrap();
+        let corpus = dataset::Dataset::open(&directory.path().join("one"), &one.data).unwrap();
         assert_eq!(corpus.window(1, 4), [1, 2, 258, 4, 1]);
         assert_eq!(corpus.window(39, 4), [1, 2, 258, 4, 300]);
         assert!(one.bigram > 0.0 && one.bigram < one.unigram, "{} {}", one.bigram, one.unigram);
@@ -233,10 +233,10 @@ mod tests {
 
     #[test]
     fn bad_text_is_named() {
-        let place = tempfile::tempdir().unwrap();
-        let file = place.path().join("binary");
+        let directory = tempfile::tempdir().unwrap();
+        let file = directory.path().join("binary");
         fs::write(&file, [0xFF, 0xFE]).unwrap();
-        let out = place.path().join("corpus");
+        let out = directory.path().join("corpus");
         let failure = pack(
             &options(std::slice::from_ref(&file), std::slice::from_ref(&file), out.clone()),
             &mut |_, _| (),
@@ -245,7 +245,7 @@ mod tests {
         assert!(failure.message.contains("binary") && failure.message.contains("UTF-8"), "{failure}");
         assert_eq!(failure.exit, Exit::Environment);
         assert!(!out.exists());
-        let failure = pack(&options(&[place.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
+        let failure = pack(&options(&[directory.path().join("none")], &[], out), &mut |_, _| ()).unwrap_err();
         assert!(failure.message.contains("none: cannot be read"), "{failure}");
     }
 }

@@ -21,7 +21,7 @@ const PIECE: usize = 1 << 18;
 const BATCH: usize = 16;
 
 /// A tokeniser. What it makes of a text depends on nothing but file and text.
-pub struct Tokeniser {
+pub struct LoadedTokeniser {
     path: PathBuf,
     file: Vec<u8>,
     digest: Digest,
@@ -30,7 +30,7 @@ pub struct Tokeniser {
     rules: tokenizers::Tokenizer,
 }
 
-impl Tokeniser {
+impl LoadedTokeniser {
     /// Reads a `tokenizer.json`.
     ///
     /// # Errors
@@ -149,8 +149,8 @@ fn cut(text: &str, most: usize) -> usize {
         return text.len();
     }
     let within = text.floor_char_boundary(most);
-    let line = text[..within].rfind('\n').map(|place| place + 1);
-    line.or_else(|| text[..within].rfind(' ').filter(|place| *place > 0)).unwrap_or(within)
+    let line = text[..within].rfind('\n').map(|at| at + 1);
+    line.or_else(|| text[..within].rfind(' ').filter(|at| *at > 0)).unwrap_or(within)
 }
 
 #[cfg(test)]
@@ -185,32 +185,32 @@ pub(super) mod tests {
             "vocab": {"a": 0, "b": 1, " ": 2, "\n": 3, "ab": 4, "abab": 5}, "merges": ["a b", "ab ab"]}
     }"#;
 
-    fn tokeniser(place: &Path, json: &str) -> Outcome<Tokeniser> {
-        let path = place.join("tokenizer.json");
+    fn tokeniser(directory: &Path, json: &str) -> Outcome<LoadedTokeniser> {
+        let path = directory.join("tokenizer.json");
         fs::write(&path, json).unwrap();
-        Tokeniser::open(&path)
+        LoadedTokeniser::open(&path)
     }
 
     #[test]
     fn words_become_numbers_and_words() {
-        let place = tempfile::tempdir().unwrap();
-        let words = tokeniser(place.path(), WORDS).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let words = tokeniser(directory.path(), WORDS).unwrap();
         assert_eq!((words.tokens(), words.end), (301, Some(300)));
         assert_eq!(words.encode("Bread and butter and jam.").unwrap(), [1, 2, 258, 2, 0, 4]);
         assert_eq!(words.encode("").unwrap(), [0; 0]);
         assert_eq!(words.decode(&[1, 2, 258, 300, 299]), "bread and butter </s>");
-        let again = tokeniser(place.path(), WORDS).unwrap();
+        let again = tokeniser(directory.path(), WORDS).unwrap();
         assert_eq!(words.digest(), again.digest());
         assert_ne!(
             words.digest(),
-            tokeniser(place.path(), &WORDS.replace("bread", "toast")).unwrap().digest()
+            tokeniser(directory.path(), &WORDS.replace("bread", "toast")).unwrap().digest()
         );
     }
 
     #[test]
     fn nothing_is_drawn_at_random() {
-        let place = tempfile::tempdir().unwrap();
-        let pairs = tokeniser(place.path(), PAIRS).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let pairs = tokeniser(directory.path(), PAIRS).unwrap();
         assert_eq!((pairs.tokens(), pairs.end), (6, None));
         let text = "ababab ab\n".repeat(1000);
         let numbers = [5, 4, 2, 4, 3].repeat(1000);
@@ -220,8 +220,8 @@ pub(super) mod tests {
 
     #[test]
     fn long_text_is_cut_at_lines_and_told_of() {
-        let place = tempfile::tempdir().unwrap();
-        let words = tokeniser(place.path(), WORDS).unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let words = tokeniser(directory.path(), WORDS).unwrap();
         let text = "bread and\nbutter ".repeat(3 * BATCH * PIECE / 32);
         let mut told = 0;
         let numbers = words.encode_all(&text, &mut |bytes| told += bytes).unwrap();
@@ -240,8 +240,8 @@ pub(super) mod tests {
 
     #[test]
     fn wrong_files_are_named() {
-        let place = tempfile::tempdir().unwrap();
-        let failure = |json: &str| tokeniser(place.path(), json).err().unwrap();
+        let directory = tempfile::tempdir().unwrap();
+        let failure = |json: &str| tokeniser(directory.path(), json).err().unwrap();
         assert!(failure("{}").message.contains("tokenizer.json: is no tokeniser"), "{}", failure("{}"));
         let many = failure(&WORDS.replace("258", "4000000000"));
         assert!(many.message.contains("knows 4000000001 token numbers"), "{many}");
@@ -251,9 +251,9 @@ pub(super) mod tests {
             "rstrip": false, "normalized": false, "special": true}]"#;
         let other = failure(&PAIRS.replace(r#""added_tokens": []"#, added));
         assert!(other.message.contains("another number than it says"), "{other}");
-        let none = Tokeniser::open(&place.path().join("none.json")).err().unwrap();
+        let none = LoadedTokeniser::open(&directory.path().join("none.json")).err().unwrap();
         assert!(none.message.contains("none.json: cannot be read"), "{none}");
-        let mute = tokeniser(place.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
+        let mute = tokeniser(directory.path(), &WORDS.replace(r#""[UNK]": 0, "#, "")).unwrap();
         let unknown = mute.encode("jam").unwrap_err();
         assert!(unknown.message.contains("has no tokens for the text"), "{unknown}");
     }

@@ -35,7 +35,7 @@ pub(super) const SHOWING: usize = 4;
 #[derive(Clone)]
 pub(super) enum Wants {
     /// A contribution.
-    Contribution(Wanted),
+    Contribution(WantedContribution),
     /// The inputs of a part.
     Part(Box<PartInputs>),
     /// The messages are enough, or what is needed is not remembered.
@@ -47,7 +47,7 @@ impl Wants {
     pub(super) fn of(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Self {
         let found = match evidence {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
-                Wanted::of(ledger, claim.round, claim.subject).map(Self::Contribution)
+                WantedContribution::of(ledger, claim.round, claim.subject).map(Self::Contribution)
             }
             Evidence::Aggregation(part) => {
                 let result = part.result.verify(ledger.run()).ok();
@@ -56,7 +56,7 @@ impl Wants {
             }
             // TOL-6: where leaves need not be equal, a total is compared by its integers.
             Evidence::Total(_) if ledger.manifest().profile != Profile::Exact => {
-                Wanted::of(ledger, claim.round, claim.subject).map(Self::Contribution)
+                WantedContribution::of(ledger, claim.round, claim.subject).map(Self::Contribution)
             }
             Evidence::Equivocation(_)
             | Evidence::Total(_)
@@ -70,7 +70,7 @@ impl Wants {
 
 /// A contribution and who may have it.
 #[derive(Clone)]
-pub(super) struct Wanted {
+pub(super) struct WantedContribution {
     pub(super) round: Round,
     pub(super) member: MemberId,
     pub(super) root: Digest,
@@ -78,7 +78,7 @@ pub(super) struct Wanted {
     pub(super) parts: Vec<(Vec<Block>, Vec<Contact>)>,
 }
 
-impl Wanted {
+impl WantedContribution {
     /// A frozen contribution of a round that is remembered.
     pub(super) fn of(ledger: &Ledger, round: Round, member: MemberId) -> Option<Self> {
         let view = ledger.round(round)?;
@@ -143,7 +143,7 @@ impl Court {
     ///
     /// # Errors
     /// Why it could not be had, in words.
-    pub(super) async fn fetch(&self, wanted: &Wanted) -> Result<Vec<i32>, String> {
+    pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<Vec<i32>, String> {
         if let Ok(kept) = self.home.load_exhibit(wanted.round, &wanted.member) {
             return Ok(kept);
         }
@@ -151,9 +151,9 @@ impl Court {
         let commitment = (wanted.round, wanted.member, wanted.root);
         let mut kept = BTreeSet::new();
         for data in self.home.load_contribution(wanted.round, &wanted.member).unwrap_or_default() {
-            let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-            if let (Some(place), Ok(values)) = (place, open_block(&self.layout, &wanted.root, &data)) {
-                place.copy_from_slice(&values);
+            let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
+            if let (Some(integers), Ok(values)) = (integers, open_block(&self.layout, &wanted.root, &data)) {
+                integers.copy_from_slice(&values);
                 kept.insert(data.block);
             }
         }
@@ -176,9 +176,9 @@ impl Court {
                 kept.map_err(|error| error.to_string())?;
             }
             for (data, values) in found {
-                let place = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-                if let Some(place) = place.filter(|place| place.len() == values.len()) {
-                    place.copy_from_slice(&values);
+                let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
+                if let Some(integers) = integers.filter(|integers| integers.len() == values.len()) {
+                    integers.copy_from_slice(&values);
                 }
             }
         }
@@ -190,7 +190,7 @@ impl Court {
     ///
     /// # Errors
     /// Why it could not be had, in words.
-    pub(super) async fn obtain(&self, wanted: &Wanted) -> Result<(), String> {
+    pub(super) async fn obtain(&self, wanted: &WantedContribution) -> Result<(), String> {
         self.fetch(wanted).await.map(drop)
     }
 
@@ -198,7 +198,7 @@ impl Court {
     ///
     /// # Errors
     /// Why not, in words.
-    pub(super) async fn exhibit(&self, wanted: &Wanted) -> Result<(), String> {
+    pub(super) async fn exhibit(&self, wanted: &WantedContribution) -> Result<(), String> {
         let q = self.fetch(wanted).await?;
         let kept = self.home.save_exhibit(wanted.round, &wanted.member, &q);
         kept.map_err(|error| error.to_string())

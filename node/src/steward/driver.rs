@@ -1,7 +1,7 @@
 //! Drives the steward's machine: what it decides is written, fetched, computed and said here, and nothing is decided.
 //!
-//! Everything reaches it as a [`Message`] through one bounded queue. After each message it performs the machine's effects in
-//! their order; what takes long runs in tasks that send their results back.
+//! Everything reaches it as an [`Inbound`] through one bounded queue. After each message it performs the machine's
+//! effects in their order; what takes long runs in tasks that send their results back.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -16,22 +16,22 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
 use muster_replica::{Gossiping, Results, contact};
-use muster_roles::steward::accusation::Accusation;
-use muster_roles::steward::exhibits::{Counted, Owed, OwedPart, Purpose};
+use muster_roles::steward::accusation::Allegation;
+use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
-use muster_roles::steward::{Effect, Ending, Exhibit, Input, Question, Steward};
+use muster_roles::steward::{HostingEnd, KeptContribution, Question, Steward, StewardEffect, StewardInput};
 use muster_store::error::StoreError;
 use muster_store::journal::Journal;
 use tokio::sync::{mpsc, oneshot, watch};
 
 use super::apply::Applying;
 use super::board::Board;
-use super::court::{Court, Wanted, Wants};
+use super::court::{Court, WantedContribution, Wants};
 use super::inbox::Inbox;
-use super::presence::Presence;
+use super::presence::Connections;
 use super::recover::write_down;
-use super::report::Report;
-use super::retro::Job;
+use super::report::Reporter;
+use super::retro::ConvictRound;
 use crate::exit::{Failure, Outcome};
 use crate::intake::Intake;
 use crate::organise::invite;
@@ -44,7 +44,7 @@ const TURN: u64 = 500;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What reaches the driver.
-pub(super) enum Message {
+pub(super) enum Inbound {
     /// A request of a member or stranger.
     Ask {
         /// Who asks, by the handshake.
@@ -55,22 +55,22 @@ pub(super) enum Message {
         answer: oneshot::Sender<Response>,
     },
     /// Something is for the machine: news, or work that is done.
-    Input(Input),
+    Input(StewardInput),
     /// Work that this machine cannot do.
     Failed(Failure),
 }
 
 /// Tells hearings, when it is dropped, that nobody waits for them any more.
-pub(super) struct Stop(pub(super) watch::Sender<bool>);
+pub(super) struct StopHearings(pub(super) watch::Sender<bool>);
 
-impl Drop for Stop {
+impl Drop for StopHearings {
     fn drop(&mut self) {
         self.0.send_replace(true);
     }
 }
 
 /// The machine, and what it takes to do what it says.
-pub(super) struct Driver {
+pub(super) struct StewardDriver {
     pub(super) machine: Steward,
     pub(super) board: Arc<Board>,
     pub(super) journal: Arc<Journal>,
@@ -78,21 +78,21 @@ pub(super) struct Driver {
     pub(super) court: Arc<Court>,
     pub(super) results: Results,
     pub(super) intake: Arc<Intake>,
-    pub(super) presence: Arc<Presence>,
+    pub(super) presence: Arc<Connections>,
     pub(super) inbox: Inbox,
-    pub(super) report: Report,
+    pub(super) report: Reporter,
     pub(super) gossip: Option<Gossiping>,
     /// Writes that failed beside the driver.
     pub(super) failures: mpsc::Receiver<StoreError>,
-    pub(super) queue: mpsc::Receiver<Message>,
-    pub(super) sender: mpsc::Sender<Message>,
+    pub(super) queue: mpsc::Receiver<Inbound>,
+    pub(super) sender: mpsc::Sender<Inbound>,
     pub(super) began: Instant,
     /// Requests that wait for their answers.
     pub(super) questions: Questions,
     /// Who had a connection when the machine was last told.
     pub(super) connected: BTreeSet<MemberId>,
     /// Held for as long as somebody waits for hearings.
-    pub(super) _stop: Stop,
+    pub(super) _stop: StopHearings,
 }
 
 /// Requests that wait for their answers, numbered as they come.
@@ -117,15 +117,15 @@ impl Questions {
     }
 }
 
-impl Driver {
+impl StewardDriver {
     /// Hosts until the run is over or an interrupted round has ended.
     ///
     /// # Errors
     /// [`Failure`] when this machine cannot go on.
-    pub(super) async fn run(mut self) -> Outcome<Ending> {
+    pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
         loop {
             self.attend();
-            self.machine.handle(self.now(), Input::Tick);
+            self.machine.handle(self.now(), StewardInput::Tick);
             while let Some(effect) = self.machine.poll_effect() {
                 self.perform(effect)?;
             }
@@ -153,14 +153,14 @@ impl Driver {
         Duration::from_millis(due.saturating_sub(now).clamp(1, TURN))
     }
 
-    fn take(&mut self, message: Message) -> Outcome<()> {
+    fn take(&mut self, message: Inbound) -> Outcome<()> {
         let input = match message {
-            Message::Ask { peer, request, answer } => {
+            Inbound::Ask { peer, request, answer } => {
                 let question = self.questions.ask(answer);
-                Input::Asked { question, from: peer, request, date: invite::now() }
+                StewardInput::Asked { question, from: peer, request, date: invite::now() }
             }
-            Message::Input(input) => input,
-            Message::Failed(failure) => return Err(failure),
+            Inbound::Input(input) => input,
+            Inbound::Failed(failure) => return Err(failure),
         };
         // Whoever asks is there.
         self.attend();
@@ -173,22 +173,22 @@ impl Driver {
         let Some(connected) = self.presence.since(&self.connected) else { return };
         let now = self.now();
         for member in connected.difference(&self.connected) {
-            self.machine.handle(now, Input::Connected(*member, true));
+            self.machine.handle(now, StewardInput::Connected(*member, true));
         }
         for member in self.connected.difference(&connected) {
-            self.machine.handle(now, Input::Connected(*member, false));
+            self.machine.handle(now, StewardInput::Connected(*member, false));
         }
         self.connected = connected;
     }
 
-    fn perform(&mut self, effect: Effect) -> Outcome<()> {
+    fn perform(&mut self, effect: StewardEffect) -> Outcome<()> {
         match effect {
-            Effect::Seal(signed, record) => return self.seal(*signed, &record),
-            Effect::Post(notice) => self.board.post(notice),
-            Effect::Answer(question, response) => self.questions.answer(question, response),
-            Effect::Keep(round, request) => return self.inbox.keep(round, &request),
-            Effect::Store(question, sender, put) => self.store(question, &sender, *put),
-            Effect::Read(question, query, root) => {
+            StewardEffect::Seal(signed, record) => return self.seal(*signed, &record),
+            StewardEffect::Post(notice) => self.board.post(notice),
+            StewardEffect::Answer(question, response) => self.questions.answer(question, response),
+            StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),
+            StewardEffect::Store(question, sender, put) => self.store(question, &sender, *put),
+            StewardEffect::Read(question, query, root) => {
                 let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
                 let read = self.intake.clone().answer(query, root);
                 tokio::spawn(async move {
@@ -196,38 +196,40 @@ impl Driver {
                     let _ = answer.send(read.await.unwrap_or_else(refused));
                 });
             }
-            Effect::Apply(results) => self.apply(&results),
-            Effect::Prefetch(result) => self.prefetch(&result),
-            Effect::Hear(accusation, matter) => {
+            StewardEffect::Apply(results) => self.apply(&results),
+            StewardEffect::Prefetch(result) => self.prefetch(&result),
+            StewardEffect::Hear(accusation, matter) => {
                 self.hear(*accusation, *matter, PATIENCE, |accusation, ruling| {
-                    Input::Heard(Box::new(accusation), Box::new(ruling))
+                    StewardInput::Heard(Box::new(accusation), Box::new(ruling))
                 });
             }
-            Effect::Inspect(accusation, matter) => {
+            StewardEffect::Inspect(accusation, matter) => {
                 // The round waits for this, so that holders who never answer must not hold it up for longer than its timer.
                 let patience = Duration::from_millis(self.court.manifest.timers.result.into());
                 self.hear(*accusation, *matter, patience, |accusation, ruling| {
-                    Input::Inspected(Box::new(accusation), Box::new(ruling.judgement))
+                    StewardInput::Inspected(Box::new(accusation), Box::new(ruling.judgement))
                 });
             }
-            Effect::KeepEvidence(evidence, exhibit) => {
-                if let Some(Exhibit { round, member, q }) = exhibit {
+            StewardEffect::KeepEvidence(evidence, exhibit) => {
+                if let Some(KeptContribution { round, member, q }) = exhibit {
                     self.court.home.save_exhibit(round, &member, &q)?;
                 }
                 self.court.home.save_evidence(&evidence)?;
             }
-            Effect::Exhibit(owed) => self.exhibit(owed),
-            Effect::KeepParts { parts, at_once } => self.keep_parts(parts, at_once),
-            Effect::Measure(convict) => self.measure(convict),
-            Effect::GoBack(rewind) => return self.go_back(&rewind),
-            Effect::Prune(horizon) => {
+            StewardEffect::Exhibit(owed) => self.exhibit(owed),
+            StewardEffect::KeepParts { parts, at_once } => self.keep_parts(parts, at_once),
+            StewardEffect::Measure(convict) => self.measure(convict),
+            StewardEffect::GoBack(rewind) => return self.go_back(&rewind),
+            StewardEffect::Prune(horizon) => {
                 self.inbox.prune(horizon)?;
                 self.court.home.prune_contributions(horizon)?;
                 self.write_down();
             }
-            Effect::Archive => return self.archive(),
-            Effect::Tell(news) => self.report.tell(&news, self.machine.ledger(), self.machine.duties()),
-            Effect::Halt(why) => return Err(Failure::environment(why)),
+            StewardEffect::Archive => return self.archive(),
+            StewardEffect::Tell(news) => {
+                self.report.tell(&news, self.machine.ledger(), self.machine.duties())
+            }
+            StewardEffect::Halt(why) => return Err(Failure::environment(why)),
         }
         Ok(())
     }
@@ -247,7 +249,7 @@ impl Driver {
         let stored = view
             .ok_or(Reject::Stale("the round is not remembered"))
             .and_then(|view| self.intake.take(view, &self.identity.id(), sender, put));
-        self.machine.handle(self.now(), Input::Stored(question, stored));
+        self.machine.handle(self.now(), StewardInput::Stored(question, stored));
     }
 
     /// Fetches a round's results and applies them, in a task.
@@ -258,10 +260,12 @@ impl Driver {
         tokio::spawn(async move {
             match task.run().await {
                 Ok(applied) => {
-                    let _ = sender.send(Message::Input(Input::Applied(applied, court.kept_states()))).await;
+                    let _ = sender
+                        .send(Inbound::Input(StewardInput::Applied(applied, court.kept_states())))
+                        .await;
                 }
                 Err(failure) => {
-                    let _ = sender.send(Message::Failed(failure)).await;
+                    let _ = sender.send(Inbound::Failed(failure)).await;
                 }
             }
         });
@@ -288,29 +292,29 @@ impl Driver {
 
     fn hear(
         &self,
-        accusation: Accusation,
+        accusation: Allegation,
         matter: Matter,
         patience: Duration,
-        input: impl FnOnce(Accusation, muster_roles::steward::hearing::Ruling) -> Input + Send + 'static,
+        input: impl FnOnce(Allegation, muster_roles::steward::hearing::Ruling) -> StewardInput + Send + 'static,
     ) {
         let wants = Wants::of(self.machine.ledger(), &accusation.evidence, &accusation.claim);
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
             let message = match court.hear(matter, wants, patience).await {
-                Ok(ruling) => Message::Input(input(accusation, ruling)),
-                Err(failure) => Message::Failed(failure),
+                Ok(ruling) => Inbound::Input(input(accusation, ruling)),
+                Err(failure) => Inbound::Failed(failure),
             };
             let _ = sender.send(message).await;
         });
     }
 
-    fn exhibit(&self, owed: Owed) {
-        let Owed { round, member, purpose } = owed;
+    fn exhibit(&self, owed: OwedContribution) {
+        let OwedContribution { round, member, purpose } = owed;
         let ledger = self.machine.ledger();
         let exact = self.court.is_exact();
         let counted = ledger.round(round).map(|view| Counted::of(ledger, view, &member));
         let (wanted, court, sender) =
-            (Wanted::of(ledger, round, member), self.court.clone(), self.sender.clone());
+            (WantedContribution::of(ledger, round, member), self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
             let kept = match (wanted, counted, purpose) {
                 (Some(wanted), Some(counted), Purpose::Suspect | Purpose::Convict) if exact => {
@@ -321,30 +325,30 @@ impl Driver {
                 (Some(wanted), _, _) => court.obtain(&wanted).await,
                 (None, ..) => Err("its round is forgotten".to_owned()),
             };
-            let _ = sender.send(Message::Input(Input::Exhibited(owed, kept))).await;
+            let _ = sender.send(Inbound::Input(StewardInput::Exhibited(owed, kept))).await;
         });
     }
 
     fn keep_parts(&mut self, parts: Vec<OwedPart>, at_once: bool) {
         if at_once {
             let lost = self.court.exhibit_parts(parts.clone());
-            return self.machine.handle(self.now(), Input::PartsKept(parts, lost));
+            return self.machine.handle(self.now(), StewardInput::PartsKept(parts, lost));
         }
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
             let of_all = parts.clone();
             let lost = tokio::task::spawn_blocking(move || court.exhibit_parts(of_all)).await;
             let lost = lost.unwrap_or_else(|_| parts.clone());
-            let _ = sender.send(Message::Input(Input::PartsKept(parts, lost))).await;
+            let _ = sender.send(Inbound::Input(StewardInput::PartsKept(parts, lost))).await;
         });
     }
 
     fn measure(&self, convict: MemberId) {
-        let jobs = Job::of(self.machine.ledger(), &convict);
+        let jobs = ConvictRound::of(self.machine.ledger(), &convict);
         let (court, sender) = (self.court.clone(), self.sender.clone());
         tokio::spawn(async move {
             let past = court.retro_all(jobs).await;
-            let _ = sender.send(Message::Input(Input::Measured(convict, past))).await;
+            let _ = sender.send(Inbound::Input(StewardInput::Measured(convict, past))).await;
         });
     }
 
@@ -360,7 +364,7 @@ impl Driver {
         };
         self.court.home.save_state(round, &state, &roots)?;
         self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;
-        self.machine.handle(self.now(), Input::States(self.court.kept_states()));
+        self.machine.handle(self.now(), StewardInput::States(self.court.kept_states()));
         Ok(())
     }
 
@@ -369,7 +373,7 @@ impl Driver {
         tokio::spawn(async move {
             let written = tokio::task::spawn_blocking(move || write_down(&court)).await;
             if let Ok(Err(failure)) = written {
-                let _ = sender.send(Message::Failed(failure)).await;
+                let _ = sender.send(Inbound::Failed(failure)).await;
             }
         });
     }

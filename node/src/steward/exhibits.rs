@@ -11,7 +11,7 @@ use muster_store::error::StoreError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::court::{Court, Wanted};
+use super::court::{Court, WantedContribution};
 
 /// How many holders' patience one try may take.
 const HOLDERS: u32 = 2;
@@ -36,7 +36,8 @@ impl Court {
     /// Keeps for good what a wrong part was to be made of, by sender.
     pub(super) fn exhibit_inputs(
         &self,
-        (round, part): (Round, Part),
+        round: Round,
+        part: Part,
         blocks: BTreeMap<(MemberId, Block), BlockData>,
     ) -> Result<(), StoreError> {
         let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
@@ -54,7 +55,7 @@ impl Court {
     /// Which parts that count could not be had, and why, in words. What could be had is kept.
     pub(super) async fn exhibit_blocks(
         &self,
-        wanted: &Wanted,
+        wanted: &WantedContribution,
         counted: &Counted,
         lasting: bool,
     ) -> Result<(), String> {
@@ -101,7 +102,7 @@ impl Court {
     }
 
     /// The blocks of a part that are here, if they are all here and prove themselves.
-    fn shelved(&self, wanted: &Wanted, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
+    fn shelved(&self, wanted: &WantedContribution, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
         let kept = self.home.load_part(wanted.round, &wanted.member, part.0).ok()??;
         let same = kept.iter().map(|data| data.block).eq(blocks.iter().copied());
         let proved = |data: &BlockData| open_block(&self.layout, &wanted.root, data).is_ok();
@@ -110,7 +111,7 @@ impl Court {
 
     fn keep_blocks(
         &self,
-        wanted: &Wanted,
+        wanted: &WantedContribution,
         part: Part,
         blocks: &[BlockData],
         lasting: bool,

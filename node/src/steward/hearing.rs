@@ -39,7 +39,7 @@ impl Court {
         let evidence = matter.evidence.clone();
         let task = tokio::task::spawn_blocking(move || {
             let brought = Brought::default();
-            let mut bench = Seat { court: self, runtime, wants, patience, brought, permit: None };
+            let mut bench = CourtBench { court: self, runtime, wants, patience, brought, permit: None };
             hear(&matter, &mut bench)
         });
         let undecided = |error| {
@@ -93,7 +93,7 @@ fn differ(round: Round, culprit: &MemberId, finding: FindingKind, other: &Judgem
 }
 
 /// A hearing's seat at the bench: what it wants, and what was brought for it.
-struct Seat {
+struct CourtBench {
     court: Arc<Court>,
     runtime: Handle,
     wants: Wants,
@@ -104,7 +104,7 @@ struct Seat {
     permit: Option<OwnedSemaphorePermit>,
 }
 
-impl Bench for Seat {
+impl Bench for CourtBench {
     type Failure = Failure;
 
     fn bring(&mut self, patience: Patience) -> bool {
@@ -130,12 +130,12 @@ impl Bench for Seat {
 
     fn keep_inputs(&mut self) -> Outcome<()> {
         let Wants::Part(inputs) = &self.wants else { return Ok(()) };
-        let part = (inputs.view.round(), inputs.part);
-        Ok(self.court.exhibit_inputs(part, self.brought.blocks.clone())?)
+        let round = inputs.view.round();
+        Ok(self.court.exhibit_inputs(round, inputs.part, self.brought.blocks.clone())?)
     }
 }
 
-impl Seat {
+impl CourtBench {
     /// What is wanted, if it can be had in time.
     async fn found(&mut self, patience: Patience) -> Option<Brought> {
         match self.wants {

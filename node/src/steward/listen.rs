@@ -37,10 +37,10 @@ impl Listening {
             home.read_file(LISTENED).ok().and_then(|bytes| String::from_utf8(bytes).ok()).unwrap_or_default();
         let before: Vec<SocketAddr> = before.lines().filter_map(|line| line.parse().ok()).collect();
         let mut listeners = Vec::new();
-        for (place, wanted) in options.listen.iter().enumerate() {
+        for (index, wanted) in options.listen.iter().enumerate() {
             // Many members may share one address.
             let admission = Admission { total: CONNECTIONS, per_source: options.per_address };
-            listeners.push(bind(wanted, before.get(place), admission).await?);
+            listeners.push(bind(wanted, before.get(index), admission).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
         let addresses = if options.advertise.is_empty() {

@@ -9,12 +9,12 @@ use tokio::sync::Notify;
 
 /// Open connections, counted by member; the listener bounds how many there are.
 #[derive(Default)]
-pub(super) struct Presence {
+pub(super) struct Connections {
     connections: Mutex<BTreeMap<MemberId, usize>>,
     changed: Notify,
 }
 
-impl Presence {
+impl Connections {
     /// A connection opened.
     pub(super) fn open(&self, member: MemberId) {
         *self.lock().entry(member).or_default() += 1;

@@ -66,7 +66,7 @@ pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
     let journal = Arc::new(Journal::open(&home)?);
     let (ledger, line, bans) = read_ledger(&journal, manifest.clone(), &folder)?;
-    let start = Start { home: &home, manifest: &manifest, dataset: &dataset, line, machine };
+    let start = Recovery { home: &home, manifest: &manifest, dataset: &dataset, line, machine };
     let replica = start.replica(&ledger)?;
     Ok(Recovered {
         home,
@@ -117,7 +117,7 @@ fn read_ledger(
     }
 }
 
-struct Start<'a> {
+struct Recovery<'a> {
     home: &'a Home,
     manifest: &'a Arc<Manifest>,
     dataset: &'a Arc<Dataset>,
@@ -126,7 +126,7 @@ struct Start<'a> {
     machine: Machine,
 }
 
-impl Start<'_> {
+impl Recovery<'_> {
     /// The newest sealed state, with as many states before it as audits may ask for: from a state on disk, or from
     /// the beginning, by the aggregates on disk.
     fn replica(&self, ledger: &Ledger) -> Outcome<Replica> {

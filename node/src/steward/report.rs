@@ -18,19 +18,19 @@ use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Ban, Idle, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_replica::archive::mean_loss;
-use muster_roles::steward::News;
-use muster_roles::steward::past::{Found, Past};
+use muster_roles::steward::Bulletin;
+use muster_roles::steward::past::{Found, PastRound};
 use serde_json::{Value, json};
 
 use crate::exit::{Failure, Outcome};
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Aggregators that are named where none was of use.
 const SHOWN: usize = 3;
 
 /// Tells what happens.
-pub(super) struct Report {
-    progress: Progress,
+pub(super) struct Reporter {
+    progress: ProgressDisplay,
     log: File,
     round_began: Instant,
     audits: u64,
@@ -39,7 +39,7 @@ pub(super) struct Report {
     duties: BTreeMap<MemberId, Counts>,
 }
 
-impl Report {
+impl Reporter {
     /// Appends to `log.jsonl` in a folder.
     ///
     /// # Errors
@@ -50,7 +50,7 @@ impl Report {
         let log = log.map_err(|error| {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         })?;
-        let progress = Progress::new(drawn);
+        let progress = ProgressDisplay::new(drawn);
         Ok(Self {
             progress,
             log,
@@ -64,36 +64,36 @@ impl Report {
 
     /// Tells what happened, by the ledger as it is then; `duties` are what the verifiers were to do, and have done, since this
     /// process began.
-    pub(super) fn tell(&mut self, news: &News, ledger: &Ledger, duties: &BTreeMap<MemberId, Counts>) {
+    pub(super) fn tell(&mut self, news: &Bulletin, ledger: &Ledger, duties: &BTreeMap<MemberId, Counts>) {
         match news {
-            News::Admitted(member) => self.admit(ledger, *member),
-            News::Began => self.begin(),
-            News::Ended(round, pause) => {
+            Bulletin::Admitted(member) => self.admit(ledger, *member),
+            Bulletin::Began => self.begin(),
+            Bulletin::Ended(round, pause) => {
                 self.duties.clone_from(duties);
                 self.round(ledger, *round);
                 self.barren(ledger, *round, *pause);
             }
-            News::Held(round, case) => self.held(*round, case),
-            News::Banned(ban) => self.ban(ban),
-            News::Idle(idle) => self.idle(idle),
-            News::Moved(member, how) => self.moved(*member, how),
-            News::TreeClosed(member) => self.close_tree(*member),
-            News::WentBack(rewind, round) => self.rewind(rewind, *round),
-            News::Requested(request, verifier) => self.audit(request, *verifier),
-            News::Judged(pass) => self.verdict(*pass),
-            News::Dismissed { accuser, culprit, why } => self.dismissed(*accuser, *culprit, why),
-            News::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
-            News::Past(member, past) => self.retro(*member, past),
-            News::Lost(round, member, why) => {
+            Bulletin::Held(round, case) => self.held(*round, case),
+            Bulletin::Banned(ban) => self.ban(ban),
+            Bulletin::Idle(idle) => self.idle(idle),
+            Bulletin::Moved(member, how) => self.moved(*member, how),
+            Bulletin::TreeClosed(member) => self.close_tree(*member),
+            Bulletin::WentBack(rewind, round) => self.rewind(rewind, *round),
+            Bulletin::Requested(request, verifier) => self.audit(request, *verifier),
+            Bulletin::Judged(pass) => self.verdict(*pass),
+            Bulletin::Dismissed { accuser, culprit, why } => self.dismissed(*accuser, *culprit, why),
+            Bulletin::Inspected(result, right, judgement) => self.inspected(result, *right, judgement),
+            Bulletin::Past(member, past) => self.retro(*member, past),
+            Bulletin::Lost(round, member, why) => {
                 let exact = ledger.manifest().profile == Profile::Exact;
                 let so = if exact { ", the archive will not replay" } else { "" };
                 self.line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
             }
-            News::OutOfReach(member) => self.line(&format!(
+            Bulletin::OutOfReach(member) => self.line(&format!(
                 "what {member} did is beyond rollback.limit, but no round of it is within reach of a Rewind any more"
             )),
-            News::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
-            News::Closed(root) => {
+            Bulletin::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
+            Bulletin::Closed(root) => {
                 self.duties.clone_from(duties);
                 self.close(*root);
             }
@@ -224,14 +224,14 @@ impl Report {
     }
 
     /// What a convict contributed and combined before was computed again.
-    fn retro(&mut self, member: MemberId, past: &[Past]) {
+    fn retro(&mut self, member: MemberId, past: &[PastRound]) {
         let word = |found: &Found| match found {
             Found::Right => "right",
             Found::False => "false",
             Found::Unknown(_) => "unknown",
         };
         let (mut rounds, mut bad) = (Vec::new(), Vec::new());
-        for Past { round, contribution, parts, harm, .. } in past {
+        for PastRound { round, contribution, parts, harm, .. } in past {
             let whole = contribution.iter().map(|found| ("its contribution".to_owned(), found));
             let parts_of = parts.iter().map(|(part, found)| (format!("part {part}"), found));
             let mut wrong = Vec::new();
@@ -326,16 +326,16 @@ fn why_barren(ledger: &Ledger, view: &RoundView) -> String {
     let slots = || view.commitments().filter(|(_, commitment)| commitment.weight > 0).map(|(slot, _)| slot);
     let delivered = slots().filter(|slot| view.inputs().iter().any(|inputs| inputs.contains(*slot))).count();
     let (all, parts) = (slots().count(), view.parts().len());
-    let mut places: Vec<String> = Vec::new();
+    let mut contacts: Vec<String> = Vec::new();
     for member in (0..parts as u16).flat_map(|part| view.aggregating(muster_core::ids::Part(part))) {
         let known = ledger.member(&member).map(|member| &member.addresses);
-        let place = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
-        places.extend(place.filter(|place| !places.contains(place)));
+        let contact = known.into_iter().flatten().next().map(|address| format!("{member} at {}", &**address));
+        contacts.extend(contact.filter(|contact| !contacts.contains(contact)));
     }
-    let who = match places.len() {
+    let who = match contacts.len() {
         0 => "nobody".to_owned(),
-        more if more > SHOWN => format!("{} and {} more", places[..SHOWN].join(", "), more - SHOWN),
-        _ => places.join(", "),
+        more if more > SHOWN => format!("{} and {} more", contacts[..SHOWN].join(", "), more - SHOWN),
+        _ => contacts.join(", "),
     };
     if parts == 0 {
         return format!(

@@ -16,10 +16,10 @@ use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
 use muster_replica::{Brought, Exhibited, PartInputs};
 use muster_roles::steward::hearing::Matter;
-use muster_roles::steward::past::{Found, Past};
+use muster_roles::steward::past::{Found, PastRound};
 use tokio::time::timeout;
 
-use super::court::{Court, Wanted, Wants};
+use super::court::{Court, WantedContribution, Wants};
 
 /// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
 /// that keep inputs back hold up a Rewind for twice as long and no longer, however many parts it signed.
@@ -28,7 +28,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 const LEAST: Duration = Duration::from_secs(1);
 
 /// A round in which the convict counted or signed a part.
-pub(super) struct Job {
+pub(super) struct ConvictRound {
     view: RoundView,
     convict: MemberId,
     commit: Option<Commit>,
@@ -37,11 +37,11 @@ pub(super) struct Job {
     /// What it signed, with the inputs.
     parts: Vec<(Part, Evidence, PartInputs)>,
     /// Everybody else who counted, with where their contributions are.
-    others: Vec<(Slot, Commit, Wanted)>,
+    others: Vec<(Slot, Commit, WantedContribution)>,
     measure: bool,
 }
 
-impl Job {
+impl ConvictRound {
     /// The rounds that are remembered and over, in order.
     pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
         let over = ledger.rounds().filter(|view| view.results().is_some());
@@ -58,7 +58,7 @@ impl Job {
         let others =
             view.commitments().filter(|(slot, c)| view.counted(*slot) && !ledger.is_banned(&c.author));
         let others = others.filter_map(|(slot, c)| {
-            Some((slot, c.commit.clone(), Wanted::of(ledger, view.round(), c.author)?))
+            Some((slot, c.commit.clone(), WantedContribution::of(ledger, view.round(), c.author)?))
         });
         let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
         let (view, state) = (view.clone(), view.state().root());
@@ -80,7 +80,7 @@ fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Pa
 
 impl Court {
     /// All rounds of a convict, one after the other.
-    pub(super) async fn retro_all(self: Arc<Self>, jobs: Vec<Job>) -> Vec<Past> {
+    pub(super) async fn retro_all(self: Arc<Self>, jobs: Vec<ConvictRound>) -> Vec<PastRound> {
         let (mut past, mut patience) = (Vec::new(), PATIENCE);
         for job in jobs {
             past.push(self.clone().retro(job, &mut patience).await);
@@ -90,13 +90,14 @@ impl Court {
 
     /// Computes again what a convict contributed to a round and which parts it signed and, where something is false, the
     /// aggregate without the convicts. What is not to be had of a part leaves the next one half of the patience.
-    async fn retro(self: Arc<Self>, mut job: Job, patience: &mut Duration) -> Past {
+    async fn retro(self: Arc<Self>, mut job: ConvictRound, patience: &mut Duration) -> PastRound {
         let round = job.view.round();
         let state = {
             let replica = lock(&self.replica);
             replica.state_at(&job.state)
         };
-        let mut past = Past { round, contribution: None, parts: Vec::new(), harm: None, wrong: Vec::new() };
+        let mut past =
+            PastRound { round, contribution: None, parts: Vec::new(), harm: None, wrong: Vec::new() };
         if let Some(commit) = &job.commit {
             past.contribution = Some(self.clone().contributed(&job.convict, commit, state.as_ref()).await);
         }
@@ -165,15 +166,20 @@ impl Court {
     }
 
     /// ROLLBACK-2: how far the aggregate that was applied is from the one without the convicts.
-    async fn harm(self: Arc<Self>, job: Job, state: Arc<State>, patience: &mut Duration) -> Option<f64> {
+    async fn harm(
+        self: Arc<Self>,
+        job: ConvictRound,
+        state: Arc<State>,
+        patience: &mut Duration,
+    ) -> Option<f64> {
         let inputs = self.clone().inputs(&job.others, &state, patience).await?;
         let court = self.clone();
         let task = tokio::task::spawn_blocking(move || {
             let applied = court.home.load_update(job.view.round()).ok()?;
             let without = court.without(&job.view, &inputs)?;
             let blocks = court.layout.blocks().iter().zip(&applied.present).filter(|(_, present)| **present);
-            let places = blocks.flat_map(|(block, _)| block.range.clone());
-            let pairs = places.map(|place| Some((*applied.values.get(place)?, *without.get(place)?)));
+            let indices = blocks.flat_map(|(block, _)| block.range.clone());
+            let pairs = indices.map(|index| Some((*applied.values.get(index)?, *without.get(index)?)));
             Some(movement(pairs.flatten()))
         });
         task.await.ok().flatten()
@@ -183,7 +189,7 @@ impl Court {
     /// root: else who withholds a part would keep everybody's poison in the state.
     async fn inputs(
         self: Arc<Self>,
-        others: &[(Slot, Commit, Wanted)],
+        others: &[(Slot, Commit, WantedContribution)],
         state: &Arc<State>,
         patience: &mut Duration,
     ) -> Option<BTreeMap<Slot, Vec<i32>>> {
@@ -199,7 +205,7 @@ impl Court {
     }
 
     /// A contribution; whoever lets it wait for theirs leaves the next one half of the patience.
-    async fn in_time(&self, wanted: &Wanted, patience: &mut Duration) -> Option<Vec<i32>> {
+    async fn in_time(&self, wanted: &WantedContribution, patience: &mut Duration) -> Option<Vec<i32>> {
         let q = timeout((*patience).max(LEAST), self.fetch(wanted)).await.ok().and_then(Result::ok);
         if q.is_none() {
             *patience /= 2;
@@ -221,8 +227,8 @@ impl Court {
             }
             let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;
             for (block, reduced) in plan.blocks.iter().zip(&reduced.values) {
-                let place = values.get_mut(layout.block(*block)?.range.clone())?;
-                place.copy_from_slice(reduced.get(..place.len())?);
+                let target = values.get_mut(layout.block(*block)?.range.clone())?;
+                target.copy_from_slice(reduced.get(..target.len())?);
             }
         }
         Some(values)
@@ -287,13 +293,13 @@ pub(super) mod tests {
             let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
             vec![Ok(Text { name: name.into(), bytes })]
         };
-        let place = folder.join("corpus");
-        let data = dataset::pack(text("train"), text("held out"), &place, &mut |_| ()).unwrap();
+        let corpus = folder.join("corpus");
+        let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();
         let identity = Arc::new(Identity::from_secret(&[2; 32]));
         let makers = Makers { organiser: MemberId([0; 32]), steward: identity.id(), nonce: [0; 16] };
         let settings = Settings::parse(Path::new("run.toml"), settings).unwrap();
         let manifest = Arc::new(settings.manifest(&makers, data.clone()).unwrap());
-        let dataset = Arc::new(Dataset::open(&place, &data).unwrap());
+        let dataset = Arc::new(Dataset::open(&corpus, &data).unwrap());
         let replica = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));
         let home = Home::open(&folder.join("home")).unwrap();
@@ -344,7 +350,7 @@ pub(super) mod tests {
         assert!(!found(None).await.unwrap().1);
         assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
         // Nobody has what this one contributed.
-        let wanted = Wanted::lost(Round(0), MemberId([9; 32]), theirs_root);
+        let wanted = WantedContribution::lost(Round(0), MemberId([9; 32]), theirs_root);
         assert!(court.fetch(&wanted).await.is_err());
         let inputs =
             court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state, &mut PATIENCE.clone()).await;

@@ -17,8 +17,8 @@ use muster_store::home::Home;
 use tokio::sync::{mpsc, oneshot};
 
 use super::board::Board;
-use super::driver::Message;
-use super::presence::Presence;
+use super::driver::Inbound;
+use super::presence::Connections;
 
 /// Rounds that an offered state serves newcomers before a newer one is offered.
 const OFFER_ROUNDS: u32 = 3;
@@ -32,8 +32,8 @@ pub(super) struct Server {
     pub(super) home: Home,
     pub(super) board: Arc<Board>,
     pub(super) results: Results,
-    pub(super) presence: Arc<Presence>,
-    pub(super) driver: mpsc::Sender<Message>,
+    pub(super) presence: Arc<Connections>,
+    pub(super) driver: mpsc::Sender<Inbound>,
     pub(super) offers: Arc<Offers>,
 }
 
@@ -78,7 +78,7 @@ impl Server {
     async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Refuse> {
         let stopping = || Refuse("the steward is stopping".into());
         let (answer, answered) = oneshot::channel();
-        let asked = Message::Ask { peer, request: Box::new(request), answer };
+        let asked = Inbound::Ask { peer, request: Box::new(request), answer };
         self.driver.send(asked).await.map_err(|_| stopping())?;
         answered.await.map_err(|_| stopping())
     }

@@ -6,10 +6,10 @@ use muster_core::codec::List;
 use muster_core::messages::enrol::Addresses;
 use muster_net::swarm::Settings;
 use muster_replica::{Finding, Gossiping};
-use muster_roles::steward::Input;
+use muster_roles::steward::StewardInput;
 use tokio::sync::mpsc;
 
-use super::driver::Message;
+use super::driver::Inbound;
 use super::recover::Recovered;
 
 /// The port listened on the last time.
@@ -59,11 +59,11 @@ pub(super) fn whereabouts(addresses: &[String]) -> Addresses {
 }
 
 /// Hands what gossip proves to the actor.
-pub(super) async fn listen(mut findings: mpsc::Receiver<Finding>, actor: mpsc::Sender<Message>) {
+pub(super) async fn listen(mut findings: mpsc::Receiver<Finding>, actor: mpsc::Sender<Inbound>) {
     while let Some(finding) = findings.recv().await {
         match finding {
             Finding::Equivocation(evidence) => {
-                if actor.send(Message::Input(Input::Proved(Box::new(evidence)))).await.is_err() {
+                if actor.send(Inbound::Input(StewardInput::Proved(Box::new(evidence)))).await.is_err() {
                     return;
                 }
             }

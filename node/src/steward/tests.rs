@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::exit::Exit;
-use crate::join::{End, Listen, Options, join};
+use crate::join::{End, JoinOptions, Listen, join};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};
@@ -35,12 +35,12 @@ const SETTINGS: &str = "
 ";
 
 /// A run of four rounds that begins with two nodes.
-pub(super) fn new_run(place: &Path) -> PathBuf {
-    new_run_with(place, SETTINGS)
+pub(super) fn new_run(directory: &Path) -> PathBuf {
+    new_run_with(directory, SETTINGS)
 }
 
-fn new_run_with(place: &Path, settings: &str) -> PathBuf {
-    let at = |name: &str| place.join(name);
+fn new_run_with(directory: &Path, settings: &str) -> PathBuf {
+    let at = |name: &str| directory.join(name);
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
     fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
@@ -77,7 +77,7 @@ fn options(folder: &Path) -> HostOptions {
     }
 }
 
-async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
+async fn start(folder: &Path) -> (JoinHandle<Outcome<HostingEnd>>, Ready) {
     let (tell, told) = oneshot::channel();
     let hosting = tokio::spawn(host(options(folder), move |ready: &Ready| {
         let _ = tell.send(ready.clone());
@@ -89,7 +89,7 @@ async fn start(folder: &Path) -> (JoinHandle<Outcome<Ending>>, Ready) {
 }
 
 /// As `kill -9` does it, as far as one process can.
-async fn kill(hosting: JoinHandle<Outcome<Ending>>, folder: &Path) {
+async fn kill(hosting: JoinHandle<Outcome<HostingEnd>>, folder: &Path) {
     hosting.abort();
     let _ = hosting.await;
     // Tasks that the host had started may hold the folder a moment longer.
@@ -199,8 +199,8 @@ fn refusal(answer: Result<Response, PeerError>) -> String {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn invitations_admit_as_often_as_they_say_and_not_later() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, ready) = start(&folder).await;
     let once = ticket(&folder, 1, 3600);
     assert_eq!(once.run, ready.run);
@@ -230,8 +230,8 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_killed_steward_comes_back_where_it_was() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, ready) = start(&folder).await;
     let member = Caller::new(1, ticket(&folder, 3, 3600));
     member.enrol().await.unwrap();
@@ -250,16 +250,16 @@ async fn a_killed_steward_comes_back_where_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_busy_port_a_wrong_backend_and_a_folder_that_is_no_run_are_named() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
     let listen = vec![taken.local_addr().unwrap().to_string()];
     let failure = host(HostOptions { listen, ..options(&folder) }, |_: &Ready| ()).await.unwrap_err();
     assert_eq!(failure.exit, Exit::Environment);
     assert!(failure.message.contains("the port is busy"), "{failure}");
-    let failure = host(options(place.path()), |_: &Ready| ()).await.unwrap_err();
+    let failure = host(options(directory.path()), |_: &Ready| ()).await.unwrap_err();
     assert!(failure.message.contains("manifest.bin: cannot be read"), "{failure}");
-    assert!(!place.path().join("lock").exists(), "nothing is made in a foreign folder");
+    assert!(!directory.path().join("lock").exists(), "nothing is made in a foreign folder");
     let machine = Machine { library: Some(muster_compute::Library::Tch), ..Machine::new(1, None) };
     let failure = host(HostOptions { machine, ..options(&folder) }, |_: &Ready| ()).await.unwrap_err();
     assert!(failure.message.contains("leave out --backend tch"), "{failure}");
@@ -268,10 +268,10 @@ async fn a_busy_port_a_wrong_backend_and_a_folder_that_is_no_run_are_named() {
     assert!(failure.message.contains("manifest.bin: is damaged"), "{failure}");
 }
 
-fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
-    Options {
+fn volunteer(directory: &Path, number: u8, ticket: Ticket) -> JoinOptions {
+    JoinOptions {
         ticket,
-        data_dir: place.join(format!("node{number}")),
+        data_dir: directory.join(format!("node{number}")),
         listen: Listen::At("127.0.0.1:0".into()),
         advertise: None,
         gossip: Some(beside()),
@@ -283,13 +283,13 @@ fn volunteer(place: &Path, number: u8, ticket: Ticket) -> Options {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn two_volunteers_train_and_the_folder_replays() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let ticket = ticket(&folder, 2, 3600);
-    let first = tokio::spawn(join(volunteer(place.path(), 1, ticket.clone())));
-    let second = tokio::spawn(join(volunteer(place.path(), 2, ticket)));
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    let first = tokio::spawn(join(volunteer(directory.path(), 1, ticket.clone())));
+    let second = tokio::spawn(join(volunteer(directory.path(), 2, ticket)));
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for joined in [first, second] {
         assert_eq!(joined.await.unwrap().unwrap(), End::Closed { leaves: 8 });
     }
@@ -303,8 +303,8 @@ async fn two_volunteers_train_and_the_folder_replays() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let line = ticket(&folder, 2, 3600);
     let (first, second) = (Caller::new(1, line.clone()), Caller::new(2, line));
@@ -333,12 +333,12 @@ async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts()
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_steward_killed_again_and_again_forks_nothing() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run_with(place.path(), &SETTINGS.replace("rounds = 4", "rounds = 12"));
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run_with(directory.path(), &SETTINGS.replace("rounds = 4", "rounds = 12"));
     let (mut hosting, _) = start(&folder).await;
     let observer = Caller::new(9, ticket(&folder, 1, 3600));
     let line = ticket(&folder, 2, 3600);
-    let nodes = [1, 2].map(|number| tokio::spawn(join(volunteer(place.path(), number, line.clone()))));
+    let nodes = [1, 2].map(|number| tokio::spawn(join(volunteer(directory.path(), number, line.clone()))));
     let mut head = None;
     for round in [2, 5, 9] {
         let reached = |ledger: &Ledger| ledger.next_round().0 >= round;
@@ -349,7 +349,7 @@ async fn a_steward_killed_again_and_again_forks_nothing() {
         assert!(after.height() >= before.height(), "what was shown stays sealed");
         head = Some((before.height(), before.head()));
     }
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for node in nodes {
         assert!(matches!(node.await.unwrap().unwrap(), End::Closed { .. }));
     }
@@ -367,13 +367,13 @@ async fn a_steward_killed_again_and_again_forks_nothing() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn members_find_a_steward_that_moved() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run_with(place.path(), &SETTINGS.replace("rounds = 4", "rounds = 40"));
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run_with(directory.path(), &SETTINGS.replace("rounds = 4", "rounds = 40"));
     let (hosting, before) = start(&folder).await;
     let ticket = ticket(&folder, 2, 3600);
     assert!(ticket.addresses.iter().any(|address| address.starts_with("/ip4/127.0.0.1/tcp/")), "{ticket:?}");
-    let first = tokio::spawn(join(volunteer(place.path(), 1, ticket.clone())));
-    let second = tokio::spawn(join(volunteer(place.path(), 2, ticket)));
+    let first = tokio::spawn(join(volunteer(directory.path(), 1, ticket.clone())));
+    let second = tokio::spawn(join(volunteer(directory.path(), 2, ticket)));
     let met = || {
         let log = fs::read_to_string(folder.join("log.jsonl")).unwrap_or_default();
         log.matches("\"event\":\"round\"").count() >= 3
@@ -389,7 +389,7 @@ async fn members_find_a_steward_that_moved() {
     }));
     let after = told.await.unwrap();
     assert!(after.addresses.iter().all(|address| !before.addresses.contains(address)));
-    assert_eq!(hosting.await.unwrap().unwrap(), Ending::Closed);
+    assert_eq!(hosting.await.unwrap().unwrap(), HostingEnd::Closed);
     for joined in [first, second] {
         assert!(matches!(joined.await.unwrap().unwrap(), End::Closed { .. }));
     }
@@ -415,8 +415,8 @@ async fn frozen(folder: &Path) -> ([Caller; 2], Ledger) {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_steward_that_comes_back_waits_for_members_before_it_seals_their_inputs() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let ([first, _second], before) = frozen(&folder).await;
     kill(hosting, &folder).await;
@@ -428,8 +428,8 @@ async fn a_steward_that_comes_back_waits_for_members_before_it_seals_their_input
 
 #[tokio::test(flavor = "multi_thread")]
 async fn what_is_said_again_takes_no_room() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let ([first, _second], ledger) = frozen(&folder).await;
     let view = ledger.current().unwrap();
@@ -448,8 +448,8 @@ async fn what_is_said_again_takes_no_room() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn round_27_echoes_are_shown_to_nobody_before_the_outcome() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let ([first, second], ledger) = frozen(&folder).await;
     let view = ledger.current().unwrap();
@@ -461,7 +461,7 @@ async fn round_27_echoes_are_shown_to_nobody_before_the_outcome() {
     assert!(!news.notices.iter().any(|notice| matches!(notice, Notice::Echo(_))));
     kill(hosting, &folder).await;
     // Whoever posts one by mistake.
-    let home = muster_store::home::Home::open(&place.path().join("board")).unwrap();
+    let home = muster_store::home::Home::open(&directory.path().join("board")).unwrap();
     let journal = muster_store::journal::Journal::open(&home).unwrap();
     let board = Board::new(Arc::new(journal), Height(0), 1);
     board.post(echo);
@@ -471,8 +471,8 @@ async fn round_27_echoes_are_shown_to_nobody_before_the_outcome() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn contradictions_about_rounds_to_come_do_not_stop_the_steward() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = new_run(place.path());
+    let directory = tempfile::tempdir().unwrap();
+    let folder = new_run(directory.path());
     let (hosting, _) = start(&folder).await;
     let ([first, _second], ledger) = frozen(&folder).await;
     let view = ledger.current().unwrap();

@@ -1,12 +1,12 @@
 //! A node: what it owes in a round, what it says of it, its answers to audits, and how its membership ends.
 //!
 //! The machine decides and is honest; whoever drives it computes, writes, sends blocks and speaks, and may lie on the way.
-//! An [`Effect`] is begun before the next one is asked for. What takes long comes back as an [`Input`].
+//! A [`NodeEffect`] is begun before the next one is asked for. What takes long comes back as a [`NodeInput`].
 //!
-//! The way of a contribution: [`Effect::Compute`] has it summed and written down, [`Effect::WriteEcho`] says which freeze was
-//! seen, [`Effect::Prepare`] and [`Effect::Bring`] take its parts to their keepers (`delivery`), [`Effect::Compare`] looks at
-//! what came out. [`Effect::MakeRows`] and [`Effect::Open`] answer for it (`tables`). What the steward has promised for it is
-//! held against the records (`pledges`).
+//! The way of a contribution: [`NodeEffect::Compute`] has it summed and written down, [`NodeEffect::WriteEcho`] says
+//! which freeze was seen, [`NodeEffect::Prepare`] and [`NodeEffect::Bring`] take its parts to their keepers
+//! (`delivery`), [`NodeEffect::Compare`] looks at what came out. [`NodeEffect::MakeRows`] and [`NodeEffect::Open`]
+//! answer for it (`tables`). What the steward has promised for it is held against the records (`pledges`).
 
 mod delivery;
 mod duty;
@@ -37,7 +37,7 @@ use pledges::{Broken, Pledges};
 use tables::Tables;
 
 /// What a machine begins with.
-pub struct Setup {
+pub struct NodeSetup {
     /// The ledger as far as it is known.
     pub ledger: Arc<Ledger>,
     /// Who takes part.
@@ -49,7 +49,7 @@ pub struct Setup {
 }
 
 /// What reaches a node.
-pub enum Input {
+pub enum NodeInput {
     /// The ledger after whatever is new, and whether the state is the newest sealed one. What was read with it follows.
     Followed {
         /// The ledger.
@@ -111,8 +111,9 @@ pub enum Input {
 }
 
 /// What is to be done, in this order.
-pub enum Effect {
-    /// Sum the leaves of this slot, at most `quota`, write down what is committed to, and sign it: [`Input::Committed`].
+pub enum NodeEffect {
+    /// Sum the leaves of this slot, at most `quota`, write down what is committed to, and sign it:
+    /// [`NodeInput::Committed`].
     Compute {
         /// The round.
         round: Round,
@@ -121,9 +122,9 @@ pub enum Effect {
         /// Most leaves.
         quota: u32,
     },
-    /// Write down that this freeze was seen, unless another one is written: [`Input::EchoWritten`].
+    /// Write down that this freeze was seen, unless another one is written: [`NodeInput::EchoWritten`].
     WriteEcho(Round, Digest),
-    /// Have the contribution at hand to deliver these parts: [`Input::Prepared`].
+    /// Have the contribution at hand to deliver these parts: [`NodeInput::Prepared`].
     Prepare {
         /// The round.
         round: Round,
@@ -132,30 +133,30 @@ pub enum Effect {
         /// Parts, and a keeper of each.
         parts: Vec<(Part, MemberId)>,
     },
-    /// Bring a part to its keeper: [`Input::Brought`].
+    /// Bring a part to its keeper: [`NodeInput::Brought`].
     Bring(Parcel),
-    /// Reduce a part and serve its values: [`Input::Reduced`].
+    /// Reduce a part and serve its values: [`NodeInput::Reduced`].
     Reduce(PartTask),
-    /// Compare results with the own contribution: [`Input::Compared`]. Those that do not come in time need no word.
+    /// Compare results with the own contribution: [`NodeInput::Compared`]. Those that do not come in time need no word.
     Compare(Check),
     /// Write down the table of a round that was just frozen.
     Tabulate(Round),
-    /// Make the rows that an audit asks for: [`Input::Rows`].
+    /// Make the rows that an audit asks for: [`NodeInput::Rows`].
     MakeRows(Box<Signed<AuditRequest>>),
     /// Sign this opening of a table of this round, and say it.
     Open(Round, Box<TableOpening>),
-    /// Say these to the steward one after the other, each until it answers: [`Input::Told`].
+    /// Say these to the steward one after the other, each until it answers: [`NodeInput::Told`].
     Say(Vec<Request>),
-    /// Find the sealed records that this promise is about: [`Input::Recalled`].
+    /// Find the sealed records that this promise is about: [`NodeInput::Recalled`].
     Recall(Box<Promise>),
     /// Fetch and keep what this member is banned for.
     FetchEvidence(Box<Ban>),
     /// Drop what was contributed before this round.
     Prune(Round),
     /// For people.
-    Tell(News),
+    Tell(Milestone),
     /// The membership is over.
-    End(Ending),
+    End(MembershipEnd),
 }
 
 /// A part that this member is to reduce.
@@ -173,7 +174,7 @@ pub struct PartTask {
 
 /// What happened, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum News {
+pub enum Milestone {
     /// A round is over, in which so many leaves of this member count.
     Over(Round, u32),
     /// It is banned, and serves what it still holds.
@@ -186,7 +187,7 @@ pub enum News {
 
 /// How a membership ends.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum MembershipEnd {
     /// The run is over.
     Closed,
     /// The member left for good.
@@ -209,7 +210,7 @@ pub struct Node {
     checks: Checks,
     tables: Tables,
     pledges: Pledges,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<NodeEffect>,
     /// What was given out, and is not begun yet.
     owed: VecDeque<Duty>,
     /// Echoes on their way to the steward, and the deliveries that wait for them.
@@ -226,14 +227,14 @@ pub struct Node {
     back: Option<Height>,
     dismissal: Option<Dismissal>,
     /// How it ends once the round under way is over.
-    leaving: Option<Ending>,
+    leaving: Option<MembershipEnd>,
     ended: bool,
 }
 
 impl Node {
     /// A machine at time 0.
-    pub fn new(setup: Setup) -> Self {
-        let Setup { ledger, identity, addresses, secret } = setup;
+    pub fn new(setup: NodeSetup) -> Self {
+        let NodeSetup { ledger, identity, addresses, secret } = setup;
         let me = identity.id();
         Self {
             addresses,
@@ -271,34 +272,34 @@ impl Node {
     }
 
     /// Takes something in. Time never goes back.
-    pub fn handle(&mut self, now: u64, input: Input) {
+    pub fn handle(&mut self, now: u64, input: NodeInput) {
         self.now = self.now.max(now);
         self.stirred = true;
         match input {
-            Input::Followed { ledger, in_step } => self.follow(ledger, in_step),
-            Input::Sealed(record) => self.sealed(&record.body),
-            Input::Notice(notice) => self.notice(*notice),
-            Input::Applied(round) => self.over(round),
-            Input::Committed(commits) => self.say(commits.into_iter().map(Request::Commit)),
-            Input::EchoWritten(round, freeze) => self.echo_written(round, freeze),
-            Input::Prepared { round, attempt, parts } => self.prepared((round, attempt), parts),
-            Input::Brought(parcel, receipt) => self.brought(&parcel, receipt),
-            Input::Reduced(task, digests) => self.reduced(task, &digests),
-            Input::Compared(check, objections) => self.compared(&check, &objections),
-            Input::Rows { request, root, rows } => self.seal_table(&request, root, rows),
-            Input::Told(request, answer) => self.told(*request, answer),
-            Input::Recalled { promise, inputs, reassign } => {
+            NodeInput::Followed { ledger, in_step } => self.follow(ledger, in_step),
+            NodeInput::Sealed(record) => self.sealed(&record.body),
+            NodeInput::Notice(notice) => self.notice(*notice),
+            NodeInput::Applied(round) => self.over(round),
+            NodeInput::Committed(commits) => self.say(commits.into_iter().map(Request::Commit)),
+            NodeInput::EchoWritten(round, freeze) => self.echo_written(round, freeze),
+            NodeInput::Prepared { round, attempt, parts } => self.prepared(round, attempt, parts),
+            NodeInput::Brought(parcel, receipt) => self.brought(&parcel, receipt),
+            NodeInput::Reduced(task, digests) => self.reduced(task, &digests),
+            NodeInput::Compared(check, objections) => self.compared(&check, &objections),
+            NodeInput::Rows { request, root, rows } => self.seal_table(&request, root, rows),
+            NodeInput::Told(request, answer) => self.told(*request, answer),
+            NodeInput::Recalled { promise, inputs, reassign } => {
                 let broken = inputs.and_then(|inputs| promise.broken(&self.ledger, inputs, reassign));
                 self.break_off(broken);
             }
-            Input::Leave => self.leave(),
-            Input::Interrupt => self.interrupted(),
-            Input::Tick => {}
+            NodeInput::Leave => self.leave(),
+            NodeInput::Interrupt => self.interrupted(),
+            NodeInput::Tick => {}
         }
     }
 
     /// What is to be done next. Only one thing is decided at a time.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<NodeEffect> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
@@ -327,7 +328,7 @@ impl Node {
         let broken = self.pledges.broken_commit(&self.ledger);
         self.break_off(broken);
         let due = self.pledges.due(&self.ledger);
-        self.effects.extend(due.into_iter().map(|promise| Effect::Recall(Box::new(promise))));
+        self.effects.extend(due.into_iter().map(|promise| NodeEffect::Recall(Box::new(promise))));
     }
 
     /// What follows from the ledger, and from the time.
@@ -346,37 +347,37 @@ impl Node {
                 self.stirred = true;
                 return;
             }
-            self.effects.extend(self.checks.due(&self.ledger).map(Effect::Compare));
+            self.effects.extend(self.checks.due(&self.ledger).map(NodeEffect::Compare));
         }
         if let Some(ban) = self.served_out() {
-            return self.end(Ending::Banned(ban));
+            return self.end(MembershipEnd::Banned(ban));
         }
         // The outcome of the last round may come together with the end.
         if self.ledger.stage() == Stage::Closed && self.in_step {
             let ban = self.dismissal.take().map(|dismissal| dismissal.ban);
-            self.end(ban.map_or(Ending::Closed, Ending::Banned));
+            self.end(ban.map_or(MembershipEnd::Closed, MembershipEnd::Banned));
         }
     }
 
     fn break_off(&mut self, broken: Option<Broken>) {
         if let Some(Broken { evidence, why }) = broken {
-            self.end(Ending::Convicted(Box::new(evidence), why));
+            self.end(MembershipEnd::Convicted(Box::new(evidence), why));
         }
     }
 
     /// Nothing is decided after the end.
-    fn end(&mut self, ending: Ending) {
+    fn end(&mut self, ending: MembershipEnd) {
         if !std::mem::replace(&mut self.ended, true) {
-            self.effects.push_back(Effect::End(ending));
+            self.effects.push_back(NodeEffect::End(ending));
         }
     }
 
     fn say(&mut self, requests: impl IntoIterator<Item = Request>) {
-        self.effects.push_back(Effect::Say(requests.into_iter().collect()));
+        self.effects.push_back(NodeEffect::Say(requests.into_iter().collect()));
     }
 
-    fn tell(&mut self, news: News) {
-        self.effects.push_back(Effect::Tell(news));
+    fn tell(&mut self, news: Milestone) {
+        self.effects.push_back(NodeEffect::Tell(news));
     }
 
     fn me(&self) -> MemberId {

@@ -1,9 +1,9 @@
 //! The steward: admits members, freezes rounds, has results applied and seals outcomes, examines what is found wrong, and
 //! says what everybody sees on its board.
 //!
-//! The machine decides; whoever drives it writes, fetches, computes and speaks. An [`Effect`] is performed before the next
-//! one is asked for, so that what was promised is on the disk before the promise is out, and each record before whatever
-//! follows from it.
+//! The machine decides; whoever drives it writes, fetches, computes and speaks. A [`StewardEffect`] is performed before
+//! the next one is asked for, so that what was promised is on the disk before the promise is out, and each record
+//! before whatever follows from it.
 //!
 //! The way of a verdict to a ban: `requests` takes it in, `justice` has it wait in the `queue` and be examined,
 //! [`hearing`] says who is wrong, `justice` proposes the ban or asks a `jury`, and here it is sealed. [`exhibits`] and
@@ -40,12 +40,12 @@ use muster_core::round::{Conductor, Output};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 
-use accusation::Accusation;
-use exhibits::{Owed, OwedPart};
+use accusation::Allegation;
+use exhibits::{OwedContribution, OwedPart};
 use hearing::{Matter, Ruling};
 use justice::Justice;
-use past::Past;
-use presence::Presence;
+use past::PastRound;
+use presence::Attendance;
 pub use requests::refused;
 
 /// Refused records of a round's own in a row that mean a bug.
@@ -58,7 +58,7 @@ const FAREWELL: u64 = 15_000;
 pub struct Question(pub u64);
 
 /// What a machine begins with: a new run, or one that was interrupted.
-pub struct Setup {
+pub struct StewardSetup {
     /// All records that were sealed.
     pub ledger: Ledger,
     /// Who seals.
@@ -74,7 +74,7 @@ pub struct Setup {
 }
 
 /// What reaches the steward.
-pub enum Input {
+pub enum StewardInput {
     /// A member, or a stranger, has a connection now, or none any more.
     Connected(MemberId, bool),
     /// A request of a member or stranger.
@@ -95,15 +95,15 @@ pub enum Input {
     /// The states that a Rewind can go back to, after one.
     States(BTreeSet<Digest>),
     /// An accusation was examined.
-    Heard(Box<Accusation>, Box<Ruling>),
+    Heard(Box<Allegation>, Box<Ruling>),
     /// A part that contributors object to was reduced again.
-    Inspected(Box<Accusation>, Box<Judgement>),
+    Inspected(Box<Allegation>, Box<Judgement>),
     /// A contribution was fetched, or why not.
-    Exhibited(Owed, Result<(), String>),
+    Exhibited(OwedContribution, Result<(), String>),
     /// These parts were to be kept by value, and those among them could not be.
     PartsKept(Vec<OwedPart>, Vec<OwedPart>),
     /// The past of a convict was recomputed; empty where there is none.
-    Measured(MemberId, Vec<Past>),
+    Measured(MemberId, Vec<PastRound>),
     /// Gossip proved something.
     Proved(Box<Evidence>),
     /// Somebody wants it to stop.
@@ -113,7 +113,7 @@ pub enum Input {
 }
 
 /// What is to be done, in this order.
-pub enum Effect {
+pub enum StewardEffect {
     /// Write the record behind the last one; then show it to everybody.
     Seal(Box<Signed<Record>>, Box<Verified<Record>>),
     /// Show this on the board.
@@ -122,30 +122,31 @@ pub enum Effect {
     Answer(Question, Response),
     /// Keep a request that was taken in a round, until a record holds it. What follows must not happen before it is kept.
     Keep(Round, Box<Request>),
-    /// Take blocks from their author, and say [`Input::Stored`].
+    /// Take blocks from their author, and say [`StewardInput::Stored`].
     Store(Question, MemberId, Box<PutBlocks>),
     /// Answer with blocks of the contribution with this root.
     Read(Question, InputQuery, Digest),
-    /// Fetch the values of these results and apply them: [`Input::Applied`].
+    /// Fetch the values of these results and apply them: [`StewardInput::Applied`].
     Apply(Vec<Option<Signed<PartResult>>>),
     /// The values of this result will be wanted soon.
     Prefetch(Signed<PartResult>),
-    /// Examine: [`Input::Heard`].
-    Hear(Box<Accusation>, Box<Matter>),
-    /// Reduce a part again, in as long as its timer says: [`Input::Inspected`].
-    Inspect(Box<Accusation>, Box<Matter>),
+    /// Examine: [`StewardInput::Heard`].
+    Hear(Box<Allegation>, Box<Matter>),
+    /// Reduce a part again, in as long as its timer says: [`StewardInput::Inspected`].
+    Inspect(Box<Allegation>, Box<Matter>),
     /// Keep what a ban rests on for good, with the contribution that it is about where that was at hand.
-    KeepEvidence(Box<Evidence>, Option<Exhibit>),
-    /// Fetch a contribution: [`Input::Exhibited`].
-    Exhibit(Owed),
-    /// Keep the values of these parts: [`Input::PartsKept`]. Where `at_once`, before the next effect.
+    KeepEvidence(Box<Evidence>, Option<KeptContribution>),
+    /// Fetch a contribution: [`StewardInput::Exhibited`].
+    Exhibit(OwedContribution),
+    /// Keep the values of these parts: [`StewardInput::PartsKept`]. Where `at_once`, before the next effect.
     KeepParts {
         /// Which.
         parts: Vec<OwedPart>,
         /// Whether a record follows with which they are gone.
         at_once: bool,
     },
-    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed: [`Input::Measured`].
+    /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
+    /// [`StewardInput::Measured`].
     Measure(MemberId),
     /// Bring the state back to where the ledger is.
     GoBack(Box<Rewind>),
@@ -154,13 +155,13 @@ pub enum Effect {
     /// Write all records into one file: the run is over.
     Archive,
     /// For people.
-    Tell(Box<News>),
+    Tell(Box<Bulletin>),
     /// The steward cannot go on.
     Halt(String),
 }
 
 /// A contribution that stays for good.
-pub struct Exhibit {
+pub struct KeptContribution {
     /// When it was contributed.
     pub round: Round,
     /// By whom.
@@ -171,7 +172,7 @@ pub struct Exhibit {
 
 /// What happened, for people.
 #[derive(Debug)]
-pub enum News {
+pub enum Bulletin {
     /// A member was admitted.
     Admitted(MemberId),
     /// The first round begins.
@@ -206,7 +207,7 @@ pub enum News {
     /// Contributors objected to a part, and nobody was convicted.
     Inspected(PartResult, bool, Judgement),
     /// What a convict contributed and reduced before was computed again.
-    Past(MemberId, Vec<Past>),
+    Past(MemberId, Vec<PastRound>),
     /// A contribution that replay needs cannot be had, and why.
     Lost(Round, MemberId, String),
     /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
@@ -219,7 +220,7 @@ pub enum News {
 
 /// How hosting ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Ending {
+pub enum HostingEnd {
     /// The run is over.
     Closed,
     /// Interrupted: between two rounds, or in one that everybody has left.
@@ -231,10 +232,10 @@ pub struct Steward {
     conductor: Conductor,
     docket: Docket,
     justice: Justice,
-    presence: Presence,
+    presence: Attendance,
     identity: Arc<Identity>,
     states: BTreeSet<Digest>,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<StewardEffect>,
     now: u64,
     /// Whether something has happened since the last turn.
     stirred: bool,
@@ -263,13 +264,13 @@ pub struct Steward {
 
 impl Steward {
     /// A machine at time 0.
-    pub fn new(setup: Setup) -> Self {
-        let Setup { ledger, identity, roots, states, bans, kept } = setup;
+    pub fn new(setup: StewardSetup) -> Self {
+        let StewardSetup { ledger, identity, roots, states, bans, kept } = setup;
         let mut steward = Self {
             conductor: Conductor::new(ledger, 0),
             docket: Docket::default(),
             justice: Justice::new(bans.iter().map(|(ban, _)| ban.clone())),
-            presence: Presence::default(),
+            presence: Attendance::default(),
             identity,
             states,
             effects: VecDeque::new(),
@@ -295,7 +296,7 @@ impl Steward {
     fn begin(&mut self, roots: &StateRoots, bans: &[(Ban, Option<Evidence>)], kept: Vec<Request>) {
         if self.ledger().stage() == Stage::Closed {
             // It may have been interrupted before the folder was an archive.
-            self.effects.push_back(Effect::Archive);
+            self.effects.push_back(StewardEffect::Archive);
         }
         if self.ledger().stage() == Stage::Empty {
             self.conductor.propose(Body::Open(*roots));
@@ -328,38 +329,40 @@ impl Steward {
     }
 
     /// Takes something in. Time never goes back.
-    pub fn handle(&mut self, now: u64, input: Input) {
+    pub fn handle(&mut self, now: u64, input: StewardInput) {
         self.now = self.now.max(now);
         self.stirred = true;
         match input {
-            Input::Connected(member, is) => self.presence.connected(member, is),
-            Input::Asked { question, from, request, date } => self.asked(question, &from, *request, date),
-            Input::Stored(question, stored) => self.stored(question, stored),
-            Input::Applied(applied, states) => {
+            StewardInput::Connected(member, is) => self.presence.connected(member, is),
+            StewardInput::Asked { question, from, request, date } => {
+                self.asked(question, &from, *request, date)
+            }
+            StewardInput::Stored(question, stored) => self.stored(question, stored),
+            StewardInput::Applied(applied, states) => {
                 (self.applying, self.states) = (false, states);
                 self.conductor.applied(self.now, applied);
             }
-            Input::States(states) => self.states = states,
-            Input::Heard(accusation, ruling) => self.judged(&accusation, *ruling),
-            Input::Inspected(accusation, judgement) => self.inspected(&accusation, *judgement),
-            Input::Exhibited(owed, kept) => self.exhibited(owed, kept),
-            Input::PartsKept(owed, lost) => self.parts_kept(owed, lost),
-            Input::Measured(member, past) => self.measured(member, past),
-            Input::Proved(evidence) => {
+            StewardInput::States(states) => self.states = states,
+            StewardInput::Heard(accusation, ruling) => self.judged(&accusation, *ruling),
+            StewardInput::Inspected(accusation, judgement) => self.inspected(&accusation, *judgement),
+            StewardInput::Exhibited(owed, kept) => self.exhibited(owed, kept),
+            StewardInput::PartsKept(owed, lost) => self.parts_kept(owed, lost),
+            StewardInput::Measured(member, past) => self.measured(member, past),
+            StewardInput::Proved(evidence) => {
                 // One that is refused is no news.
                 let _ = self.accuse(self.identity.id(), *evidence);
             }
-            Input::Interrupt => {
+            StewardInput::Interrupt => {
                 self.stop_after = Some(self.ledger().next_round());
-                self.tell(News::Stopping);
+                self.tell(Bulletin::Stopping);
             }
-            Input::Tick => {}
+            StewardInput::Tick => {}
         }
     }
 
     /// What is to be done next. Only one thing is decided at a time: whoever performs effects has the ledger before it that
     /// they are of.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<StewardEffect> {
         loop {
             if let Some(effect) = self.effects.pop_front() {
                 return Some(effect);
@@ -385,10 +388,10 @@ impl Steward {
     }
 
     /// How it ended, if it has; `deserted` says whether nobody has a connection.
-    pub fn ending(&self, now: u64, deserted: bool) -> Option<Ending> {
+    pub fn ending(&self, now: u64, deserted: bool) -> Option<HostingEnd> {
         if self.ledger().stage() == Stage::Closed {
             let since = self.closed_at.unwrap_or(0);
-            return (deserted || now >= since + FAREWELL).then_some(Ending::Closed);
+            return (deserted || now >= since + FAREWELL).then_some(HostingEnd::Closed);
         }
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
@@ -396,7 +399,7 @@ impl Steward {
         // A round that is held back before its Freeze loses nothing: what has a receipt is taken again.
         let held = self.conductor.paused_until().is_some();
         let over = !under_way || held || self.ledger().next_round() > round;
-        (over || self.is_deserted()).then_some(Ending::Stopped)
+        (over || self.is_deserted()).then_some(HostingEnd::Stopped)
     }
 
     /// What follows from the time and from who is there.
@@ -423,7 +426,7 @@ impl Steward {
         let case = self.docket.open_cases(ledger).next();
         if let Some(case) = case {
             self.told_held = Some(round);
-            self.tell(News::Held(round, case));
+            self.tell(Bulletin::Held(round, case));
         }
     }
 
@@ -434,7 +437,7 @@ impl Steward {
             Output::Apply(results) => {
                 self.applying = true;
                 self.tell_stalling();
-                self.effects.push_back(Effect::Apply(results));
+                self.effects.push_back(StewardEffect::Apply(results));
             }
             Output::Inspect(result) => self.inspect(result),
         }
@@ -450,7 +453,7 @@ impl Steward {
         let signed = self.identity.sign(self.ledger().run(), &record);
         let answer = match self.conductor.sealed(self.now, &signed) {
             Ok(verified) => {
-                self.effects.push_back(Effect::Seal(Box::new(signed), Box::new(verified)));
+                self.effects.push_back(StewardEffect::Seal(Box::new(signed), Box::new(verified)));
                 self.refusals = 0;
                 self.sealed(&record);
                 Response::Done
@@ -460,16 +463,16 @@ impl Steward {
                 // What members bring about is no fault of this steward, however often it is refused.
                 self.refusals += u32::from(of_round);
                 if self.refusals >= REFUSALS {
-                    self.effects.push_back(Effect::Halt(format!(
+                    self.effects.push_back(StewardEffect::Halt(format!(
                         "the round cannot go on, its record is refused: {reject}; please report this"
                     )));
                 }
                 refused(&reject.to_string())
             }
         };
-        if let Some(place) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
-            let question = self.waiting.swap_remove(place).1;
-            self.effects.push_back(Effect::Answer(question, answer));
+        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
+            let question = self.waiting.swap_remove(index).1;
+            self.effects.push_back(StewardEffect::Answer(question, answer));
         }
     }
 
@@ -479,40 +482,40 @@ impl Steward {
             self.tell_failures(record.height);
         }
         match &record.body {
-            Body::Admit(enrol) => self.tell(News::Admitted(enrol.claimed_signer())),
-            Body::Begin(_) => self.tell(News::Began),
+            Body::Admit(enrol) => self.tell(Bulletin::Admitted(enrol.claimed_signer())),
+            Body::Begin(_) => self.tell(Bulletin::Began),
             // A member that had read of a Reassign could not take in what was shown just before it.
             Body::Inputs(_) => self.shown.clear(),
             Body::Outcome(outcome) => self.over(outcome.round),
             Body::Silence(request) => {
                 if let Ok(request) = request.verify(self.ledger().run()) {
                     self.justice.exhibits.suspect(request.round, request.target);
-                    self.tell(News::Moved(request.target, "did not answer an audit"));
+                    self.tell(Bulletin::Moved(request.target, "did not answer an audit"));
                 }
             }
             Body::Ban(ban) => {
                 self.justice.exhibits.banned(&ban.culprit);
-                self.tell(News::Banned(ban.clone()));
+                self.tell(Bulletin::Banned(ban.clone()));
                 self.examine_past(ban);
             }
-            Body::Idle(idle) => self.tell(News::Idle(idle.clone())),
-            Body::Return(back) => self.tell(News::Moved(back.claimed_signer(), "is back")),
-            Body::Leave(leave) => self.tell(News::Moved(leave.claimed_signer(), "left")),
+            Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
+            Body::Return(back) => self.tell(Bulletin::Moved(back.claimed_signer(), "is back")),
+            Body::Leave(leave) => self.tell(Bulletin::Moved(leave.claimed_signer(), "left")),
             Body::CloseTree(order) => {
                 if let Ok(order) = order.verify(self.ledger().run()) {
-                    self.tell(News::TreeClosed(order.member));
+                    self.tell(Bulletin::TreeClosed(order.member));
                 }
             }
             Body::Close(root) => {
-                self.effects.push_back(Effect::Archive);
-                self.tell(News::Closed(*root));
+                self.effects.push_back(StewardEffect::Archive);
+                self.tell(Bulletin::Closed(*root));
                 self.closed_at = Some(self.now);
             }
             Body::Rewind(rewind) => {
                 let round = self.ledger().next_round();
-                self.effects.push_back(Effect::GoBack(Box::new(rewind.clone())));
+                self.effects.push_back(StewardEffect::GoBack(Box::new(rewind.clone())));
                 self.justice.went_back(&rewind.evidence);
-                self.tell(News::WentBack(rewind.clone(), round));
+                self.tell(Bulletin::WentBack(rewind.clone(), round));
             }
             Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
         }
@@ -526,9 +529,9 @@ impl Steward {
         self.justice.forget(self.conductor.ledger());
         self.forget_exhibits();
         let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
-        self.tell(News::Ended(round, pause));
+        self.tell(Bulletin::Ended(round, pause));
         let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
-        self.effects.push_back(Effect::Prune(Round(round.0.saturating_sub(keep))));
+        self.effects.push_back(StewardEffect::Prune(Round(round.0.saturating_sub(keep))));
     }
 
     /// Whether nobody is there who could end the round: without a single commitment it waits for one, for ever.
@@ -544,8 +547,8 @@ impl Steward {
         members.any(|member| active(member) && self.conductor.is_live(&member.id))
     }
 
-    fn tell(&mut self, news: News) {
-        self.effects.push_back(Effect::Tell(Box::new(news)));
+    fn tell(&mut self, news: Bulletin) {
+        self.effects.push_back(StewardEffect::Tell(Box::new(news)));
     }
 }
 

@@ -1,8 +1,8 @@
 //! The verifier: audits contributions and drawn blocks, rechecks verdicts, and serves as a juror.
 //!
-//! The machine decides; whoever drives it follows the run, fetches, computes and speaks. An [`Effect`] is performed before
-//! the next one is asked for. What takes long goes on beside the machine and comes back as an [`Input`]; each effect says
-//! by which.
+//! The machine decides; whoever drives it follows the run, fetches, computes and speaks. A [`VerifierEffect`] is
+//! performed before the next one is asked for. What takes long goes on beside the machine and comes back as a
+//! [`VerifierInput`]; each effect says by which.
 //!
 //! [`audits`] says what to ask, to compute and to say; `fetches` what computing waits for; [`parts`] which blocks to reduce
 //! again, and `looks` what follows from them; `news` what follows from each batch of news. [`coins`] are written down before
@@ -33,7 +33,7 @@ use muster_core::state::StateRoots;
 use audits::{Audits, Conduct, Done, Key, Message, Stop, Subject, Tally, Work, WorkKind};
 use coins::Coins;
 use fetches::{Fetches, wants};
-use parts::{Drawn, Parts, Seen};
+use parts::{DrawnBlocks, Parts, Seen};
 
 pub use fetches::Integers;
 
@@ -45,7 +45,7 @@ const WORKS: usize = 64;
 const PAUSE: u64 = 1_000;
 
 /// What a machine begins with: a new member, or one whose process was killed.
-pub struct Setup<'a> {
+pub struct VerifierSetup<'a> {
     /// All records that were taken in.
     pub ledger: &'a Ledger,
     /// The agreement.
@@ -66,7 +66,7 @@ pub struct Setup<'a> {
 }
 
 /// What the run has come to.
-pub struct News<'a> {
+pub struct LedgerUpdate<'a> {
     /// The ledger, which has taken the events.
     pub ledger: &'a Ledger,
     /// What happened.
@@ -80,9 +80,9 @@ pub struct News<'a> {
 }
 
 /// What reaches the verifier.
-pub enum Input<'a> {
+pub enum VerifierInput<'a> {
     /// The run went on.
-    News(News<'a>),
+    News(LedgerUpdate<'a>),
     /// The states that are at hand, of memory and disk. Said before the news by which they came.
     States(BTreeSet<Digest>),
     /// What the steward answered.
@@ -92,11 +92,11 @@ pub enum Input<'a> {
     /// The integers of a contribution, each proved against its commitment.
     Fetched(Key, Integers),
     /// What a look at drawn blocks gave.
-    Looked(Box<Drawn>, Seen),
+    Looked(Box<DrawnBlocks>, Seen),
     /// A whole part was reduced again.
     Judged {
         /// The part.
-        drawn: Box<Drawn>,
+        drawn: Box<DrawnBlocks>,
         /// What was judged.
         evidence: Box<Reduction>,
         /// What it gave, or why its inputs are not to be had.
@@ -120,17 +120,17 @@ pub enum Answer {
 }
 
 /// What is to be done, in this order.
-pub enum Effect {
-    /// Tell the steward: [`Input::Told`]. An accusation is kept first: a process that is killed goes on with it.
+pub enum VerifierEffect {
+    /// Tell the steward: [`VerifierInput::Told`]. An accusation is kept first: a process that is killed goes on with it.
     Tell(Box<Message>),
-    /// Compute, with the integers where they are at hand: [`Input::Worked`].
+    /// Compute, with the integers where they are at hand: [`VerifierInput::Worked`].
     Compute(Box<Work>, Integers),
-    /// Fetch the integers of a contribution: [`Input::Fetched`].
+    /// Fetch the integers of a contribution: [`VerifierInput::Fetched`].
     Fetch(Arc<Subject>),
-    /// Reduce drawn blocks again and compare them with what was applied: [`Input::Looked`].
-    Look(Box<Drawn>),
-    /// Reduce the whole part again, from inputs that are fetched anew: [`Input::Judged`].
-    Doubt(Box<Drawn>, Box<Reduction>),
+    /// Reduce drawn blocks again and compare them with what was applied: [`VerifierInput::Looked`].
+    Look(Box<DrawnBlocks>),
+    /// Reduce the whole part again, from inputs that are fetched anew: [`VerifierInput::Judged`].
+    Doubt(Box<DrawnBlocks>, Box<Reduction>),
     /// Have the parameters of these states on the disk, before the next news are asked for.
     KeepStates {
         /// Rounds of all that are to be there; others go.
@@ -143,14 +143,14 @@ pub enum Effect {
     /// Keep what a ban of somebody else rests on.
     KeepEvidence(Box<Ban>),
     /// The verifier cannot go on.
-    Halt(Cause),
+    Halt(HaltCause),
     /// The run is over, or everything is done that was to be done before stopping.
     End,
 }
 
 /// Why a verifier cannot go on.
 #[derive(Debug)]
-pub enum Cause {
+pub enum HaltCause {
     /// No coin can be shown any more: the disk.
     Unwritten(String),
     /// Two code paths of this machine disagree; nobody is accused.
@@ -161,7 +161,7 @@ pub enum Cause {
     Stranger,
 }
 
-impl From<Stop> for Cause {
+impl From<Stop> for HaltCause {
     fn from(stop: Stop) -> Self {
         match stop {
             Stop::Store(why) => Self::Unwritten(why.0),
@@ -182,7 +182,7 @@ pub struct Verifier {
     states: BTreeSet<Digest>,
     /// Rounds whose states are on the disk.
     kept: BTreeSet<Round>,
-    effects: VecDeque<Effect>,
+    effects: VecDeque<VerifierEffect>,
     now: u64,
     board: u64,
     /// Whether the board was read to its end once: what is on it need not be said again.
@@ -208,8 +208,8 @@ pub struct Verifier {
 
 impl Verifier {
     /// A machine at time 0.
-    pub fn new(setup: Setup<'_>) -> Self {
-        let Setup { ledger, manifest, identity, coins, conduct, silences, accusations, kept } = setup;
+    pub fn new(setup: VerifierSetup<'_>) -> Self {
+        let VerifierSetup { ledger, manifest, identity, coins, conduct, silences, accusations, kept } = setup;
         let profile = manifest.profile;
         let mut audits = Audits::new(manifest, identity.clone(), coins).conducted(conduct);
         silences.iter().for_each(|body| audits.record(ledger, body));
@@ -251,29 +251,29 @@ impl Verifier {
     }
 
     /// Takes something in. Time never goes back.
-    pub fn handle(&mut self, now: u64, input: Input<'_>) {
+    pub fn handle(&mut self, now: u64, input: VerifierInput<'_>) {
         self.now = self.now.max(now);
         if self.over {
             return;
         }
         match input {
-            Input::News(news) => self.news(&news),
-            Input::States(states) => self.states = states,
-            Input::Told(message, answer) => self.told(&message, answer),
-            Input::Worked(work, done) => self.worked(&work, done),
-            Input::Fetched(key, q) => {
+            VerifierInput::News(news) => self.news(&news),
+            VerifierInput::States(states) => self.states = states,
+            VerifierInput::Told(message, answer) => self.told(&message, answer),
+            VerifierInput::Worked(work, done) => self.worked(&work, done),
+            VerifierInput::Fetched(key, q) => {
                 self.fetches.end(key, q, self.profile);
                 self.stirred = true;
             }
-            Input::Looked(drawn, seen) => self.looked(drawn, seen),
-            Input::Judged { drawn, evidence, judgement } => self.judged(*drawn, *evidence, judgement),
-            Input::Stop => self.stopping = true,
-            Input::Tick => {}
+            VerifierInput::Looked(drawn, seen) => self.looked(drawn, seen),
+            VerifierInput::Judged { drawn, evidence, judgement } => self.judged(*drawn, *evidence, judgement),
+            VerifierInput::Stop => self.stopping = true,
+            VerifierInput::Tick => {}
         }
     }
 
     /// What is to be done next.
-    pub fn poll_effect(&mut self) -> Option<Effect> {
+    pub fn poll_effect(&mut self) -> Option<VerifierEffect> {
         if let Some(effect) = self.effects.pop_front() {
             return Some(effect);
         }
@@ -281,14 +281,14 @@ impl Verifier {
             return None;
         }
         if let Some(drawn) = self.next_look() {
-            return Some(Effect::Look(drawn));
+            return Some(VerifierEffect::Look(drawn));
         }
         if let Some(message) = self.next_message() {
-            return Some(Effect::Tell(Box::new(message)));
+            return Some(VerifierEffect::Tell(Box::new(message)));
         }
         self.next_work().or_else(|| {
             self.over = self.stopping && self.computing.is_none() && !self.telling;
-            self.over.then_some(Effect::End)
+            self.over.then_some(VerifierEffect::End)
         })
     }
 
@@ -334,7 +334,7 @@ impl Verifier {
     }
 
     /// What is to be fetched for work, then the first work that can be done.
-    fn next_work(&mut self) -> Option<Effect> {
+    fn next_work(&mut self) -> Option<VerifierEffect> {
         if self.stopping || !std::mem::take(&mut self.stirred) {
             return None;
         }
@@ -347,7 +347,7 @@ impl Verifier {
         self.fetches.want(wanting.map(|work| work.subject.clone()).collect());
         if let Some(subject) = self.fetches.begin() {
             self.stirred = true;
-            return Some(Effect::Fetch(subject));
+            return Some(VerifierEffect::Fetch(subject));
         }
         if self.computing.is_some() {
             return None;
@@ -362,7 +362,7 @@ impl Verifier {
         self.computing = Some(work.subject.key());
         // Another one may be fetched now.
         self.stirred = true;
-        Some(Effect::Compute(Box::new(work), q))
+        Some(VerifierEffect::Compute(Box::new(work), q))
     }
 
     fn worked(&mut self, work: &Work, done: Done) {
@@ -373,9 +373,9 @@ impl Verifier {
     }
 
     /// What was decided before is performed still, nothing after.
-    fn halt(&mut self, cause: Cause) {
+    fn halt(&mut self, cause: HaltCause) {
         self.over = true;
-        self.effects.push_back(Effect::Halt(cause));
+        self.effects.push_back(VerifierEffect::Halt(cause));
     }
 }
 

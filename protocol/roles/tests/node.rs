@@ -17,8 +17,8 @@ use muster_core::messages::round::{Commit, CommitReceipt, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
-use muster_roles::node::{self, Effect, Ending, Input, News, Node, Parcel};
-use muster_roles::steward::accusation::Accusation;
+use muster_roles::node::{self, MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel};
+use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::hearing::Ruling;
 use muster_roles::steward::{self, Question, Steward};
 
@@ -47,7 +47,7 @@ struct Run {
     records: Vec<Verified<Record>>,
     board: Vec<Notice>,
     applying: bool,
-    hearing: Option<Box<Accusation>>,
+    hearing: Option<Box<Allegation>>,
     answers: BTreeMap<Question, Response>,
     questions: u64,
     nodes: Vec<Node>,
@@ -62,7 +62,7 @@ impl Run {
         let (organiser, key) = (identity(100), identity(101));
         let manifest = Arc::new(tiny(organiser.id(), key.id(), 4, NODES as u16));
         let ledger = Ledger::new(manifest);
-        let setup = steward::Setup {
+        let setup = steward::StewardSetup {
             ledger: ledger.clone(),
             identity: key,
             roots: roots(0),
@@ -93,13 +93,13 @@ impl Run {
             let invitation = Some(secret.present(run_id, invitation, me.id()));
             let enrol = Enrol { invitation, addresses: addresses(number), coins: None };
             run.ask(me.id(), Request::Enrol(me.sign(run_id, &enrol)));
-            run.hand(steward::Input::Connected(me.id(), true));
+            run.hand(steward::StewardInput::Connected(me.id(), true));
         }
         assert_eq!(run.ledger.stage(), Stage::Computing);
         run
     }
 
-    fn hand(&mut self, input: steward::Input) {
+    fn hand(&mut self, input: steward::StewardInput) {
         self.steward.handle(self.now, input);
         self.drain();
     }
@@ -107,22 +107,22 @@ impl Run {
     fn ask(&mut self, from: MemberId, request: Request) -> Option<Response> {
         self.questions += 1;
         let (question, request) = (Question(self.questions), Box::new(request));
-        self.hand(steward::Input::Asked { question, from, request, date: 0 });
+        self.hand(steward::StewardInput::Asked { question, from, request, date: 0 });
         self.answers.remove(&question).filter(|answer| !matches!(answer, Response::Refused(_)))
     }
 
     fn drain(&mut self) {
         while let Some(effect) = self.steward.poll_effect() {
             match effect {
-                steward::Effect::Seal(signed, _) => {
+                steward::StewardEffect::Seal(signed, _) => {
                     self.records.push(self.ledger.apply(&signed).expect("the steward seals what is right"));
                 }
-                steward::Effect::Post(notice) => self.board.push(notice),
-                steward::Effect::Answer(question, response) => {
+                steward::StewardEffect::Post(notice) => self.board.push(notice),
+                steward::StewardEffect::Answer(question, response) => {
                     self.answers.insert(question, response);
                 }
-                steward::Effect::Apply(_) => self.applying = true,
-                steward::Effect::Hear(accusation, _) => self.hearing = Some(accusation),
+                steward::StewardEffect::Apply(_) => self.applying = true,
+                steward::StewardEffect::Hear(accusation, _) => self.hearing = Some(accusation),
                 _ => {}
             }
         }
@@ -130,44 +130,44 @@ impl Run {
 
     fn wait(&mut self, time: u64) {
         self.now += time;
-        self.hand(steward::Input::Tick);
+        self.hand(steward::StewardInput::Tick);
     }
 
     /// A node reads what is new.
     fn follow(&mut self, number: usize) {
         let (records, notices) = self.read[number];
         let node = &mut self.nodes[number];
-        node.handle(self.now, Input::Followed { ledger: Arc::new(self.ledger.clone()), in_step: true });
+        node.handle(self.now, NodeInput::Followed { ledger: Arc::new(self.ledger.clone()), in_step: true });
         for record in &self.records[records..] {
-            node.handle(self.now, Input::Sealed(Box::new(record.clone().into_inner())));
+            node.handle(self.now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
         }
         for notice in &self.board[notices..] {
-            node.handle(self.now, Input::Notice(Box::new(notice.clone())));
+            node.handle(self.now, NodeInput::Notice(Box::new(notice.clone())));
         }
         self.read[number] = (self.records.len(), self.board.len());
     }
 
-    fn tell(&mut self, number: usize, input: Input) {
+    fn tell(&mut self, number: usize, input: NodeInput) {
         self.nodes[number].handle(self.now, input);
     }
 
     /// The effects of a node that are there now.
-    fn effects(&mut self, number: usize) -> Vec<Effect> {
+    fn effects(&mut self, number: usize) -> Vec<NodeEffect> {
         std::iter::from_fn(|| self.nodes[number].poll_effect()).collect()
     }
 
     /// A node does all that it owes. Gives how its membership ended, if it did.
-    fn work(&mut self, number: usize) -> Option<Ending> {
+    fn work(&mut self, number: usize) -> Option<MembershipEnd> {
         while let Some(effect) = self.nodes[number].poll_effect() {
             let done = match effect {
-                Effect::Say(requests) => {
+                NodeEffect::Say(requests) => {
                     for request in requests {
                         let answer = self.ask(identity(number).id(), request.clone());
-                        self.tell(number, Input::Told(Box::new(request), answer));
+                        self.tell(number, NodeInput::Told(Box::new(request), answer));
                     }
                     continue;
                 }
-                Effect::End(ending) => return Some(ending),
+                NodeEffect::End(ending) => return Some(ending),
                 effect => self.perform(number, effect),
             };
             done.into_iter().for_each(|input| self.tell(number, input));
@@ -175,24 +175,24 @@ impl Run {
         None
     }
 
-    fn perform(&self, number: usize, effect: Effect) -> Option<Input> {
+    fn perform(&self, number: usize, effect: NodeEffect) -> Option<NodeInput> {
         let run = self.ledger.run();
         Some(match effect {
-            Effect::Compute { round, slot, .. } => {
+            NodeEffect::Compute { round, slot, .. } => {
                 let commit = commit(self.ledger.round(round)?, slot);
-                Input::Committed(vec![identity(number).sign(run, &commit)])
+                NodeInput::Committed(vec![identity(number).sign(run, &commit)])
             }
-            Effect::WriteEcho(round, freeze) => Input::EchoWritten(round, Some(freeze)),
-            Effect::Prepare { round, attempt, parts } => Input::Prepared { round, attempt, parts },
-            Effect::Bring(parcel) => {
+            NodeEffect::WriteEcho(round, freeze) => NodeInput::EchoWritten(round, Some(freeze)),
+            NodeEffect::Prepare { round, attempt, parts } => NodeInput::Prepared { round, attempt, parts },
+            NodeEffect::Bring(parcel) => {
                 let receipt = self.receipt(number, &parcel, &parcel.keeper);
-                Input::Brought(parcel, receipt)
+                NodeInput::Brought(parcel, receipt)
             }
-            Effect::Reduce(task) => {
+            NodeEffect::Reduce(task) => {
                 let digest = Hasher::new(Domain::PART).value(&task.round).value(&task.part).finish();
-                Input::Reduced(task, vec![digest])
+                NodeInput::Reduced(task, vec![digest])
             }
-            Effect::Compare(check) => Input::Compared(check, BTreeMap::new()),
+            NodeEffect::Compare(check) => NodeInput::Compared(check, BTreeMap::new()),
             _ => return None,
         })
     }
@@ -224,12 +224,12 @@ impl Run {
     fn apply(&mut self) {
         if std::mem::take(&mut self.applying) {
             let next = roots(self.ledger.state().step + 1);
-            self.hand(steward::Input::Applied(Ok(next), Default::default()));
+            self.hand(steward::StewardInput::Applied(Ok(next), Default::default()));
         }
     }
 
     /// A run in whose exchange the first node has read everything, and is told to bring its parts.
-    fn exchanging() -> (Self, Vec<Effect>) {
+    fn exchanging() -> (Self, Vec<NodeEffect>) {
         let mut run = Self::new();
         run.until(Stage::Exchanging);
         run.follow(0);
@@ -239,7 +239,7 @@ impl Run {
 }
 
 fn node(number: usize, ledger: &Arc<Ledger>) -> Node {
-    Node::new(node::Setup {
+    Node::new(node::NodeSetup {
         ledger: ledger.clone(),
         identity: identity(number),
         addresses: addresses(number),
@@ -262,22 +262,22 @@ fn commit(view: &RoundView, slot: Slot) -> Commit {
 }
 
 /// The parcels among effects.
-fn parcels(effects: &[Effect]) -> Vec<Parcel> {
-    let parcel = |effect: &Effect| match effect {
-        Effect::Bring(parcel) => Some(parcel.clone()),
+fn parcels(effects: &[NodeEffect]) -> Vec<Parcel> {
+    let parcel = |effect: &NodeEffect| match effect {
+        NodeEffect::Bring(parcel) => Some(parcel.clone()),
         _ => None,
     };
     effects.iter().filter_map(parcel).collect()
 }
 
 /// The requests among effects.
-fn said(effects: Vec<Effect>) -> Vec<Request> {
-    let requests = |effect| if let Effect::Say(requests) = effect { requests } else { Vec::new() };
+fn said(effects: Vec<NodeEffect>) -> Vec<Request> {
+    let requests = |effect| if let NodeEffect::Say(requests) = effect { requests } else { Vec::new() };
     effects.into_iter().flat_map(requests).collect()
 }
 
 /// Parts with receipts of what is said to be delivered; none where nothing is said.
-fn delivered(effects: Vec<Effect>, run: &Run) -> Option<Vec<Part>> {
+fn delivered(effects: Vec<NodeEffect>, run: &Run) -> Option<Vec<Part>> {
     said(effects).into_iter().find_map(|request| match request {
         Request::Delivered(said) => {
             let said = said.verify(run.ledger.run()).ok()?;
@@ -288,10 +288,10 @@ fn delivered(effects: Vec<Effect>, run: &Run) -> Option<Vec<Part>> {
 }
 
 /// Has a node prepare what it was told to deliver; the parcels.
-fn prepare(run: &mut Run, effects: Vec<Effect>) -> Vec<Parcel> {
+fn prepare(run: &mut Run, effects: Vec<NodeEffect>) -> Vec<Parcel> {
     for effect in effects {
-        if let Effect::Prepare { round, attempt, parts } = effect {
-            run.tell(0, Input::Prepared { round, attempt, parts });
+        if let NodeEffect::Prepare { round, attempt, parts } = effect {
+            run.tell(0, NodeInput::Prepared { round, attempt, parts });
         }
     }
     parcels(&run.effects(0))
@@ -301,7 +301,7 @@ fn prepare(run: &mut Run, effects: Vec<Effect>) -> Vec<Parcel> {
 fn bring_all(run: &mut Run, parcels: Vec<Parcel>) {
     for parcel in parcels {
         let receipt = run.receipt(0, &parcel, &parcel.keeper);
-        run.tell(0, Input::Brought(parcel, receipt));
+        run.tell(0, NodeInput::Brought(parcel, receipt));
     }
 }
 
@@ -311,7 +311,7 @@ fn a_run_of_machines_comes_to_its_end() {
     run.until(Stage::Closed);
     for number in 0..NODES {
         run.follow(number);
-        assert_eq!(run.work(number), Some(Ending::Closed));
+        assert_eq!(run.work(number), Some(MembershipEnd::Closed));
         assert!(run.nodes[number].poll_effect().is_none(), "nothing follows the end");
     }
 }
@@ -320,11 +320,11 @@ fn a_run_of_machines_comes_to_its_end() {
 fn round_5_a_delivery_is_said_once_the_echo_was_taken() {
     let (mut run, effects) = Run::exchanging();
     let freeze = effects.iter().find_map(|effect| match effect {
-        Effect::WriteEcho(round, freeze) => Some((*round, *freeze)),
+        NodeEffect::WriteEcho(round, freeze) => Some((*round, *freeze)),
         _ => None,
     });
     let (round, freeze) = freeze.unwrap();
-    run.tell(0, Input::EchoWritten(round, Some(freeze)));
+    run.tell(0, NodeInput::EchoWritten(round, Some(freeze)));
     let echo = said(run.effects(0)).pop().unwrap();
     assert!(matches!(echo, Request::Notice(Notice::Echo(_))));
     let parcels = prepare(&mut run, effects);
@@ -332,7 +332,7 @@ fn round_5_a_delivery_is_said_once_the_echo_was_taken() {
     assert!(count > 0);
     bring_all(&mut run, parcels);
     assert_eq!(delivered(run.effects(0), &run), None, "the echo is on its way");
-    run.tell(0, Input::Told(Box::new(echo), Some(Response::Done)));
+    run.tell(0, NodeInput::Told(Box::new(echo), Some(Response::Done)));
     assert_eq!(delivered(run.effects(0), &run).map(|parts| parts.len()), Some(count));
 }
 
@@ -340,7 +340,7 @@ fn round_5_a_delivery_is_said_once_the_echo_was_taken() {
 fn round_2_a_node_that_has_said_another_freeze_says_none_and_delivers() {
     for written in [None, Some(Digest([5; 32]))] {
         let (mut run, effects) = Run::exchanging();
-        run.tell(0, Input::EchoWritten(Round(0), written));
+        run.tell(0, NodeInput::EchoWritten(Round(0), written));
         assert!(said(run.effects(0)).is_empty());
         let parcels = prepare(&mut run, effects);
         bring_all(&mut run, parcels);
@@ -351,9 +351,9 @@ fn round_2_a_node_that_has_said_another_freeze_says_none_and_delivers() {
 #[test]
 fn a_contribution_that_is_lost_holds_nobody_up() {
     let (mut run, effects) = Run::exchanging();
-    run.tell(0, Input::EchoWritten(Round(0), None));
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Prepare { .. })));
-    run.tell(0, Input::Prepared { round: Round(0), attempt: 0, parts: Vec::new() });
+    run.tell(0, NodeInput::EchoWritten(Round(0), None));
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::Prepare { .. })));
+    run.tell(0, NodeInput::Prepared { round: Round(0), attempt: 0, parts: Vec::new() });
     assert_eq!(delivered(run.effects(0), &run), Some(Vec::new()));
 }
 
@@ -362,21 +362,21 @@ fn round_24_what_an_aggregator_does_not_take_goes_to_the_steward() {
     let steward = identity(101).id();
     for takes in [true, false] {
         let (mut run, effects) = Run::exchanging();
-        run.tell(0, Input::EchoWritten(Round(0), None));
+        run.tell(0, NodeInput::EchoWritten(Round(0), None));
         let mut parcels = prepare(&mut run, effects);
         let refused = parcels.iter().position(|parcel| parcel.keeper != steward).unwrap();
         let refused = parcels.remove(refused);
         // ROUND-3: what another one has signed is no receipt.
         let forged = run.receipt(0, &refused, &identity(0).id());
         assert!(refused.keeper != identity(0).id() && forged.is_some());
-        run.tell(0, Input::Brought(refused.clone(), forged));
+        run.tell(0, NodeInput::Brought(refused.clone(), forged));
         let relayed = self::parcels(&run.effects(0)).pop().unwrap();
         assert!(relayed.relayed && relayed.keeper == steward && relayed.part == refused.part);
         assert!(relayed.within < refused.within);
         bring_all(&mut run, parcels);
         assert_eq!(delivered(run.effects(0), &run), None, "a parcel is on its way");
         let receipt = run.receipt(0, &relayed, &steward).filter(|_| takes);
-        run.tell(0, Input::Brought(relayed, receipt));
+        run.tell(0, NodeInput::Brought(relayed, receipt));
         let parts = delivered(run.effects(0), &run).unwrap();
         assert_eq!(parts.contains(&refused.part), takes);
         assert!(!parts.is_empty());
@@ -391,7 +391,7 @@ fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
         run.follow(number);
         run.work(number);
     });
-    run.hand(steward::Input::Connected(identity(0).id(), false));
+    run.hand(steward::StewardInput::Connected(identity(0).id(), false));
     run.wait(LONG);
     assert_eq!(run.ledger.stage(), Stage::Exchanging);
     (1..NODES).for_each(|number| {
@@ -405,10 +405,10 @@ fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
     };
     let first = back(&mut run).pop().unwrap();
     assert!(back(&mut run).is_empty(), "it waits for the answer");
-    run.tell(0, Input::Told(Box::new(first), None));
+    run.tell(0, NodeInput::Told(Box::new(first), None));
     assert!(said(run.effects(0)).is_empty(), "it waits for news");
     let again = back(&mut run).pop().unwrap();
-    run.tell(0, Input::Told(Box::new(again), Some(Response::Done)));
+    run.tell(0, NodeInput::Told(Box::new(again), Some(Response::Done)));
     assert!(back(&mut run).is_empty(), "the record is on its way");
 }
 
@@ -416,18 +416,21 @@ fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
 fn an_interrupted_node_finishes_its_round() {
     let mut run = Run::new();
     run.follow(0);
-    run.tell(0, Input::Interrupt);
+    run.tell(0, NodeInput::Interrupt);
     assert_eq!(run.work(0), None);
     run.until(Stage::Exchanging);
     run.follow(0);
     assert_eq!(run.work(0), None);
-    run.tell(0, Input::Applied(Round(0)));
-    assert_eq!(run.work(0), Some(Ending::Interrupted));
+    run.tell(0, NodeInput::Applied(Round(0)));
+    assert_eq!(run.work(0), Some(MembershipEnd::Interrupted));
     // Before its first round it ends at once.
     let mut idle = node(0, &Arc::new(Ledger::new(run.ledger.manifest().clone())));
-    idle.handle(0, Input::Interrupt);
-    let effects: Vec<Effect> = std::iter::from_fn(|| idle.poll_effect()).collect();
-    assert!(matches!(effects[..], [Effect::Tell(News::Stopping), Effect::End(Ending::Interrupted)]));
+    idle.handle(0, NodeInput::Interrupt);
+    let effects: Vec<NodeEffect> = std::iter::from_fn(|| idle.poll_effect()).collect();
+    assert!(matches!(
+        effects[..],
+        [NodeEffect::Tell(Milestone::Stopping), NodeEffect::End(MembershipEnd::Interrupted)]
+    ));
 }
 
 #[test]
@@ -444,11 +447,11 @@ fn commit_4_a_commitment_with_a_receipt_that_is_not_frozen_ends_the_membership()
         run.follow(number);
         run.work(number);
     });
-    run.tell(0, Input::Told(Box::new(Request::Commit(signed)), Some(Response::Committed(receipt))));
+    run.tell(0, NodeInput::Told(Box::new(Request::Commit(signed)), Some(Response::Committed(receipt))));
     run.effects(0);
     run.wait(LONG);
     run.follow(0);
-    assert!(matches!(run.work(0), Some(Ending::Convicted(..))));
+    assert!(matches!(run.work(0), Some(MembershipEnd::Convicted(..))));
 }
 
 #[test]
@@ -467,13 +470,13 @@ fn a_convict_serves_for_a_while_after_its_last_round() {
     let (finding, detail) = (FindingKind::Equivocation, String::new());
     let judgement = Judgement::Guilty { culprit, round, finding, detail };
     let ruling = Box::new(Ruling::plain(accusation.evidence.clone(), judgement));
-    run.hand(steward::Input::Heard(accusation, ruling));
+    run.hand(steward::StewardInput::Heard(accusation, ruling));
     run.follow(0);
     let effects = run.effects(0);
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::Tell(News::Banned))));
-    assert!(effects.iter().any(|effect| matches!(effect, Effect::FetchEvidence(_))));
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::Tell(Milestone::Banned))));
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::FetchEvidence(_))));
     let ban = effects.into_iter().find_map(|effect| match effect {
-        Effect::FetchEvidence(ban) => Some(ban),
+        NodeEffect::FetchEvidence(ban) => Some(ban),
         _ => None,
     });
     let effective = ban.unwrap().effective;
@@ -490,10 +493,10 @@ fn a_convict_serves_for_a_while_after_its_last_round() {
     }
     assert!(run.ledger.next_round() >= effective, "its last round is over");
     run.follow(0);
-    run.tell(0, Input::Tick);
+    run.tell(0, NodeInput::Tick);
     assert_eq!(run.work(0), None, "others need what it holds");
     let due = run.nodes[0].poll_timeout().unwrap();
     run.now = due;
-    run.tell(0, Input::Tick);
-    assert!(matches!(run.work(0), Some(Ending::Banned(ban)) if ban.culprit == identity(0).id()));
+    run.tell(0, NodeInput::Tick);
+    assert!(matches!(run.work(0), Some(MembershipEnd::Banned(ban)) if ban.culprit == identity(0).id()));
 }

@@ -16,7 +16,7 @@ use e2e::harm::{markdown, write_into};
 use muster_compute::Device;
 use muster_core::error::Misuse;
 use muster_core::manifest::Profile;
-use muster_verifier::calibrate::machines::Machine;
+use muster_verifier::calibrate::machines::LeafComputer;
 
 type Failure = Box<dyn std::error::Error>;
 
@@ -53,7 +53,7 @@ fn run(mut arguments: Vec<String>) -> Result<(), Failure> {
     let grids: String = taken(&mut arguments, "--grid", "8,10,12".to_owned())?;
     let grids: Vec<u8> = grids.split(',').map(str::parse).collect::<Result<_, _>>()?;
     // On a processor tf32 is f32.
-    let found = || Machine::torch(Profile::F32, Device::Cuda(0), 1).is_ok();
+    let found = || LeafComputer::torch(Profile::F32, Device::Cuda(0), 1).is_ok();
     let graphics =
         if devices.is_empty() { found() } else { devices.iter().any(|device| *device != Device::Cpu) };
     let mut profiles = vec![Profile::F32, Profile::Bf16];

@@ -49,7 +49,8 @@ impl RoundFacts {
         Sketch::Fingerprint(sketcher.finish())
     }
 
-    fn row(&self, (q, loss): &([i32; LENGTH], i64)) -> Row {
+    fn row(&self, leaf: &([i32; LENGTH], i64)) -> Row {
+        let (q, loss) = leaf;
         Row { sketch: self.sketch(q), loss: *loss }
     }
 }

@@ -11,10 +11,10 @@ use muster_core::sketch::Row;
 use muster_core::sketch::probe::{Probe, SUSPECT, WRONG};
 use muster_core::state::{LeafJob, State};
 use muster_verifier::calibrate::course::{Course, Passage};
-use muster_verifier::calibrate::machines::{Machine, at_hand, computed};
+use muster_verifier::calibrate::machines::{LeafComputer, at_hand, computed};
 use muster_verifier::calibrate::measure::{Measured, tolerant};
 use muster_verifier::calibrate::statistics::{exceeds_at_most, largest, median};
-use muster_verifier::calibrate::trial::{Judged, Settled, Trial, beacon, settle};
+use muster_verifier::calibrate::trial::{Judged, Settled, ToleranceTrial, beacon, settle};
 
 use super::setting::{Size, run};
 
@@ -114,11 +114,11 @@ pub struct Evidence {
 /// What is gathered of a profile while the course goes on.
 struct Desk {
     profile: Profile,
-    machines: Vec<Machine>,
+    machines: Vec<LeafComputer>,
     /// Computes products in bf16.
-    cheap: Machine,
+    cheap: LeafComputer,
     measured: Measured,
-    trial: Trial,
+    trial: ToleranceTrial,
     honest: Vec<Pair>,
     cheats: Vec<(Cheat, Vec<Vec<Pair>>)>,
 }
@@ -158,12 +158,12 @@ fn any(manifest: &Manifest, profile: Profile) -> Manifest {
 impl Desk {
     fn new(profile: Profile, plan: &Plan, manifest: &Arc<Manifest>) -> Result<Self, Misuse> {
         let (machines, _) = at_hand(profile, plan.threads, &plan.devices, manifest)?;
-        let cheap = Machine::torch(Profile::Bf16, Device::Cpu, 1)?;
+        let cheap = LeafComputer::torch(Profile::Bf16, Device::Cpu, 1)?;
         let cheats = Cheat::ALL.into_iter().filter(|cheat| cheat.is_one(profile));
         Ok(Self {
             profile,
             measured: Measured::new(&manifest.model, machines.len()),
-            trial: Trial::new(manifest, &machines),
+            trial: ToleranceTrial::new(manifest, &machines),
             machines,
             cheap,
             honest: Vec::new(),
@@ -198,7 +198,7 @@ impl Desk {
             for (cheat, checkpoints) in &mut self.cheats {
                 let machine =
                     if *cheat == Cheat::Bf16Products { &mut self.cheap } else { &mut self.machines[1] };
-                let (q, loss) = cheating(*cheat, machine, (course, before), (leaf, &passage));
+                let (q, loss) = cheating(*cheat, machine, course, before, leaf, &passage);
                 let said = probe.row(&q, loss.unwrap_or(own.loss));
                 checkpoints.last_mut().expect("this one").push((freeze, own.clone(), said));
             }
@@ -229,9 +229,11 @@ impl Desk {
 /// A leaf as a cheat computes it. Its dither is the leaf's own, whatever the gradient is of.
 fn cheating(
     cheat: Cheat,
-    machine: &mut Machine,
-    (course, before): (&Course, &State),
-    (leaf, passage): (u64, &Passage),
+    machine: &mut LeafComputer,
+    course: &Course,
+    before: &State,
+    leaf: u64,
+    passage: &Passage,
 ) -> (Vec<i32>, Option<i64>) {
     let job = course.job(passage);
     let rounded = |round: &dyn Fn(f32, f32) -> f32| {

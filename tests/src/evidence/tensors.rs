@@ -5,7 +5,7 @@ use muster_core::error::Misuse;
 use muster_core::layout::Layout;
 use muster_core::manifest::Profile;
 use muster_verifier::calibrate::course::Course;
-use muster_verifier::calibrate::machines::{Machine, at_hand};
+use muster_verifier::calibrate::machines::{LeafComputer, at_hand};
 use muster_verifier::calibrate::statistics::{largest, median};
 
 use super::cheats::Plan;
@@ -31,7 +31,7 @@ struct Column {
 pub fn table(plan: &Plan) -> Result<String, Misuse> {
     let rounds = plan.checkpoints.last().copied().unwrap_or_default();
     let (manifest, dataset) = run(&plan.size, plan.grid_bits, rounds);
-    let mut profiles: Vec<Vec<Machine>> = Vec::new();
+    let mut profiles: Vec<Vec<LeafComputer>> = Vec::new();
     let mut columns = Vec::new();
     for profile in &plan.profiles {
         let (machines, _) = at_hand(*profile, plan.threads, &plan.devices, &manifest)?;
@@ -71,14 +71,14 @@ pub fn table(plan: &Plan) -> Result<String, Misuse> {
 
 /// Of a profile: the defined bits beside one thread and each graphics processor, and these beside one thread; one
 /// thread beside all, and on each device the windows at once beside one by one.
-fn beside(profile: Profile, number: usize, machines: &[Machine]) -> Vec<Column> {
+fn beside(profile: Profile, number: usize, machines: &[LeafComputer]) -> Vec<Column> {
     let column = |own: usize, said: usize| Column {
         head: format!("{}: {} – {}", profile.name(), machines[own].name, machines[said].name),
         profile: number,
         machines: [own, said],
         distances: Vec::new(),
     };
-    let cpu = |machine: &&Machine| machine.device == Device::Cpu;
+    let cpu = |machine: &&LeafComputer| machine.device == Device::Cpu;
     let processors = 1 + machines[1..].iter().take_while(cpu).count();
     let mut columns: Vec<Column> = (1..machines.len().min(2)).map(|first| column(0, first)).collect();
     if processors > 2 {

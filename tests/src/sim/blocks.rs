@@ -6,14 +6,14 @@ use muster_core::audit::Judgement;
 use muster_core::contribution::{Commitment, open_block};
 use muster_core::messages::evidence::Reduction;
 use muster_replica::{InputBlocks, Results};
-use muster_roles::verifier::parts::{Drawn, Seen};
+use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use muster_verifier::parts;
 
 use super::Sim;
 
 impl Sim {
     /// Reduces drawn blocks again.
-    pub(super) fn look_at(&self, drawn: &Drawn) -> Seen {
+    pub(super) fn look_at(&self, drawn: &DrawnBlocks) -> Seen {
         let (values, inputs) = (self.values_of(drawn), self.inputs_of(drawn));
         let seen = parts::look(drawn, &self.manifest, &self.layout, &values, &inputs);
         if let Seen::Missing(what) = &seen {
@@ -23,13 +23,13 @@ impl Sim {
     }
 
     /// Reduces the whole part again.
-    pub(super) fn doubt(&self, drawn: &Drawn, evidence: &Reduction) -> Judgement {
+    pub(super) fn doubt(&self, drawn: &DrawnBlocks, evidence: &Reduction) -> Judgement {
         let (view, dataset) = (drawn.view.clone(), self.dataset.clone());
         parts::second_opinion(view, &self.manifest, dataset, evidence, self.inputs_of(drawn))
     }
 
     /// The values that were applied.
-    fn values_of(&self, drawn: &Drawn) -> Results {
+    fn values_of(&self, drawn: &DrawnBlocks) -> Results {
         let (round, digest) = (drawn.result.round, drawn.result.digest);
         let results = Results::new(self.replica.layout().clone());
         if let Some(values) = self.reduced.get(&(round, drawn.result.part, digest)) {
@@ -39,7 +39,7 @@ impl Sim {
     }
 
     /// The part of every counted contribution, with its proofs.
-    fn inputs_of(&self, drawn: &Drawn) -> InputBlocks {
+    fn inputs_of(&self, drawn: &DrawnBlocks) -> InputBlocks {
         let mut inputs = BTreeMap::new();
         for (member, root) in drawn.senders() {
             let Some(q) = self.contributions.get(&(drawn.result.round, member)) else { continue };

@@ -6,8 +6,8 @@ use std::collections::{BTreeMap, BinaryHeap};
 use muster_core::hash::below;
 use muster_core::ids::MemberId;
 use muster_core::messages::wire::{Notice, Request};
-use muster_roles::steward::accusation::Accusation;
-use muster_roles::steward::exhibits::Owed;
+use muster_roles::steward::accusation::Allegation;
+use muster_roles::steward::exhibits::OwedContribution;
 use muster_roles::steward::hearing::Matter;
 use muster_roles::verifier::audits::{Done, Work};
 use rand_chacha::ChaCha8Rng;
@@ -22,11 +22,11 @@ pub(super) enum Event {
     /// News on the board, at a node.
     Shown(usize),
     /// The steward has examined an accusation.
-    Hear(Box<Accusation>, Box<Matter>),
+    Hear(Box<Allegation>, Box<Matter>),
     /// The steward has reduced a part again.
-    Inspect(Box<Accusation>, Box<Matter>),
+    Inspect(Box<Allegation>, Box<Matter>),
     /// The steward has fetched a contribution.
-    Exhibit(Owed),
+    Exhibit(OwedContribution),
     /// The steward has looked into a convict's past.
     Measure(MemberId),
     /// The steward has applied a round's results.

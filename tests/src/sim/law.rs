@@ -108,9 +108,10 @@ impl Law {
         &mut self,
         ledger: &Ledger,
         docket: &Docket,
-        (round, target): Contribution,
+        contribution: Contribution,
         verifier: &MemberId,
     ) -> Result<(), String> {
+        let (round, target) = contribution;
         if docket.has_passed(ledger, round, &target) {
             // After the last outcome a pass is sealed by the end of the run, which no open case allows.
             let rounds_go_on = !matches!(ledger.stage(), Stage::Auditing | Stage::Closed);

@@ -16,9 +16,10 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::reduction::{objects, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
-use muster_node::join::{Asked, Inputs, LeafSum, Spares, Summed, Work, rows_of};
+use muster_node::join::{AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of};
 use muster_roles::node::{
-    Computed, Effect, Ending, Input, Node as Machine, Parcel, PartTask, Promise, Setup, commit_to,
+    Computed, MembershipEnd, Node as Machine, NodeEffect, NodeInput, NodeSetup, Parcel, PartTask, Promise,
+    commit_to,
 };
 
 use super::clock::Event;
@@ -61,7 +62,7 @@ pub(super) fn addresses(number: usize) -> Addresses {
 impl Node {
     pub(super) fn new(plan: &Plan, number: usize, ledger: &Arc<Ledger>) -> Self {
         let identity = Arc::new(node_identity(number));
-        let machine = Machine::new(Setup {
+        let machine = Machine::new(NodeSetup {
             ledger: ledger.clone(),
             identity: identity.clone(),
             addresses: addresses(number),
@@ -103,14 +104,14 @@ impl Sim {
         }
         let (now, next) = (self.clock.now(), ledger.next_round());
         let sealed = before.index()..ledger.height().index();
-        node.machine.handle(now, Input::Followed { ledger, in_step: true });
+        node.machine.handle(now, NodeInput::Followed { ledger, in_step: true });
         for record in &self.book.records()[sealed] {
-            node.machine.handle(now, Input::Sealed(Box::new(record.clone().into_inner())));
+            node.machine.handle(now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
         }
         for round in (node.stayed.0..next.0).map(Round) {
-            node.machine.handle(now, Input::Applied(round));
+            node.machine.handle(now, NodeInput::Applied(round));
             if !node.player.conduct.stays(round) {
-                node.machine.handle(now, Input::Leave);
+                node.machine.handle(now, NodeInput::Leave);
             }
         }
         node.stayed = node.stayed.max(next);
@@ -123,7 +124,7 @@ impl Sim {
         self.catch_up(number);
         let (now, node) = (self.clock.now(), &mut self.nodes[number]);
         for signed in &self.results[node.read..] {
-            node.machine.handle(now, Input::Notice(Box::new(Notice::Result(signed.clone()))));
+            node.machine.handle(now, NodeInput::Notice(Box::new(Notice::Result(signed.clone()))));
         }
         node.read = self.results.len();
         self.act(number);
@@ -132,17 +133,17 @@ impl Sim {
     /// A step of an audit reaches the audited node.
     pub(super) fn answer(&mut self, number: usize, notice: Notice) {
         self.catch_up(number);
-        self.tell_node(number, Input::Notice(Box::new(notice)));
+        self.tell_node(number, NodeInput::Notice(Box::new(notice)));
         self.act(number);
     }
 
     /// A node learns what the steward has answered; it is time to do something about it when it has news.
     pub(super) fn answered(&mut self, number: usize, request: Box<Request>, answer: Option<Response>) {
         let answer = answer.filter(|answer| !matches!(answer, Response::Refused(_)));
-        self.tell_node(number, Input::Told(request, answer));
+        self.tell_node(number, NodeInput::Told(request, answer));
     }
 
-    fn tell_node(&mut self, number: usize, input: Input) {
+    fn tell_node(&mut self, number: usize, input: NodeInput) {
         self.nodes[number].machine.handle(self.clock.now(), input);
     }
 
@@ -154,41 +155,41 @@ impl Sim {
         }
     }
 
-    fn perform(&mut self, number: usize, effect: Effect) {
+    fn perform(&mut self, number: usize, effect: NodeEffect) {
         let node = &self.nodes[number];
         let done = match effect {
-            Effect::Compute { round, slot, quota } if !node.is(Behaviour::Mute) => {
+            NodeEffect::Compute { round, slot, quota } if !node.is(Behaviour::Mute) => {
                 self.contribute(number, round, slot, quota)
             }
-            Effect::WriteEcho(round, freeze) => {
+            NodeEffect::WriteEcho(round, freeze) => {
                 let said = node.player.conduct.echoes(round).then_some(freeze);
-                Some(Input::EchoWritten(round, said))
+                Some(NodeInput::EchoWritten(round, said))
             }
-            Effect::Prepare { round, attempt, parts }
+            NodeEffect::Prepare { round, attempt, parts }
                 if !node.is(Behaviour::Withholds) && !node.is(Behaviour::Stalls) =>
             {
                 let held = node.held.contains_key(&round);
                 let parts = if held { node.player.conduct.deliver(round, parts) } else { Some(Vec::new()) };
-                parts.map(|parts| Input::Prepared { round, attempt, parts })
+                parts.map(|parts| NodeInput::Prepared { round, attempt, parts })
             }
-            Effect::Bring(parcel) => {
+            NodeEffect::Bring(parcel) => {
                 let receipt = self.receipt(number, &parcel);
                 self.relayed += usize::from(parcel.relayed);
-                Some(Input::Brought(parcel, receipt))
+                Some(NodeInput::Brought(parcel, receipt))
             }
-            Effect::Reduce(task) => {
+            NodeEffect::Reduce(task) => {
                 let digests = self.reduce(number, &task);
-                digests.map(|digests| Input::Reduced(task, digests))
+                digests.map(|digests| NodeInput::Reduced(task, digests))
             }
-            Effect::Compare(check) if !node.is(Behaviour::NeverChecks) => {
+            NodeEffect::Compare(check) if !node.is(Behaviour::NeverChecks) => {
                 let objections = self.objections(number, &check);
-                Some(Input::Compared(check, objections))
+                Some(NodeInput::Compared(check, objections))
             }
-            Effect::MakeRows(request) => self.rows(number, request),
-            Effect::Recall(promise) => Some(self.recalled(promise)),
-            Effect::Open(round, opening) => return self.open_table(number, round, *opening),
-            Effect::Say(requests) => return self.say_all(number, requests),
-            Effect::End(Ending::Convicted(_, why)) => {
+            NodeEffect::MakeRows(request) => self.rows(number, request),
+            NodeEffect::Recall(promise) => Some(self.recalled(promise)),
+            NodeEffect::Open(round, opening) => return self.open_table(number, round, *opening),
+            NodeEffect::Say(requests) => return self.say_all(number, requests),
+            NodeEffect::End(MembershipEnd::Convicted(_, why)) => {
                 panic!("seed {}: the steward broke a promise: {why}", self.plan.seed)
             }
             // Faults, and what has no place in a simulation: disks, and people.
@@ -209,10 +210,10 @@ impl Sim {
             Some(Request::Delivered(_)) => (45, 75),
             Some(Request::Notice(Notice::Result(_))) => (20, 100),
             Some(Request::Notice(table @ Notice::Table(_))) => {
-                return self.say_with(me, temper, (10, 60), table.clone());
+                return self.say_with(me, temper, 10, 60, table.clone());
             }
             Some(Request::Notice(Notice::Return(_))) if !self.returns(number) => {
-                let refused = requests.into_iter().map(|request| Input::Told(Box::new(request), None));
+                let refused = requests.into_iter().map(|request| NodeInput::Told(Box::new(request), None));
                 return refused.into_iter().for_each(|input| self.tell_node(number, input));
             }
             _ => (5, 40),
@@ -223,7 +224,7 @@ impl Sim {
             match request {
                 // Whatever follows arrives later.
                 Request::Notice(Notice::Echo(_)) => {
-                    self.tell_node(number, Input::Told(Box::new(request), None));
+                    self.tell_node(number, NodeInput::Told(Box::new(request), None));
                 }
                 Request::Notice(Notice::Leave(_)) => {
                     self.nodes[number].alive = false;
@@ -272,12 +273,12 @@ impl Sim {
         check.parts.iter().filter_map(of_part).collect()
     }
 
-    fn contribute(&mut self, number: usize, round: Round, slot: Slot, quota: u32) -> Option<Input> {
+    fn contribute(&mut self, number: usize, round: Round, slot: Slot, quota: u32) -> Option<NodeInput> {
         let ledger = self.nodes[number].machine.ledger().clone();
         let view = ledger.round(round)?;
         let root = view.state().root();
         let state = self.replica.state_at(&root)?;
-        let work = Work {
+        let work = Assignment {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),
             round: view.round(),
@@ -311,11 +312,11 @@ impl Sim {
             node.held.pop_first();
         }
         self.contributions.insert((round, node.identity.id()), Arc::new(summed.q));
-        Some(Input::Committed(signed))
+        Some(NodeInput::Committed(signed))
     }
 
     /// Leaves that are not what they should be; all where only the sum is false.
-    fn bad_leaves(&mut self, work: &Work, summed: &Summed) -> u32 {
+    fn bad_leaves(&mut self, work: &Assignment, summed: &Summed) -> u32 {
         let honest = work.sum(&mut self.arithmetic);
         let differ = summed.leaves.iter().zip(&honest.leaves).filter(|(said, right)| said != right).count();
         let own = Summed::of(summed.leaves.clone());
@@ -373,7 +374,7 @@ impl Sim {
             |inputs: &Bitmap| reduce(&self.manifest, &self.layout, &plan.blocks, inputs, commitment, input);
         let right = rule(&inputs).expect("an aggregator holds what was sealed");
         let conduct = self.nodes[number].player.conduct.clone();
-        let says = conduct.reduce(&Inputs { round, sealed: inputs, rule: &rule });
+        let says = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule });
         let size: usize = right.values.iter().map(Vec::len).sum();
         let first = view.aggregators_in(part, attempt).next().and_then(|slot| view.member_at(slot));
         let told = first == Some(self.nodes[number].identity.id());
@@ -410,23 +411,23 @@ impl Sim {
     }
 
     /// The rows that an audit of a node asks for.
-    fn rows(&self, number: usize, signed: Box<Signed<AuditRequest>>) -> Option<Input> {
+    fn rows(&self, number: usize, signed: Box<Signed<AuditRequest>>) -> Option<NodeInput> {
         let node = &self.nodes[number];
         let request = signed.verify(self.run).ok()?;
         let held = node.held.get(&request.round)?;
         let q = self.contributions.get(&(request.round, request.target))?;
         let probe = probe(&self.manifest, &signed, &request);
         let rows = rows_of(&probe, &held.leaves, 1).expect("bounded by the quota");
-        let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
+        let asked = AuditedContribution { freeze: request.freeze, probe: &probe, commit: &held.commit, q };
         let rows = node.player.conduct.seal(&asked, rows)?;
-        Some(Input::Rows { request: signed, root: held.commit.root, rows })
+        Some(NodeInput::Rows { request: signed, root: held.commit.root, rows })
     }
 
     /// The records that a promise of the steward's is held against.
-    fn recalled(&self, promise: Box<Promise>) -> Input {
+    fn recalled(&self, promise: Box<Promise>) -> NodeInput {
         let inputs = self.book.newest_of(|body| promise.is_settled_by(body));
         let reassign = self.book.newest_of(|body| promise.follows(body));
-        Input::Recalled { promise, inputs, reassign }
+        NodeInput::Recalled { promise, inputs, reassign }
     }
 
     /// A node opens a table, or what it says is one.
@@ -436,7 +437,7 @@ impl Sim {
         let Some(rows) = node.player.conduct.open(round, rows) else { return };
         let opening = node.identity.sign(self.run, &TableOpening { request, results, salt, rows });
         let (me, temper) = (node.identity.id(), node.player.temper);
-        self.say_with(me, temper, (10, 60), Notice::Opening(opening));
+        self.say_with(me, temper, 10, 60, Notice::Opening(opening));
     }
 
     /// Says something at the steward's, as reliably as somebody is.
@@ -444,7 +445,8 @@ impl Sim {
         &mut self,
         from: MemberId,
         temper: Temper,
-        (least, spread): (u64, u64),
+        least: u64,
+        spread: u64,
         notice: Notice,
     ) {
         let round = self.ledger().next_round();

@@ -8,7 +8,7 @@ use muster_core::ledger::Stage;
 use muster_core::manifest::{Data, Manifest, Rule};
 use muster_core::sign::Identity;
 use muster_node::attack::{self, Attack, Coalition};
-use muster_node::join::{Conduct, Honest};
+use muster_node::join::{HonestNode, NodeConduct};
 use muster_store::dataset::Dataset;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -67,7 +67,7 @@ pub struct Player {
     /// How it fails.
     pub behaviour: Behaviour,
     /// What it does and says of its own work.
-    pub conduct: Arc<dyn Conduct>,
+    pub conduct: Arc<dyn NodeConduct>,
     /// Whether it is out to cheat; nobody else may be banned.
     pub cheats: bool,
     /// How it answers audits.
@@ -87,17 +87,17 @@ impl Player {
             Behaviour::ReducesTwice => ("twice", true),
             Behaviour::NeverReduces | Behaviour::StallsParts => ("idle", false),
             _ => {
-                let (conduct, temper) = (Arc::new(Honest), Temper::default());
+                let (conduct, temper) = (Arc::new(HonestNode), Temper::default());
                 return Self { behaviour, conduct, cheats: false, temper };
             }
         };
         let attack: Attack = attack.parse().expect("an attack");
-        let conduct = attack.conduct(&attack::Plan::default());
+        let conduct = attack.conduct(&attack::Campaign::default());
         Self { behaviour, conduct, cheats, temper: Temper::default() }
     }
 
     /// One that conducts itself like this.
-    pub fn cheating(conduct: Arc<dyn Conduct>) -> Self {
+    pub fn cheating(conduct: Arc<dyn NodeConduct>) -> Self {
         Self { behaviour: Behaviour::Honest, conduct, cheats: true, temper: Temper::default() }
     }
 }
@@ -109,7 +109,7 @@ pub fn cast(nodes: usize, attacks: &[Attack], from: Round, seed: u64) -> Vec<Pla
     let coalition = Coalition::of(slots.iter().map(|slot| node_identity(*slot).id()));
     let player = |number: usize| match slots.iter().position(|slot| *slot == number) {
         Some(cheat) => {
-            let plan = attack::Plan { from, coalition: coalition.clone(), seed };
+            let plan = attack::Campaign { from, coalition: coalition.clone(), seed };
             Player::cheating(attacks[cheat].conduct(&plan))
         }
         None => Player::honest(),

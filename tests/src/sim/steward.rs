@@ -12,11 +12,11 @@ use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::Update;
 use muster_replica::{Brought, Contributions};
-use muster_roles::steward::accusation::Accusation;
-use muster_roles::steward::exhibits::Owed;
+use muster_roles::steward::accusation::Allegation;
+use muster_roles::steward::exhibits::OwedContribution;
 use muster_roles::steward::hearing::{Bench, Matter, Patience, Ruling, hear};
-use muster_roles::steward::past::{Found, Past};
-use muster_roles::steward::{Effect, Input, News, Question, Setup, Steward};
+use muster_roles::steward::past::{Found, PastRound};
+use muster_roles::steward::{Bulletin, Question, Steward, StewardEffect, StewardInput, StewardSetup};
 
 use super::clock::Event;
 use super::report::{Conviction, WrongPart};
@@ -33,7 +33,7 @@ pub(super) struct Disk {
 
 impl Sim {
     /// Something reaches the steward.
-    pub(super) fn hand(&mut self, input: Input) {
+    pub(super) fn hand(&mut self, input: StewardInput) {
         self.machine.handle(self.clock.now() - self.began, input);
         self.drain();
     }
@@ -45,7 +45,7 @@ impl Sim {
         if let Some(number) = self.number(&from) {
             self.unanswered.insert(question, (number, request.clone()));
         }
-        self.hand(Input::Asked { question, from, request, date: 0 });
+        self.hand(StewardInput::Asked { question, from, request, date: 0 });
     }
 
     /// Does what the steward says, and has it look at its timers.
@@ -81,7 +81,7 @@ impl Sim {
         let bans = bans.map(|ban| (ban.clone(), self.disk.evidence.get(&ban.evidence).cloned())).collect();
         self.began = self.clock.now();
         self.report.restarts += 1;
-        self.machine = Steward::new(Setup {
+        self.machine = Steward::new(StewardSetup {
             ledger,
             identity: self.steward.clone(),
             roots: *self.replica.roots(),
@@ -108,53 +108,58 @@ impl Sim {
             let bad = node.is_some_and(|node| node.was_bad(view.round()));
             let (found, harm) = if bad { (Found::False, Some(1.0)) } else { (Found::Right, None) };
             let (round, contribution) = (view.round(), Some(found));
-            Some(Past { round, contribution, parts: Vec::new(), harm, wrong: Vec::new() })
+            Some(PastRound { round, contribution, parts: Vec::new(), harm, wrong: Vec::new() })
         });
         let past = past.collect();
-        self.hand(Input::Measured(convict, past));
+        self.hand(StewardInput::Measured(convict, past));
     }
 
-    fn perform_effect(&mut self, effect: Effect) {
+    fn perform_effect(&mut self, effect: StewardEffect) {
         match effect {
-            Effect::Seal(signed, record) => self.sealed(&signed, &record),
-            Effect::Post(notice) => self.posted(notice),
-            Effect::Apply(results) => {
+            StewardEffect::Seal(signed, record) => self.sealed(&signed, &record),
+            StewardEffect::Post(notice) => self.posted(notice),
+            StewardEffect::Apply(results) => {
                 self.applying.push_back(results);
                 self.clock.after(10, 20, Event::Applied);
             }
-            Effect::Hear(accusation, matter) => self.clock.after(5, 40, Event::Hear(accusation, matter)),
-            Effect::Inspect(accusation, matter) => {
+            StewardEffect::Hear(accusation, matter) => {
+                self.clock.after(5, 40, Event::Hear(accusation, matter))
+            }
+            StewardEffect::Inspect(accusation, matter) => {
                 self.clock.after(20, 50, Event::Inspect(accusation, matter));
             }
-            Effect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
-            Effect::KeepParts { parts, .. } => {
+            StewardEffect::Exhibit(owed) => self.clock.after(5, 40, Event::Exhibit(owed)),
+            StewardEffect::KeepParts { parts, .. } => {
                 let now = self.clock.now() - self.began;
-                self.machine.handle(now, Input::PartsKept(parts, Vec::new()));
+                self.machine.handle(now, StewardInput::PartsKept(parts, Vec::new()));
             }
-            Effect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
-            Effect::GoBack(rewind) => {
+            StewardEffect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
+            StewardEffect::GoBack(rewind) => {
                 let round = self.ledger().next_round();
                 assert!(self.replica.rewind(&rewind.state.root(), round), "a state that is kept");
                 self.report.rewinds += 1;
                 let states = self.replica.kept_states().collect();
-                self.machine.handle(self.clock.now() - self.began, Input::States(states));
+                self.machine.handle(self.clock.now() - self.began, StewardInput::States(states));
             }
-            Effect::Keep(round, request) => self.disk.kept.push((round, *request)),
-            Effect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
-            Effect::KeepEvidence(evidence, _) => {
+            StewardEffect::Keep(round, request) => self.disk.kept.push((round, *request)),
+            StewardEffect::Prune(before) => self.disk.kept.retain(|(round, _)| *round >= before),
+            StewardEffect::KeepEvidence(evidence, _) => {
                 self.disk.evidence.insert(evidence.digest(), *evidence);
             }
-            Effect::Tell(news) => {
-                self.report.dismissed += usize::from(matches!(*news, News::Dismissed { .. }))
+            StewardEffect::Tell(news) => {
+                self.report.dismissed += usize::from(matches!(*news, Bulletin::Dismissed { .. }))
             }
-            Effect::Halt(why) => panic!("seed {}: {why}", self.plan.seed),
-            Effect::Answer(question, response) => {
+            StewardEffect::Halt(why) => panic!("seed {}: {why}", self.plan.seed),
+            StewardEffect::Answer(question, response) => {
                 if let Some((number, request)) = self.unanswered.remove(&question) {
                     self.answered(number, request, Some(response));
                 }
             }
             // Blocks that are where they are wanted.
-            Effect::Store(..) | Effect::Read(..) | Effect::Prefetch(_) | Effect::Archive => {}
+            StewardEffect::Store(..)
+            | StewardEffect::Read(..)
+            | StewardEffect::Prefetch(_)
+            | StewardEffect::Archive => {}
         }
     }
 
@@ -274,35 +279,35 @@ impl Sim {
             }
         }
         if !missing.is_empty() {
-            return self.hand(Input::Applied(Err(missing), self.replica.kept_states().collect()));
+            return self.hand(StewardInput::Applied(Err(missing), self.replica.kept_states().collect()));
         }
         let roots = self.replica.apply(&update);
         self.report.losses.extend(self.replica.held_out_loss());
-        self.hand(Input::Applied(Ok(roots), self.replica.kept_states().collect()));
+        self.hand(StewardInput::Applied(Ok(roots), self.replica.kept_states().collect()));
     }
 
     /// The steward has examined an accusation.
-    pub(super) fn heard(&mut self, accusation: Box<Accusation>, matter: &Matter) {
+    pub(super) fn heard(&mut self, accusation: Box<Allegation>, matter: &Matter) {
         let ruling = self.ruling(matter);
-        self.hand(Input::Heard(accusation, Box::new(ruling)));
+        self.hand(StewardInput::Heard(accusation, Box::new(ruling)));
     }
 
     /// The steward has reduced a part again.
-    pub(super) fn inspect(&mut self, accusation: Box<Accusation>, matter: &Matter) {
+    pub(super) fn inspect(&mut self, accusation: Box<Allegation>, matter: &Matter) {
         let judgement = self.ruling(matter).judgement;
         let right = matches!(judgement, Judgement::NotGuilty(_));
         if let Evidence::Aggregation(part) = &accusation.evidence {
             let result = part.result.verify(self.run).expect("checked by the conductor").into_inner();
             self.report.inspections.push((result, right));
         }
-        self.hand(Input::Inspected(accusation, Box::new(judgement)));
+        self.hand(StewardInput::Inspected(accusation, Box::new(judgement)));
     }
 
     /// The steward has fetched a contribution for its exhibits, or nobody had it.
-    pub(super) fn exhibit(&mut self, owed: Owed) {
-        let there = self.to_be_had(&(owed.round, owed.member), true).is_some();
+    pub(super) fn exhibit(&mut self, owed: OwedContribution) {
+        let there = self.to_be_had(owed.round, &owed.member, true).is_some();
         let kept = there.then_some(()).ok_or_else(|| "nobody shows it".to_owned());
-        self.hand(Input::Exhibited(owed, kept));
+        self.hand(StewardInput::Exhibited(owed, kept));
     }
 
     fn ruling(&mut self, matter: &Matter) -> Ruling {
@@ -322,8 +327,11 @@ impl Sim {
         match evidence {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
                 let key = (claim.round, claim.subject);
-                brought.contributions =
-                    self.to_be_had(&key, true).map(|q| (key, Vec::clone(q))).into_iter().collect();
+                brought.contributions = self
+                    .to_be_had(claim.round, &claim.subject, true)
+                    .map(|q| (key, Vec::clone(q)))
+                    .into_iter()
+                    .collect();
             }
             Evidence::Aggregation(_) => {
                 brought.contributions = self.counted(claim.round);
@@ -340,10 +348,10 @@ impl Sim {
     }
 
     /// A whole contribution, unless its author does not let members, or the steward, have what it has not delivered.
-    pub(super) fn to_be_had(&self, (round, member): &(Round, MemberId), steward: bool) -> Option<&Vec<i32>> {
+    pub(super) fn to_be_had(&self, round: Round, member: &MemberId, steward: bool) -> Option<&Vec<i32>> {
         let author = self.nodes.iter().find(|node| node.identity.id() == *member);
-        let serves = author.is_none_or(|node| node.player.conduct.serves(*round, steward));
-        self.contributions.get(&(*round, *member)).filter(|_| serves).map(|q| &**q)
+        let serves = author.is_none_or(|node| node.player.conduct.serves(round, steward));
+        self.contributions.get(&(round, *member)).filter(|_| serves).map(|q| &**q)
     }
 
     /// Has a verifier say of everything that it is to audit in a round that it is wrong; how much that is.

@@ -15,7 +15,9 @@ use muster_replica::{Brought, Exhibited};
 use muster_roles::verifier::audits::{Conduct, Done, Honest, Message, Subject, Tally, Work, WorkKind};
 use muster_roles::verifier::coins::Coins;
 use muster_roles::verifier::parts::Seen;
-use muster_roles::verifier::{Answer, Cause, Effect, Input, Integers, News, Setup, Verifier};
+use muster_roles::verifier::{
+    Answer, HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput, VerifierSetup,
+};
 use muster_store::journal::Journal;
 use muster_verifier::Journaled;
 
@@ -109,7 +111,7 @@ fn machine(
     tree: CoinTree,
     friend: bool,
 ) -> Verifier {
-    Verifier::new(Setup {
+    Verifier::new(VerifierSetup {
         ledger,
         manifest: ledger.manifest().clone(),
         identity,
@@ -148,14 +150,14 @@ impl Sim {
         let events: Vec<Happening> = records.chain(notices).collect();
         watcher.read = (self.book.records().len(), self.board.len());
         let board = 1 + self.report.restarts as u64;
-        let news = News { ledger: &ledger, events: &events, whole: true, in_step: true, board };
-        self.give(number, Input::News(news));
+        let news = LedgerUpdate { ledger: &ledger, events: &events, whole: true, in_step: true, board };
+        self.give(number, VerifierInput::News(news));
     }
 
     /// A verifier has computed something, unless it was killed meanwhile.
     pub(super) fn worked(&mut self, number: usize, process: u32, work: Box<Work>, done: Done) {
         if self.watchers[number].process == process {
-            self.give(number, Input::Worked(work, done));
+            self.give(number, VerifierInput::Worked(work, done));
         }
     }
 
@@ -163,15 +165,15 @@ impl Sim {
     pub(super) fn alarm(&mut self, number: usize) {
         if self.watchers[number].alarm.is_some_and(|alarm| alarm <= self.clock.now()) {
             self.watchers[number].alarm = None;
-            self.give(number, Input::Tick);
+            self.give(number, VerifierInput::Tick);
         }
     }
 
     /// Something reaches a verifier, and it does what follows.
-    fn give(&mut self, number: usize, input: Input) {
+    fn give(&mut self, number: usize, input: VerifierInput) {
         let (now, states) = (self.clock.now(), self.replica.states_at_hand().collect());
         let machine = &mut self.watchers[number].machine;
-        machine.handle(now, Input::States(states));
+        machine.handle(now, VerifierInput::States(states));
         machine.handle(now, input);
         while let Some(effect) = self.watchers[number].machine.poll_effect() {
             if let Some(input) = self.watcher_does(number, effect) {
@@ -188,32 +190,34 @@ impl Sim {
     }
 
     /// Performs an effect; what is there at once is the answer.
-    fn watcher_does(&mut self, number: usize, effect: Effect) -> Option<Input<'static>> {
+    fn watcher_does(&mut self, number: usize, effect: VerifierEffect) -> Option<VerifierInput<'static>> {
         match effect {
-            Effect::Tell(message) => {
+            VerifierEffect::Tell(message) => {
                 self.say(number, &message);
-                Some(Input::Told(message, Answer::Taken))
+                Some(VerifierInput::Told(message, Answer::Taken))
             }
-            Effect::Compute(work, q) => {
+            VerifierEffect::Compute(work, q) => {
                 self.compute(number, work, q);
                 None
             }
-            Effect::Fetch(subject) => {
-                let q = self.to_be_had(&(subject.commit.round, subject.author), false);
-                Some(Input::Fetched(subject.key(), q.map(|q| Arc::new(q.clone()))))
+            VerifierEffect::Fetch(subject) => {
+                let q = self.to_be_had(subject.commit.round, &subject.author, false);
+                Some(VerifierInput::Fetched(subject.key(), q.map(|q| Arc::new(q.clone()))))
             }
-            Effect::Look(drawn) => {
+            VerifierEffect::Look(drawn) => {
                 let seen = if self.watchers[number].friend { Seen::Right } else { self.look_at(&drawn) };
-                Some(Input::Looked(drawn, seen))
+                Some(VerifierInput::Looked(drawn, seen))
             }
-            Effect::Doubt(drawn, evidence) => {
+            VerifierEffect::Doubt(drawn, evidence) => {
                 let judgement = Ok(self.doubt(&drawn, &evidence));
-                Some(Input::Judged { drawn, evidence, judgement })
+                Some(VerifierInput::Judged { drawn, evidence, judgement })
             }
             // The one state that all share is at hand.
-            Effect::KeepStates { .. } | Effect::SaveState | Effect::KeepEvidence(_) => None,
-            Effect::Halt(Cause::Banned(_)) | Effect::End => None,
-            Effect::Halt(cause) => panic!("seed {}: a verifier stops: {cause:?}", self.plan.seed),
+            VerifierEffect::KeepStates { .. }
+            | VerifierEffect::SaveState
+            | VerifierEffect::KeepEvidence(_) => None,
+            VerifierEffect::Halt(HaltCause::Banned(_)) | VerifierEffect::End => None,
+            VerifierEffect::Halt(cause) => panic!("seed {}: a verifier stops: {cause:?}", self.plan.seed),
         }
     }
 
@@ -238,7 +242,7 @@ impl Sim {
         match message {
             Message::Notice(_, notice) | Message::Say(notice) => {
                 let (me, temper) = (watcher.identity.id(), watcher.temper);
-                self.say_with(me, temper, (5, 40), (**notice).clone());
+                self.say_with(me, temper, 5, 40, (**notice).clone());
             }
             Message::Accuse(_) if watcher.friend => {}
             Message::Accuse(evidence) => {

@@ -8,10 +8,10 @@ use muster_core::manifest::{Family, Manifest, Profile};
 use muster_core::state::LeafJob;
 
 /// A leaf on the grid and its loss, as a machine computed it.
-pub type Computed = (Vec<i32>, Option<i64>);
+pub type GridLeaf = (Vec<i32>, Option<i64>);
 
 /// Something that computes leaves.
-pub struct Machine {
+pub struct LeafComputer {
     /// What it is.
     pub name: String,
     /// Whether a member may compute leaves of the profile with it.
@@ -23,7 +23,7 @@ pub struct Machine {
     apart: bool,
 }
 
-impl Machine {
+impl LeafComputer {
     /// Kernels with defined bits, whose products are those of profile f32.
     ///
     /// # Errors
@@ -63,7 +63,7 @@ impl Machine {
     }
 
     /// A leaf on the grid and its loss; no loss where windows are taken one by one.
-    pub fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> Computed {
+    pub fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> GridLeaf {
         if self.apart {
             return (placed(manifest, job, &self.gradient(manifest, job)), None);
         }
@@ -102,7 +102,7 @@ pub fn placed(manifest: &Manifest, job: &LeafJob<'_>, gradient: &[f32]) -> Vec<i
 }
 
 /// Every machine's leaf.
-pub fn computed(machines: &mut [Machine], manifest: &Manifest, job: &LeafJob<'_>) -> Vec<Computed> {
+pub fn computed(machines: &mut [LeafComputer], manifest: &Manifest, job: &LeafJob<'_>) -> Vec<GridLeaf> {
     machines.iter_mut().map(|machine| machine.leaf(manifest, job)).collect()
 }
 
@@ -128,13 +128,13 @@ pub fn at_hand(
     threads: usize,
     devices: &[Device],
     manifest: &Manifest,
-) -> Result<(Vec<Machine>, Vec<String>), Misuse> {
-    let (mut machines, mut absent) = (vec![Machine::exact(profile, threads)?], Vec::new());
+) -> Result<(Vec<LeafComputer>, Vec<String>), Misuse> {
+    let (mut machines, mut absent) = (vec![LeafComputer::exact(profile, threads)?], Vec::new());
     let decoder = matches!(manifest.model.family, Family::Decoder(_));
     let several = decoder && manifest.training.leaf_windows > 1;
-    let on = |device: Device| -> Result<Vec<Machine>, Misuse> {
+    let on = |device: Device| -> Result<Vec<LeafComputer>, Misuse> {
         let machine = |(count, apart)| {
-            let machine = Machine::torch(profile, device, count)?;
+            let machine = LeafComputer::torch(profile, device, count)?;
             Ok(if apart { machine.apart() } else { machine })
         };
         ways(device, threads, several).into_iter().map(machine).collect()

@@ -9,7 +9,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Model, Profile, Tolerance};
 use muster_core::sketch::probe::{SLACK, deviations};
 
-use super::machines::Computed;
+use super::machines::GridLeaf;
 use super::statistics::{COVERED, largest, median, quantile, rounded_up};
 
 /// What 64 projections make of a squared distance at most, but once in a thousand times: χ² with 64 degrees of freedom.
@@ -22,14 +22,14 @@ const LOSS_UNITS: f64 = 16.0;
 
 /// When to compare, and how many leaves each time.
 #[derive(Clone, Debug)]
-pub struct Plan {
+pub struct SamplingPlan {
     /// Rounds, ascending.
     pub checkpoints: Vec<u32>,
     /// Leaves at each of them, and as many new ones.
     pub leaves: u32,
 }
 
-impl Plan {
+impl SamplingPlan {
     /// Before the first round, in the middle and at the end of so many.
     pub fn of(rounds: u32, leaves: u32) -> Self {
         let mut checkpoints = vec![0, rounds / 2, rounds];
@@ -77,7 +77,7 @@ pub struct Measured {
 
 /// A group's figures over all leaves, each leaf with its widest pair.
 #[derive(Clone, Copy, Debug)]
-pub struct Spread {
+pub struct DeviationSummary {
     /// In the middle.
     pub median: f64,
     /// Not exceeded by 999 of a thousand; the largest of fewer.
@@ -88,7 +88,7 @@ pub struct Spread {
     pub floor: f64,
 }
 
-impl Spread {
+impl DeviationSummary {
     /// The tolerance.
     pub fn bound(&self) -> f32 {
         rounded_up(self.quantile.max(self.floor) * PROJECTED)
@@ -104,7 +104,7 @@ impl Measured {
     }
 
     /// Compares a leaf as every machine computed it.
-    pub fn compare(&mut self, leaves: &[Computed]) {
+    pub fn compare(&mut self, leaves: &[GridLeaf]) {
         for Pair { machines: [first, second], deviations: found, losses } in &mut self.pairs {
             let [(own, own_loss), (said, said_loss)] = [&leaves[*first], &leaves[*second]];
             found.push(deviations(&self.groups, own, said));
@@ -126,7 +126,7 @@ impl Measured {
     }
 
     /// Of a group.
-    pub fn spread(&self, group: usize) -> Spread {
+    pub fn spread(&self, group: usize) -> DeviationSummary {
         let widest = |leaf: usize| self.pairs.iter().map(move |pair| pair.deviations[leaf][group]);
         let sample: Vec<f64> = (0..self.leaves()).map(|leaf| widest(leaf).fold(0.0, f64::max)).collect();
         // The ε of ε·√n·N = 16: so many more coefficients that are off by one as are nobody's fault anyway.
@@ -137,7 +137,7 @@ impl Measured {
     }
 
     /// Of the losses.
-    pub fn loss(&self) -> Spread {
+    pub fn loss(&self) -> DeviationSummary {
         let compared: Vec<&[f64]> =
             self.pairs.iter().map(|pair| &pair.losses[..]).filter(|losses| !losses.is_empty()).collect();
         let sample: Vec<f64> = (0..self.leaves())
@@ -151,7 +151,7 @@ impl Measured {
     /// # Errors
     /// [`Misuse`] when machines are further apart than a manifest may allow.
     pub fn tolerance(&self) -> Result<Tolerance, Misuse> {
-        let bound = |(what, spread): (String, Spread)| bounded(&what, spread.bound());
+        let bound = |(what, spread): (String, DeviationSummary)| bounded(&what, spread.bound());
         let groups =
             (0..self.groups.len()).map(|group| bound((format!("group {group}"), self.spread(group))));
         let groups = List::new(groups.collect::<Result<Vec<_>, _>>()?)?;
@@ -180,8 +180,13 @@ fn bounded(what: &str, bound: f32) -> Result<Real, Misuse> {
     Real::new(bound)
 }
 
-fn spread(sample: &[f64], floor: f64) -> Spread {
-    Spread { median: median(sample), quantile: quantile(sample, COVERED), largest: largest(sample), floor }
+fn spread(sample: &[f64], floor: f64) -> DeviationSummary {
+    DeviationSummary {
+        median: median(sample),
+        quantile: quantile(sample, COVERED),
+        largest: largest(sample),
+        floor,
+    }
 }
 
 /// The manifest of a run with this profile and tolerance.

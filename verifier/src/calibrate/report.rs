@@ -5,19 +5,19 @@ use std::fmt::Write;
 use muster_core::manifest::Manifest;
 use muster_core::sketch::probe::{SUSPECT, WRONG};
 
-use super::machines::Machine;
-use super::measure::{Measured, Pair, Plan, Spread};
+use super::machines::LeafComputer;
+use super::measure::{DeviationSummary, Measured, Pair, SamplingPlan};
 use super::statistics::{exceeds_at_most, largest, median};
-use super::trial::{Settled, Total};
+use super::trial::{Settled, TotalDeviation};
 
 /// Everything that there is to tell.
 pub struct Report<'a> {
     /// Profile and tolerances, and new leaves.
     pub settled: &'a Settled,
     /// What computed.
-    pub machines: &'a [Machine],
+    pub machines: &'a [LeafComputer],
     /// When and how much.
-    pub plan: &'a Plan,
+    pub plan: &'a SamplingPlan,
     /// What they are apart.
     pub measured: &'a Measured,
 }
@@ -125,7 +125,7 @@ impl Report<'_> {
     fn totals(&self) -> String {
         let totals = &self.settled.judged.totals;
         let widest = totals.iter().max_by(|a, b| a.largest.total_cmp(&b.largest));
-        let Some(Total { machines: [own, said], leaves: m, last, largest }) = widest else {
+        let Some(TotalDeviation { machines: [own, said], leaves: m, last, largest }) = widest else {
             return "Totals: there is one machine only that members may have.".to_owned();
         };
         if *last == 0.0 {
@@ -150,7 +150,7 @@ impl Report<'_> {
     }
 }
 
-fn figures(spread: &Spread) -> String {
-    let Spread { median, quantile, largest, floor } = spread;
+fn figures(spread: &DeviationSummary) -> String {
+    let DeviationSummary { median, quantile, largest, floor } = spread;
     format!("{median:.1e}  {quantile:.1e}  {largest:.1e}      {floor:.1e}    {:.1e}", spread.bound())
 }

@@ -10,8 +10,8 @@ const CONFIDENCE: f64 = 0.95;
 pub fn quantile(sample: &[f64], share: f64) -> f64 {
     let mut sorted = sample.to_vec();
     sorted.sort_by(f64::total_cmp);
-    let place = (share * sorted.len() as f64).ceil() as usize;
-    sorted.get(place.max(1) - 1).or(sorted.last()).copied().unwrap_or_default()
+    let rank = (share * sorted.len() as f64).ceil() as usize;
+    sorted.get(rank.max(1) - 1).or(sorted.last()).copied().unwrap_or_default()
 }
 
 /// The larger one of the two in the middle.

@@ -14,30 +14,30 @@ use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::Row;
 use muster_core::sketch::probe::{Allowance, Probe, SUSPECT, WRONG, distances, losses, norms};
 
-use super::machines::{Computed, Machine};
+use super::machines::{GridLeaf, LeafComputer};
 use super::measure::{Measured, tolerant, widened};
 
 /// New leaves of all machines, before there are tolerances.
-pub struct Trial {
+pub struct ToleranceTrial {
     groups: Vec<Range<usize>>,
     /// Those that members may have.
     members: Vec<usize>,
     /// Of each leaf, what each machine says of it.
     rows: Vec<Vec<Row>>,
-    checkpoints: Vec<Checkpoint>,
+    checkpoints: Vec<StateTotals>,
 }
 
 /// The totals of one state's leaves.
-struct Checkpoint {
+struct StateTotals {
     /// So far, of each machine.
     sums: Vec<(Vec<i32>, i64)>,
     /// ‖q‖² of each group, of each leaf, of each machine.
     norms: Vec<Vec<Vec<f64>>>,
-    pairs: Vec<Pair>,
+    pairs: Vec<TotalDistance>,
 }
 
 /// How far the totals of two machines are apart, as leaf by leaf is added.
-struct Pair {
+struct TotalDistance {
     machines: [usize; 2],
     /// Squared, of each group.
     distances: Vec<Vec<f64>>,
@@ -51,12 +51,12 @@ pub struct Judged {
     /// Largest deviation of each leaf among all groups, the loss, and all pairs of machines, in units of the tolerance.
     pub leaves: Vec<f64>,
     /// Of each pair of machines that members may have, at each checkpoint.
-    pub totals: Vec<Total>,
+    pub totals: Vec<TotalDeviation>,
 }
 
 /// The totals of two machines at one checkpoint.
 #[derive(Clone, Debug)]
-pub struct Total {
+pub struct TotalDeviation {
     /// Numbers of the one that audits and the other.
     pub machines: [usize; 2],
     /// Leaves in them.
@@ -77,9 +77,9 @@ pub struct Settled {
     pub wider: f64,
 }
 
-impl Trial {
+impl ToleranceTrial {
     /// Nothing yet.
-    pub fn new(manifest: &Manifest, machines: &[Machine]) -> Self {
+    pub fn new(manifest: &Manifest, machines: &[LeafComputer]) -> Self {
         let members = (0..machines.len()).filter(|number| machines[*number].member).collect();
         let groups = Layout::of(&manifest.model).groups();
         Self { groups, members, rows: Vec::new(), checkpoints: Vec::new() }
@@ -87,22 +87,22 @@ impl Trial {
 
     /// The leaves that follow are those of another state.
     pub fn checkpoint(&mut self) {
-        self.checkpoints.push(Checkpoint { sums: Vec::new(), norms: Vec::new(), pairs: Vec::new() });
+        self.checkpoints.push(StateTotals { sums: Vec::new(), norms: Vec::new(), pairs: Vec::new() });
     }
 
     /// Adds a leaf of the newest checkpoint, as every machine computed it; gives their rows.
-    pub fn add(&mut self, probe: &Probe, leaves: &[Computed]) -> Vec<Row> {
+    pub fn add(&mut self, probe: &Probe, leaves: &[GridLeaf]) -> Vec<Row> {
         // Where windows are taken one by one there is no loss to compare: that of the machine before stands for it, which
         // is the same one with all of them at once.
         let mut known = 0;
-        let row = |(q, loss): &Computed| {
+        let row = |(q, loss): &GridLeaf| {
             known = loss.unwrap_or(known);
             probe.row(q, known)
         };
         let rows: Vec<Row> = leaves.iter().map(row).collect();
         if let Some(checkpoint) = self.checkpoints.last_mut() {
             let said = leaves.iter().zip(&rows).map(|((q, _), row)| (&q[..], row.loss));
-            checkpoint.add((&self.groups, &self.members), said.collect());
+            checkpoint.add(&self.groups, &self.members, said.collect());
         }
         self.rows.push(rows.clone());
         rows
@@ -127,14 +127,14 @@ impl Trial {
     }
 }
 
-impl Checkpoint {
-    fn add(&mut self, (groups, members): (&[Range<usize>], &[usize]), leaves: Vec<(&[i32], i64)>) {
+impl StateTotals {
+    fn add(&mut self, groups: &[Range<usize>], members: &[usize], leaves: Vec<(&[i32], i64)>) {
         if self.sums.is_empty() {
             self.sums = leaves.iter().map(|(q, _)| (vec![0; q.len()], 0)).collect();
             self.norms = vec![Vec::new(); leaves.len()];
             let pairs = members.iter().enumerate();
-            let pairs = pairs.flat_map(|(place, own)| members[place + 1..].iter().map(|said| [*own, *said]));
-            let pair = |machines| Pair { machines, distances: Vec::new(), losses: Vec::new() };
+            let pairs = pairs.flat_map(|(index, own)| members[index + 1..].iter().map(|said| [*own, *said]));
+            let pair = |machines| TotalDistance { machines, distances: Vec::new(), losses: Vec::new() };
             self.pairs = pairs.map(pair).collect();
         }
         for (((sum, total), squared), (q, loss)) in self.sums.iter_mut().zip(&mut self.norms).zip(leaves) {
@@ -142,7 +142,7 @@ impl Checkpoint {
             *total += loss;
             squared.push(norms(groups, q));
         }
-        for Pair { machines, distances: found, losses: nats } in &mut self.pairs {
+        for TotalDistance { machines, distances: found, losses: nats } in &mut self.pairs {
             let [(own, own_loss), (said, said_loss)] = machines.map(|number| &self.sums[number]);
             found.push(distances(groups, own, said));
             nats.push(losses(*own_loss, *said_loss));
@@ -150,12 +150,12 @@ impl Checkpoint {
     }
 
     /// Each pair in both turns: the unit is of the leaves of the one that audits.
-    fn totals(&self, tolerant: &Manifest) -> Vec<Total> {
+    fn totals(&self, tolerant: &Manifest) -> Vec<TotalDeviation> {
         let turns = self.pairs.iter().flat_map(|pair| {
             let [own, said] = pair.machines;
             [(pair, [own, said]), (pair, [said, own])]
         });
-        let total = |(pair, machines): (&Pair, [usize; 2])| {
+        let total = |(pair, machines): (&TotalDistance, [usize; 2])| {
             let mut allowance = Allowance::new(tolerant);
             let leaves = pair.distances.iter().zip(&pair.losses).zip(&self.norms[machines[0]]);
             let along = leaves.map(|((distances, losses), norms)| {
@@ -164,7 +164,12 @@ impl Checkpoint {
             });
             let along: Vec<f64> = along.collect();
             let last = along.last().copied().unwrap_or_default();
-            Total { machines, leaves: along.len(), last, largest: along.into_iter().fold(0.0, f64::max) }
+            TotalDeviation {
+                machines,
+                leaves: along.len(),
+                last,
+                largest: along.into_iter().fold(0.0, f64::max),
+            }
         };
         turns.map(total).collect()
     }
@@ -174,7 +179,7 @@ impl Judged {
     /// By how much tolerances must be larger, 1 at least, for machines that lean (TOL-5): no total is further than one
     /// unit, and if all of the last one leans the same way, none of `most` leaves is wrong.
     pub fn widening(&self, most: u32) -> f64 {
-        let needed = |total: &Total| {
+        let needed = |total: &TotalDeviation| {
             let grows = (f64::from(most) / total.leaves.max(1) as f64).sqrt();
             (total.largest / SUSPECT).max(total.last * grows / WRONG)
         };
@@ -190,7 +195,7 @@ pub fn settle(
     manifest: &Manifest,
     profile: Profile,
     measured: &Measured,
-    trial: &Trial,
+    trial: &ToleranceTrial,
 ) -> Result<Settled, Misuse> {
     let found = measured.tolerance()?;
     let most = manifest.training.leaves.min(limits::QUOTA);
@@ -219,7 +224,7 @@ mod tests {
     use super::*;
 
     fn judged(last: f64, largest: f64) -> Judged {
-        let total = |last, largest| Total { machines: [0, 1], leaves: 16, last, largest };
+        let total = |last, largest| TotalDeviation { machines: [0, 1], leaves: 16, last, largest };
         Judged { leaves: vec![0.1; 48], totals: vec![total(0.1, 0.2), total(last, largest)] }
     }
 

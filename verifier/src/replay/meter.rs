@@ -74,12 +74,12 @@ impl Meter {
         }
         *told = Instant::now();
         let (done, round) = (self.done.load(Ordering::Relaxed), self.round.load(Ordering::Relaxed));
-        let text = progress((done, self.first, self.total), self.begun.elapsed());
+        let text = progress(done, self.first, self.total, self.begun.elapsed());
         tracing::info!("round {round} of {}, {text}", self.rounds);
     }
 }
 
-fn progress((done, first, total): (u64, u64, u64), elapsed: Duration) -> String {
+fn progress(done: u64, first: u64, total: u64, elapsed: Duration) -> String {
     let rate = (done - first.min(done)) as f64 / elapsed.as_secs_f64().max(1e-3);
     let left = Duration::from_secs_f64((total.saturating_sub(done) as f64 / rate.max(1e-6)).min(1e9));
     format!("{done} of {total} leaves, {rate:.1} a second, {} to go", indicatif::HumanDuration(left))
@@ -91,8 +91,8 @@ mod tests {
 
     #[test]
     fn what_remains_follows_from_the_rate() {
-        let text = progress((150, 50, 350), Duration::from_secs(10));
+        let text = progress(150, 50, 350, Duration::from_secs(10));
         assert_eq!(text, "150 of 350 leaves, 10.0 a second, 20 seconds to go");
-        assert!(progress((0, 0, 5), Duration::ZERO).contains("0 of 5 leaves"));
+        assert!(progress(0, 0, 5, Duration::ZERO).contains("0 of 5 leaves"));
     }
 }

@@ -25,7 +25,7 @@ const PAUSE: Duration = Duration::from_secs(2);
 const SHARE: u32 = 20;
 
 /// A folder of one replay.
-pub struct Work {
+pub struct ReplayFolder {
     home: Home,
     folder: PathBuf,
     /// Made by this command, to be removed by it.
@@ -35,7 +35,7 @@ pub struct Work {
     failed: bool,
 }
 
-impl Work {
+impl ReplayFolder {
     /// Opens or makes the folder; `None` where none can be made and none was asked for.
     ///
     /// # Errors
@@ -59,7 +59,7 @@ impl Work {
     }
 
     /// Where it is.
-    pub fn place(&self) -> std::path::Display<'_> {
+    pub fn path(&self) -> std::path::Display<'_> {
         self.folder.display()
     }
 
@@ -70,7 +70,7 @@ impl Work {
             read => read.map_err(|error| error.to_string()),
         };
         let progress = read.and_then(|bytes| decode(&bytes).map_err(|reject| reject.to_string()));
-        progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.place()))).ok()
+        progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.path()))).ok()
     }
 
     /// A state that an earlier process kept.

@@ -10,19 +10,19 @@ use muster_replica::archive::mean_loss;
 use muster_replica::exit::Failure;
 use muster_replica::{Event, FollowError, Follower, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
-use muster_roles::verifier::{Cause, Effect, Input, Integers, News, Verifier};
+use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
 use tokio::task::{JoinError, JoinSet};
 use tracing::info;
 
-use super::fetch::{Inspected, Wanted};
+use super::fetch::{FetchPlan, Inspected};
 use super::tools::{Contacts, Tools};
-use crate::worker::Worker;
+use crate::worker::AuditWorker;
 
 /// The longest pause between two looks at the timers.
 const TURN: Duration = Duration::from_secs(60);
 
 /// How watching ended.
-pub enum Ended {
+pub enum WatchEnd {
     /// The run is over.
     Closed(Tally),
     /// Somebody pressed Ctrl-C.
@@ -30,13 +30,13 @@ pub enum Ended {
 }
 
 /// The machine, and what its effects are performed with.
-pub(super) struct Driver {
+pub(super) struct VerifierDriver {
     machine: Verifier,
     tools: Arc<Tools>,
-    worker: Arc<Mutex<Worker>>,
+    worker: Arc<Mutex<AuditWorker>>,
     contacts: Contacts,
     /// What goes on beside the machine. It ends with the driver.
-    tasks: JoinSet<Result<Input<'static>, Failure>>,
+    tasks: JoinSet<Result<VerifierInput<'static>, Failure>>,
     began: Instant,
     interrupted: bool,
 }
@@ -51,8 +51,8 @@ fn step(mut follower: Follower) -> Step {
     })
 }
 
-impl Driver {
-    pub(super) fn new(machine: Verifier, tools: Tools, worker: Worker) -> Self {
+impl VerifierDriver {
+    pub(super) fn new(machine: Verifier, tools: Tools, worker: AuditWorker) -> Self {
         Self {
             machine,
             tools: Arc::new(tools),
@@ -68,7 +68,7 @@ impl Driver {
     ///
     /// # Errors
     /// [`Failure`]; negative when the steward breaks a rule.
-    pub(super) async fn run(mut self, follower: Follower) -> Result<Ended, Failure> {
+    pub(super) async fn run(mut self, follower: Follower) -> Result<WatchEnd, Failure> {
         let mut following = step(follower);
         // One that is waited for again and again would miss what is pressed meanwhile.
         let mut pressed = Box::pin(tokio::signal::ctrl_c());
@@ -87,13 +87,13 @@ impl Driver {
                 Some(done) = self.tasks.join_next() => self.take(done)?,
                 _ = &mut pressed => {
                     if std::mem::replace(&mut self.interrupted, true) {
-                        return Ok(Ended::Interrupted);
+                        return Ok(WatchEnd::Interrupted);
                     }
                     info!("finishing the work under way, then leaving; Ctrl-C again leaves at once");
-                    self.machine.handle(self.now(), Input::Stop);
+                    self.machine.handle(self.now(), VerifierInput::Stop);
                     pressed = Box::pin(tokio::signal::ctrl_c());
                 }
-                () = tokio::time::sleep(pause) => self.machine.handle(self.now(), Input::Tick),
+                () = tokio::time::sleep(pause) => self.machine.handle(self.now(), VerifierInput::Tick),
             }
         }
     }
@@ -111,9 +111,10 @@ impl Driver {
     fn news(&mut self, follower: &Follower, events: &[Event]) {
         let ledger = follower.ledger();
         self.contacts = Contacts::of(ledger);
-        self.machine.handle(self.now(), Input::States(self.tools.states()));
+        self.machine.handle(self.now(), VerifierInput::States(self.tools.states()));
         let (whole, in_step, board) = (is_whole(events), follower.in_step(), follower.board());
-        self.machine.handle(self.now(), Input::News(News { ledger, events, whole, in_step, board }));
+        self.machine
+            .handle(self.now(), VerifierInput::News(LedgerUpdate { ledger, events, whole, in_step, board }));
         self.tell_applied(follower, events);
     }
 
@@ -134,46 +135,49 @@ impl Driver {
         );
     }
 
-    fn take(&mut self, done: Result<Result<Input<'static>, Failure>, JoinError>) -> Result<(), Failure> {
+    fn take(
+        &mut self,
+        done: Result<Result<VerifierInput<'static>, Failure>, JoinError>,
+    ) -> Result<(), Failure> {
         let done = done.map_err(|error| Failure::environment(format!("computing failed: {error}")))??;
         self.machine.handle(self.now(), done);
         Ok(())
     }
 
-    async fn perform(&mut self, effect: Effect) -> Result<Option<Ended>, Failure> {
+    async fn perform(&mut self, effect: VerifierEffect) -> Result<Option<WatchEnd>, Failure> {
         let tools = self.tools.clone();
         match effect {
-            Effect::Tell(message) => {
+            VerifierEffect::Tell(message) => {
                 self.tasks.spawn(async move {
                     let answer = tools.tell(&message).await?;
-                    Ok(Input::Told(message, answer))
+                    Ok(VerifierInput::Told(message, answer))
                 });
             }
-            Effect::Compute(work, q) => self.compute(work, q),
-            Effect::Fetch(subject) => {
-                let wanted = Wanted::of(subject, &self.contacts);
+            VerifierEffect::Compute(work, q) => self.compute(work, q),
+            VerifierEffect::Fetch(subject) => {
+                let wanted = FetchPlan::of(subject, &self.contacts);
                 self.tasks.spawn(async move {
                     let q = tools.fetch_in_time(&wanted).await.map(Arc::new);
-                    Ok(Input::Fetched(wanted.subject.key(), q))
+                    Ok(VerifierInput::Fetched(wanted.subject.key(), q))
                 });
             }
-            Effect::Look(drawn) => {
+            VerifierEffect::Look(drawn) => {
                 let part = Inspected::of(drawn, &self.contacts);
                 self.tasks.spawn(async move {
                     let seen = tools.look(&part).await;
-                    Ok(Input::Looked(part.drawn, seen))
+                    Ok(VerifierInput::Looked(part.drawn, seen))
                 });
             }
-            Effect::Doubt(drawn, evidence) => {
+            VerifierEffect::Doubt(drawn, evidence) => {
                 let part = Inspected::of(drawn, &self.contacts);
                 self.tasks.spawn(async move {
                     let judgement = tools.doubt(&part, (*evidence).clone()).await?;
-                    Ok(Input::Judged { drawn: part.drawn, evidence, judgement })
+                    Ok(VerifierInput::Judged { drawn: part.drawn, evidence, judgement })
                 });
             }
-            Effect::KeepStates { wanted, fresh } => tools.keep_states(wanted, fresh).await?,
-            Effect::SaveState => tools.save_state().await?,
-            Effect::KeepEvidence(ban) => {
+            VerifierEffect::KeepStates { wanted, fresh } => tools.keep_states(wanted, fresh).await?,
+            VerifierEffect::SaveState => tools.save_state().await?,
+            VerifierEffect::KeepEvidence(ban) => {
                 tokio::spawn(async move {
                     info!(
                         "of the ban of {}: {}",
@@ -182,14 +186,14 @@ impl Driver {
                     );
                 });
             }
-            Effect::Halt(cause) => return Err(self.failure(cause).await),
+            VerifierEffect::Halt(cause) => return Err(self.failure(cause).await),
             // No state is written down here: one whose root was not yet compared would be believed the next time.
-            Effect::End if self.interrupted => return Ok(Some(Ended::Interrupted)),
-            Effect::End => {
+            VerifierEffect::End if self.interrupted => return Ok(Some(WatchEnd::Interrupted)),
+            VerifierEffect::End => {
                 let tally = self.machine.tally();
                 tools.save_state().await?;
                 tools.write_result(&tally)?;
-                return Ok(Some(Ended::Closed(tally)));
+                return Ok(Some(WatchEnd::Closed(tally)));
             }
         }
         Ok(None)
@@ -202,16 +206,16 @@ impl Driver {
             let begun = Instant::now();
             let done = lock(&worker).perform(&work, &mut witness);
             lock(&tools.spent).computed(&work.kind, begun.elapsed());
-            Ok(Input::Worked(work, done))
+            Ok(VerifierInput::Worked(work, done))
         });
     }
 
     /// What a person reads.
-    async fn failure(&self, cause: Cause) -> Failure {
+    async fn failure(&self, cause: HaltCause) -> Failure {
         let me = self.tools.session.identity.id();
         match cause {
-            Cause::Unwritten(why) | Cause::Faulty(why) => Failure::environment(why),
-            Cause::Banned(Some(ban)) => {
+            HaltCause::Unwritten(why) | HaltCause::Faulty(why) => Failure::environment(why),
+            HaltCause::Banned(Some(ban)) => {
                 let words = ban.finding.words();
                 let where_it_is = evidence_words(&self.tools.keep_evidence(&ban).await);
                 Failure::negative(format!(
@@ -219,8 +223,10 @@ impl Driver {
                     ban.round, ban.accuser
                 ))
             }
-            Cause::Banned(None) => Failure::negative("this verifier was banned; it audits nothing any more"),
-            Cause::Stranger => {
+            HaltCause::Banned(None) => {
+                Failure::negative("this verifier was banned; it audits nothing any more")
+            }
+            HaltCause::Stranger => {
                 Failure::usage(format!("{me} is no member of this run: run `muster-verifier enroll` again"))
             }
         }

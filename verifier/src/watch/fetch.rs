@@ -12,7 +12,7 @@ use muster_core::messages::evidence::Reduction;
 use muster_replica::exit::Failure;
 use muster_replica::{Contact, PartInputs, PeerError, patience};
 use muster_roles::verifier::audits::Subject;
-use muster_roles::verifier::parts::{Drawn, Seen};
+use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::info;
@@ -25,12 +25,12 @@ use crate::parts;
 const HOLDERS: u32 = 2;
 
 /// A contribution to be fetched, and where it can be had.
-pub(super) struct Wanted {
+pub(super) struct FetchPlan {
     pub(super) subject: Arc<Subject>,
     sources: Vec<(Vec<Block>, Vec<Contact>)>,
 }
 
-impl Wanted {
+impl FetchPlan {
     pub(super) fn of(subject: Arc<Subject>, contacts: &Contacts) -> Self {
         let sources = subject.sources.iter();
         let sources = sources.map(|source| (source.blocks.clone(), contacts.all(&source.holders))).collect();
@@ -40,13 +40,13 @@ impl Wanted {
 
 /// A drawn part to be looked at, and where its values and inputs can be had.
 pub(super) struct Inspected {
-    pub(super) drawn: Box<Drawn>,
+    pub(super) drawn: Box<DrawnBlocks>,
     holders: Vec<Contact>,
     inputs: Option<PartInputs>,
 }
 
 impl Inspected {
-    pub(super) fn of(drawn: Box<Drawn>, contacts: &Contacts) -> Self {
+    pub(super) fn of(drawn: Box<DrawnBlocks>, contacts: &Contacts) -> Self {
         let holders = contacts.all(&drawn.holders);
         let inputs = PartInputs::held_by(&drawn.view, &drawn.result, |member| contacts.get(member));
         Self { drawn, holders, inputs }
@@ -56,7 +56,7 @@ impl Inspected {
 impl Tools {
     /// The committed integers. In `exact` nobody waits for them any longer than it takes to have them of somebody else: the
     /// leaves, all recomputed, stand for them.
-    pub(super) async fn fetch_in_time(&self, wanted: &Wanted) -> Option<Vec<i32>> {
+    pub(super) async fn fetch_in_time(&self, wanted: &FetchPlan) -> Option<Vec<i32>> {
         let manifest = &self.session.manifest;
         if manifest.profile != Profile::Exact {
             return self.fetch(wanted).await;
@@ -69,7 +69,7 @@ impl Tools {
     }
 
     /// The committed integers, every chunk proved; `None` when a part is not to be had.
-    async fn fetch(&self, wanted: &Wanted) -> Option<Vec<i32>> {
+    async fn fetch(&self, wanted: &FetchPlan) -> Option<Vec<i32>> {
         let (subject, steward) = (&wanted.subject, &self.session.target.steward);
         let mut q = vec![0; self.layout.parameters()];
         let name = (subject.commit.round, subject.author, subject.commit.root);

@@ -18,19 +18,19 @@ use muster_roles::verifier::audits::{Message, Tally, Work};
 use muster_roles::verifier::{Answer, Integers};
 use tracing::debug;
 
-use crate::session::Session;
-use crate::spent::Spent;
+use crate::session::VerifierSession;
+use crate::spent::AuditCost;
 
 /// Shared by all that goes on at once.
 pub(super) struct Tools {
-    pub(super) session: Session,
+    pub(super) session: VerifierSession,
     pub(super) replica: Arc<Mutex<Replica>>,
     pub(super) layout: Arc<Layout>,
     /// Parameters that an earlier process of this directory was computing on.
     pub(super) states: BTreeMap<Digest, Arc<State>>,
     /// The values that were applied.
     pub(super) results: Results,
-    pub(super) spent: Mutex<Spent>,
+    pub(super) spent: Mutex<AuditCost>,
 }
 
 /// Where members can be reached.
@@ -136,7 +136,7 @@ impl Tools {
 
     /// Keeps what a ban rests on; where.
     pub(super) async fn keep_evidence(&self, ban: &Ban) -> Result<std::path::PathBuf, Unkept> {
-        let Session { peers, target, home, manifest, .. } = &self.session;
+        let VerifierSession { peers, target, home, manifest, .. } = &self.session;
         keep_evidence(peers, &target.steward, home, (manifest, ban)).await
     }
 
@@ -150,8 +150,8 @@ impl Tools {
             let replica = lock(&self.replica);
             (replica.snapshot().0, replica.round().0)
         };
-        let traffic = (endpoint.bytes_sent(), endpoint.bytes_received());
-        let spent = lock(&self.spent).json(tally, rounds, traffic);
+        let (sent, received) = (endpoint.bytes_sent(), endpoint.bytes_received());
+        let spent = lock(&self.spent).json(tally, rounds, sent, received);
         let text = format!(
             "{{\"id\":\"{id:#}\",\"role\":\"verifier\",\"leaves_counted\":0,\"final_state_root\":\"{root:#}\",{spent}}}\n"
         );

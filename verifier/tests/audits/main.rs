@@ -37,7 +37,7 @@ use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
 use muster_roles::verifier::audits::{Audits, Done, Message, Stop, Tally, WorkKind};
 use muster_roles::verifier::coins::Coins;
-use muster_verifier::{Journaled, Worker};
+use muster_verifier::{AuditWorker, Journaled};
 
 mod coins;
 mod duty;
@@ -259,7 +259,7 @@ struct World {
     docket: Docket,
     nodes: Vec<Node>,
     memory: Memory,
-    worker: Worker,
+    worker: AuditWorker,
     board: Vec<Notice>,
     accusations: Vec<Evidence>,
     /// What was computed, in words.
@@ -296,7 +296,7 @@ impl World {
             docket: Docket::default(),
             nodes: nodes.into(),
             memory: Memory { state, contributions: BTreeMap::new() },
-            worker: Worker::new(manifest.clone(), &Machine::new(1, None)).unwrap(),
+            worker: AuditWorker::new(manifest.clone(), &Machine::new(1, None)).unwrap(),
             board: Vec::new(),
             accusations: Vec::new(),
             worked: Vec::new(),
@@ -455,8 +455,8 @@ impl World {
     }
 
     /// The same of one among several, who all read the board.
-    fn step_among(&mut self, all: &mut [Audits], place: usize) -> Result<bool, Stop> {
-        let audits = &mut all[place];
+    fn step_among(&mut self, all: &mut [Audits], index: usize) -> Result<bool, Stop> {
+        let audits = &mut all[index];
         if let Some(message) = audits.next_message(&|_| true) {
             audits.told(&message);
             match message {
@@ -491,7 +491,7 @@ impl World {
 
     fn run_all(&mut self, all: &mut [Audits]) {
         all.iter_mut().for_each(|audits| audits.take(&self.ledger, &[]).unwrap());
-        while (0..all.len()).fold(false, |more, place| self.step_among(all, place).unwrap() | more) {}
+        while (0..all.len()).fold(false, |more, index| self.step_among(all, index).unwrap() | more) {}
     }
 
     /// Seals, and tells all.

@@ -342,25 +342,25 @@ fn rechecked_otherwise(second_culprit: Option<MemberId>) {
     let mut world = World::shared([Conduct::Honest, Conduct::Honest], tolerant(2e-4, 6), 2);
     let mut all = [world.audits_of(21), world.audits_of(22)];
     all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
-    let (place, work) = loop {
+    let (index, work) = loop {
         // Whatever else is its own to say it has said by then.
         let silent = |audits: &&Audits| audits.next_message(&|_| true).is_none();
         let mut works = all.iter().enumerate().filter(|(_, audits)| silent(audits));
-        let recheck = works.find_map(|(place, audits)| Some((place, audits.next_work(&|_| true)?)));
+        let recheck = works.find_map(|(index, audits)| Some((index, audits.next_work(&|_| true)?)));
         match recheck.filter(|(_, work)| matches!(work.kind, WorkKind::Recheck(..))) {
             Some(found) => break found,
-            None => assert!((0..2).any(|place| world.step_among(&mut all, place).unwrap())),
+            None => assert!((0..2).any(|index| world.step_among(&mut all, index).unwrap())),
         }
     };
     let culprit = world.inspector(0);
     let finding = FindingKind::FalseAcquittal;
     let guilty = |culprit| Judgement::Guilty { culprit, round: Round(0), finding, detail: String::new() };
-    all[place].worked(&work, Done::Suspicion(culprit, None)).unwrap();
-    let second = all[place].next_work(&|_| true).unwrap();
+    all[index].worked(&work, Done::Suspicion(culprit, None)).unwrap();
+    let second = all[index].next_work(&|_| true).unwrap();
     assert!(matches!(second.kind, WorkKind::SecondRecheck(..)));
     let second_word = second_culprit.map_or(Judgement::NotGuilty("within the limit".into()), guilty);
-    all[place].worked(&second, Done::Opinion(second_word)).unwrap();
-    let said = all[place].next_message(&|_| true);
+    all[index].worked(&second, Done::Opinion(second_word)).unwrap();
+    let said = all[index].next_message(&|_| true);
     assert!(said.is_none(), "neither contested nor confirmed: {said:?}");
     assert!(world.accusations.is_empty());
 }
@@ -390,11 +390,11 @@ fn a_verifier_that_meets_a_cheat_half_way_saves_neither_of_them_from_a_recheck()
     all.iter_mut().for_each(|audits| audits.take(&world.ledger, &[]).unwrap());
     loop {
         let mut more = false;
-        for place in 0..2 {
-            let silent = all[place].next_message(&|_| true).is_none();
-            let work = all[place]
+        for index in 0..2 {
+            let silent = all[index].next_message(&|_| true).is_none();
+            let work = all[index]
                 .next_work(&|_| true)
-                .filter(|work| place == 0 && silent && work.subject.commit.slot == Slot(1));
+                .filter(|work| index == 0 && silent && work.subject.commit.slot == Slot(1));
             match work.filter(|work| matches!(work.kind, WorkKind::Leaves(_))) {
                 Some(work) => {
                     let Done::Leaves(results) = world.worker.perform(&work, &mut world.memory) else {
@@ -404,7 +404,7 @@ fn a_verifier_that_meets_a_cheat_half_way_saves_neither_of_them_from_a_recheck()
                     all[0].worked(&work, Done::Leaves(Results::new(done).unwrap())).unwrap();
                     more = true;
                 }
-                None => more |= world.step_among(&mut all, place).unwrap(),
+                None => more |= world.step_among(&mut all, index).unwrap(),
             }
         }
         if !more {

@@ -368,7 +368,7 @@ fn both_paths_of_a_recheck_judge_by_the_same_integers() {
             })
     };
     while !rechecks(&all[1]) {
-        assert!((0..2).fold(false, |more, place| world.step_among(&mut all, place).unwrap() | more));
+        assert!((0..2).fold(false, |more, index| world.step_among(&mut all, index).unwrap() | more));
     }
     let work = all[1].next_work(&|_| true).unwrap();
     let done = world.worker.perform(&work, &mut world.memory);

@@ -12,17 +12,17 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::sign::Signed;
 use muster_core::sketch::Probe;
-use muster_roles::node::Input;
+use muster_roles::node::NodeInput;
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
 
 use super::commit::written;
-use super::driver::Driver;
-use crate::join::compute::{LeafSum, Spares, Summed, Work, rows_of};
-use crate::join::conduct::{Asked, Delay};
+use super::driver::NodeDriver;
+use crate::join::compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+use crate::join::conduct::{AuditedContribution, Delay};
 use crate::join::own::Contribution;
 
-impl Driver {
+impl NodeDriver {
     /// AUDIT-2: writes down the table of a round that was just frozen. Not where the leaves take more memory than is kept for
     /// them: then the state is needed again (N9).
     pub(super) fn tabulate(&self, round: Round) {
@@ -56,20 +56,25 @@ impl Driver {
             tokio::time::sleep(pause).await;
             let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
-                let found = || written((&home, &journal), &ledger, &me, request.round).map(Arc::new);
+                let found = || written(&home, &journal, &ledger, &me, request.round).map(Arc::new);
                 let Some(held) = held.or_else(found) else {
                     tracing::warn!("asked about round {}, which is not kept here any more", request.round);
                     return None;
                 };
                 let seed = assign::round_seed(ledger.run(), request.round, &held.commit.state);
-                let kept = tabulated(&home, &me, (&request.freeze, &probe), &held);
+                let kept = tabulated(&home, &me, &request.freeze, &probe, &held);
                 let again = |take: &mut dyn FnMut(LeafSum)| {
-                    recompute(&held, (manifest, dataset), seed, &arithmetic, take)
+                    recompute(&held, manifest, dataset, seed, &arithmetic, take)
                 };
                 let rows = kept.or_else(|| rows(&held, &probe, threads, again))?;
-                let asked = Asked { freeze: request.freeze, probe: &probe, commit: &held.commit, q: &held.q };
+                let asked = AuditedContribution {
+                    freeze: request.freeze,
+                    probe: &probe,
+                    commit: &held.commit,
+                    q: &held.q,
+                };
                 let rows = conduct.seal(&asked, rows)?;
-                Some(Input::Rows { request: Box::new(signed), root: held.commit.root, rows })
+                Some(NodeInput::Rows { request: Box::new(signed), root: held.commit.root, rows })
             });
             made.await.ok().flatten()
         });
@@ -81,7 +86,8 @@ impl Driver {
 fn tabulated(
     home: &Home,
     me: &MemberId,
-    (freeze, probe): (&Digest, &Probe),
+    freeze: &Digest,
+    probe: &Probe,
     held: &Contribution,
 ) -> Option<Rows> {
     let rows = home.load_rows(held.commit.round, me, freeze).ok()??;
@@ -122,7 +128,8 @@ pub(super) fn rows(
 /// Computes the leaves of a contribution again; none without its state.
 fn recompute(
     held: &Contribution,
-    (manifest, dataset): (Arc<Manifest>, Arc<Dataset>),
+    manifest: Arc<Manifest>,
+    dataset: Arc<Dataset>,
     seed: Digest,
     arithmetic: &Mutex<Box<dyn Backend>>,
     take: &mut dyn FnMut(LeafSum),
@@ -132,7 +139,7 @@ fn recompute(
         tracing::warn!("asked about round {}, whose state is not kept here any more", commit.round);
         return false;
     };
-    let work = Work {
+    let work = Assignment {
         manifest,
         dataset,
         round: commit.round,

@@ -14,31 +14,31 @@ use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_replica::Phase;
-use muster_roles::node::{Computed, Input, commit_to};
+use muster_roles::node::{Computed, NodeInput, commit_to};
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 use tokio::sync::mpsc;
 
-use super::driver::{Driver, Message};
+use super::driver::{Completion, NodeDriver};
 use crate::join::JoinError;
-use crate::join::compute::{Summed, Work};
-use crate::join::conduct::Conduct;
+use crate::join::compute::{Assignment, Summed};
+use crate::join::conduct::NodeConduct;
 use crate::join::exchange::reassemble;
 use crate::join::own::Contribution;
-use crate::join::server::Shared;
+use crate::join::server::NodeContext;
 
 /// Label under which a member keeps its own contribution.
 const OWN_PART: u16 = u16::MAX;
 
-impl Driver {
+impl NodeDriver {
     /// This member's contribution, from memory or, after a restart, from disk.
     pub(super) fn contribution(&self, round: Round) -> Option<Arc<Contribution>> {
         if let Some(held) = self.shared.own.round(round) {
             return Some(held);
         }
         let ledger = self.machine.ledger();
-        let mut held = written((&self.home, &self.journal), ledger, &self.me(), round)?;
+        let mut held = written(&self.home, &self.journal, ledger, &self.me(), round)?;
         // AUDIT-2: of the round that the restart fell into there may be no table, but the state is still this one.
         let (root, state) = lock(&self.replica).snapshot();
         held.state = (root == held.commit.state).then_some(state);
@@ -56,7 +56,7 @@ impl Driver {
             return;
         }
         let patience = Duration::from_millis(u64::from(self.manifest.timers.commit)) * 7 / 10;
-        let work = Work {
+        let work = Assignment {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),
             round,
@@ -86,9 +86,9 @@ impl Driver {
                     if let (Some(gossip), Some(commit)) = (gossip, commits.first()) {
                         gossip.committed(commit);
                     }
-                    Message::Input(Input::Committed(commits))
+                    Completion::Input(NodeInput::Committed(commits))
                 }
-                Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Message::Failed(why),
+                Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Completion::Failed(why),
                 Ok(Err(why)) => return tracing::error!("round {round}: {why}"),
                 Err(error) => return tracing::error!("round {round}: computing failed: {error}"),
             };
@@ -99,7 +99,8 @@ impl Driver {
 
 /// What an earlier process has written down of its contribution to a round: no state, and no leaves.
 pub(super) fn written(
-    (home, journal): (&Home, &Journal),
+    home: &Home,
+    journal: &Journal,
     ledger: &Ledger,
     me: &MemberId,
     round: Round,
@@ -132,9 +133,9 @@ fn pledge(
 
 /// What a commitment needs besides the work.
 struct Committing {
-    conduct: Arc<dyn Conduct>,
+    conduct: Arc<dyn NodeConduct>,
     arithmetic: Arc<Mutex<Box<dyn Backend>>>,
-    shared: Arc<Shared>,
+    shared: Arc<NodeContext>,
     journal: Arc<Journal>,
     ledger: Arc<Ledger>,
     failed: mpsc::Sender<StoreError>,
@@ -142,7 +143,7 @@ struct Committing {
 
 impl Committing {
     /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
-    fn commit(&self, mut work: Work) -> Result<Vec<Signed<Commit>>, JoinError> {
+    fn commit(&self, mut work: Assignment) -> Result<Vec<Signed<Commit>>, JoinError> {
         let run = self.ledger.run();
         let voted = self.journal.vote("commit", work.round)?;
         let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(bad)?;

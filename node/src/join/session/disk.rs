@@ -5,13 +5,13 @@ use std::path::Path;
 
 use muster_core::manifest::Manifest;
 
-use crate::join::{JoinError, Options};
+use crate::join::{JoinError, JoinOptions};
 
 /// The file that grows for as long as the run lasts, by at most half of itself at a time.
 const JOURNAL: &str = "journal.redb";
 
 /// Refuses a run that takes more disk than allowed.
-pub(super) fn check_run(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
+pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
     let Some(most) = options.max_disk else { return Ok(()) };
     let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
     let files = manifest.data.all_bytes();
@@ -29,7 +29,7 @@ pub(super) fn check_run(options: &Options, manifest: &Manifest) -> Result<(), Jo
 }
 
 /// Refuses a round after which the member might use more disk than allowed.
-pub(super) fn check_round(options: &Options, manifest: &Manifest) -> Result<(), JoinError> {
+pub(super) fn check_round(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
     let Some(most) = options.max_disk else { return Ok(()) };
     let folder = &options.data_dir;
     let journal = fs::metadata(folder.join(JOURNAL)).map_or(0, |journal| taken(&journal));

@@ -1,7 +1,7 @@
 //! Drives the node's machine: what it decides is computed, written, brought and said here, and nothing is decided.
 //!
 //! Whatever takes long runs in a task that sends its result back. What the member says of its own work goes through its
-//! [`Conduct`] on the way, so that an attack lies around an honest machine.
+//! [`NodeConduct`] on the way, so that an attack lies around an honest machine.
 
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ use muster_core::round::Check;
 use muster_replica::{
     Contact, Event, Follower, Gossiping, Peers, Phase, Replica, evidence_words, keep_evidence,
 };
-use muster_roles::node::{Effect, Ending, Input, News, Node, Parcel, PartTask};
+use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel, PartTask};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -27,13 +27,13 @@ use tokio::sync::{mpsc, watch};
 use super::disk;
 use super::recall::newest_of;
 use crate::join::check::compare_results;
-use crate::join::conduct::{Conduct, Delay};
+use crate::join::conduct::{Delay, NodeConduct};
 use crate::join::exchange::{bring, reduce_part};
-use crate::join::server::Shared;
-use crate::join::tell::tell;
-use crate::join::{JoinError, Options};
+use crate::join::server::NodeContext;
+use crate::join::tell::{Uplink, tell};
+use crate::join::{JoinError, JoinOptions};
 use crate::members::weight;
-use crate::progress::Progress;
+use crate::progress::ProgressDisplay;
 
 /// Results of tasks that wait for the driver at most; more of them wait in their tasks.
 pub(super) const QUEUE: usize = 64;
@@ -41,21 +41,21 @@ pub(super) const QUEUE: usize = 64;
 const TURN: u64 = 60_000;
 
 /// What comes back from a task.
-pub(super) enum Message {
+pub(super) enum Completion {
     /// Something for the machine.
-    Input(Input),
+    Input(NodeInput),
     /// This machine cannot go on.
     Failed(JoinError),
 }
 
 /// The machine, and what it takes to do what it says.
-pub(super) struct Driver {
+pub(super) struct NodeDriver {
     pub(super) machine: Node,
-    pub(super) options: Options,
-    pub(super) conduct: Arc<dyn Conduct>,
+    pub(super) options: JoinOptions,
+    pub(super) conduct: Arc<dyn NodeConduct>,
     pub(super) home: Arc<Home>,
     pub(super) journal: Arc<Journal>,
-    pub(super) shared: Arc<Shared>,
+    pub(super) shared: Arc<NodeContext>,
     pub(super) ledgers: watch::Sender<Arc<Ledger>>,
     pub(super) peers: Peers,
     /// The steward, where it was last found.
@@ -65,9 +65,9 @@ pub(super) struct Driver {
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
     pub(super) manifest: Arc<Manifest>,
     pub(super) dataset: Arc<Dataset>,
-    pub(super) progress: Progress,
+    pub(super) progress: ProgressDisplay,
     /// Where tasks send their results, and tell of writes that failed.
-    pub(super) sender: mpsc::Sender<Message>,
+    pub(super) sender: mpsc::Sender<Completion>,
     pub(super) failed: mpsc::Sender<StoreError>,
     pub(super) began: Instant,
     pub(super) bringing: Bringing,
@@ -95,14 +95,14 @@ impl Bringing {
     }
 }
 
-impl Driver {
+impl NodeDriver {
     pub(super) fn me(&self) -> MemberId {
         self.shared.identity.id()
     }
 
-    /// The channels, and the steward.
-    pub(super) fn way(&self) -> (Peers, Contact) {
-        (self.peers.clone(), self.steward.clone())
+    /// The way to the steward and the other members, for a task.
+    pub(super) fn uplink(&self) -> Uplink {
+        Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
     }
 
     /// How long nothing follows from the time alone.
@@ -117,7 +117,7 @@ impl Driver {
         u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
     }
 
-    pub(super) fn handle(&mut self, input: Input) {
+    pub(super) fn handle(&mut self, input: NodeInput) {
         self.machine.handle(self.now(), input);
     }
 
@@ -125,11 +125,11 @@ impl Driver {
     ///
     /// # Errors
     /// [`JoinError`] where this machine cannot go on.
-    pub(super) fn take(&mut self, message: Message) -> Result<(), JoinError> {
+    pub(super) fn take(&mut self, message: Completion) -> Result<(), JoinError> {
         match message {
-            Message::Failed(error) => return Err(error),
-            Message::Input(input) => {
-                if let Input::Brought(..) = input
+            Completion::Failed(error) => return Err(error),
+            Completion::Input(input) => {
+                if let NodeInput::Brought(..) = input
                     && let Some(time) = self.bringing.over()
                 {
                     self.shared.stopwatch.add(Phase::Exchange, time);
@@ -146,15 +146,15 @@ impl Driver {
         self.ledgers.send_replace(ledger.clone());
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
-        self.handle(Input::Followed { ledger, in_step: follower.in_step() });
+        self.handle(NodeInput::Followed { ledger, in_step: follower.in_step() });
         for event in events {
             match event {
-                Event::Sealed(record) => self.handle(Input::Sealed(Box::new(record.into_inner()))),
-                Event::Notice(notice) => self.handle(Input::Notice(notice)),
+                Event::Sealed(record) => self.handle(NodeInput::Sealed(Box::new(record.into_inner()))),
+                Event::Notice(notice) => self.handle(NodeInput::Notice(notice)),
                 Event::Applied(round, _) => {
-                    self.handle(Input::Applied(round));
+                    self.handle(NodeInput::Applied(round));
                     if !self.conduct.stays(round) {
-                        self.handle(Input::Leave);
+                        self.handle(NodeInput::Leave);
                     }
                 }
             }
@@ -165,9 +165,9 @@ impl Driver {
     ///
     /// # Errors
     /// [`JoinError`] where this machine cannot go on.
-    pub(super) fn drain(&mut self) -> Result<Option<Ending>, JoinError> {
+    pub(super) fn drain(&mut self) -> Result<Option<MembershipEnd>, JoinError> {
         while let Some(effect) = self.machine.poll_effect() {
-            if let Effect::End(ending) = effect {
+            if let NodeEffect::End(ending) = effect {
                 return Ok(Some(ending));
             }
             self.perform(effect)?;
@@ -175,57 +175,57 @@ impl Driver {
         Ok(None)
     }
 
-    fn perform(&mut self, effect: Effect) -> Result<(), JoinError> {
+    fn perform(&mut self, effect: NodeEffect) -> Result<(), JoinError> {
         match effect {
-            Effect::Compute { round, slot, quota } => self.compute(round, slot, quota),
-            Effect::WriteEcho(round, freeze) => return self.write_echo(round, freeze),
-            Effect::Prepare { round, attempt, parts } => self.prepare(round, attempt, parts),
-            Effect::Bring(parcel) => self.bring(parcel),
-            Effect::Reduce(task) => self.reduce(task),
-            Effect::Compare(check) => self.compare(check),
-            Effect::Tabulate(round) => self.tabulate(round),
-            Effect::MakeRows(request) => self.make_rows(*request),
-            Effect::Open(round, opening) => self.open(round, *opening),
-            Effect::Say(requests) => self.say(requests, Duration::ZERO),
-            Effect::Recall(promise) => {
+            NodeEffect::Compute { round, slot, quota } => self.compute(round, slot, quota),
+            NodeEffect::WriteEcho(round, freeze) => return self.write_echo(round, freeze),
+            NodeEffect::Prepare { round, attempt, parts } => self.prepare(round, attempt, parts),
+            NodeEffect::Bring(parcel) => self.bring(parcel),
+            NodeEffect::Reduce(task) => self.reduce(task),
+            NodeEffect::Compare(check) => self.compare(check),
+            NodeEffect::Tabulate(round) => self.tabulate(round),
+            NodeEffect::MakeRows(request) => self.make_rows(*request),
+            NodeEffect::Open(round, opening) => self.open(round, *opening),
+            NodeEffect::Say(requests) => self.say(requests, Duration::ZERO),
+            NodeEffect::Recall(promise) => {
                 let newest =
                     |wanted: &dyn Fn(&Body) -> bool| newest_of(self.machine.ledger(), &self.journal, wanted);
                 let inputs = newest(&|body| promise.is_settled_by(body));
                 let reassign = promise.is_second().then(|| newest(&|body| promise.follows(body))).flatten();
-                self.handle(Input::Recalled { promise, inputs, reassign });
+                self.handle(NodeInput::Recalled { promise, inputs, reassign });
             }
-            Effect::Prune(horizon) => {
+            NodeEffect::Prune(horizon) => {
                 if let Err(error) = self.home.prune_contributions(horizon) {
                     tracing::warn!("old contributions could not be removed: {error}");
                 }
                 return disk::check_round(&self.options, &self.manifest);
             }
-            Effect::FetchEvidence(ban) => self.fetch_evidence(*ban),
-            Effect::Tell(news) => self.tell(news),
-            Effect::End(_) => {}
+            NodeEffect::FetchEvidence(ban) => self.fetch_evidence(*ban),
+            NodeEffect::Tell(news) => self.tell(news),
+            NodeEffect::End(_) => {}
         }
         Ok(())
     }
 
     /// Runs a task that sends back what comes of it.
-    pub(super) fn spawn(&self, task: impl Future<Output = Option<Input>> + Send + 'static) {
+    pub(super) fn spawn(&self, task: impl Future<Output = Option<NodeInput>> + Send + 'static) {
         let sender = self.sender.clone();
         tokio::spawn(async move {
             if let Some(input) = task.await {
-                let _ = sender.send(Message::Input(input)).await;
+                let _ = sender.send(Completion::Input(input)).await;
             }
         });
     }
 
     fn write_echo(&mut self, round: Round, freeze: Digest) -> Result<(), JoinError> {
         if !self.conduct.echoes(round) {
-            self.handle(Input::EchoWritten(round, None));
+            self.handle(NodeInput::EchoWritten(round, None));
             return Ok(());
         }
         let said = self.journal.put_vote("echo", round, &freeze.0)?;
         let said = said.try_into().ok().map(Digest);
         let stopwatch = self.shared.stopwatch.clone();
-        stopwatch.time(Phase::Signing, || self.handle(Input::EchoWritten(round, said)));
+        stopwatch.time(Phase::Signing, || self.handle(NodeInput::EchoWritten(round, said)));
         Ok(())
     }
 
@@ -238,35 +238,35 @@ impl Driver {
             Some(Vec::new())
         };
         if let Some(parts) = parts {
-            self.handle(Input::Prepared { round, attempt, parts });
+            self.handle(NodeInput::Prepared { round, attempt, parts });
         }
     }
 
     fn bring(&mut self, parcel: Parcel) {
         let Some(contribution) = self.contribution(parcel.round) else {
-            return self.handle(Input::Brought(parcel, None));
+            return self.handle(NodeInput::Brought(parcel, None));
         };
         self.bringing.begun();
-        let (way, ledger) = (self.way(), self.machine.ledger().clone());
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
         self.spawn(async move {
-            let receipt = bring(way, ledger, contribution, &parcel).await;
-            Some(Input::Brought(parcel, receipt))
+            let receipt = bring(uplink, ledger, contribution, &parcel).await;
+            Some(NodeInput::Brought(parcel, receipt))
         });
     }
 
     fn reduce(&self, task: PartTask) {
-        let (way, ledger) = (self.way(), self.machine.ledger().clone());
-        let reduced = reduce_part(self.shared.clone(), way, ledger, self.conduct.clone(), task);
-        self.spawn(async move { Some(Input::Reduced(task, reduced.await)) });
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
+        let reduced = reduce_part(self.shared.clone(), uplink, ledger, self.conduct.clone(), task);
+        self.spawn(async move { Some(NodeInput::Reduced(task, reduced.await)) });
     }
 
     fn compare(&self, check: Check) {
         let Some(contribution) = self.contribution(check.round) else { return };
         let ledger = self.machine.ledger().clone();
         let compared = compare_results(self.shared.clone(), ledger, contribution, check);
-        self.spawn(
-            async move { compared.await.map(|(check, objections)| Input::Compared(check, objections)) },
-        );
+        self.spawn(async move {
+            compared.await.map(|(check, objections)| NodeInput::Compared(check, objections))
+        });
     }
 
     fn open(&self, round: Round, opening: TableOpening) {
@@ -280,21 +280,21 @@ impl Driver {
 
     /// Says these to the steward one after the other, after a pause.
     fn say(&self, requests: Vec<Request>, pause: Duration) {
-        let (way, sender) = (self.way(), self.sender.clone());
+        let (uplink, sender) = (self.uplink(), self.sender.clone());
         tokio::spawn(async move {
             if !pause.is_zero() {
                 tokio::time::sleep(pause).await;
             }
             for request in requests {
-                let answer = tell(&way, &request).await;
-                let _ = sender.send(Message::Input(Input::Told(Box::new(request), answer))).await;
+                let answer = tell(&uplink, &request).await;
+                let _ = sender.send(Completion::Input(NodeInput::Told(Box::new(request), answer))).await;
             }
         });
     }
 
     /// Asks, beside everything else, for what this member is banned for.
     fn fetch_evidence(&self, ban: Ban) {
-        let ((peers, steward), told) = (self.way(), self.evidence.clone());
+        let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());
         tokio::spawn(async move {
             let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;
@@ -302,12 +302,16 @@ impl Driver {
         });
     }
 
-    fn tell(&self, news: News) {
+    fn tell(&self, news: Milestone) {
         match news {
-            News::Over(round, counted) => self.tell_round(round, counted),
-            News::Banned => self.progress.line("banned: serving what this member still holds, then leaving"),
-            News::Leaving => self.progress.line("finishing the round, then leaving for good"),
-            News::Stopping => self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)"),
+            Milestone::Over(round, counted) => self.tell_round(round, counted),
+            Milestone::Banned => {
+                self.progress.line("banned: serving what this member still holds, then leaving")
+            }
+            Milestone::Leaving => self.progress.line("finishing the round, then leaving for good"),
+            Milestone::Stopping => {
+                self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)")
+            }
         }
     }
 

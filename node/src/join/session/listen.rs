@@ -13,8 +13,8 @@ use muster_store::journal::Journal;
 use tokio::sync::oneshot;
 
 use crate::address::is_loopback;
-use crate::join::server::Shared;
-use crate::join::{JoinError, Listen, Options};
+use crate::join::server::NodeContext;
+use crate::join::{JoinError, JoinOptions, Listen};
 
 /// Name of the note of the last time's address.
 const LISTENED: &str = "listened";
@@ -25,10 +25,10 @@ pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
 /// Listens if asked to, once the steward was reached; after a restart on the same port as before, so that others still find
 /// it. A member whose address would lead others nowhere only dials out, and says so.
 pub(super) async fn listen(
-    options: &Options,
+    options: &JoinOptions,
     journal: &Journal,
     endpoint: Endpoint,
-    shared: Arc<Shared>,
+    shared: Arc<NodeContext>,
 ) -> Result<Served, JoinError> {
     let own = endpoint.own_address(&options.ticket.steward);
     let wanted = match (&options.listen, own) {

@@ -15,7 +15,7 @@ use muster_replica::{
 use muster_store::dataset::Dataset;
 use muster_store::journal::Journal;
 
-use crate::join::{JoinError, Listen, Options};
+use crate::join::{JoinError, JoinOptions, Listen};
 
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);
@@ -23,7 +23,7 @@ const MOVED: Duration = Duration::from_secs(15);
 /// The manifest of a run that fits into this machine, and the steward where it is: if the ticket's addresses lead
 /// nowhere, the swarm may know others.
 pub(super) async fn reach(
-    options: &Options,
+    options: &JoinOptions,
     identity: &Identity,
     peers: &Peers,
     steward: Contact,
@@ -36,7 +36,7 @@ pub(super) async fn reach(
 }
 
 async fn find(
-    options: &Options,
+    options: &JoinOptions,
     identity: &Identity,
     peers: &Peers,
     steward: Contact,
@@ -61,7 +61,8 @@ async fn find(
 /// Joins the swarm, and says in it where this member is. Unless told where, it listens for the swarm beside where it listens
 /// for members. A membership goes on without.
 pub(super) fn join_swarm(
-    (options, endpoint): (&Options, &Endpoint),
+    options: &JoinOptions,
+    endpoint: &Endpoint,
     identity: &Identity,
     follower: &mut Follower,
     addresses: &Addresses,
@@ -81,7 +82,7 @@ pub(super) fn join_swarm(
 
 /// What computes leaves, proved by its known answers, and the initial state.
 pub(super) async fn prepare(
-    options: &Options,
+    options: &JoinOptions,
     manifest: &Arc<Manifest>,
     dataset: &Arc<Dataset>,
 ) -> Result<(Box<dyn Backend>, Replica), JoinError> {

@@ -10,7 +10,7 @@ use crate::config::{Model, Settings, TEMPLATE};
 use crate::exit::{Failure, Outcome};
 
 /// What is known of a model, by the names of the settings.
-pub(super) struct Known {
+pub(super) struct ModelConfig {
     path: PathBuf,
     /// What settings must not contradict.
     fixed: Table,
@@ -20,7 +20,7 @@ pub(super) struct Known {
     positions: Option<u32>,
 }
 
-impl Known {
+impl ModelConfig {
     /// Reads the bytes of a config. Where an entry is missing, `transformers`' own default holds.
     ///
     /// # Errors
@@ -31,8 +31,8 @@ impl Known {
             serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is no config ({error})")))?;
         let config = Config { path, entries: &entries };
         let family = match config.entry("model_type").and_then(Value::as_str) {
-            Some("llama") => Family::Decoder,
-            Some("albert") => Family::Albert,
+            Some("llama") => Architecture::Decoder,
+            Some("albert") => Architecture::Albert,
             other => {
                 let kind = other.unwrap_or("none");
                 return Err(wrong(&format!("model_type is {kind}, a run trains \"llama\" or \"albert\"")));
@@ -44,13 +44,13 @@ impl Known {
             fixed.insert((*setting).into(), config.number(entry)?.into());
         }
         match family {
-            Family::Decoder => decoder(&config, &mut fixed)?,
-            Family::Albert => albert(&config, &mut fixed)?,
+            Architecture::Decoder => decoder(&config, &mut fixed)?,
+            Architecture::Albert => albert(&config, &mut fixed)?,
         }
         let mut free = Table::new();
         if let Some(positions) = positions {
-            let place = if family == Family::Albert { &mut fixed } else { &mut free };
-            place.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
+            let settings = if family == Architecture::Albert { &mut fixed } else { &mut free };
+            settings.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
         }
         let scale = config.real("initializer_range", 0.02)?;
         if scale > 0.0 {
@@ -119,7 +119,7 @@ impl Known {
 }
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Family {
+enum Architecture {
     Decoder,
     Albert,
 }

@@ -36,11 +36,11 @@ fn manifest(settings: &str) -> Manifest {
 
 /// Values with zeros of both signs and subnormals among them.
 fn values(count: u64) -> Vec<f32> {
-    let value = |place: u64| match place % 7 {
+    let value = |index: u64| match index % 7 {
         0 => -0.0,
         1 => 0.0,
-        2 => f32::from_bits(place as u32 + 1),
-        _ => (place as f32 - 40.0) / 64.0,
+        2 => f32::from_bits(index as u32 + 1),
+        _ => (index as f32 - 40.0) / 64.0,
     };
     (0..count).map(value).collect()
 }
@@ -84,8 +84,8 @@ fn bits(values: &[f32]) -> Vec<u32> {
 #[test]
 fn what_was_exported_comes_back_to_the_bit() {
     for text in [TIED, UNTIED, ALBERT] {
-        let place = tempfile::tempdir().unwrap();
-        let folder = place.path().join("model");
+        let directory = tempfile::tempdir().unwrap();
+        let folder = directory.path().join("model");
         let manifest = manifest(text);
         let parameters = values(manifest.model.parameters());
         exported(&manifest, &parameters, &folder);
@@ -102,8 +102,8 @@ fn what_was_exported_comes_back_to_the_bit() {
 
 #[test]
 fn settings_that_contradict_are_named() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let manifest = manifest(TIED);
     exported(&manifest, &values(manifest.model.parameters()), &folder);
     let refused = |text: &str, words: &str| {
@@ -130,19 +130,19 @@ fn settings_that_contradict_are_named() {
 
 #[test]
 fn configs_of_other_models_are_refused_by_entry() {
-    let place = tempfile::tempdir().unwrap();
-    let path = place.path().join(CONFIG);
+    let directory = tempfile::tempdir().unwrap();
+    let path = directory.path().join(CONFIG);
     let decoder = r#"{"model_type": "llama", "vocab_size": 256, "hidden_size": 8, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 12"#;
     let albert = r#"{"model_type": "albert", "vocab_size": 257, "hidden_size": 8, "num_hidden_layers": 1,
         "num_attention_heads": 2, "intermediate_size": 12, "embedding_size": 4, "max_position_embeddings": 9"#;
     let open = |text: &str| {
         fs::write(&path, text).unwrap();
-        Given::open(place.path())
+        Given::open(directory.path())
     };
     let model = |text: &str| {
         open(text).unwrap();
-        completed(place.path(), "").unwrap().model
+        completed(directory.path(), "").unwrap().model
     };
     // What transformers leaves out is at its default.
     let plain = model(&format!("{decoder}, \"rope_scaling\": null }}"));
@@ -182,13 +182,13 @@ fn configs_of_other_models_are_refused_by_entry() {
     refused(format!(r#"{albert}, "hidden_act": "gelu" }}"#), "hidden_act is");
     refused(" ".repeat(CONFIG_BYTES as usize + 1), "which is more than");
     fs::remove_file(&path).unwrap();
-    assert!(Given::open(place.path()).err().unwrap().message.contains("config.json: cannot be read"));
+    assert!(Given::open(directory.path()).err().unwrap().message.contains("config.json: cannot be read"));
 }
 
 #[test]
 fn tensors_that_do_not_fit_are_refused_by_name() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let manifest = manifest(TIED);
     exported(&manifest, &values(manifest.model.parameters()), &folder);
     let whole = read(&folder);
@@ -240,8 +240,8 @@ fn tensors_that_do_not_fit_are_refused_by_name() {
 
 #[test]
 fn files_that_are_damaged_or_elsewhere_are_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let manifest = manifest(TIED);
     exported(&manifest, &values(manifest.model.parameters()), &folder);
     let given = Given::open(&folder).unwrap();
@@ -267,8 +267,8 @@ fn files_that_are_damaged_or_elsewhere_are_refused() {
 
 #[test]
 fn what_others_save_of_an_albert_is_taken() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let manifest = manifest(ALBERT);
     let parameters = values(manifest.model.parameters());
     exported(&manifest, &parameters, &folder);
@@ -287,10 +287,10 @@ fn what_others_save_of_an_albert_is_taken() {
     let found = given.parameters(&manifest.model).unwrap();
     let layout = layout::Layout::of(&manifest.model);
     let positions = layout.tensors()[1].range();
-    for (place, (found, exported)) in found.iter().zip(&parameters).enumerate() {
-        let of_type = if positions.contains(&place) { types[(place - positions.start) % 4] } else { 0.0 };
+    for (index, (found, exported)) in found.iter().zip(&parameters).enumerate() {
+        let of_type = if positions.contains(&index) { types[(index - positions.start) % 4] } else { 0.0 };
         let expected = if of_type == 0.0 { *exported } else { exported + of_type };
-        assert_eq!(found.to_bits(), expected.to_bits(), "{place}");
+        assert_eq!(found.to_bits(), expected.to_bits(), "{index}");
     }
     tensors.get_mut(TOKEN_TYPES).unwrap().2 = real_bytes(&[f32::MAX; 8]);
     let range = 4 * 3..4 * 4;
@@ -307,13 +307,13 @@ fn what_others_save_of_an_albert_is_taken() {
 
 #[test]
 fn narrow_types_are_widened() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let manifest = manifest(UNTIED);
     let Family::Decoder(_) = manifest.model.family else { panic!("a decoder") };
     let count = manifest.model.parameters();
     // Multiples of 1/64 below 4 fit all types.
-    let parameters: Vec<f32> = (0..count).map(|place| (place % 256) as f32 / 64.0 - 2.0).collect();
+    let parameters: Vec<f32> = (0..count).map(|index| (index % 256) as f32 / 64.0 - 2.0).collect();
     exported(&manifest, &parameters, &folder);
     let mut tensors = read(&folder);
     for (index, (dtype, _, bytes)) in tensors.values_mut().enumerate() {
@@ -343,8 +343,8 @@ fn half(value: f32) -> u16 {
 
 #[test]
 fn another_tokeniser_is_refused() {
-    let place = tempfile::tempdir().unwrap();
-    let folder = place.path().join("model");
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
     let mut manifest = manifest(TIED);
     exported(&manifest, &values(manifest.model.parameters()), &folder);
     fs::write(folder.join(TOKENISER), b"{}").unwrap();

@@ -51,8 +51,8 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
         add_type(&mut parameters[positions.unwrap_or_default()], &types);
         saved.key_bias(width).map_err(wrong)?;
     }
-    if let Some(place) = parameters.iter().position(|value| !value.is_finite()) {
-        return Err(wrong(format!("{POSITIONS} and {TOKEN_TYPES} add up to {}", parameters[place])));
+    if let Some(index) = parameters.iter().position(|value| !value.is_finite()) {
+        return Err(wrong(format!("{POSITIONS} and {TOKEN_TYPES} add up to {}", parameters[index])));
     }
     if saved.views.is_empty() {
         return Ok(parameters);
@@ -144,7 +144,7 @@ fn values(name: &str, view: &TensorView<'_>, shape: &[usize]) -> Result<Vec<f32>
         other => return Err(format!("{name} has values of type {other}, only F32, BF16 and F16 are taken")),
     };
     match values.iter().position(|value| !value.is_finite()) {
-        Some(place) => Err(format!("{name} has {} at place {place}, no number to begin with", values[place])),
+        Some(index) => Err(format!("{name} has {} at place {index}, no number to begin with", values[index])),
         None => Ok(values),
     }
 }

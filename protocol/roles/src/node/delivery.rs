@@ -51,7 +51,8 @@ impl Delivery {
     pub(super) fn new(
         me: MemberId,
         ledger: Arc<Ledger>,
-        (round, attempt): (Round, u8),
+        round: Round,
+        attempt: u8,
         parcels: Vec<(Part, MemberId)>,
     ) -> Self {
         let mut parts: BTreeMap<Part, Handed> = BTreeMap::new();

@@ -12,7 +12,7 @@ use muster_core::round::{Check, Duty};
 use muster_core::sign::Signed;
 
 use super::delivery::{Delivery, Parcel};
-use super::{Effect, Node, PartTask};
+use super::{Node, NodeEffect, PartTask};
 
 /// Rounds before this one whose deliveries may still be under way.
 const BEHIND: u32 = 1;
@@ -48,14 +48,14 @@ pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) 
 impl Node {
     pub(super) fn begin(&mut self, duty: Duty) {
         let effect = match duty {
-            Duty::Compute { round, slot, quota } => Effect::Compute { round, slot, quota },
+            Duty::Compute { round, slot, quota } => NodeEffect::Compute { round, slot, quota },
             Duty::Echo { round, freeze } => {
                 self.echoes.insert(round, Vec::new());
-                Effect::WriteEcho(round, freeze)
+                NodeEffect::WriteEcho(round, freeze)
             }
-            Duty::Deliver { round, attempt, parts } => Effect::Prepare { round, attempt, parts },
+            Duty::Deliver { round, attempt, parts } => NodeEffect::Prepare { round, attempt, parts },
             Duty::Reduce { round, part, attempt, inputs } => {
-                Effect::Reduce(PartTask { round, part, attempt, inputs })
+                NodeEffect::Reduce(PartTask { round, part, attempt, inputs })
             }
         };
         self.effects.push_back(effect);
@@ -79,12 +79,12 @@ impl Node {
         waiting.into_iter().flatten().for_each(|delivered| self.say_delivered(delivered));
     }
 
-    pub(super) fn prepared(&mut self, (round, attempt): (Round, u8), parts: Vec<(Part, MemberId)>) {
+    pub(super) fn prepared(&mut self, round: Round, attempt: u8, parts: Vec<(Part, MemberId)>) {
         let oldest = Round(round.0.saturating_sub(BEHIND));
         self.deliveries.retain(|(round, _), _| *round >= oldest);
         self.echoes.retain(|round, _| *round >= oldest);
-        let delivery = Delivery::new(self.me(), self.ledger.clone(), (round, attempt), parts);
-        self.effects.extend(delivery.parcels().into_iter().map(Effect::Bring));
+        let delivery = Delivery::new(self.me(), self.ledger.clone(), round, attempt, parts);
+        self.effects.extend(delivery.parcels().into_iter().map(NodeEffect::Bring));
         self.deliveries.insert((round, attempt), delivery);
         self.look_after((round, attempt));
     }
@@ -93,7 +93,7 @@ impl Node {
         let name = (parcel.round, parcel.attempt);
         let Some(delivery) = self.deliveries.get_mut(&name) else { return };
         let relayed = delivery.brought(parcel, receipt);
-        self.effects.extend(relayed.map(Effect::Bring));
+        self.effects.extend(relayed.map(NodeEffect::Bring));
         self.look_after(name);
     }
 
@@ -144,7 +144,7 @@ impl Node {
     /// about it. Not with a tolerance, where rows hang on the request.
     pub(super) fn tabulate(&mut self, round: Round) {
         if self.ledger.manifest().profile == Profile::Exact {
-            self.effects.push_back(Effect::Tabulate(round));
+            self.effects.push_back(NodeEffect::Tabulate(round));
         }
     }
 
@@ -158,12 +158,12 @@ impl Node {
             Notice::Request(signed) => {
                 let request = self.ledger.check_request(&signed);
                 if request.is_ok_and(|request| request.target == self.me()) {
-                    self.effects.push_back(Effect::MakeRows(Box::new(signed)));
+                    self.effects.push_back(NodeEffect::MakeRows(Box::new(signed)));
                 }
             }
             Notice::Results(results) => {
                 let opening = self.tables.open(&results);
-                let open = |(round, opening)| Effect::Open(round, Box::new(opening));
+                let open = |(round, opening)| NodeEffect::Open(round, Box::new(opening));
                 self.effects.extend(opening.map(open));
             }
             _ => {}

@@ -6,7 +6,7 @@ use muster_core::messages::enrol::{Leave, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 
-use super::{Effect, Ending, News, Node};
+use super::{MembershipEnd, Milestone, Node, NodeEffect};
 
 /// How long a convict still serves after its last round, in milliseconds.
 const LINGER: u64 = 10_000;
@@ -30,14 +30,14 @@ impl Node {
     pub(super) fn sealed(&mut self, body: &Body) {
         match body {
             Body::Ban(ban) if ban.culprit == self.me() => {
-                self.tell(News::Banned);
+                self.tell(Milestone::Banned);
                 let ban = Box::new(ban.clone());
-                self.effects.push_back(Effect::FetchEvidence(ban.clone()));
+                self.effects.push_back(NodeEffect::FetchEvidence(ban.clone()));
                 self.dismissal = Some(Dismissal { ban, served: None });
             }
             Body::Leave(leave) if leave.claimed_signer() == self.me() => {
-                self.tell(News::Leaving);
-                self.leaving = Some(Ending::Left);
+                self.tell(Milestone::Leaving);
+                self.leaving = Some(MembershipEnd::Left);
             }
             Body::Freeze(freeze) => self.tabulate(freeze.round),
             _ => {}
@@ -51,10 +51,10 @@ impl Node {
             let slot = view.slot_of(&self.me()).filter(|slot| view.counted(*slot));
             let counted = slot.and_then(|slot| view.commitment(slot)).map_or(0, |own| own.commit.leaves);
             self.leaves += u64::from(counted);
-            self.tell(News::Over(round, counted));
+            self.tell(Milestone::Over(round, counted));
         }
         let keep = self.ledger.manifest().retention.contributions;
-        self.effects.push_back(Effect::Prune(Round(round.0.saturating_sub(keep))));
+        self.effects.push_back(NodeEffect::Prune(Round(round.0.saturating_sub(keep))));
     }
 
     /// Says that it is back when the ledger has it away, silent where no round is under way, or at another address.
@@ -87,10 +87,10 @@ impl Node {
 
     /// Ends between two rounds, or after the one that is under way.
     pub(super) fn interrupted(&mut self) {
-        self.tell(News::Stopping);
-        self.leaving.get_or_insert(Ending::Interrupted);
+        self.tell(Milestone::Stopping);
+        self.leaving.get_or_insert(MembershipEnd::Interrupted);
         if self.is_idle() {
-            self.end(Ending::Interrupted);
+            self.end(MembershipEnd::Interrupted);
         }
     }
 

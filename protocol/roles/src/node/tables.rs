@@ -14,14 +14,14 @@ const OPEN: usize = 1024;
 pub(super) struct Tables {
     run: RunId,
     secret: [u8; 32],
-    by_request: BTreeMap<Digest, Sealed>,
+    by_request: BTreeMap<Digest, SealedTable>,
     /// How many were ever sealed.
     count: u64,
 }
 
-struct Sealed {
-    /// Its place in the order of sealing.
-    place: u64,
+struct SealedTable {
+    /// Its number in the order of sealing.
+    order: u64,
     verifier: MemberId,
     round: Round,
     table: Digest,
@@ -52,8 +52,9 @@ impl Tables {
             &TableSeal { request: name, round: request.round, freeze: request.freeze, root, seal },
         );
         let (verifier, round) = (request.author(), request.round);
-        let place = self.make_room(&name);
-        self.by_request.insert(name, Sealed { place, verifier, round, table: table.digest(), salt, rows });
+        let order = self.make_room(&name);
+        self.by_request
+            .insert(name, SealedTable { order, verifier, round, table: table.digest(), salt, rows });
         table
     }
 
@@ -64,17 +65,17 @@ impl Tables {
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
-        let Sealed { round, salt, rows, .. } = self.by_request.remove(&results.request)?;
+        let SealedTable { round, salt, rows, .. } = self.by_request.remove(&results.request)?;
         let (request, results) = (results.request, signed.digest());
         Some((round, TableOpening { request, results, salt, rows }))
     }
 
-    /// Makes room for the table of a request, and gives its place. Before it is there: what was just sealed is opened
-    /// next, of whatever round.
+    /// Makes room for the table of a request, and gives its number in the order of sealing. Room is made before the table
+    /// is there: what was just sealed is opened next, of whatever round.
     fn make_room(&mut self, request: &Digest) -> u64 {
         self.by_request.remove(request);
         while self.by_request.len() >= OPEN {
-            let age = |(_, table): &(&Digest, &Sealed)| (table.round, table.place);
+            let age = |(_, table): &(&Digest, &SealedTable)| (table.round, table.order);
             let Some(oldest) = self.by_request.iter().min_by_key(age).map(|(name, _)| *name) else { break };
             self.by_request.remove(&oldest);
         }

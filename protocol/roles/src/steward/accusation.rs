@@ -12,7 +12,7 @@ use muster_core::sign::Signed;
 
 /// Evidence on its way to a judgement.
 #[derive(Clone)]
-pub struct Accusation {
+pub struct Allegation {
     /// What it rests on.
     pub evidence: Evidence,
     /// Name of the evidence.

@@ -8,7 +8,7 @@ use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
 
 use super::hearing::is_exact;
-use super::{Effect, News, Steward};
+use super::{Bulletin, Steward, StewardEffect};
 
 /// Tries to fetch what is owed.
 const TRIES: u32 = 20;
@@ -30,7 +30,7 @@ pub enum Purpose {
 
 /// How far the fetching is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Stage {
+enum FetchStage {
     Fetching(u32),
     /// To be tried again.
     Failed(u32, u64),
@@ -39,7 +39,7 @@ enum Stage {
 }
 
 /// Parts of a round, and the blocks of each.
-type Parts = Vec<(Part, Vec<Block>)>;
+type PartBlocks = Vec<(Part, Vec<Block>)>;
 
 /// A part whose values are to be kept, and its blocks.
 pub type OwedPart = (Round, Part, Vec<Block>);
@@ -47,7 +47,7 @@ pub type OwedPart = (Round, Part, Vec<Block>);
 /// What is fetched of whom, and what is there.
 #[derive(Default)]
 pub(super) struct Exhibits {
-    taken: BTreeMap<(Round, MemberId), (Purpose, Stage)>,
+    taken: BTreeMap<(Round, MemberId), (Purpose, FetchStage)>,
     /// Contributions whose authors may be convicted.
     suspects: BTreeSet<(Round, MemberId)>,
     /// Convicts' parts that are kept, and those that are being written.
@@ -56,7 +56,7 @@ pub(super) struct Exhibits {
     /// When what the disk did not take is written again.
     again: u64,
     /// Convicts' contributions that nobody has shown yet, and the parts that count them.
-    unshown: BTreeMap<(Round, MemberId), Parts>,
+    unshown: BTreeMap<(Round, MemberId), PartBlocks>,
     /// Parts whose values are to be kept, because blocks of a convict could not be had.
     owed_parts: Vec<OwedPart>,
 }
@@ -78,8 +78,8 @@ impl Exhibits {
         self.suspects.retain(|(round, _)| !forgotten(*round));
         let mut lost = Vec::new();
         for ((round, member), (purpose, stage)) in &mut self.taken {
-            if forgotten(*round) && matches!(stage, Stage::Failed(..)) {
-                *stage = Stage::GivenUp;
+            if forgotten(*round) && matches!(stage, FetchStage::Failed(..)) {
+                *stage = FetchStage::GivenUp;
                 lost.extend((*purpose == Purpose::Convict).then_some((*round, *member)));
             }
         }
@@ -93,34 +93,34 @@ impl Exhibits {
     pub(super) fn are_complete(&self, member: &MemberId, exact: bool) -> bool {
         let mut own = self.taken.iter().filter(|((_, author), _)| author == member);
         own.all(|(_, (_, stage))| match stage {
-            Stage::Kept | Stage::GivenUp => true,
-            Stage::Failed(..) => exact,
-            Stage::Fetching(tries) => exact && *tries > 1,
+            FetchStage::Kept | FetchStage::GivenUp => true,
+            FetchStage::Failed(..) => exact,
+            FetchStage::Fetching(tries) => exact && *tries > 1,
         })
     }
 
     /// Whether something that the run's end waits for is not there yet: in `exact` the values of parts stand for blocks.
     pub(super) fn are_open(&self, exact: bool) -> bool {
         let most = if exact { TRIES_AT_END } else { TRIES };
-        let open = |stage: &Stage| match stage {
-            Stage::Fetching(tries) => *tries <= most,
-            Stage::Failed(tries, _) => *tries < most,
-            Stage::Kept | Stage::GivenUp => false,
+        let open = |stage: &FetchStage| match stage {
+            FetchStage::Fetching(tries) => *tries <= most,
+            FetchStage::Failed(tries, _) => *tries < most,
+            FetchStage::Kept | FetchStage::GivenUp => false,
         };
         self.taken.values().any(|(purpose, stage)| *purpose != Purpose::Suspect && open(stage))
     }
 
     /// What is to be fetched now of what is owed, each of which is under way from now on.
-    fn start(&mut self, now: u64, owed: BTreeMap<(Round, MemberId), Purpose>) -> Vec<Owed> {
+    fn start(&mut self, now: u64, owed: BTreeMap<(Round, MemberId), Purpose>) -> Vec<OwedContribution> {
         let mut start = Vec::new();
         for (name, purpose) in owed {
             let tries = match self.taken.get(&name) {
                 None => 0,
-                Some((_, Stage::Failed(tries, after))) if now >= *after => *tries,
+                Some((_, FetchStage::Failed(tries, after))) if now >= *after => *tries,
                 Some(_) => continue,
             };
-            self.taken.insert(name, (purpose, Stage::Fetching(tries + 1)));
-            start.push(Owed { round: name.0, member: name.1, purpose });
+            self.taken.insert(name, (purpose, FetchStage::Fetching(tries + 1)));
+            start.push(OwedContribution { round: name.0, member: name.1, purpose });
         }
         start
     }
@@ -128,14 +128,14 @@ impl Exhibits {
     /// When something is to be tried again.
     pub(super) fn timeout(&self, now: u64) -> Option<u64> {
         let failed = self.taken.values().filter_map(|(_, stage)| match stage {
-            Stage::Failed(_, after) => Some(*after),
+            FetchStage::Failed(_, after) => Some(*after),
             _ => None,
         });
         failed.chain([self.again]).filter(|due| *due > now).min()
     }
 
     /// A convict's blocks are looked for: until they are here, these are the parts that count them.
-    fn await_blocks(&mut self, owed: Owed, parts: Parts) {
+    fn await_blocks(&mut self, owed: OwedContribution, parts: PartBlocks) {
         self.unshown.insert((owed.round, owed.member), parts);
     }
 
@@ -152,7 +152,7 @@ impl Exhibits {
     }
 
     /// Takes in how a fetch ended. Whether it was given up.
-    fn ended(&mut self, now: u64, owed: Owed, kept: bool) -> bool {
+    fn ended(&mut self, now: u64, owed: OwedContribution, kept: bool) -> bool {
         let name = (owed.round, owed.member);
         match owed.purpose {
             Purpose::Convict if kept => _ = self.unshown.remove(&name),
@@ -164,19 +164,19 @@ impl Exhibits {
         else {
             return false;
         };
-        let tries = if let Stage::Fetching(tries) = stage { *tries } else { 0 };
+        let tries = if let FetchStage::Fetching(tries) = stage { *tries } else { 0 };
         *stage = match kept {
-            true => Stage::Kept,
-            false if tries >= TRIES => Stage::GivenUp,
-            false => Stage::Failed(tries, now + PAUSE),
+            true => FetchStage::Kept,
+            false if tries >= TRIES => FetchStage::GivenUp,
+            false => FetchStage::Failed(tries, now + PAUSE),
         };
-        *stage == Stage::GivenUp
+        *stage == FetchStage::GivenUp
     }
 }
 
 /// A contribution that is fetched, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Owed {
+pub struct OwedContribution {
     /// When it was contributed.
     pub round: Round,
     /// By whom.
@@ -215,12 +215,12 @@ impl Steward {
                 let parts = self.counting(owed);
                 self.justice.exhibits.await_blocks(owed, parts);
             }
-            self.effects.push_back(Effect::Exhibit(owed));
+            self.effects.push_back(StewardEffect::Exhibit(owed));
         }
     }
 
     /// The parts that count a contribution and have a result.
-    fn counting(&self, owed: Owed) -> Parts {
+    fn counting(&self, owed: OwedContribution) -> PartBlocks {
         let Some(view) = self.ledger().round(owed.round) else { return Vec::new() };
         let parts = Counted::of(self.ledger(), view, &owed.member).parts.into_iter();
         parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
@@ -230,11 +230,11 @@ impl Steward {
     pub(super) fn show_obtained(&mut self) {
         for (round, member) in self.docket.wanted() {
             let taken = self.justice.exhibits.taken.get(&(round, member));
-            if !matches!(taken, Some((Purpose::Lacking | Purpose::Convict, Stage::Kept))) {
+            if !matches!(taken, Some((Purpose::Lacking | Purpose::Convict, FetchStage::Kept))) {
                 continue;
             }
             for (request, back) in self.docket.obtained(self.conductor.ledger(), round, &member) {
-                self.effects.push_back(Effect::Post(Notice::Obtained(request)));
+                self.effects.push_back(StewardEffect::Post(Notice::Obtained(request)));
                 back.into_iter().for_each(|body| self.conductor.propose(body));
             }
         }
@@ -249,7 +249,7 @@ impl Steward {
         let mut owed = self.parts_to_keep(Round(u32::MAX));
         owed.retain(|(round, part, _)| self.justice.exhibits.writing.insert((*round, *part)));
         if !owed.is_empty() {
-            self.effects.push_back(Effect::KeepParts { parts: owed, at_once: false });
+            self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: false });
         }
     }
 
@@ -266,7 +266,7 @@ impl Steward {
         self.justice.exhibits.owe_parts_of(oldest);
         let owed = self.parts_to_keep(oldest);
         if !owed.is_empty() {
-            self.effects.push_back(Effect::KeepParts { parts: owed, at_once: true });
+            self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: true });
         }
     }
 
@@ -294,10 +294,10 @@ impl Steward {
         }
         let ledger = self.conductor.ledger();
         for view in ledger.rounds().filter(|view| view.round() <= newest) {
-            for (place, result) in view.results().into_iter().flatten().enumerate() {
-                let part = Part(place as u16);
+            for (index, result) in view.results().into_iter().flatten().enumerate() {
+                let part = Part(index as u16);
                 let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
-                let plan = view.parts().get(place).filter(|_| result.is_some() && convicted);
+                let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
             }
         }
@@ -309,17 +309,17 @@ impl Steward {
     }
 
     /// A contribution was fetched, or not.
-    pub(super) fn exhibited(&mut self, owed: Owed, kept: Result<(), String>) {
+    pub(super) fn exhibited(&mut self, owed: OwedContribution, kept: Result<(), String>) {
         let lost = self.justice.exhibits.ended(self.now, owed, kept.is_ok());
         if let (true, Err(why)) = (lost && owed.purpose == Purpose::Convict, kept) {
-            self.tell(News::Lost(owed.round, owed.member, why));
+            self.tell(Bulletin::Lost(owed.round, owed.member, why));
         }
     }
 
     /// A round has ended.
     pub(super) fn forget_exhibits(&mut self) {
         for (round, member) in self.justice.exhibits.forget(self.conductor.ledger()) {
-            self.tell(News::Lost(round, member, "its round is forgotten".into()));
+            self.tell(Bulletin::Lost(round, member, "its round is forgotten".into()));
         }
     }
 }
@@ -352,10 +352,10 @@ impl Counted {
 
 /// Whether a slot was sealed as an input of a part before that was reassigned.
 fn was_sealed(ledger: &Ledger, view: &RoundView, part: Part, slot: Slot) -> bool {
-    let sealed = view.inputs_record(part, 0).and_then(|(record, place)| {
+    let sealed = view.inputs_record(part, 0).and_then(|(record, index)| {
         let record = record.verify(ledger.run()).ok()?;
         let Body::Inputs(inputs) = &record.body else { return None };
-        inputs.parts.get(place).copied()
+        inputs.parts.get(index).copied()
     });
     sealed.is_some_and(|inputs| inputs.contains(slot))
 }
@@ -372,7 +372,12 @@ mod tests {
     const CHEAT: MemberId = MemberId([12; 32]);
     const OTHER: MemberId = MemberId([11; 32]);
 
-    fn owe(exhibits: &mut Exhibits, now: u64, member: MemberId, purpose: Purpose) -> Option<Owed> {
+    fn owe(
+        exhibits: &mut Exhibits,
+        now: u64,
+        member: MemberId,
+        purpose: Purpose,
+    ) -> Option<OwedContribution> {
         exhibits.start(now, BTreeMap::from([((ROUND, member), purpose)])).pop()
     }
 

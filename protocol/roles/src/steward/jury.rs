@@ -13,7 +13,7 @@ use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
-use super::{Effect, News, Steward};
+use super::{Bulletin, Steward, StewardEffect};
 
 /// What the steward's own examination found.
 #[derive(Clone, Debug)]
@@ -74,7 +74,7 @@ impl Steward {
         }
         tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);
         self.justice.trials.insert(found.evidence, Trial::new(found));
-        self.effects.push_back(Effect::Post(Notice::Charge(evidence.clone())));
+        self.effects.push_back(StewardEffect::Post(Notice::Charge(evidence.clone())));
     }
 
     fn convict(&mut self, found: &Conviction, jury: Jury) {
@@ -135,7 +135,7 @@ impl Steward {
                     self.justice.trials.remove(&name);
                     self.docket.dismiss(found.round, &found.subject, &found.accuser);
                     let Conviction { accuser, culprit, .. } = found;
-                    self.tell(News::Dismissed { accuser, culprit, why });
+                    self.tell(Bulletin::Dismissed { accuser, culprit, why });
                 }
             }
         }

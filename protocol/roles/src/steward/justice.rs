@@ -13,13 +13,13 @@ use muster_core::messages::enrol::Role;
 use muster_core::messages::evidence::{Evidence, Reduction};
 use muster_core::messages::record::{Ban, Body};
 
-use super::accusation::{Accusation, fetches};
+use super::accusation::{Allegation, fetches};
 use super::exhibits::Exhibits;
 use super::hearing::{Matter, Ruling, is_exact};
 use super::jury::{Conviction, Trial};
 use super::past::Retro;
-use super::queue::{Ground, Heard, Queue, Waiting, is_anybodys};
-use super::{Effect, Exhibit, News, Steward};
+use super::queue::{Ground, Heard, PendingAccusation, Queue, is_anybodys};
+use super::{Bulletin, KeptContribution, Steward, StewardEffect};
 
 /// What is accused, open, owed.
 #[derive(Default)]
@@ -107,7 +107,7 @@ impl Steward {
         require_posted(&self.docket, ledger, &evidence, own)?;
         let fetches = fetches(ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
-        let accusation = Accusation { evidence, digest, accuser, claim, owed: false, tries: 0 };
+        let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0 };
         self.justice.queue.accuse(accusation, fetches, own)?;
         if of_leaves {
             self.justice.exhibits.suspect(round, subject);
@@ -148,20 +148,20 @@ impl Steward {
             let ledger = self.conductor.ledger();
             let banned = |member: &MemberId| ledger.is_banned(member);
             let Some(next) = self.justice.queue.next(self.now, &banned) else { return };
-            let Waiting { ground, digest, accuser, claim, tries, .. } = next;
+            let PendingAccusation { ground, digest, accuser, claim, tries, .. } = next;
             let owed = matches!(ground, Ground::Owed(_));
             let (Ground::Evidence(evidence) | Ground::Owed(evidence)) = ground;
-            self.examine(Accusation { evidence: *evidence, digest, accuser, claim, owed, tries });
+            self.examine(Allegation { evidence: *evidence, digest, accuser, claim, owed, tries });
         }
     }
 
-    fn examine(&mut self, accusation: Accusation) {
+    fn examine(&mut self, accusation: Allegation) {
         let matter = self.matter(&accusation);
-        self.effects.push_back(Effect::Hear(Box::new(accusation), Box::new(matter)));
+        self.effects.push_back(StewardEffect::Hear(Box::new(accusation), Box::new(matter)));
     }
 
     /// What is to be examined of an accusation.
-    pub(super) fn matter(&self, accusation: &Accusation) -> Matter {
+    pub(super) fn matter(&self, accusation: &Allegation) -> Matter {
         let ledger = self.ledger();
         let verifier = accusation.evidence.transcript().map(|transcript| transcript.verdict.claimed_signer());
         Matter {
@@ -175,7 +175,7 @@ impl Steward {
     }
 
     /// An examination is over.
-    pub(super) fn judged(&mut self, accusation: &Accusation, ruling: Ruling) {
+    pub(super) fn judged(&mut self, accusation: &Allegation, ruling: Ruling) {
         let Claim { culprit, subject, .. } = accusation.claim;
         if ruling.withheld {
             self.justice.queue.withholds(subject);
@@ -190,7 +190,7 @@ impl Steward {
     }
 
     /// Bans, or says why not.
-    pub(super) fn decided(&mut self, accusation: &Accusation, ruling: Ruling) {
+    pub(super) fn decided(&mut self, accusation: &Allegation, ruling: Ruling) {
         let subject = accusation.claim.subject;
         let Ruling { evidence, judgement, q, .. } = ruling;
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else {
@@ -199,8 +199,8 @@ impl Steward {
         if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
             return;
         }
-        let exhibit = q.map(|q| Exhibit { round, member: subject, q });
-        self.effects.push_back(Effect::KeepEvidence(Box::new(evidence.clone()), exhibit));
+        let exhibit = q.map(|q| KeptContribution { round, member: subject, q });
+        self.effects.push_back(StewardEffect::KeepEvidence(Box::new(evidence.clone()), exhibit));
         // Nobody is convicted by its own word: where the accuser is, the steward has found it.
         let accuser = if accusation.accuser == culprit { self.identity.id() } else { accusation.accuser };
         let case =
@@ -215,14 +215,14 @@ impl Steward {
     }
 
     /// An accusation came to nothing so far; of one that could not be decided that is said once.
-    fn dismissed(&mut self, accusation: &Accusation, judgement: Judgement) {
+    fn dismissed(&mut self, accusation: &Allegation, judgement: Judgement) {
         let (Judgement::NotGuilty(why) | Judgement::Undecided(why) | Judgement::Malformed(why)) = judgement
         else {
             return;
         };
         if accusation.tries == 0 {
             let (accuser, culprit) = (accusation.accuser, accusation.claim.culprit);
-            self.tell(News::Dismissed { accuser, culprit, why });
+            self.tell(Bulletin::Dismissed { accuser, culprit, why });
         }
         // What others bring about the same contribution ends no charge.
         if accusation.owed {
@@ -231,8 +231,8 @@ impl Steward {
     }
 
     /// A charge convicts nobody so far: its author is examined, once.
-    fn end_charge(&mut self, accusation: &Accusation) {
-        let Accusation { evidence, claim, accuser, .. } = accusation;
+    fn end_charge(&mut self, accusation: &Allegation) {
+        let Allegation { evidence, claim, accuser, .. } = accusation;
         let of_leaves = evidence.transcript().is_none();
         let next = self.docket.after(self.conductor.ledger(), evidence, accuser).filter(|_| of_leaves);
         match next {
@@ -252,7 +252,7 @@ impl Steward {
         let fetches = fetches(ledger, &evidence, &claim);
         self.justice.exhibits.suspect(claim.round, claim.subject);
         let digest = evidence.digest();
-        let accusation = Accusation { evidence, digest, accuser, claim, owed: true, tries: 0 };
+        let accusation = Allegation { evidence, digest, accuser, claim, owed: true, tries: 0 };
         self.justice.queue.owe(&accusation, fetches);
     }
 
@@ -393,7 +393,7 @@ mod tests {
         ledger.apply(&record).unwrap();
     }
 
-    fn accusation(accuser: u8, evidence: u8) -> Accusation {
+    fn accusation(accuser: u8, evidence: u8) -> Allegation {
         let (culprit, other) = (member(CHEAT), member(OTHER));
         let commit = |root| {
             let commit = Commit {
@@ -412,7 +412,7 @@ mod tests {
         let evidence = Evidence::Equivocation(Equivocation { first: commit(0), second: commit(evidence) });
         let claim = Claim { culprit: culprit.id(), subject: culprit.id(), round: Round(0) };
         let (digest, accuser) = (evidence.digest(), member(accuser).id());
-        Accusation { digest, evidence, accuser, claim, owed: false, tries: 0 }
+        Allegation { digest, evidence, accuser, claim, owed: false, tries: 0 }
     }
 
     #[test]

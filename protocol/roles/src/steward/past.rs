@@ -7,7 +7,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Body, Rewind};
 
 use super::hearing::is_exact;
-use super::{Effect, News, Steward};
+use super::{Bulletin, Steward, StewardEffect};
 
 /// What is known of one convict.
 pub(super) enum Retro {
@@ -30,7 +30,7 @@ impl Retro {
 
 /// What came of one round.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Past {
+pub struct PastRound {
     /// Which.
     pub round: Round,
     /// Of what the convict contributed, if that counted.
@@ -54,7 +54,7 @@ pub enum Found {
     Unknown(String),
 }
 
-impl Past {
+impl PastRound {
     /// Whether something of the convict's was false.
     pub fn is_bad(&self) -> bool {
         let mut found = self.contribution.iter().chain(self.parts.iter().map(|(_, found)| found));
@@ -125,11 +125,11 @@ impl Steward {
     fn measure(&mut self, ban: Ban) {
         let culprit = ban.culprit;
         self.justice.retros.insert(culprit, Retro::Measuring(ban));
-        self.effects.push_back(Effect::Measure(culprit));
+        self.effects.push_back(StewardEffect::Measure(culprit));
     }
 
     /// The past of a convict was measured. There is none of a verifier, or of a node that never counted and reduced nothing.
-    pub(super) fn measured(&mut self, culprit: MemberId, past: Vec<Past>) {
+    pub(super) fn measured(&mut self, culprit: MemberId, past: Vec<PastRound>) {
         past.iter().flat_map(|past| &past.wrong).for_each(|evidence| self.examine_second(evidence));
         let harms: Vec<(Round, f64)> =
             past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
@@ -143,7 +143,7 @@ impl Steward {
         };
         self.justice.retros.insert(culprit, retro);
         if !past.is_empty() {
-            self.tell(News::Past(culprit, past));
+            self.tell(Bulletin::Past(culprit, past));
         }
     }
 
@@ -180,7 +180,7 @@ impl Steward {
             Some(Rewind { to, state: *ledger.state_before(to)?, evidence: ban.evidence })
         });
         for (culprit, _) in out {
-            self.tell(News::OutOfReach(culprit));
+            self.tell(Bulletin::OutOfReach(culprit));
             self.justice.retros.insert(culprit, Retro::Over);
         }
         if let Some(rewind) = rewind {

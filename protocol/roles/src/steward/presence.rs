@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use muster_core::ids::MemberId;
 
-use super::{News, Steward};
+use super::{Bulletin, Steward};
 
 /// How long a member whose last connection broke still counts as present.
 const ABSENCE: u64 = 3_000;
@@ -13,13 +13,13 @@ const RESTART: u64 = 15_000;
 
 /// Connections, and members that may come back.
 #[derive(Default)]
-pub(super) struct Presence {
+pub(super) struct Attendance {
     connected: BTreeSet<MemberId>,
     /// Members whose connections are gone, and when they count as absent.
     absent: BTreeMap<MemberId, u64>,
 }
 
-impl Presence {
+impl Attendance {
     /// Somebody has a connection now, or none any more.
     pub(super) fn connected(&mut self, member: MemberId, is: bool) {
         if is {
@@ -58,7 +58,7 @@ impl Steward {
             } else if live && *self.presence.absent.entry(member).or_insert(self.now + ABSENCE) <= self.now {
                 self.presence.absent.remove(&member);
                 self.conductor.live(self.now, member, false);
-                self.tell(News::Moved(member, "is not connected any more"));
+                self.tell(Bulletin::Moved(member, "is not connected any more"));
             }
         }
     }

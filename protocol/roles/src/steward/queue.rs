@@ -8,7 +8,7 @@ use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::messages::evidence::Evidence;
 
-use super::accusation::Accusation;
+use super::accusation::Allegation;
 
 /// Accusations that members have brought and that wait at most.
 const WAITING: usize = 256;
@@ -37,11 +37,11 @@ pub(super) enum Ground {
 }
 
 /// What is examined once: evidence that somebody brings, or the finding of a verifier, which is another one of each.
-type Name = (Digest, Option<MemberId>);
+type ExaminationKey = (Digest, Option<MemberId>);
 
 /// An accusation that waits or is examined.
 #[derive(Clone)]
-pub(super) struct Waiting {
+pub(super) struct PendingAccusation {
     pub(super) ground: Ground,
     /// Name of the evidence.
     pub(super) digest: Digest,
@@ -59,9 +59,9 @@ pub(super) struct Waiting {
     fetches: bool,
 }
 
-impl Waiting {
-    fn new(ground: Ground, accusation: &Accusation, fetches: bool) -> Self {
-        let Accusation { evidence, digest, accuser, claim, .. } = accusation;
+impl PendingAccusation {
+    fn new(ground: Ground, accusation: &Allegation, fetches: bool) -> Self {
+        let Allegation { evidence, digest, accuser, claim, .. } = accusation;
         Self {
             ground,
             digest: *digest,
@@ -75,7 +75,7 @@ impl Waiting {
         }
     }
 
-    fn name(&self) -> Name {
+    fn name(&self) -> ExaminationKey {
         (self.digest, (!self.is_brought()).then_some(self.accuser))
     }
 
@@ -100,11 +100,11 @@ pub(super) enum Heard {
 #[derive(Default)]
 pub(super) struct Queue {
     /// In order of arrival.
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<PendingAccusation>,
     /// What is examined, by culprit: one case each, so that a cheat that is found in every round is one case and no jam.
-    hearing: BTreeMap<MemberId, Waiting>,
+    hearing: BTreeMap<MemberId, PendingAccusation>,
     /// Names of what waits or was examined.
-    known: BTreeSet<Name>,
+    known: BTreeSet<ExaminationKey>,
     /// Members whose integers could not be had once: nothing is fetched of them again.
     withheld: BTreeSet<MemberId>,
     /// How often an accuser's word came to nothing, or not to an end: others are heard before it.
@@ -117,14 +117,14 @@ impl Queue {
     /// # Errors
     /// [`Reject`] when too many wait already: of the accuser against this culprit, of those that anybody may bring, or in all
     /// while nobody has more waiting than the accuser.
-    pub(super) fn accuse(&mut self, accusation: Accusation, fetches: bool, own: bool) -> Result<(), Reject> {
+    pub(super) fn accuse(&mut self, accusation: Allegation, fetches: bool, own: bool) -> Result<(), Reject> {
         let owed = (accusation.digest, Some(accusation.accuser));
         if self.is_known(&(accusation.digest, None)) || self.is_known(&owed) {
             return Ok(());
         }
         let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
-        let waiting = Waiting::new(ground, &accusation, fetches);
-        let count = |such: &dyn Fn(&Waiting) -> bool| {
+        let waiting = PendingAccusation::new(ground, &accusation, fetches);
+        let count = |such: &dyn Fn(&PendingAccusation) -> bool| {
             self.waiting.iter().filter(|one| one.is_brought() && one.tries == 0 && such(one)).count()
         };
         let pair =
@@ -141,39 +141,40 @@ impl Queue {
     }
 
     /// Takes what a verifier has found, once (DUTY-10). There is always room: the docket bounds how much it is.
-    pub(super) fn owe(&mut self, accusation: &Accusation, fetches: bool) {
+    pub(super) fn owe(&mut self, accusation: &Allegation, fetches: bool) {
         let name = (accusation.digest, Some(accusation.accuser));
         if !self.is_known(&name) {
             let ground = Ground::Owed(Box::new(accusation.evidence.clone()));
-            self.put(Waiting::new(ground, accusation, fetches));
+            self.put(PendingAccusation::new(ground, accusation, fetches));
         }
     }
 
     /// The next case, which is before the court from now on; `banned` says who is out already. First come those whose
     /// accusers said nothing in vain so far, then what needs no fetch, then what came first.
-    pub(super) fn next(&mut self, now: u64, banned: &dyn Fn(&MemberId) -> bool) -> Option<Waiting> {
-        let over = |one: &Waiting| banned(&one.claim.culprit) || !one.is_brought() && banned(&one.accuser);
+    pub(super) fn next(&mut self, now: u64, banned: &dyn Fn(&MemberId) -> bool) -> Option<PendingAccusation> {
+        let over =
+            |one: &PendingAccusation| banned(&one.claim.culprit) || !one.is_brought() && banned(&one.accuser);
         self.waiting.retain(|one| !over(one));
         if self.hearing.len() >= AT_ONCE {
             return None;
         }
-        let fetches = |one: &Waiting| one.fetches && !self.withheld.contains(&one.claim.subject);
-        let fetching = |such: &dyn Fn(&Waiting) -> bool| {
+        let fetches = |one: &PendingAccusation| one.fetches && !self.withheld.contains(&one.claim.subject);
+        let fetching = |such: &dyn Fn(&PendingAccusation) -> bool| {
             self.hearing.values().filter(|one| fetches(one) && such(one)).count()
         };
-        let room = |one: &Waiting| {
+        let room = |one: &PendingAccusation| {
             fetching(&|_| true) < FETCHING
                 && fetching(&|other| other.accuser == one.accuser) < FETCHING_OF_ONE
         };
-        let rank = |one: &Waiting| {
+        let rank = |one: &PendingAccusation| {
             let vain = self.vain.get(&one.accuser).copied().unwrap_or_default();
             (vain, fetches(one), one.tries)
         };
         let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
             one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
         });
-        let (place, _) = ready.min_by_key(|(place, one)| (rank(one), *place))?;
-        let next = self.waiting.remove(place)?;
+        let (index, _) = ready.min_by_key(|(index, one)| (rank(one), *index))?;
+        let next = self.waiting.remove(index)?;
         self.hearing.insert(next.claim.culprit, next.clone());
         Some(next)
     }
@@ -187,7 +188,7 @@ impl Queue {
             Heard::Undecided => {
                 *self.vain.entry(case.accuser).or_default() +=
                     u32::from(case.is_brought() && case.tries == 0);
-                let pair = |one: &&Waiting| {
+                let pair = |one: &&PendingAccusation| {
                     one.tries > 0
                         && one.is_brought()
                         && (one.accuser, one.claim.culprit) == (case.accuser, *culprit)
@@ -231,11 +232,11 @@ impl Queue {
 
     /// Whether a finding of a verifier was never examined.
     pub(super) fn owes_hearings(&self) -> bool {
-        let new = |one: &Waiting| !one.is_brought() && one.tries == 0;
+        let new = |one: &PendingAccusation| !one.is_brought() && one.tries == 0;
         self.hearing.values().chain(&self.waiting).any(new)
     }
 
-    fn is_known(&self, name: &Name) -> bool {
+    fn is_known(&self, name: &ExaminationKey) -> bool {
         self.known.contains(name)
             || self.waiting.iter().chain(self.hearing.values()).any(|one| one.name() == *name)
     }
@@ -244,7 +245,7 @@ impl Queue {
         self.waiting.iter().filter(|one| one.is_brought()).count()
     }
 
-    fn put(&mut self, waiting: Waiting) {
+    fn put(&mut self, waiting: PendingAccusation) {
         if self.known.len() >= REMEMBERED {
             self.known.clear();
         }
@@ -262,7 +263,7 @@ impl Queue {
         let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
         let (loudest, _) = most.ok_or(FULL)?;
         let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
-        let dropped = last.and_then(|place| self.waiting.remove(place)).ok_or(FULL)?;
+        let dropped = last.and_then(|index| self.waiting.remove(index)).ok_or(FULL)?;
         self.known.remove(&dropped.name());
         Ok(())
     }
@@ -295,7 +296,7 @@ mod tests {
     }
 
     /// A Total by one member against another; each number has a name of its own.
-    fn total(accuser: u8, culprit: u8, number: u32) -> Accusation {
+    fn total(accuser: u8, culprit: u8, number: u32) -> Allegation {
         let body = Body::Close(Digest::default());
         let record = Record { height: Height(number.into()), previous: Digest::default(), body };
         let freeze = Identity::from_secret(&[7; 32]).sign(RunId(Digest::default()), &record);
@@ -303,9 +304,9 @@ mod tests {
         of(evidence, accuser, culprit, number)
     }
 
-    fn of(evidence: Evidence, accuser: u8, culprit: u8, round: u32) -> Accusation {
+    fn of(evidence: Evidence, accuser: u8, culprit: u8, round: u32) -> Allegation {
         let claim = Claim { culprit: member(culprit), subject: member(culprit), round: Round(round) };
-        Accusation {
+        Allegation {
             digest: evidence.digest(),
             evidence,
             accuser: member(accuser),
@@ -315,7 +316,7 @@ mod tests {
         }
     }
 
-    fn equivocation(accuser: u8, number: u32) -> Accusation {
+    fn equivocation(accuser: u8, number: u32) -> Allegation {
         let commit = |root: u8| {
             let (head, state) = Default::default();
             let (slot, seats, leaves, loss) = (muster_core::ids::Slot(0), 2, 1, 0);
@@ -327,7 +328,7 @@ mod tests {
         of(Evidence::Equivocation(Equivocation { first: commit(0), second: commit(1) }), accuser, 99, number)
     }
 
-    fn taken(queue: &mut Queue, accusations: impl Iterator<Item = Accusation>) -> usize {
+    fn taken(queue: &mut Queue, accusations: impl Iterator<Item = Allegation>) -> usize {
         accusations.filter(|accusation| queue.accuse(accusation.clone(), false, false).is_ok()).count()
     }
 

@@ -14,13 +14,13 @@ use muster_core::messages::wire::{InputQuery, Notice, PutBlocks, Request, Respon
 use muster_core::sign::Signed;
 
 use super::accusation::{equivocation, two_results};
-use super::{Effect, News, Question, Steward};
+use super::{Bulletin, Question, Steward, StewardEffect};
 
 /// Different deliveries of one member in one round at most: a restarted node may have more receipts than before.
 const DELIVERIES: usize = 8;
 
 /// What is taken at once, or sealed or read first.
-enum Answer {
+enum Disposition {
     Now(Response),
     /// At once, but it brings nothing new: there is nothing to keep.
     Again,
@@ -36,15 +36,15 @@ impl Steward {
     /// ROUND-9: takes a request, or refuses what is early, late or said twice, and answers it now or once what it asks for is sealed, stored or read.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
-            Ok(Answer::Now(response)) => Effect::Answer(question, response),
-            Ok(Answer::Again) => Effect::Answer(question, Response::Done),
-            Ok(Answer::Sealed(body)) => {
+            Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
+            Ok(Disposition::Again) => StewardEffect::Answer(question, Response::Done),
+            Ok(Disposition::Sealed(body)) => {
                 self.waiting.push((encode(&*body), question));
                 return self.conductor.propose(*body);
             }
-            Ok(Answer::Read(query, root)) => Effect::Read(question, query, root),
-            Ok(Answer::Stored(put)) => Effect::Store(question, *from, put),
-            Err(reject) => Effect::Answer(question, refused(&reject.to_string())),
+            Ok(Disposition::Read(query, root)) => StewardEffect::Read(question, query, root),
+            Ok(Disposition::Stored(put)) => StewardEffect::Store(question, *from, put),
+            Err(reject) => StewardEffect::Answer(question, refused(&reject.to_string())),
         };
         self.effects.push_back(effect);
     }
@@ -63,7 +63,7 @@ impl Steward {
             }
             Err(reject) => refused(&reject.to_string()),
         };
-        self.effects.push_back(Effect::Answer(question, answer));
+        self.effects.push_back(StewardEffect::Answer(question, answer));
     }
 
     /// Takes again what was taken before the process ended; what is over by now is refused as it would be from a
@@ -91,7 +91,7 @@ impl Steward {
         peer: &MemberId,
         request: Request,
         date: u64,
-    ) -> Result<Answer, Reject> {
+    ) -> Result<Disposition, Reject> {
         if let Request::Enrol(signed) = request {
             return self.enrol(signed, date);
         }
@@ -109,19 +109,21 @@ impl Steward {
             Request::Notice(notice) => {
                 let kept = notice.clone();
                 let answer = self.notice(notice)?;
-                if matches!(answer, Answer::Now(_)) {
+                if matches!(answer, Disposition::Now(_)) {
                     self.keep(Request::Notice(kept));
                 }
                 Ok(answer)
             }
-            Request::Accuse(evidence) => self.accuse(*peer, evidence).map(|()| Answer::Now(Response::Done)),
+            Request::Accuse(evidence) => {
+                self.accuse(*peer, evidence).map(|()| Disposition::Now(Response::Done))
+            }
             Request::PutBlocks(put) => self.put(question, peer, put),
             Request::InputBlocks(query) => self.inputs(query),
             _ => Err(Reject::Rule("this is asked of a node")),
         }
     }
 
-    fn enrol(&mut self, signed: Signed<Enrol>, date: u64) -> Result<Answer, Reject> {
+    fn enrol(&mut self, signed: Signed<Enrol>, date: u64) -> Result<Disposition, Reject> {
         let run = self.ledger().run();
         let author = signed.verify(run)?.author();
         // A request may come twice when its answer was lost.
@@ -130,7 +132,7 @@ impl Steward {
             return if gone {
                 Err(Reject::NotEntitled("enrol again"))
             } else {
-                Ok(Answer::Now(Response::Done))
+                Ok(Disposition::Now(Response::Done))
             };
         }
         let enrol = self.ledger().check_enrol(&signed)?;
@@ -138,16 +140,16 @@ impl Steward {
         if expires.is_some_and(|invitation| invitation.expires < date) {
             return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
-        Ok(Answer::Sealed(Box::new(Body::Admit(signed))))
+        Ok(Disposition::Sealed(Box::new(Body::Admit(signed))))
     }
 
     /// The organiser's order, whoever brings it.
-    fn close_tree(&self, signed: Signed<CloseTree>) -> Result<Answer, Reject> {
+    fn close_tree(&self, signed: Signed<CloseTree>) -> Result<Disposition, Reject> {
         self.ledger().check_close_tree(&signed)?;
-        Ok(Answer::Sealed(Box::new(Body::CloseTree(signed))))
+        Ok(Disposition::Sealed(Box::new(Body::CloseTree(signed))))
     }
 
-    fn commit(&mut self, signed: Signed<Commit>) -> Result<Answer, Reject> {
+    fn commit(&mut self, signed: Signed<Commit>) -> Result<Disposition, Reject> {
         let run = self.ledger().run();
         let said = signed.verify(run)?;
         let slot = self.ledger().current().and_then(|view| view.slot_of(&said.author()));
@@ -163,12 +165,12 @@ impl Steward {
         // COMMIT-4: the receipt is of the one that is held, however often and with whatever signature it is said again.
         let kept = held.as_ref().unwrap_or(&signed);
         let receipt = CommitReceipt { commit: kept.digest(), round: commit.round };
-        Ok(Answer::Now(Response::Committed(self.identity.sign(run, &receipt))))
+        Ok(Disposition::Now(Response::Committed(self.identity.sign(run, &receipt))))
     }
 
     /// Keeps an aggregator's own part, so that it is not in its author's hands alone, and some of those that an
     /// aggregator did not take.
-    fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Answer, Reject> {
+    fn put(&mut self, question: Question, sender: &MemberId, put: PutBlocks) -> Result<Disposition, Reject> {
         let (view, me) = (self.ledger().round(put.round), self.identity.id());
         let view = view.ok_or(Reject::Stale("the round is not remembered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
@@ -188,17 +190,17 @@ impl Steward {
             }
             self.storing.insert(question, (*sender, attempt, part));
         }
-        Ok(Answer::Stored(Box::new(put)))
+        Ok(Disposition::Stored(Box::new(put)))
     }
 
-    fn inputs(&self, query: InputQuery) -> Result<Answer, Reject> {
+    fn inputs(&self, query: InputQuery) -> Result<Disposition, Reject> {
         let view = self.ledger().round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
         let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
         let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
-        Ok(Answer::Read(query, root))
+        Ok(Disposition::Read(query, root))
     }
 
-    fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Answer, Reject> {
+    fn delivered(&mut self, signed: Signed<Delivered>) -> Result<Disposition, Reject> {
         let said = signed.verify(self.ledger().run())?;
         let name = signed.digest();
         // Nothing is kept of an author before the round knows it: keys cost nothing.
@@ -218,17 +220,17 @@ impl Steward {
             .and_then(|view| view.slot_of(&said.author()).and_then(|slot| view.commitment(slot)));
         if commitment.is_none_or(|commitment| commitment.weight == 0) {
             // STAND-3: what has no weight is not counted, so nothing is promised.
-            return Ok(Answer::Now(Response::Done));
+            return Ok(Disposition::Now(Response::Done));
         }
         // ROUND-5: from here on the sealed inputs must count it.
         let receipt = DeliveryReceipt { delivered: name, round: said.round, attempt: said.attempt };
-        Ok(Answer::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
+        Ok(Disposition::Now(Response::Delivered(self.identity.sign(self.ledger().run(), &receipt))))
     }
 
-    fn checked(&mut self, signed: Signed<Checked>) -> Result<Answer, Reject> {
+    fn checked(&mut self, signed: Signed<Checked>) -> Result<Disposition, Reject> {
         self.conductor.checked(self.now, &signed)?;
         self.keep(Request::Checked(signed));
-        Ok(Answer::Now(Response::Done))
+        Ok(Disposition::Now(Response::Done))
     }
 
     /// Takes a result; what would be sealed of a part is shown in the next turn. Says whether it is new.
@@ -243,23 +245,25 @@ impl Steward {
         self.conductor.result(self.now, signed.clone())
     }
 
-    fn notice(&mut self, notice: Notice) -> Result<Answer, Reject> {
+    fn notice(&mut self, notice: Notice) -> Result<Disposition, Reject> {
         let now = self.now;
         match &notice {
-            Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => return Ok(Answer::Again),
-            Notice::Result(signed) if !self.result(signed)? => return Ok(Answer::Again),
+            Notice::Echo(signed) if !self.conductor.echo(now, signed.clone())? => {
+                return Ok(Disposition::Again);
+            }
+            Notice::Result(signed) if !self.result(signed)? => return Ok(Disposition::Again),
             Notice::Echo(_) | Notice::Result(_) => {}
             Notice::Return(signed) => {
                 self.ledger().check_return(signed)?;
-                return Ok(Answer::Sealed(Box::new(Body::Return(signed.clone()))));
+                return Ok(Disposition::Sealed(Box::new(Body::Return(signed.clone()))));
             }
             Notice::Leave(signed) => {
                 self.ledger().check_leave(signed)?;
-                return Ok(Answer::Sealed(Box::new(Body::Leave(signed.clone()))));
+                return Ok(Disposition::Sealed(Box::new(Body::Leave(signed.clone()))));
             }
             Notice::Opinion(signed) => {
                 self.opinion(signed)?;
-                self.effects.push_back(Effect::Post(notice));
+                self.effects.push_back(StewardEffect::Post(notice));
             }
             Notice::Charge(_) | Notice::Obtained(_) => {
                 return Err(Reject::NotEntitled("say this: only the steward does"));
@@ -279,12 +283,12 @@ impl Steward {
                     false => self.docket.post(now, ledger, &notice)?,
                 };
                 self.watch_audit(&notice);
-                self.effects.push_back(Effect::Post(notice));
+                self.effects.push_back(StewardEffect::Post(notice));
                 sealed.into_iter().for_each(|body| self.conductor.propose(body));
                 self.docket.credits().into_iter().for_each(|credit| self.conductor.credit(credit));
             }
         }
-        Ok(Answer::Now(Response::Done))
+        Ok(Disposition::Now(Response::Done))
     }
 
     /// Counts audits for people.
@@ -294,18 +298,18 @@ impl Steward {
             Notice::Request(signed) => {
                 if let Ok(request) = signed.verify(run) {
                     let verifier = request.author();
-                    self.tell(News::Requested(request.into_inner(), verifier));
+                    self.tell(Bulletin::Requested(request.into_inner(), verifier));
                 }
             }
             Notice::Verdict(signed) => {
                 if let Ok(verdict) = signed.verify(run) {
                     let pass = verdict.finding == Finding::Pass;
-                    self.tell(News::Judged(pass));
+                    self.tell(Bulletin::Judged(pass));
                 }
             }
             Notice::Recomputation(signed) => {
                 let said = signed.verify(run);
-                said.into_iter().for_each(|said| self.tell(News::Judged(said.finding == Finding::Pass)));
+                said.into_iter().for_each(|said| self.tell(Bulletin::Judged(said.finding == Finding::Pass)));
             }
             _ => {}
         }
@@ -314,7 +318,7 @@ impl Steward {
     /// Keeps what was said until a record holds it.
     fn keep(&mut self, request: Request) {
         let round = self.ledger().next_round();
-        self.effects.push_back(Effect::Keep(round, Box::new(request)));
+        self.effects.push_back(StewardEffect::Keep(round, Box::new(request)));
     }
 }
 

@@ -11,9 +11,9 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Signed;
 
-use super::accusation::Accusation;
+use super::accusation::Allegation;
 use super::hearing::Ruling;
-use super::{Effect, News, Steward};
+use super::{Bulletin, Steward, StewardEffect};
 
 impl Steward {
     /// Reduces a part again that contributors object to.
@@ -25,14 +25,14 @@ impl Steward {
             });
         };
         let matter = self.matter(&accusation);
-        self.effects.push_back(Effect::Inspect(Box::new(accusation), Box::new(matter)));
+        self.effects.push_back(StewardEffect::Inspect(Box::new(accusation), Box::new(matter)));
     }
 
     /// The evidence that it would be, if the part is wrong.
-    fn suspicion(&self, result: &Signed<PartResult>) -> Option<Accusation> {
+    fn suspicion(&self, result: &Signed<PartResult>) -> Option<Allegation> {
         let said = result.verify(self.ledger().run()).ok()?;
         let evidence = Evidence::Aggregation(self.ledger().round(said.round)?.reduction(&said, result)?);
-        Some(Accusation {
+        Some(Allegation {
             digest: evidence.digest(),
             evidence,
             accuser: self.identity.id(),
@@ -44,7 +44,7 @@ impl Steward {
 
     /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
     /// inputs are not to be had.
-    pub(super) fn inspected(&mut self, accusation: &Accusation, judgement: Judgement) {
+    pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
         let Evidence::Aggregation(part) = &accusation.evidence else { return };
         let Ok(result) = part.result.verify(self.ledger().run()) else { return };
         let right = matches!(judgement, Judgement::NotGuilty(_));
@@ -52,7 +52,7 @@ impl Steward {
             Judgement::Guilty { .. } => {
                 self.decided(accusation, Ruling::plain(accusation.evidence.clone(), judgement));
             }
-            other => self.tell(News::Inspected(PartResult::clone(&result), right, other)),
+            other => self.tell(Bulletin::Inspected(PartResult::clone(&result), right, other)),
         }
         self.conductor.inspected(self.now, (result.part, &result.author()), right);
     }
@@ -67,8 +67,8 @@ impl Steward {
         let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
         for (part, said, signed) in new {
             self.shown.insert(part, said);
-            self.effects.push_back(Effect::Prefetch(signed.clone()));
-            self.effects.push_back(Effect::Post(Notice::Result(signed)));
+            self.effects.push_back(StewardEffect::Prefetch(signed.clone()));
+            self.effects.push_back(StewardEffect::Post(Notice::Result(signed)));
         }
     }
 
@@ -79,14 +79,15 @@ impl Steward {
             member.since == height && member.failures > 0 && member.standing == Standing::Away
         });
         let lost: Vec<_> = lost.map(|member| member.id).collect();
-        lost.into_iter().for_each(|member| self.tell(News::Moved(member, "kept others waiting and is away")));
+        lost.into_iter()
+            .for_each(|member| self.tell(Bulletin::Moved(member, "kept others waiting and is away")));
     }
 
     /// Says once who kept a round waiting.
     pub(super) fn tell_stalling(&mut self) {
         let stalling: BTreeSet<_> = self.conductor.stalling().copied().collect();
         for member in stalling.difference(&self.stalling).copied().collect::<Vec<_>>() {
-            self.tell(News::Moved(member, "did not check the results in time"));
+            self.tell(Bulletin::Moved(member, "did not check the results in time"));
         }
         self.stalling = stalling;
     }

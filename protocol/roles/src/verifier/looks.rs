@@ -4,8 +4,8 @@ use muster_core::audit::Judgement;
 use muster_core::messages::evidence::Reduction;
 use tracing::{debug, warn};
 
-use super::parts::{Drawn, Seen};
-use super::{Effect, Verifier};
+use super::parts::{DrawnBlocks, Seen};
+use super::{Verifier, VerifierEffect};
 
 /// Drawn parts that are looked at at once: whoever lets one wait for an answer holds up no others.
 const LOOKS: usize = 3;
@@ -16,13 +16,13 @@ impl Verifier {
     }
 
     /// The next drawn part to look at.
-    pub(super) fn next_look(&mut self) -> Option<Box<Drawn>> {
+    pub(super) fn next_look(&mut self) -> Option<Box<DrawnBlocks>> {
         let drawn = if self.may_look() { self.parts.pop(self.now) } else { None }?;
         self.looks += 1;
         Some(Box::new(drawn))
     }
 
-    pub(super) fn looked(&mut self, drawn: Box<Drawn>, seen: Seen) {
+    pub(super) fn looked(&mut self, drawn: Box<DrawnBlocks>, seen: Seen) {
         let (round, part, author) = (drawn.result.round, drawn.result.part, drawn.author);
         match seen {
             Seen::Right => {
@@ -32,7 +32,7 @@ impl Verifier {
             Seen::Wrong(block) => {
                 warn!("round {round}: block {block} of part {part} is not what the rule gives");
                 if let Some(evidence) = drawn.evidence() {
-                    return self.effects.push_back(Effect::Doubt(drawn, Box::new(evidence)));
+                    return self.effects.push_back(VerifierEffect::Doubt(drawn, Box::new(evidence)));
                 }
             }
             Seen::Missing(what) => {
@@ -45,7 +45,12 @@ impl Verifier {
     }
 
     /// The whole part was reduced again, before its aggregator is accused.
-    pub(super) fn judged(&mut self, drawn: Drawn, evidence: Reduction, judgement: Result<Judgement, String>) {
+    pub(super) fn judged(
+        &mut self,
+        drawn: DrawnBlocks,
+        evidence: Reduction,
+        judgement: Result<Judgement, String>,
+    ) {
         self.looks = self.looks.saturating_sub(1);
         let judged = match judgement {
             Ok(judgement) => self.audits.judged_part(evidence, judgement),

@@ -9,7 +9,7 @@ use muster_core::messages::wire::Notice;
 use tracing::info;
 
 use super::audits::Stop;
-use super::{Cause, Effect, News, Verifier};
+use super::{HaltCause, LedgerUpdate, Verifier, VerifierEffect};
 
 /// Rounds after which the whole state is written down again, fewer than those whose results are kept. A process that was
 /// killed goes on from there, by the results that others still have, or fetches the state; one that finds a wrong root has
@@ -17,7 +17,7 @@ use super::{Cause, Effect, News, Verifier};
 const STATE_ROUNDS: u32 = 4;
 
 impl Verifier {
-    pub(super) fn news(&mut self, news: &News<'_>) {
+    pub(super) fn news(&mut self, news: &LedgerUpdate<'_>) {
         let ledger = news.ledger;
         if self.board != 0 && self.board != news.board {
             info!("the steward was restarted; open audits are asked again");
@@ -37,7 +37,7 @@ impl Verifier {
         self.catch_up(news);
         if ledger.stage() == Stage::Closed && !self.over {
             self.over = true;
-            self.effects.push_back(Effect::End);
+            self.effects.push_back(VerifierEffect::End);
         }
     }
 
@@ -58,7 +58,7 @@ impl Verifier {
         }
         self.kept.retain(|round| wanted.contains(round));
         self.kept.extend(fresh.keys());
-        self.effects.push_back(Effect::KeepStates { wanted, fresh });
+        self.effects.push_back(VerifierEffect::KeepStates { wanted, fresh });
     }
 
     /// Has the whole state written down now and then.
@@ -68,7 +68,7 @@ impl Verifier {
             Event::Sealed(_) | Event::Notice(_) => None,
         });
         if applied.is_some_and(|round| round.next().0.is_multiple_of(STATE_ROUNDS)) {
-            self.effects.push_back(Effect::SaveState);
+            self.effects.push_back(VerifierEffect::SaveState);
         }
     }
 
@@ -79,18 +79,18 @@ impl Verifier {
             let Body::Ban(ban) = &record.body else { continue };
             let ban = Box::new(ban.clone());
             if ban.culprit == self.me {
-                return self.halt(Cause::Banned(Some(ban)));
+                return self.halt(HaltCause::Banned(Some(ban)));
             }
-            self.effects.push_back(Effect::KeepEvidence(ban));
+            self.effects.push_back(VerifierEffect::KeepEvidence(ban));
         }
     }
 
     /// Says that it is back when the ledger has it away; ends when it was expelled.
-    fn stand(&mut self, news: &News<'_>) {
+    fn stand(&mut self, news: &LedgerUpdate<'_>) {
         let ledger = news.ledger;
         let Some(member) = ledger.member(&self.me).filter(|_| !self.over) else { return };
         if member.standing == Standing::Banned {
-            return self.halt(Cause::Banned(None));
+            return self.halt(HaltCause::Banned(None));
         }
         let away = member.standing == Standing::Away && news.in_step && member.since < ledger.height();
         self.back = (away && !self.returning).then(|| {
@@ -99,13 +99,13 @@ impl Verifier {
         });
     }
 
-    fn catch_up(&mut self, news: &News<'_>) {
+    fn catch_up(&mut self, news: &LedgerUpdate<'_>) {
         if !news.whole || self.caught_up || self.over {
             return;
         }
         self.caught_up = true;
         if news.ledger.member(&self.me).is_none() {
-            return self.halt(Cause::Stranger);
+            return self.halt(HaltCause::Stranger);
         }
         info!("watching run {} as verifier {}", news.ledger.run(), self.me);
     }

@@ -16,7 +16,7 @@ const TRIES: u32 = 3;
 const PAUSE: u64 = 1_000;
 
 /// Drawn blocks of one sealed part.
-pub struct Drawn {
+pub struct DrawnBlocks {
     /// What the aggregator signed.
     pub signed: Signed<PartResult>,
     /// The same, checked.
@@ -46,7 +46,7 @@ pub enum Seen {
     Missing(String),
 }
 
-impl Drawn {
+impl DrawnBlocks {
     /// Blocks of a part that are drawn; `None` for a part without a sealed result.
     fn of(ledger: &Ledger, view: &RoundView, part: Part, blocks: Vec<Block>) -> Option<Self> {
         let signed = view.signed_result(part)?.clone();
@@ -84,35 +84,35 @@ impl Drawn {
 #[derive(Default)]
 pub struct Parts {
     surveyed: BTreeSet<Round>,
-    queue: Queue<Drawn>,
+    queue: RetryQueue<DrawnBlocks>,
 }
 
 /// What waits for its turn, each from a time on, and how often it was tried. One that waits for another try holds up nobody:
 /// who keeps values back, or has none of rounds before this verifier came, must not keep it from looking at the others.
-struct Queue<T>(VecDeque<Waiting<T>>);
+struct RetryQueue<T>(VecDeque<Retry<T>>);
 
-struct Waiting<T> {
+struct Retry<T> {
     from: u64,
     tries: u32,
     item: T,
 }
 
-impl<T> Default for Queue<T> {
+impl<T> Default for RetryQueue<T> {
     fn default() -> Self {
         Self(VecDeque::new())
     }
 }
 
-impl<T> Queue<T> {
+impl<T> RetryQueue<T> {
     fn put(&mut self, from: u64, tries: u32, item: T) {
-        self.0.push_back(Waiting { from, tries, item });
+        self.0.push_back(Retry { from, tries, item });
     }
 
     /// What was tried least, and of that what came first.
     fn pop(&mut self, now: u64) -> Option<T> {
         let due = self.0.iter().enumerate().filter(|(_, waiting)| waiting.from <= now);
-        let (place, _) = due.min_by_key(|(place, waiting)| (waiting.tries, *place))?;
-        self.0.remove(place).map(|waiting| waiting.item)
+        let (index, _) = due.min_by_key(|(index, waiting)| (waiting.tries, *index))?;
+        self.0.remove(index).map(|waiting| waiting.item)
     }
 
     /// When the first one may be popped.
@@ -130,7 +130,7 @@ impl Parts {
             {
                 let ppm = ledger.manifest().audit.block_ppm;
                 let drawn = drawn(view, me, &coin, ppm).into_iter();
-                let found = drawn.filter_map(|(part, blocks)| Drawn::of(ledger, view, part, blocks));
+                let found = drawn.filter_map(|(part, blocks)| DrawnBlocks::of(ledger, view, part, blocks));
                 found.for_each(|drawn| self.queue.put(now, 0, drawn));
             }
         }
@@ -140,7 +140,7 @@ impl Parts {
     }
 
     /// The next one.
-    pub fn pop(&mut self, now: u64) -> Option<Drawn> {
+    pub fn pop(&mut self, now: u64) -> Option<DrawnBlocks> {
         self.queue.pop(now)
     }
 
@@ -150,7 +150,7 @@ impl Parts {
     }
 
     /// Has one looked at again after a pause, unless that was tried often enough; whether it will be.
-    pub fn again(&mut self, now: u64, mut drawn: Drawn) -> bool {
+    pub fn again(&mut self, now: u64, mut drawn: DrawnBlocks) -> bool {
         drawn.tries += 1;
         let more = drawn.tries < TRIES;
         if more {
@@ -165,10 +165,10 @@ fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Par
     let mut drawn = BTreeMap::new();
     let (Some(freeze), Some(outcome)) = (view.freeze_digest(), view.outcome_digest()) else { return drawn };
     let inspectors = view.block_inspectors();
-    let Some(place) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
+    let Some(index) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
     for (part, plan) in view.parts().iter().enumerate() {
         let mine = |block: &&Block| {
-            block_inspector(&outcome, **block, inspectors.len()) == place
+            block_inspector(&outcome, **block, inspectors.len()) == index
                 && selects_block(coin, &freeze, **block, ppm)
         };
         let blocks: Vec<Block> = plan.blocks.iter().filter(mine).copied().collect();
@@ -185,7 +185,7 @@ mod tests {
 
     #[test]
     fn what_is_not_to_be_had_holds_up_nothing_else() {
-        let (mut queue, now) = (Queue::default(), 7);
+        let (mut queue, now) = (RetryQueue::default(), 7);
         queue.put(now + PAUSE, 1, "kept back");
         queue.put(now, 0, "first");
         queue.put(now, 0, "second");

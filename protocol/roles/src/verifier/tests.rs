@@ -78,7 +78,7 @@ impl Notes for Forgetful {
 }
 
 fn machine(ledger: &Ledger, number: u8, accusations: Vec<Evidence>) -> Verifier {
-    Verifier::new(Setup {
+    Verifier::new(VerifierSetup {
         ledger,
         manifest: ledger.manifest().clone(),
         identity: Arc::new(member(number)),
@@ -90,13 +90,13 @@ fn machine(ledger: &Ledger, number: u8, accusations: Vec<Evidence>) -> Verifier 
     })
 }
 
-fn news(ledger: &Ledger, whole: bool) -> Input<'_> {
-    Input::News(News { ledger, events: &[], whole, in_step: true, board: 1 })
+fn news(ledger: &Ledger, whole: bool) -> VerifierInput<'_> {
+    VerifierInput::News(LedgerUpdate { ledger, events: &[], whole, in_step: true, board: 1 })
 }
 
 fn told(machine: &mut Verifier) -> Option<Box<Message>> {
     match machine.poll_effect() {
-        Some(Effect::Tell(message)) => Some(message),
+        Some(VerifierEffect::Tell(message)) => Some(message),
         Some(_) => panic!("something else is to be done"),
         None => None,
     }
@@ -109,7 +109,7 @@ fn who_is_no_member_halts() {
     machine.handle(0, news(&ledger, false));
     assert!(machine.poll_effect().is_none(), "it may be admitted by what is still to be read");
     machine.handle(0, news(&ledger, true));
-    assert!(matches!(machine.poll_effect(), Some(Effect::Halt(Cause::Stranger))));
+    assert!(matches!(machine.poll_effect(), Some(VerifierEffect::Halt(HaltCause::Stranger))));
     machine.handle(1, news(&ledger, true));
     assert!(machine.poll_effect().is_none());
 }
@@ -124,15 +124,15 @@ fn an_accusation_is_repeated_until_a_ban() {
     let message = told(&mut machine).unwrap();
     assert!(matches!(*message, Message::Accuse(_)));
     assert!(told(&mut machine).is_none(), "one after the other");
-    machine.handle(5, Input::Told(message, Answer::Unreached));
+    machine.handle(5, VerifierInput::Told(message, Answer::Unreached));
     assert!(told(&mut machine).is_none());
     assert_eq!(machine.poll_timeout(), Some(5 + PAUSE));
-    machine.handle(5 + PAUSE, Input::Tick);
+    machine.handle(5 + PAUSE, VerifierInput::Tick);
     let message = told(&mut machine).unwrap();
-    machine.handle(5 + PAUSE, Input::Told(message, Answer::Taken));
+    machine.handle(5 + PAUSE, VerifierInput::Told(message, Answer::Taken));
     assert!(told(&mut machine).is_none());
     assert_eq!(machine.poll_timeout(), Some(REMINDER));
-    machine.handle(REMINDER, Input::Tick);
+    machine.handle(REMINDER, VerifierInput::Tick);
     assert!(told(&mut machine).is_some());
 }
 
@@ -142,9 +142,9 @@ fn it_stops_once_it_has_said_what_it_has_to_say() {
     let mut machine = machine(&ledger, VERIFIER, vec![equivocation(&ledger)]);
     machine.handle(0, news(&ledger, true));
     let message = told(&mut machine).unwrap();
-    machine.handle(1, Input::Stop);
+    machine.handle(1, VerifierInput::Stop);
     assert!(machine.poll_effect().is_none());
-    machine.handle(2, Input::Told(message, Answer::Taken));
-    assert!(matches!(machine.poll_effect(), Some(Effect::End)));
+    machine.handle(2, VerifierInput::Told(message, Answer::Taken));
+    assert!(matches!(machine.poll_effect(), Some(VerifierEffect::End)));
     assert!(machine.poll_effect().is_none() && machine.poll_timeout().is_none());
 }

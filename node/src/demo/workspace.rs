@@ -6,12 +6,12 @@ use std::{env, fs};
 use crate::exit::{Failure, Outcome};
 
 /// Where a rehearsal lives.
-pub(super) struct Place {
+pub(super) struct Workspace {
     folder: PathBuf,
     temporary: bool,
 }
 
-impl Place {
+impl Workspace {
     /// A new folder, kept if it was named.
     pub(super) fn make(out: Option<&Path>) -> Outcome<Self> {
         let (folder, temporary) = match out {
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-impl Drop for Place {
+impl Drop for Workspace {
     fn drop(&mut self) {
         if self.temporary {
             let _ = fs::remove_dir_all(&self.folder);
