@@ -243,9 +243,8 @@ impl Court {
             }
             Wants::Part(inputs) => {
                 // The aggregator is the suspect: authors are asked first.
-                let from = (None, true);
-                let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, from, self.kept(inputs));
-                let found = found.await?;
+                let (blocks, kept) = (&inputs.blocks, self.kept(inputs));
+                let found = inputs.fetch(&self.peers, &self.layout, blocks, None, true, kept).await?;
                 self.shelve(inputs, &found);
                 brought.blocks = found.into_iter().map(|(name, (data, _))| (name, data)).collect();
                 brought.round = Some(inputs.view.clone());

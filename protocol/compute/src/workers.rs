@@ -1,6 +1,6 @@
 //! What runs the passes of aggregation: this processor's vectors, and some threads.
 
-use muster_core::aggregate::{Pass, Runner};
+use muster_core::aggregate::{CoefficientPass, Runner};
 use muster_core::error::Misuse;
 use muster_core::ieee::require_ieee;
 
@@ -33,7 +33,7 @@ impl Workers {
 }
 
 impl Runner for Workers {
-    fn pass<P: Pass>(&self, pass: P) -> P::Output {
+    fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output {
         require_ieee();
         pass::run(self.kernels, pass)
     }

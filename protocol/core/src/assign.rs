@@ -41,7 +41,8 @@ pub struct Masked {
 /// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
 /// the second maps to the vocabulary (8), or stays (9).
 pub fn masked(
-    (model, albert): (&Model, &Albert),
+    model: &Model,
+    albert: &Albert,
     seed: &Digest,
     leaf: Leaf,
     window: u32,

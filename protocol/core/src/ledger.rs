@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
-pub use view::{Commitment, RoundView};
+pub use view::{RoundView, WeightedCommit};
 
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
@@ -69,7 +69,7 @@ pub struct Ledger {
     opened: Option<Height>,
     /// What silent members owe an answer to.
     debts: BTreeMap<MemberId, members::Debt>,
-    past: rewind::Past,
+    past: rewind::RewindTargets,
 }
 
 impl Ledger {
@@ -99,7 +99,7 @@ impl Ledger {
             rounds: VecDeque::new(),
             opened: None,
             debts: BTreeMap::new(),
-            past: rewind::Past::default(),
+            past: rewind::RewindTargets::default(),
             manifest,
         }
     }

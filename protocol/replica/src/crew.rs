@@ -19,10 +19,10 @@ use crate::memory::available;
 pub struct Crew {
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
-    workers: Vec<Worker>,
+    workers: Vec<LeafWorker>,
 }
 
-struct Worker {
+struct LeafWorker {
     arithmetic: Exact,
     leaf: Vec<i32>,
 }
@@ -40,7 +40,7 @@ impl Crew {
     ) -> Result<Self, Misuse> {
         let threads = threads.max(1);
         let at_once = at_once(&manifest, threads, available().map(|bytes| bytes / 2));
-        let worker = || Ok(Worker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
+        let worker = || Ok(LeafWorker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
         let workers = (0..at_once).map(|_| worker()).collect::<Result<_, Misuse>>()?;
         Ok(Self { manifest, dataset, workers })
     }
@@ -65,7 +65,7 @@ impl Crew {
             jobs.flat_map(|(place, commit)| (0..commit.leaves).map(move |leaf| (place, *commit, leaf)));
         let jobs = Mutex::new(jobs);
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
-        let work = |worker: &mut Worker| {
+        let work = |worker: &mut LeafWorker| {
             loop {
                 let job = lock(&jobs).next();
                 let Some((place, commit, position)) = job else { return };
@@ -88,7 +88,7 @@ impl Crew {
     }
 }
 
-impl Worker {
+impl LeafWorker {
     /// Recomputes one leaf of a contribution into the buffer; gives its loss.
     fn leaf(
         &mut self,

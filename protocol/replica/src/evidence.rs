@@ -47,7 +47,8 @@ pub async fn keep_evidence(
     peers: &Peers,
     steward: &Contact,
     home: &Home,
-    (manifest, ban): (&Manifest, &Ban),
+    manifest: &Manifest,
+    ban: &Ban,
 ) -> Result<PathBuf, Unkept> {
     let name = ban.evidence;
     let evidence = match home.load_evidence(&name) {

@@ -76,7 +76,8 @@ impl PartInputs {
         peers: &Peers,
         layout: &Layout,
         blocks: &[Block],
-        (steward, suspected): (Option<&Contact>, bool),
+        steward: Option<&Contact>,
+        suspected: bool,
         kept: InputBlocks,
     ) -> Result<InputBlocks, String> {
         let mut found = kept;
@@ -91,8 +92,8 @@ impl PartInputs {
                 continue;
             }
             let mut holders = sender.keepers.clone();
-            let place = if suspected { 0 } else { holders.len() };
-            sender.author.iter().for_each(|author| holders.insert(place, author.clone()));
+            let position = if suspected { 0 } else { holders.len() };
+            sender.author.iter().for_each(|author| holders.insert(position, author.clone()));
             holders.extend(steward.cloned());
             let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
             let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);

@@ -26,7 +26,7 @@ pub use crew::Crew;
 pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
-pub use hearsay::{Finding, Hearsay, SplitView};
+pub use hearsay::{Hearsay, Misbehaviour, SplitView};
 pub use inputs::{InputBlocks, PartInputs};
 pub use muster_core::ledger::Event;
 pub use peers::{Contact, PeerError, Peers, contact, groups, patience};

@@ -124,8 +124,8 @@ impl Tools {
             return Seen::Missing(why);
         }
         let Some(inputs) = &part.inputs else { return Seen::Missing("the round has no such part".into()) };
-        let from = (Some(&self.session.target.steward), false);
-        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, from, BTreeMap::new());
+        let (peers, steward) = (&self.session.peers, Some(&self.session.target.steward));
+        let inputs = inputs.fetch(peers, &self.layout, &drawn.blocks, steward, false, BTreeMap::new());
         let inputs = timeout(limit(&drawn.blocks), inputs).await;
         match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
             Ok(inputs) => {
@@ -152,8 +152,8 @@ impl Tools {
         let Some(inputs) = &part.inputs else { return Ok(Err("the round has no such part".to_owned())) };
         // Other drawn blocks wait for it.
         let limit = HOLDERS * patience(&self.layout, &drawn.part);
-        let from = (Some(steward), true);
-        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.part, from, BTreeMap::new());
+        let peers = &self.session.peers;
+        let inputs = inputs.fetch(peers, &self.layout, &drawn.part, Some(steward), true, BTreeMap::new());
         let late = |_| Err("who holds its inputs takes too long".to_owned());
         let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
             Ok(inputs) => inputs,

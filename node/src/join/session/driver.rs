@@ -297,7 +297,7 @@ impl Driver {
         let ((peers, steward), told) = (self.way(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());
         tokio::spawn(async move {
-            let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;
+            let kept = keep_evidence(&peers, &steward, &home, &manifest, &ban).await;
             let _ = told.set(evidence_words(&kept));
         });
     }

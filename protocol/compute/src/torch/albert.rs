@@ -6,9 +6,9 @@ use muster_core::assign::masked;
 use muster_core::manifest::Family;
 use tch::{Kind, Tensor};
 
-use super::network::{Network, Weights, heads};
+use super::network::{Network, ParameterTensors, heads};
 use crate::leaf::Batch;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
 /// Number of a tensor; where a bias or a norm's bias is the next one, it is not named.
 mod part {
@@ -31,9 +31,9 @@ mod part {
     pub(super) const WORD_BIAS: usize = 25;
 }
 
-pub(super) struct Albert<'a> {
-    plan: &'a Plan,
-    weights: &'a Weights,
+pub(super) struct TorchAlbert<'a> {
+    plan: &'a NetworkPlan,
+    weights: &'a ParameterTensors,
     /// Tokens with the mask over them, `[windows, tokens]`.
     inputs: Tensor,
     /// Rows of a window that are predicted, `[windows, predicted]`, and what belongs there.
@@ -41,12 +41,12 @@ pub(super) struct Albert<'a> {
     targets: Tensor,
 }
 
-impl<'a> Albert<'a> {
-    pub(super) fn new(plan: &'a Plan, weights: &'a Weights, batch: Batch<'_>) -> Self {
+impl<'a> TorchAlbert<'a> {
+    pub(super) fn new(plan: &'a NetworkPlan, weights: &'a ParameterTensors, batch: Batch<'_>) -> Self {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
         let [mut inputs, mut places, mut targets] = [const { Vec::<i64>::new() }; 3];
         for (number, window) in (0..).zip(batch.windows) {
-            let masked = masked((&plan.model, albert), &batch.seed, batch.leaf, number, window);
+            let masked = masked(&plan.model, albert, &batch.seed, batch.leaf, number, window);
             inputs.extend(masked.inputs.iter().map(|token| plan.token(*token) as i64));
             places.extend(masked.places.iter().map(|place| i64::from(*place)));
             targets.extend(masked.places.iter().map(|place| plan.token(window[*place as usize]) as i64));
@@ -71,7 +71,7 @@ impl<'a> Albert<'a> {
     }
 }
 
-impl Network for Albert<'_> {
+impl Network for TorchAlbert<'_> {
     fn embed(&self) -> Tensor {
         let words = Tensor::embedding(self.weights.of(part::WORDS), &self.inputs, -1, false, false);
         let normed = self.norm(&(words + self.weights.of(part::POSITIONS)), part::EMBEDDING_NORM);

@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
-use super::network::{Network, Weights, heads};
-use crate::decoder::places::{Decoder as Places, Norm, Weight};
+use super::network::{Network, ParameterTensors, heads};
+use crate::decoder::places::{DecoderMatrix, DecoderRanges as Places, RmsNorm};
 use crate::leaf::Batch;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
-pub(super) struct Decoder<'a> {
-    plan: &'a Plan,
+pub(super) struct TorchDecoder<'a> {
+    plan: &'a NetworkPlan,
     places: &'a Places,
-    weights: &'a Weights,
+    weights: &'a ParameterTensors,
     /// Tokens and those that follow them, `[windows, tokens]`.
     inputs: Tensor,
     targets: Tensor,
@@ -21,8 +21,13 @@ pub(super) struct Decoder<'a> {
     sines: Tensor,
 }
 
-impl<'a> Decoder<'a> {
-    pub(super) fn new(plan: &'a Plan, places: &'a Places, weights: &'a Weights, batch: Batch<'_>) -> Self {
+impl<'a> TorchDecoder<'a> {
+    pub(super) fn new(
+        plan: &'a NetworkPlan,
+        places: &'a Places,
+        weights: &'a ParameterTensors,
+        batch: Batch<'_>,
+    ) -> Self {
         let device = weights.of(0).device();
         let tokens = |skipped: usize| {
             let tokens = batch.windows.iter().flat_map(|window| &window[skipped..skipped + plan.tokens]);
@@ -52,8 +57,8 @@ impl<'a> Decoder<'a> {
     fn attention(&self, layer: usize, stream: &Tensor) -> Tensor {
         let shape = &self.plan.heads;
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
-        let normed = self.norm(stream, Places::gain_part(layer, Norm::Attention));
-        let joint = self.weights.product(&normed, Places::part(layer, Weight::QueryKeyValue), None);
+        let normed = self.norm(stream, Places::gain_part(layer, RmsNorm::Attention));
+        let joint = self.weights.product(&normed, Places::part(layer, DecoderMatrix::QueryKeyValue), None);
         let turned = self.rotate(&heads(&joint.narrow(-1, 0, queries + keys), shape.width));
         let values = heads(&joint.narrow(-1, queries + keys, keys), shape.width);
         let count = shape.count as i64;
@@ -63,18 +68,19 @@ impl<'a> Decoder<'a> {
             &values,
             true,
         );
-        stream + self.weights.product(&mixed, Places::part(layer, Weight::Output), None)
+        stream + self.weights.product(&mixed, Places::part(layer, DecoderMatrix::Output), None)
     }
 
     fn feed(&self, layer: usize, stream: &Tensor) -> Tensor {
-        let normed = self.norm(stream, Places::gain_part(layer, Norm::Feed));
-        let both = self.weights.product(&normed, Places::part(layer, Weight::GateUp), None).chunk(2, -1);
+        let normed = self.norm(stream, Places::gain_part(layer, RmsNorm::Feed));
+        let both =
+            self.weights.product(&normed, Places::part(layer, DecoderMatrix::GateUp), None).chunk(2, -1);
         let product = both[0].silu() * &both[1];
-        stream + self.weights.product(&product, Places::part(layer, Weight::Down), None)
+        stream + self.weights.product(&product, Places::part(layer, DecoderMatrix::Down), None)
     }
 }
 
-impl Network for Decoder<'_> {
+impl Network for TorchDecoder<'_> {
     fn embed(&self) -> Tensor {
         Tensor::embedding(self.weights.of(0), &self.inputs, -1, false, false)
     }

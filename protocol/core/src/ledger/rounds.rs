@@ -1,7 +1,7 @@
 //! Which records take a round from one phase to the next.
 
-use super::view::Results;
-use super::{Commitment, Ledger, RoundView, Stage};
+use super::view::SealedResults;
+use super::{Ledger, RoundView, Stage, WeightedCommit};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round};
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record};
@@ -36,10 +36,10 @@ impl Ledger {
     }
 
     /// STAND-3: weight and rate of audits are fixed when a contribution is frozen.
-    fn commitment(&self, commit: &Verified<Commit>) -> Commitment {
+    fn commitment(&self, commit: &Verified<Commit>) -> WeightedCommit {
         let author = commit.author();
         let member = self.member(&author);
-        Commitment {
+        WeightedCommit {
             commit: (**commit).clone(),
             author,
             weight: member.map_or(0, |member| self.weight(member, commit.leaves)),
@@ -208,7 +208,7 @@ impl Ledger {
             (false, false) => Stage::Computing,
         };
         if let Some(view) = self.rounds.back_mut() {
-            let results = Results { said: results, signed: outcome.results.to_vec(), seconds };
+            let results = SealedResults { said: results, signed: outcome.results.to_vec(), seconds };
             // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
             let echoed = view.counts_somebody() || heard;
             view.end(results, echoed, head);

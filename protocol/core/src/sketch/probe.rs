@@ -84,7 +84,7 @@ impl Probe {
             }
             Way::Signs(seed) => {
                 let groups: Vec<_> = self.groups.iter().map(|group| group.range.clone()).collect();
-                Sketch::projected(projection::projections(seed, &groups, (offset, q)))
+                Sketch::projected(projection::projections(seed, &groups, offset, q))
             }
         }
     }

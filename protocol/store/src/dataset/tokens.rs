@@ -49,12 +49,12 @@ pub(super) fn check_count(path: &Path, file: &[u8], tokeniser: &Tokeniser) -> Re
 /// What a `tokenizer.json` says of its numbers.
 #[derive(Deserialize)]
 struct File {
-    model: Model,
+    model: TokeniserModel,
     added_tokens: Option<Vec<Added>>,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct TokeniserModel {
     vocab: Greatest,
 }
 

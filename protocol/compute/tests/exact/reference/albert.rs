@@ -15,7 +15,7 @@ impl Reference<'_> {
         (seed, leaf): (Digest, Leaf),
         (index, window): (u32, &[u32]),
     ) -> f64 {
-        let masked = masked((self.model, albert), &seed, leaf, index, window);
+        let masked = masked(self.model, albert, &seed, leaf, index, window);
         let words = self.tensor("albert.embeddings.word_embeddings.weight");
         let mut x: Rows = masked.inputs.iter().map(|token| words[*token as usize].clone()).collect();
         add(&mut x, &self.tensor("albert.embeddings.position_embeddings.weight"));
