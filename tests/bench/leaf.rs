@@ -249,8 +249,8 @@ impl Bench {
                 Family::Albert(albert) => {
                     let masked = masked(model, albert, &SEED, LEAF, index, window);
                     inputs.extend(masked.inputs);
-                    targets.extend(masked.places.iter().map(|place| window[*place as usize]));
-                    places.extend(masked.places);
+                    targets.extend(masked.positions.iter().map(|position| window[*position as usize]));
+                    places.extend(masked.positions);
                 }
             }
         }

@@ -86,7 +86,7 @@ fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
         Family::Albert(albert) => {
             let seed = calibration_seed(manifest.run());
             let seen = masked(&manifest.model, albert, &seed, Leaf(1), 0, tokens);
-            (seen.inputs, seen.places)
+            (seen.inputs, seen.positions)
         }
     };
     let rows: Vec<&[f32]> = logits.chunks(manifest.model.vocabulary as usize).collect();

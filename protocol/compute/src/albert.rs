@@ -4,7 +4,7 @@
 //! first, and within a layer over the tokens; the windows' gradients are then added in order.
 
 mod backward;
-pub(crate) mod places;
+pub(crate) mod ranges;
 mod tape;
 
 use muster_core::assign::masked;
@@ -17,7 +17,7 @@ use crate::kernel::rows::cross_entropy;
 use crate::matrix::Matrix;
 use crate::passes::Passes;
 use crate::plan::NetworkPlan;
-use places::{AlbertMatrix, AlbertRanges, LayerNorm};
+use ranges::{AlbertMatrix, AlbertRanges, LayerNorm};
 pub(crate) use tape::AlbertTape;
 use tape::{AlbertActivations, Normed};
 
@@ -80,10 +80,10 @@ impl AlbertTape {
         let masked = masked(&plan.model, albert, &seed, leaf, number, window);
         self.inputs.clear();
         self.inputs.extend(masked.inputs.iter().map(|token| plan.token(*token)));
-        self.places.clear();
-        self.places.extend(masked.places.iter().map(|place| *place as usize));
+        self.predicted.clear();
+        self.predicted.extend(masked.positions.iter().map(|position| *position as usize));
         self.targets.clear();
-        self.targets.extend(self.places.iter().map(|place| plan.token(window[*place])));
+        self.targets.extend(self.predicted.iter().map(|position| plan.token(window[*position])));
     }
 }
 
@@ -137,8 +137,8 @@ impl WindowPass<'_> {
         let Passes { kernels, plan, parameters, .. } = *self.passes;
         let (albert, head) = (self.albert, &mut tape.head);
         let last = &tape.residual[plan.layers];
-        for (row, place) in head.gathered.chunks_exact_mut(plan.width).zip(&tape.places) {
-            row.copy_from_slice(&last[place * plan.width..][..plan.width]);
+        for (row, position) in head.gathered.chunks_exact_mut(plan.width).zip(&tape.predicted) {
+            row.copy_from_slice(&last[position * plan.width..][..plan.width]);
         }
         let bias = &parameters[albert.prediction_bias.clone()];
         self.linear(AlbertMatrix::Prediction, &head.gathered, bias, &mut head.dense);

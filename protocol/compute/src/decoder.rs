@@ -3,7 +3,7 @@
 //! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): each window adds to it in its turn. The
 //! embedding's is added last, by [`embed`], from what the backward pass of every window leaves.
 
-pub(crate) mod places;
+pub(crate) mod ranges;
 mod tape;
 
 use crate::attention::Attention;
@@ -13,7 +13,7 @@ use crate::kernel::rows::{
 };
 use crate::passes::Passes;
 use crate::turns::WindowTurns;
-use places::{DecoderMatrix, DecoderRanges, RmsNorm};
+use ranges::{DecoderMatrix, DecoderRanges, RmsNorm};
 pub(crate) use tape::DecoderTape;
 use tape::{DecoderActivations, Passing};
 

@@ -102,7 +102,7 @@ impl Engine {
         let plan = self.plan(setting.model);
         assert_eq!(q.len(), plan.layout.parameters(), "a leaf has an integer for each parameter");
         let grid = Grid::new(self.kernels, &plan.layout, job);
-        let quantise = |first, values: &[f32], q: &mut [i32]| grid.place(first, values, q);
+        let quantise = |first, values: &[f32], q: &mut [i32]| grid.quantise(first, values, q);
         let target = GridTarget { q, quantise: &quantise };
         let loss = self.differentiate(&plan, setting.recompute, &job.state.parameters, batch, target);
         let spent = grid.spent() / self.workers.len() as u32;
@@ -157,7 +157,7 @@ impl Engine {
         let mut losses = vec![0.0; batch.windows.len()];
         // The embedding's gradient is whole only after all turns.
         let late =
-            if let FamilyPlan::Decoder(places) = &plan.network { places.embedding.range().len() } else { 0 };
+            if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
         let (late_q, q) = q.split_at_mut(late.min(q.len()));
         let turns = Turns::new(gradient, &plan.parts, batch.windows.len(), GridTarget { q, quantise });
         let tasks = losses.iter_mut().zip(embedded.iter_mut()).enumerate();
@@ -165,19 +165,19 @@ impl Engine {
             let turn = turns.of(index);
             *loss = forward_pass(&passes, worker, batch, index);
             match &plan.network {
-                FamilyPlan::Decoder(places) => worker.decoder.backward(&passes, places, &turn, embedded),
-                FamilyPlan::Albert(places) => worker.albert.backward(&passes, places, &turn),
+                FamilyPlan::Decoder(ranges) => worker.decoder.backward(&passes, ranges, &turn, embedded),
+                FamilyPlan::Albert(ranges) => worker.albert.backward(&passes, ranges, &turn),
             }
         });
         drop(turns);
-        if let FamilyPlan::Decoder(places) = &plan.network {
+        if let FamilyPlan::Decoder(ranges) = &plan.network {
             let lengths = || split(0..plan.vocabulary, EMBEDDING_ROWS).map(|rows| rows.len() * plan.width);
             let wanted = |length: usize| if late_q.is_empty() { 0 } else { length };
             let integers = lengths().map(wanted).collect::<Vec<_>>();
-            let outputs = parts(&mut gradient[places.embedding.range()], lengths());
+            let outputs = parts(&mut gradient[ranges.embedding.range()], lengths());
             let outputs = outputs.zip(parts(late_q, integers.into_iter()));
             each(workers, outputs.enumerate(), |_, (index, (out, q))| {
-                if !places.tied {
+                if !ranges.tied {
                     out.fill(0.0);
                 }
                 embed(plan.width, index * EMBEDDING_ROWS, embedded, out);
@@ -250,10 +250,10 @@ impl Engine {
         let worker = &mut workers[0];
         let window = &batch.windows[0];
         let logits = match &plan.network {
-            FamilyPlan::Decoder(places) => worker.decoder.logits(&passes, places, window, first),
-            FamilyPlan::Albert(places) => {
+            FamilyPlan::Decoder(ranges) => worker.decoder.logits(&passes, ranges, window, first),
+            FamilyPlan::Albert(ranges) => {
                 let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: 0 };
-                &worker.albert.logits(&passes, places, window, masking)[first * plan.vocabulary..]
+                &worker.albert.logits(&passes, ranges, window, masking)[first * plan.vocabulary..]
             }
         };
         let logits = logits.to_vec();
@@ -288,10 +288,10 @@ pub(crate) fn check(plan: &NetworkPlan, windows: &[Vec<u32>]) {
 fn forward_pass(passes: &Passes<'_>, worker: &mut ThreadBuffers, batch: Batch<'_>, index: usize) -> f64 {
     let window = &batch.windows[index];
     match &passes.plan.network {
-        FamilyPlan::Decoder(places) => worker.decoder.forward(passes, places, window),
-        FamilyPlan::Albert(places) => {
+        FamilyPlan::Decoder(ranges) => worker.decoder.forward(passes, ranges, window),
+        FamilyPlan::Albert(ranges) => {
             let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: index as u32 };
-            worker.albert.forward(passes, places, window, masking)
+            worker.albert.forward(passes, ranges, window, masking)
         }
     }
 }

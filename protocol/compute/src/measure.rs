@@ -101,7 +101,7 @@ pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<KernelBe
 
 /// Values between −2 and 2.
 fn values(count: usize) -> Vec<f32> {
-    (0..count).map(|place| (place * 2_654_435_761 % 1021) as f32 / 255.0 - 2.0).collect()
+    (0..count).map(|index| (index * 2_654_435_761 % 1021) as f32 / 255.0 - 2.0).collect()
 }
 
 fn case(name: &'static str, bytes: usize, run: impl FnMut() + 'static) -> KernelBenchmark {

@@ -1,11 +1,11 @@
-//! A model as the arithmetic sees it: sizes, and places in the flat vector.
+//! A model as the arithmetic sees it: sizes, and ranges in the flat vector.
 
 use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Model};
 
-use crate::albert::places::AlbertRanges;
+use crate::albert::ranges::AlbertRanges;
 use crate::attention::Heads;
-use crate::decoder::places::DecoderRanges;
+use crate::decoder::ranges::DecoderRanges;
 use crate::matrix::Matrix;
 use crate::turns::GradientSlice;
 
@@ -46,17 +46,17 @@ impl NetworkPlan {
         let tensors = layout.tensors();
         let (network, matrices, parts, predicted, group) = match &model.family {
             Family::Decoder(decoder) => {
-                let (places, matrices, parts) = DecoderRanges::new(model, decoder, tensors);
+                let (ranges, matrices, parts) = DecoderRanges::new(model, decoder, tensors);
                 let group = size(model.heads) / size(decoder.key_value_heads);
-                (FamilyPlan::Decoder(places), matrices, parts, size(model.sequence), group)
+                (FamilyPlan::Decoder(ranges), matrices, parts, size(model.sequence), group)
             }
             Family::Albert(albert) => {
-                let (places, matrices) = AlbertRanges::new(tensors);
+                let (ranges, matrices) = AlbertRanges::new(tensors);
                 let parts = tensors
                     .iter()
                     .map(|tensor| Matrix::joined(std::slice::from_ref(tensor)).part())
                     .collect();
-                (FamilyPlan::Albert(places), matrices, parts, size(albert.masked(model.sequence)), 1)
+                (FamilyPlan::Albert(ranges), matrices, parts, size(albert.masked(model.sequence)), 1)
             }
         };
         let heads = Heads {

@@ -74,7 +74,7 @@ impl Torch {
     ) -> Result<Self, Misuse> {
         let cuda = load_cuda();
         check_version()?;
-        let place = match device {
+        let at = match device {
             Device::Cpu => tch::Device::Cpu,
             Device::Cuda(number) => {
                 cuda?;
@@ -90,7 +90,7 @@ impl Torch {
         };
         let exact = Exact::new(threads, path)?;
         let differentiator =
-            Differentiator { named: device, device: place, precision, threads: exact.threads(), plan: None };
+            Differentiator { named: device, device: at, precision, threads: exact.threads(), plan: None };
         Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
     }
 
@@ -174,8 +174,8 @@ impl Differentiator {
         let extent = Extent { layers: plan.layers, windows, predicted: windows * plan.predicted };
         let back = if setting.recompute { backward_recomputing } else { backward };
         let network: Box<dyn Network + '_> = match &plan.network {
-            FamilyPlan::Decoder(places) => {
-                Box::new(decoder::TorchDecoder::new(&plan, places, &weights, batch))
+            FamilyPlan::Decoder(ranges) => {
+                Box::new(decoder::TorchDecoder::new(&plan, ranges, &weights, batch))
             }
             FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(&plan, &weights, batch)),
         };
@@ -201,7 +201,7 @@ impl Differentiator {
         for task in tasks {
             let Ok(mut gradient) = spare.recv() else { return };
             let begun = Instant::now();
-            // Both are borrowed until the last leaf is taken: the same place is the same state.
+            // Both are borrowed until the last leaf is taken: the same address is the same state.
             let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
             let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
             let loss = self.differentiate(setting(manifest), &flat, batch(&task.job()), &mut gradient);

@@ -41,8 +41,8 @@ impl Runner for Workers {
     fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
         let mut workers = vec![(); self.threads.min(count)];
-        parallel::each(&mut workers, results.iter_mut().enumerate(), |(), (place, result)| {
-            *result = Some(task(place));
+        parallel::each(&mut workers, results.iter_mut().enumerate(), |(), (index, result)| {
+            *result = Some(task(index));
         });
         results.into_iter().flatten().collect()
     }

@@ -169,10 +169,10 @@ impl<'a, R: Runner> RuleRun<'a, R> {
         task: impl Fn(usize, InputRows<'_>) -> T + Sync,
     ) -> Vec<T> {
         self.runner
-            .each(self.pieces.len(), |place| task(place, InputRows { inputs: &self.pieces[place], mixing }))
+            .each(self.pieces.len(), |piece| task(piece, InputRows { inputs: &self.pieces[piece], mixing }))
     }
 
-    /// The values of all pieces, each written by `task` into its place: they are as many as an input's, and not copied.
+    /// The values of all pieces, each written by `task` into its slice: they are as many as an input's, and not copied.
     fn write(
         &self,
         mixing: Option<&Mixing>,
@@ -189,14 +189,14 @@ impl<'a, R: Runner> RuleRun<'a, R> {
     ) -> (Vec<f32>, Vec<T>) {
         let mut values = vec![0.0; self.inputs.first().map_or(0, |input| input.q.len())];
         // One task has each piece: the locks are never waited for.
-        let places: Vec<Mutex<&mut [f32]>> =
+        let slices: Vec<Mutex<&mut [f32]>> =
             values.chunks_mut(limits::BLOCK_COEFFICIENTS).map(Mutex::new).collect();
-        let others = self.each(mixing, |place, rows| {
+        let others = self.each(mixing, |piece, rows| {
             // A vector of no coefficients is one piece of none.
-            let into = places.get(place).map(|into| lock(into));
-            task(place, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
+            let into = slices.get(piece).map(|into| lock(into));
+            task(piece, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
         });
-        drop(places);
+        drop(slices);
         (values, others)
     }
 
@@ -286,9 +286,9 @@ fn sum(pieces: Vec<Gram>) -> Gram {
     sum
 }
 
-/// The first place of the largest value.
+/// The first index of the largest value.
 fn largest(values: &[f64]) -> usize {
-    values.iter().enumerate().fold(0, |best, (place, value)| if *value > values[best] { place } else { best })
+    values.iter().enumerate().fold(0, |best, (index, value)| if *value > values[best] { index } else { best })
 }
 
 /// v₀ in f32.

@@ -60,7 +60,7 @@ pub struct Ledger {
     state: StateRoots,
     next_round: Round,
     members: Vec<Member>,
-    places: BTreeMap<MemberId, usize>,
+    index: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
     /// Strangers admitted since the last outcome.
     strangers: u16,
@@ -93,7 +93,7 @@ impl Ledger {
             state: zero,
             next_round: Round(0),
             members: Vec::new(),
-            places: BTreeMap::new(),
+            index: BTreeMap::new(),
             invitations: BTreeMap::new(),
             strangers: 0,
             rounds: VecDeque::new(),
@@ -151,7 +151,7 @@ impl Ledger {
 
     /// One member.
     pub fn member(&self, id: &MemberId) -> Option<&Member> {
-        self.members.get(*self.places.get(id)?)
+        self.members.get(*self.index.get(id)?)
     }
 
     /// How often an invitation was used, by the digest of its signed form.

@@ -614,7 +614,7 @@ fn assignment(op: &str, inputs: &Value) -> Value {
             let tokens: Vec<u32> = (0..=model.sequence).map(|place| place % 6).collect();
             let (leaf, window) = (Leaf(number(inputs, "leaf")), number(inputs, "window") as u32);
             let masked = assign::masked(&model, albert, &seed(), leaf, window, &tokens);
-            json!({ "inputs": masked.inputs, "places": masked.places })
+            json!({ "inputs": masked.inputs, "places": masked.positions })
         }
         "parts" => {
             let plans = assign::parts(&Layout::of(&read_as(inputs, "model")), &seed(), &slots());

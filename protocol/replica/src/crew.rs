@@ -62,15 +62,15 @@ impl Crew {
         let sums: Vec<_> = commits.iter().map(|_| empty()).collect();
         let jobs = commits.iter().enumerate();
         let jobs =
-            jobs.flat_map(|(place, commit)| (0..commit.leaves).map(move |leaf| (place, *commit, leaf)));
+            jobs.flat_map(|(index, commit)| (0..commit.leaves).map(move |leaf| (index, *commit, leaf)));
         let jobs = Mutex::new(jobs);
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
         let work = |worker: &mut LeafWorker| {
             loop {
                 let job = lock(&jobs).next();
-                let Some((place, commit, position)) = job else { return };
+                let Some((index, commit, position)) = job else { return };
                 let loss = worker.leaf(manifest, dataset, state, commit, position);
-                if let Some(sum) = sums.get(place) {
+                if let Some(sum) = sums.get(index) {
                     let mut sum = lock(sum);
                     sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
                     sum.1 = sum.1.wrapping_add(loss);
@@ -134,15 +134,15 @@ pub(crate) fn spread<T: Send, R: Send>(
             scope.spawn(|| {
                 loop {
                     let next = lock(&things).next();
-                    let Some((thing, place)) = next else { return };
+                    let Some((thing, slot)) = next else { return };
                     let result = work(thing);
-                    *lock(place) = Some(result);
+                    *lock(slot) = Some(result);
                 }
             });
         }
     });
     drop(things);
-    let result = |place: Mutex<Option<R>>| place.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect()
 }
 

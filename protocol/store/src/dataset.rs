@@ -158,11 +158,11 @@ impl Dataset {
     /// file shorter. None of a file that the run does not have.
     pub fn chunks(&self, file: DataFile, first: u64, count: u32) -> &[u8] {
         let bytes = self.file(file);
-        let place = |chunk: u64| {
-            let place = chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
-            usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len())
+        let at = |chunk: u64| {
+            let offset = chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
+            usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len())
         };
-        &bytes[place(first)..place(first.saturating_add(u64::from(count)))]
+        &bytes[at(first)..at(first.saturating_add(u64::from(count)))]
     }
 
     /// That a chunk belongs to its file; none when there is no such chunk, and for the tokeniser, which has no root.

@@ -115,7 +115,7 @@ impl Journal {
     /// # Errors
     /// [`Kind::Refused`] unless `first` is the next height; [`Kind::Full`]; what the system reports.
     pub fn append_all(&self, first: Height, records: &[Signed<Record>]) -> Result<()> {
-        let heights = (0..).map(|place| first.0.saturating_add(place));
+        let heights = (0..).map(|index| first.0.saturating_add(index));
         let sealed = heights
             .zip(records)
             .map(|(height, record)| (height, seal(&record_name(height), &encode(record))));

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::places::{AlbertMatrix, AlbertRanges, LayerNorm};
+use super::ranges::{AlbertMatrix, AlbertRanges, LayerNorm};
 use super::tape::AlbertTape;
 use super::{WindowPass, words};
 use crate::kernel::albert::{add_columns, gelu_backward, layer_norm, layer_norm_backward, scale_columns};
@@ -74,8 +74,8 @@ impl WindowPass<'_> {
         self.weigh(window, AlbertMatrix::Prediction, [narrow, &head.gathered], panels);
         let gathered = &mut head.gathered;
         self.passes.backward(AlbertMatrix::Prediction as usize, narrow, gathered, false);
-        for (row, place) in gathered.chunks_exact(plan.width).zip(&tape.places) {
-            tape.gradients.stream[place * plan.width..][..plan.width].copy_from_slice(row);
+        for (row, position) in gathered.chunks_exact(plan.width).zip(&tape.predicted) {
+            tape.gradients.stream[position * plan.width..][..plan.width].copy_from_slice(row);
         }
     }
 

@@ -46,7 +46,7 @@ pub(super) struct AlbertActivations {
 /// The head.
 #[derive(Default)]
 pub(super) struct PredictionHead {
-    /// Last layer's output at the predicted places.
+    /// Last layer's output at the predicted positions.
     pub gathered: Vec<f32>,
     /// Before GELU.
     pub dense: Vec<f32>,
@@ -70,10 +70,10 @@ pub(super) struct ActivationGradients {
 /// One window: what the forward pass keeps for the backward pass, and the window's own gradient.
 #[derive(Default)]
 pub(crate) struct AlbertTape {
-    /// Token at each place, after masking.
+    /// Token at each position, after masking.
     pub(super) inputs: Vec<usize>,
-    /// Predicted places, ascending, and the tokens there.
-    pub(super) places: Vec<usize>,
+    /// Predicted positions, ascending, and the tokens there.
+    pub(super) predicted: Vec<usize>,
     pub(super) targets: Vec<usize>,
     pub(super) embedded: Normed,
     /// Residual stream before each layer and after the last.

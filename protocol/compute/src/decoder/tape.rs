@@ -48,7 +48,7 @@ pub(super) struct LayerGradients {
 /// One window: what the forward pass keeps for the backward pass.
 #[derive(Default)]
 pub(crate) struct DecoderTape {
-    /// Token at each place.
+    /// Token at each position.
     pub(super) inputs: Vec<usize>,
     /// Token after it.
     pub(super) targets: Vec<usize>,

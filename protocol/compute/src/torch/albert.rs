@@ -37,26 +37,28 @@ pub(super) struct TorchAlbert<'a> {
     /// Tokens with the mask over them, `[windows, tokens]`.
     inputs: Tensor,
     /// Rows of a window that are predicted, `[windows, predicted]`, and what belongs there.
-    places: Tensor,
+    predicted: Tensor,
     targets: Tensor,
 }
 
 impl<'a> TorchAlbert<'a> {
     pub(super) fn new(plan: &'a NetworkPlan, weights: &'a ParameterTensors, batch: Batch<'_>) -> Self {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
-        let [mut inputs, mut places, mut targets] = [const { Vec::<i64>::new() }; 3];
+        let [mut inputs, mut predicted, mut targets] = [const { Vec::<i64>::new() }; 3];
         for (number, window) in (0..).zip(batch.windows) {
             let masked = masked(&plan.model, albert, &batch.seed, batch.leaf, number, window);
             inputs.extend(masked.inputs.iter().map(|token| plan.token(*token) as i64));
-            places.extend(masked.places.iter().map(|place| i64::from(*place)));
-            targets.extend(masked.places.iter().map(|place| plan.token(window[*place as usize]) as i64));
+            predicted.extend(masked.positions.iter().map(|position| i64::from(*position)));
+            targets.extend(
+                masked.positions.iter().map(|position| plan.token(window[*position as usize]) as i64),
+            );
         }
         let device = weights.of(0).device();
         let rows = |numbers: &[i64], columns: usize| {
             Tensor::from_slice(numbers).view([-1, columns as i64]).to_device(device)
         };
-        let [places, targets] = [rows(&places, plan.predicted), rows(&targets, plan.predicted)];
-        Self { plan, weights, inputs: rows(&inputs, plan.tokens), places, targets }
+        let [predicted, targets] = [rows(&predicted, plan.predicted), rows(&targets, plan.predicted)];
+        Self { plan, weights, inputs: rows(&inputs, plan.tokens), predicted, targets }
     }
 
     fn norm(&self, x: &Tensor, gain: usize) -> Tensor {
@@ -94,7 +96,7 @@ impl Network for TorchAlbert<'_> {
     fn losses(&self, windows: Range<usize>, stream: &Tensor) -> Tensor {
         let of = |rows: &Tensor| rows.narrow(0, windows.start as i64, windows.len() as i64);
         let starts = Tensor::arange(windows.len() as i64, (Kind::Int64, stream.device()));
-        let rows = of(&self.places) + (starts * self.plan.tokens as i64).unsqueeze(1);
+        let rows = of(&self.predicted) + (starts * self.plan.tokens as i64).unsqueeze(1);
         let predicted = stream.flatten(0, 1).index_select(0, &rows.flatten(0, 1));
         let hidden = self.product(&predicted, part::PREDICTION).gelu("tanh");
         let normed = self.norm(&hidden, part::PREDICTION_NORM);

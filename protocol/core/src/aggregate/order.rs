@@ -14,8 +14,8 @@ struct RowSlice([f64; COLUMNS]);
 pub(super) struct Sorter {
     weights: Vec<f64>,
     thresholds: Vec<f64>,
-    /// Where rows of equal weight are sorted: the places of what is looked for.
-    places: Option<Vec<usize>>,
+    /// Where rows of equal weight are sorted: the positions of what is looked for.
+    positions: Option<Vec<usize>>,
     network: Vec<CompareExchange>,
     x: Vec<RowSlice>,
     w: Vec<RowSlice>,
@@ -37,17 +37,17 @@ impl Sorter {
         let count = weights.len();
         let equal = weights.windows(2).all(|pair| pair[0] == pair[1]);
         let mut pairs = network(count);
-        let places: Option<Vec<usize>> =
-            equal.then(|| thresholds.iter().map(|threshold| place(&weights, *threshold)).collect());
-        let network = match &places {
-            Some(places) => prune(count, &pairs, places),
+        let positions: Option<Vec<usize>> =
+            equal.then(|| thresholds.iter().map(|threshold| position(&weights, *threshold)).collect());
+        let network = match &positions {
+            Some(positions) => prune(count, &pairs, positions),
             None => {
                 pairs.drain(..).map(|[low, high]| CompareExchange { low, high, keeps: [true; 2] }).collect()
             }
         };
         let rows = |needed: bool| if needed { vec![RowSlice([0.0; COLUMNS]); count] } else { Vec::new() };
         let found = vec![StripRow::ZERO; thresholds.len()];
-        Self { network, x: rows(true), w: rows(!equal), weights, thresholds, places, found }
+        Self { network, x: rows(true), w: rows(!equal), weights, thresholds, positions, found }
     }
 
     /// Fills `found`. A weight of 0 changes nothing.
@@ -63,14 +63,14 @@ impl Sorter {
 
     #[inline(always)]
     fn find_part(&mut self, first: usize) {
-        if let Some(places) = &self.places {
+        if let Some(positions) = &self.positions {
             for step in &self.network {
                 if let Ok([low, high]) = self.x.get_disjoint_mut([step.low, step.high]) {
                     exchange(low, high, step.keeps);
                 }
             }
-            for (found, place) in self.found.iter_mut().zip(places) {
-                found.0[first..first + COLUMNS].copy_from_slice(&self.x[*place].0);
+            for (found, position) in self.found.iter_mut().zip(positions) {
+                found.0[first..first + COLUMNS].copy_from_slice(&self.x[*position].0);
             }
             return;
         }
@@ -90,8 +90,8 @@ impl Sorter {
     }
 }
 
-/// The last place that begins below the threshold.
-fn place(weights: &[f64], threshold: f64) -> usize {
+/// The last position that begins below the threshold.
+fn position(weights: &[f64], threshold: f64) -> usize {
     let mut before = 0.0;
     let begins = weights.iter().map(|weight| {
         let begin = before;
@@ -174,11 +174,11 @@ fn network(rows: usize) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// The exchanges that the rows at `places` depend on, and which of their results do.
-fn prune(rows: usize, pairs: &[[usize; 2]], places: &[usize]) -> Vec<CompareExchange> {
+/// The exchanges that the rows at `positions` depend on, and which of their results do.
+fn prune(rows: usize, pairs: &[[usize; 2]], positions: &[usize]) -> Vec<CompareExchange> {
     let mut needed = vec![false; rows];
-    for place in places {
-        needed[*place] = true;
+    for position in positions {
+        needed[*position] = true;
     }
     let mut kept = Vec::new();
     for [low, high] in pairs.iter().rev().copied() {

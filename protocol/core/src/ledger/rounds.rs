@@ -68,8 +68,8 @@ impl Ledger {
             let commit = self.check_commit(signed)?;
             self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
             last = Some(commit.slot);
-            if let Some(place) = commits.get_mut(commit.slot.index()) {
-                *place = Some(self.commitment(&commit));
+            if let Some(seat) = commits.get_mut(commit.slot.index()) {
+                *seat = Some(self.commitment(&commit));
             }
             verified.push(commit);
         }

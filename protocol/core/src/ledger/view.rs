@@ -376,13 +376,13 @@ impl RoundView {
         self.exchange().map_or(&[], |exchange| &exchange.inputs)
     }
 
-    /// The record that sealed the inputs of an attempt, and the place that a part has in it.
+    /// The record that sealed the inputs of an attempt, and the index that a part has in it.
     pub fn inputs_record(&self, part: Part, attempt: u8) -> Option<(&Signed<Record>, usize)> {
-        let place = match attempt {
+        let index = match attempt {
             0 => part.index(),
             _ => self.reassigned().position(|moved| moved == part)?,
         };
-        Some((self.exchange()?.records.get(usize::from(attempt))?, place))
+        Some((self.exchange()?.records.get(usize::from(attempt))?, index))
     }
 
     /// The evidence that a result of this round would be, if it is wrong; none before its inputs are sealed.

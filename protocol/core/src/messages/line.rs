@@ -150,7 +150,7 @@ struct NumericAddress {
 impl NumericAddress {
     /// `None` for any text but the one of [`NumericAddress::text`].
     fn of(text: &str, steward: MemberId) -> Option<Self> {
-        let place = match text.strip_prefix('/') {
+        let address = match text.strip_prefix('/') {
             None => {
                 let socket: SocketAddr = text.parse().ok()?;
                 Self { host: socket.ip(), port: socket.port(), swarm: false }
@@ -160,7 +160,7 @@ impl NumericAddress {
                 Self { host: parts.next()?.parse().ok()?, port: parts.next()?.parse().ok()?, swarm: true }
             }
         };
-        (place.text(steward) == text).then_some(place)
+        (address.text(steward) == text).then_some(address)
     }
 
     fn text(&self, steward: MemberId) -> String {
@@ -262,9 +262,9 @@ impl TicketReader<'_> {
 
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
-        for place in 0..10 {
+        for digit in 0..10 {
             let [byte] = self.take()?;
-            number |= u64::from(byte & 0x7f) << (7 * place);
+            number |= u64::from(byte & 0x7f) << (7 * digit);
             if byte & 0x80 == 0 {
                 return Some(number);
             }

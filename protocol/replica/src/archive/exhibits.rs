@@ -52,8 +52,8 @@ pub(super) fn exhibit(
             let values = open_block(layout, &root, &data).map_err(|reject| {
                 at(round, &who, data.block, &format!("is not what it committed to: {reject}"))
             })?;
-            let place = layout.block(data.block).and_then(|block| exhibit.q.get_mut(block.range.clone()));
-            place.into_iter().for_each(|place| place.copy_from_slice(&values));
+            let target = layout.block(data.block).and_then(|block| exhibit.q.get_mut(block.range.clone()));
+            target.into_iter().for_each(|target| target.copy_from_slice(&values));
             proved.insert(data.block);
             exhibit.blocks.push(data);
         }

@@ -320,12 +320,12 @@ impl<'a> Replay<'a> {
 
     /// Moves the ledger past a record.
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, ReplayError> {
-        let place = format!("record {}", self.ledger.height());
-        let record = self.ledger.apply(signed).map_err(wrong(&place))?;
+        let at = format!("record {}", self.ledger.height());
+        let record = self.ledger.apply(signed).map_err(wrong(&at))?;
         if let Body::Open(roots) = &record.body {
             if *roots != self.state.roots() {
                 let (computed, sealed) = (self.state.root(), roots.root());
-                let what = format!("{place}: the initial state is {computed}, sealed is {sealed}");
+                let what = format!("{at}: the initial state is {computed}, sealed is {sealed}");
                 return Err(ReplayError::Wrong(what));
             }
             self.hold();
@@ -706,11 +706,11 @@ fn empty(layout: &Layout) -> Update {
 
 /// Puts the values of a block into an update; `None` when they do not fit.
 fn put(update: &mut Update, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
-    let place = update.values.get_mut(layout.block(block)?.range.clone())?;
-    if place.len() != values.len() {
+    let target = update.values.get_mut(layout.block(block)?.range.clone())?;
+    if target.len() != values.len() {
         return None;
     }
-    place.copy_from_slice(values);
+    target.copy_from_slice(values);
     *update.present.get_mut(block.index())? = true;
     Some(())
 }

@@ -111,12 +111,12 @@ impl DecoderRanges {
         if self.tied { 0 } else { self.last_gain_part() + 1 }
     }
 
-    /// Place of a layer's gain.
+    /// Range of a layer's gain.
     pub(crate) fn gain(&self, layer: usize, norm: RmsNorm) -> Range<usize> {
         self.gains[2 * layer + norm as usize].clone()
     }
 
-    /// Place of the last gain.
+    /// Range of the last gain.
     pub(crate) fn last_gain(&self) -> Range<usize> {
         self.gains[2 * self.layers].clone()
     }

@@ -32,7 +32,7 @@ pub(super) struct LayerNorm {
     pub bias: Range<usize>,
 }
 
-/// Places of what is not a matrix to multiply by.
+/// Ranges of what is not a matrix to multiply by.
 #[derive(Debug)]
 pub(crate) struct AlbertRanges {
     pub(super) positions: Range<usize>,
@@ -57,7 +57,7 @@ impl AlbertRanges {
     pub(crate) fn new(tensors: &[Tensor]) -> (Self, Vec<Matrix>) {
         let at = |number: usize| tensors[number].range();
         let norm = |number: usize| LayerNorm { gain: at(number), bias: at(number + 1) };
-        let places = Self {
+        let ranges = Self {
             positions: at(1),
             embedding_norm: norm(2),
             mapping_bias: at(5),
@@ -73,6 +73,6 @@ impl AlbertRanges {
             word_bias: at(25),
         };
         let matrices = [4..5, 6..9, 11..12, 15..16, 17..18, 21..22, 0..1];
-        (places, matrices.map(|range| Matrix::joined(&tensors[range])).into())
+        (ranges, matrices.map(|range| Matrix::joined(&tensors[range])).into())
     }
 }
