@@ -21,7 +21,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
-use muster_replica::{Contact, PartInputs, Peers, contact};
+use muster_replica::{Contact, InputSources, PartInputs, Peers, contact};
 
 const NODES: u8 = 3;
 
@@ -167,7 +167,8 @@ impl Scene {
     async fn fetched(&self, steward: Option<&Contact>, suspected: bool) -> Result<(), String> {
         let (part, layout) = (self.part(), self.ledger.layout());
         let peers = Peers::new(Endpoint::new(self.ledger.run(), Arc::new(identity(99))));
-        let found = part.fetch(&peers, layout, &part.blocks, steward, suspected, BTreeMap::new()).await?;
+        let sources = InputSources { steward, suspected };
+        let found = part.fetch(&peers, layout, &part.blocks, sources, BTreeMap::new()).await?;
         assert_eq!(found.len(), part.blocks.len() * usize::from(NODES));
         for number in 0..NODES {
             let q = contribution(layout, number);

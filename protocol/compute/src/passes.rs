@@ -41,6 +41,15 @@ pub(crate) struct Passes<'a> {
     pub helpers: usize,
 }
 
+/// Some rows of a matrix's gradient.
+struct GradientRows<'a> {
+    /// Number of the first.
+    first: usize,
+    values: &'a mut [f32],
+    /// Whether their gradient is added to what they hold.
+    add: bool,
+}
+
 impl Passes<'_> {
     /// `output = input · Wᵀ` of a matrix, or added to `output`: chains that start from it (ARITH-2). Rows are tokens.
     pub(crate) fn forward(&self, matrix: usize, input: &[f32], output: &mut [f32], add: bool) {
@@ -70,7 +79,7 @@ impl Passes<'_> {
         out: &mut [f32],
     ) {
         self.pack_input(matrix, input, panels);
-        self.outer(matrix, d_output, panels, 0, out, true);
+        self.outer(matrix, d_output, panels, GradientRows { first: 0, values: out, add: true });
     }
 
     /// The same in a window's turn, to a part of the leaf's gradient.
@@ -83,7 +92,9 @@ impl Passes<'_> {
         panels: &mut Panels,
     ) {
         self.pack_input(matrix, input, panels);
-        turn.take(part, |row, out, holds| self.outer(matrix, d_output, panels, row, out, holds));
+        turn.take(part, |first, values, add| {
+            self.outer(matrix, d_output, panels, GradientRows { first, values, add });
+        });
     }
 
     /// Packs a matrix's input as the right factor of its gradient.
@@ -92,11 +103,12 @@ impl Passes<'_> {
         panels.pack(self.kernels, Strided::rows(input, inputs), input.len() / inputs, inputs);
     }
 
-    /// Some rows of a matrix's gradient, from this one on; added to what they hold, or in its place.
+    /// Computes some rows of a matrix's gradient.
     ///
     /// A weight's gradient is one chain over all tokens (ARITH-4), `dW[o][i] = ⟨d output[o], input[i]⟩`: a window's part of
     /// it goes on where the windows before ended.
-    fn outer(&self, matrix: usize, d_output: &[f32], input: &Panels, row: usize, out: &mut [f32], add: bool) {
+    fn outer(&self, matrix: usize, d_output: &[f32], input: &Panels, rows: GradientRows<'_>) {
+        let GradientRows { first: row, values: out, add } = rows;
         let Matrix { outputs, inputs, .. } = self.plan.matrices[matrix];
         let work = d_output.len() / outputs * inputs;
         self.share_rows(out.len() / inputs, work, out, inputs, |first, rows, out| {

@@ -27,7 +27,7 @@ pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Hearsay, Misbehaviour, SplitView};
-pub use inputs::{InputBlocks, PartInputs};
+pub use inputs::{InputBlocks, InputSources, PartInputs};
 pub use muster_core::ledger::Event;
 pub use peers::{Contact, PeerError, Peers, contact, groups, patience};
 pub use replica::{HELD_OUT_WINDOWS, Replica};
