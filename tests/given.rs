@@ -16,7 +16,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::memory;
 use muster_store::dataset::{Dataset, committed_parameters};
@@ -249,7 +249,8 @@ impl Liar {
         let identity = Arc::new(identity);
         let id = manifest.run();
         let runtime = Runtime::new().expect("threads");
-        let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+        let listener =
+            runtime.block_on(Listener::bind("127.0.0.1:0", ConnectionLimit::default())).expect("a port");
         let address = listener.local_addr().to_string();
         let target = format!("{id:#}@{:#}@{address}", identity.id());
         let ticket = ticket(id, identity.id(), &address);

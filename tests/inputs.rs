@@ -19,9 +19,9 @@ use muster_core::sign::Identity;
 use muster_core::state::{StateRoots, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
-use muster_replica::{Contact, PartInputs, Peers, contact};
+use muster_replica::{Contact, InputSources, PartInputs, Peers, contact};
 
 const NODES: u8 = 3;
 
@@ -50,7 +50,7 @@ fn contribution(layout: &Layout, number: u8) -> Vec<i32> {
 async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
     let (run, layout) = (ledger.run(), ledger.layout().clone());
     let endpoint = Endpoint::new(run, Arc::new(identity(secret)));
-    let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.expect("a port");
+    let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.expect("a port");
     let address = listener.local_addr().to_string();
     let handler = move |_: MemberId, request: Vec<u8>| {
         let layout = layout.clone();
@@ -167,8 +167,8 @@ impl Scene {
     async fn fetched(&self, steward: Option<&Contact>, suspected: bool) -> Result<(), String> {
         let (part, layout) = (self.part(), self.ledger.layout());
         let peers = Peers::new(Endpoint::new(self.ledger.run(), Arc::new(identity(99))));
-        let from = (steward, suspected);
-        let found = part.fetch(&peers, layout, &part.blocks, from, BTreeMap::new()).await?;
+        let sources = InputSources { steward, suspected };
+        let found = part.fetch(&peers, layout, &part.blocks, sources, BTreeMap::new()).await?;
         assert_eq!(found.len(), part.blocks.len() * usize::from(NODES));
         for number in 0..NODES {
             let q = contribution(layout, number);

@@ -23,7 +23,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_core::state::{StateRoots, Update, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::Replica;
 use muster_replica::archive::Archive;
@@ -283,7 +283,8 @@ impl Teller {
         let updates = rounds.iter().map(|round| home.load_update(*round).expect("an aggregate")).collect();
         let story = Arc::new(Story { archive, records, updates });
         let runtime = Runtime::new().expect("threads");
-        let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+        let listener =
+            runtime.block_on(Listener::bind("127.0.0.1:0", ConnectionLimit::default())).expect("a port");
         let address = format!("{id:#}@{:#}@{}", identity.id(), listener.local_addr());
         let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
             let story = story.clone();

@@ -23,7 +23,7 @@ use muster_core::state::{Arithmetic, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
 use muster_replica::{Crew, Replica};
 
-use muster_store::dataset::{Dataset, Text as Source, pack};
+use muster_store::dataset::{Dataset, SourceText as Source, pack};
 use muster_store::home::Home;
 
 const ROUNDS: u32 = 6;

@@ -24,7 +24,7 @@ use muster_core::sign::{Identity, Signed};
 use muster_core::state::{State, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, Plan, Replay};
@@ -514,7 +514,8 @@ fn a_node_halts_on_a_steward_that_breaks_its_word() {
     honest.kill();
     let liar = Arc::new(Liar::new(&run.path("run"), &ticket));
     let runtime = tokio::runtime::Runtime::new().expect("threads");
-    let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+    let listener =
+        runtime.block_on(Listener::bind("127.0.0.1:0", ConnectionLimit::default())).expect("a port");
     let address = Text::new(listener.local_addr().to_string()).expect("short");
     ticket.addresses = List::new(vec![address]).expect("one");
     let home = Home::open(&run.path("run")).expect("the steward has ended");

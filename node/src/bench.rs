@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
-use muster_compute::measure::{self, Products, Strided};
+use muster_compute::measure::{self, MatrixBenchmark, Strided};
 use muster_compute::{Backend, Library, Machine, Path as KernelPath, Precision};
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
@@ -221,7 +221,7 @@ fn windows(manifest: &Manifest) -> Vec<Vec<u32>> {
 
 /// FLOP/s of products within the caches: the best of some.
 fn product(path: KernelPath) -> Outcome<f64> {
-    let mut products = Products::new(path)?;
+    let mut products = MatrixBenchmark::new(path)?;
     let [rows, columns, depth] = IN_CACHE;
     let (left, right) = (vec![0.5; rows * depth], vec![0.25; depth * columns]);
     let mut out = vec![0.0; rows * columns];

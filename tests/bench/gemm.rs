@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Instant;
 
 use muster_compute::Path;
-use muster_compute::measure::{Products, Strided};
+use muster_compute::measure::{MatrixBenchmark, Strided};
 
 struct Task {
     path: Path,
@@ -70,7 +70,7 @@ fn work(task: &Task, left: &[f32], right: &[f32], thread: usize, arrived: &Atomi
         if right_transposed { (&right[first * depth..], 1, depth) } else { (&right[first..], columns, 1) };
     let [left, right] = [left, right].map(|(data, row, column)| Strided { data, row, column });
     let mut out = vec![0.0; rows * (last - first)];
-    let mut products = Products::new(task.path).expect("a path of this processor");
+    let mut products = MatrixBenchmark::new(task.path).expect("a path of this processor");
     let mut run = || products.multiply(left, right, [rows, last - first, depth], &mut out);
     let meet = |round: usize| {
         arrived.fetch_add(1, Ordering::AcqRel);

@@ -247,10 +247,10 @@ impl Bench {
                     targets.extend(&window[1..]);
                 }
                 Family::Albert(albert) => {
-                    let masked = masked((model, albert), &SEED, LEAF, index, window);
+                    let masked = masked(model, albert, &SEED, LEAF, index, window);
                     inputs.extend(masked.inputs);
-                    targets.extend(masked.places.iter().map(|place| window[*place as usize]));
-                    places.extend(masked.places);
+                    targets.extend(masked.positions.iter().map(|position| window[*position as usize]));
+                    places.extend(masked.positions);
                 }
             }
         }

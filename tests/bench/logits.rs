@@ -85,8 +85,8 @@ fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
         Family::Decoder(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
         Family::Albert(albert) => {
             let seed = calibration_seed(manifest.run());
-            let seen = masked((&manifest.model, albert), &seed, Leaf(1), 0, tokens);
-            (seen.inputs, seen.places)
+            let seen = masked(&manifest.model, albert, &seed, Leaf(1), 0, tokens);
+            (seen.inputs, seen.positions)
         }
     };
     let rows: Vec<&[f32]> = logits.chunks(manifest.model.vocabulary as usize).collect();

@@ -10,7 +10,7 @@ use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Refuse, serve};
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
@@ -39,7 +39,8 @@ impl Between {
         let caller = Arc::new(Caller::new(run, Arc::new(member)));
         let steward = key_of(&run.path("run"));
         let runtime = Runtime::new().expect("threads");
-        let listener = runtime.block_on(Listener::bind("127.0.0.1:0", Admission::default())).expect("a port");
+        let listener =
+            runtime.block_on(Listener::bind("127.0.0.1:0", ConnectionLimit::default())).expect("a port");
         let address = listener.local_addr().to_string();
         let id = caller.ticket.run;
         let target = format!("{id:#}@{:#}@{address}", steward.id());

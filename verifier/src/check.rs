@@ -219,8 +219,8 @@ impl Witness for FolderWitness {
     fn state(&mut self, root: &Digest) -> Option<State> {
         let mut exact = self.machine.exact().ok()?;
         let dataset = self.dataset.clone()?;
-        let sought = (self.round, root);
-        if let Some(state) = find_state(&self.folder, &self.manifest, &dataset, sought, &mut exact) {
+        if let Some(state) = find_state(&self.folder, &self.manifest, &dataset, self.round, root, &mut exact)
+        {
             return Some(state);
         }
         let state = self.replayed().and_then(|state| {

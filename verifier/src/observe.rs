@@ -72,7 +72,7 @@ fn keep(session: &VerifierSession, ban: &Ban) -> impl Future<Output = ()> + use<
     let (peers, steward) = (session.peers.clone(), session.target.steward.clone());
     let (home, manifest, ban) = (session.home.clone(), session.manifest.clone(), ban.clone());
     async move {
-        let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;
+        let kept = keep_evidence(&peers, &steward, &home, &manifest, &ban).await;
         say(&format!("of the ban of {}: {}", ban.culprit, evidence_words(&kept)));
     }
 }

@@ -127,7 +127,7 @@ impl VerifierSession {
         let (manifest, dataset) = (self.manifest.clone(), self.dataset.clone());
         let kept = self.newest_state();
         let replica = tokio::task::spawn_blocking(move || match kept {
-            Some((round, state)) => Replica::resume(manifest, dataset, (threads, None), state, round),
+            Some((round, state)) => Replica::resume(manifest, dataset, threads, None, state, round),
             None => Replica::genesis(manifest, dataset, threads, None),
         });
         let replica = replica.await.map_err(|error| Failure::environment(error.to_string()))?;

@@ -14,7 +14,7 @@ use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
 use muster_core::state::State;
 use muster_replica::Replica;
-use muster_store::dataset::{self, Dataset, Text};
+use muster_store::dataset::{self, Dataset, SourceText};
 
 use super::*;
 use crate::config::{Makers, Settings};
@@ -36,7 +36,7 @@ const TINY: &str = "
 fn manifest(directory: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let text = |name: &str| {
         let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
-        vec![Ok(Text { name: name.into(), bytes })]
+        vec![Ok(SourceText { name: name.into(), bytes })]
     };
     let data = dataset::pack(text("train"), text("held out"), directory, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);

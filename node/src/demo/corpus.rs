@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use muster_core::manifest::Data;
-use muster_store::dataset::{self, Text};
+use muster_store::dataset::{self, SourceText};
 use muster_store::error::StoreError;
 
 use crate::exit::{Failure, Outcome};
@@ -75,7 +75,7 @@ fn missing(what: &str) -> Failure {
     ))
 }
 
-type Texts = Vec<Result<Text, StoreError>>;
+type Texts = Vec<Result<SourceText, StoreError>>;
 
 /// The sources of crates, in order of (crate, path).
 fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
@@ -91,7 +91,7 @@ fn texts(folders: &[PathBuf], crates: &[&str]) -> Outcome<Texts> {
         walk(&folder, &unpacked, &mut paths)
             .map_err(|error| missing(&format!("{}: cannot be read ({error})", folder.display())))?;
         paths.sort();
-        texts.extend(paths.into_iter().map(|(name, path)| Text::read(&path, name)));
+        texts.extend(paths.into_iter().map(|(name, path)| SourceText::read(&path, name)));
     }
     Ok(texts)
 }

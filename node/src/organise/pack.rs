@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::manifest::Data;
-use muster_store::dataset::{self, Text, unigram_bigram};
+use muster_store::dataset::{self, SourceText, unigram_bigram};
 use muster_store::error::StoreError;
 
 use super::tokenise::LoadedTokeniser;
@@ -82,7 +82,7 @@ fn numbers(
     dataset::pack_tokens(train, held_out, out, &tokeniser.numbering())
 }
 
-fn utf8(text: &Text) -> Outcome<&str> {
+fn utf8(text: &SourceText) -> Outcome<&str> {
     std::str::from_utf8(&text.bytes)
         .map_err(|error| Failure::environment(format!("{}: is not UTF-8 text ({error})", text.name)))
 }
@@ -102,8 +102,8 @@ enum FilePortion {
 }
 
 impl TextSlice {
-    fn read(self) -> Result<Text, StoreError> {
-        let mut text = Text::read(&self.path, self.path.display().to_string())?;
+    fn read(self) -> Result<SourceText, StoreError> {
+        let mut text = SourceText::read(&self.path, self.path.display().to_string())?;
         let cut = text.bytes.len() - text.bytes.len() / HELD_OUT_PART;
         // A character is not cut in two: its later bytes all begin with the bits 10.
         let cut = (cut..text.bytes.len())

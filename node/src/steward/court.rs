@@ -15,7 +15,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
-use muster_replica::{Brought, Contact, InputBlocks, PartInputs, Peers, Replica, contact};
+use muster_replica::{Brought, Contact, InputBlocks, InputSources, PartInputs, Peers, Replica, contact};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
@@ -243,8 +243,9 @@ impl Court {
             }
             Wants::Part(inputs) => {
                 // The aggregator is the suspect: authors are asked first.
-                let from = (None, true);
-                let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, from, self.kept(inputs));
+                let sources = InputSources { steward: None, suspected: true };
+                let kept = self.kept(inputs);
+                let found = inputs.fetch(&self.peers, &self.layout, &inputs.blocks, sources, kept);
                 let found = found.await?;
                 self.shelve(inputs, &found);
                 brought.blocks = found.into_iter().map(|(name, (data, _))| (name, data)).collect();

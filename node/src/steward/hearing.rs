@@ -181,7 +181,7 @@ impl CourtBench {
 mod tests {
     use std::sync::Mutex;
 
-    use muster_compute::{Backend, Exact, Spent};
+    use muster_compute::{Backend, Exact, LeafTimes};
     use muster_core::audit::recompute_sum;
     use muster_core::codec::List;
     use muster_core::contribution::Commitment;
@@ -225,7 +225,7 @@ mod tests {
             self.0.gradient(manifest, job)
         }
 
-        fn spent(&self) -> Spent {
+        fn spent(&self) -> LeafTimes {
             self.0.spent()
         }
 

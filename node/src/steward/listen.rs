@@ -4,7 +4,7 @@ use std::net::{IpAddr, SocketAddr};
 
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_store::home::Home;
 
 use super::options::HostOptions;
@@ -39,7 +39,7 @@ impl Listening {
         let mut listeners = Vec::new();
         for (index, wanted) in options.listen.iter().enumerate() {
             // Many members may share one address.
-            let admission = Admission { total: CONNECTIONS, per_source: options.per_address };
+            let admission = ConnectionLimit { total: CONNECTIONS, per_source: options.per_address };
             listeners.push(bind(wanted, before.get(index), admission).await?);
         }
         let bound: Vec<SocketAddr> = listeners.iter().map(Listener::local_addr).collect();
@@ -63,7 +63,7 @@ impl Listening {
     }
 }
 
-async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: Admission) -> Outcome<Listener> {
+async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLimit) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
         return Err(Failure::usage(format!(
             "{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"

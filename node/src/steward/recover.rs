@@ -152,7 +152,7 @@ impl Recovery<'_> {
         let mut replica = match start {
             Some(round) => {
                 let state = self.home.load_state(round)?;
-                Replica::resume(manifest, dataset, (threads, path), state, round)
+                Replica::resume(manifest, dataset, threads, path, state, round)
             }
             None => Replica::genesis(manifest, dataset, threads, path),
         }

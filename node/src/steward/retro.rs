@@ -259,7 +259,7 @@ pub(super) mod tests {
     use muster_core::sign::Identity;
     use muster_net::endpoint::Endpoint;
     use muster_replica::{Peers, Replica};
-    use muster_store::dataset::{self, Dataset, Text};
+    use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
 
     use tokio::sync::Semaphore;
@@ -291,7 +291,7 @@ pub(super) mod tests {
     pub(in crate::steward) fn court(folder: &Path, settings: &str) -> (Court, Arc<Identity>) {
         let text = |name: &str| {
             let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
-            vec![Ok(Text { name: name.into(), bytes })]
+            vec![Ok(SourceText { name: name.into(), bytes })]
         };
         let corpus = folder.join("corpus");
         let data = dataset::pack(text("train"), text("held out"), &corpus, &mut |_| ()).unwrap();

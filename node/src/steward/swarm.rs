@@ -5,7 +5,7 @@ use std::time::Duration;
 use muster_core::codec::List;
 use muster_core::messages::enrol::Addresses;
 use muster_net::swarm::Settings;
-use muster_replica::{Finding, Gossiping};
+use muster_replica::{Gossiping, Misbehaviour};
 use muster_roles::steward::StewardInput;
 use tokio::sync::mpsc;
 
@@ -22,7 +22,7 @@ const PATIENCE: Duration = Duration::from_secs(5);
 pub(super) async fn join(
     recovered: &Recovered,
     settings: Option<&Settings>,
-) -> Option<(Gossiping, mpsc::Receiver<Finding>, Vec<String>)> {
+) -> Option<(Gossiping, mpsc::Receiver<Misbehaviour>, Vec<String>)> {
     let settings = settings?;
     let Recovered { home, identity, ledger, journal, .. } = recovered;
     let start = |settings: &Settings| Gossiping::start(identity, ledger, settings, Some(journal.clone()));
@@ -59,15 +59,15 @@ pub(super) fn whereabouts(addresses: &[String]) -> Addresses {
 }
 
 /// Hands what gossip proves to the actor.
-pub(super) async fn listen(mut findings: mpsc::Receiver<Finding>, actor: mpsc::Sender<Inbound>) {
+pub(super) async fn listen(mut findings: mpsc::Receiver<Misbehaviour>, actor: mpsc::Sender<Inbound>) {
     while let Some(finding) = findings.recv().await {
         match finding {
-            Finding::Equivocation(evidence) => {
+            Misbehaviour::Equivocation(evidence) => {
                 if actor.send(Inbound::Input(StewardInput::Proved(Box::new(evidence)))).await.is_err() {
                     return;
                 }
             }
-            Finding::SplitView(split) => {
+            Misbehaviour::SplitView(split) => {
                 tracing::error!(
                     "{split}: somebody else seals with the steward's key, or its folder was copied"
                 );

@@ -21,9 +21,9 @@ use muster_core::state::{Arithmetic, LeafJob, State, Update};
 type Failure = Box<dyn std::error::Error>;
 
 /// Settings by name, all numbers.
-struct Settings(BTreeMap<String, f64>);
+struct NumericSettings(BTreeMap<String, f64>);
 
-impl Settings {
+impl NumericSettings {
     const DEFAULTS: &'static [(&'static str, f64)] = &[
         ("width", 64.0),
         ("layers", 2.0),
@@ -169,7 +169,7 @@ fn main() -> Result<(), Failure> {
     let [train, held_out, settings @ ..] = arguments.as_slice() else {
         return Err("usage: train TRAIN.txt HELD_OUT.txt [name=value …]".into());
     };
-    let settings = Settings::parse(settings)?;
+    let settings = NumericSettings::parse(settings)?;
     let [train, held_out] = [std::fs::read(train)?, std::fs::read(held_out)?];
     let manifest = settings.manifest(train.len() as u64)?;
     manifest.check()?;

@@ -4,7 +4,7 @@
 //! first, and within a layer over the tokens; the windows' gradients are then added in order.
 
 mod backward;
-pub(crate) mod places;
+pub(crate) mod ranges;
 mod tape;
 
 use muster_core::assign::masked;
@@ -16,10 +16,10 @@ use crate::kernel::albert::{biased, gelu, layer_norm, scale_columns};
 use crate::kernel::rows::cross_entropy;
 use crate::matrix::Matrix;
 use crate::passes::Passes;
-use crate::plan::Plan;
-use places::{Albert, Norm, Weight};
-pub(crate) use tape::Tape;
-use tape::{Layer, Normed};
+use crate::plan::NetworkPlan;
+use ranges::{AlbertMatrix, AlbertRanges, LayerNorm};
+pub(crate) use tape::AlbertTape;
+use tape::{AlbertActivations, Normed};
 
 /// Public randomness of a window's masks.
 #[derive(Clone, Copy)]
@@ -30,15 +30,21 @@ pub(crate) struct Masking {
 }
 
 /// The word embedding.
-fn words(plan: &Plan) -> Matrix {
-    plan.matrices[Weight::Words as usize]
+fn words(plan: &NetworkPlan) -> Matrix {
+    plan.matrices[AlbertMatrix::Words as usize]
 }
 
-impl Tape {
+impl AlbertTape {
     /// Masks a window and runs it (ARITH-65) up to its loss, a sum over the predicted tokens, and the gradient of its
     /// logits.
-    pub(crate) fn forward(&mut self, passes: &Passes<'_>, albert: &Albert, masked: (&[u32], Masking)) -> f64 {
-        self.logits(passes, albert, masked);
+    pub(crate) fn forward(
+        &mut self,
+        passes: &Passes<'_>,
+        albert: &AlbertRanges,
+        window: &[u32],
+        masking: Masking,
+    ) -> f64 {
+        self.logits(passes, albert, window, masking);
         let Passes { kernels, plan, share, .. } = *passes;
         cross_entropy(kernels, &mut self.head.logits, plan.vocabulary, &self.targets, share)
     }
@@ -47,13 +53,14 @@ impl Tape {
     pub(crate) fn logits(
         &mut self,
         passes: &Passes<'_>,
-        albert: &Albert,
-        (window, masking): (&[u32], Masking),
+        albert: &AlbertRanges,
+        window: &[u32],
+        masking: Masking,
     ) -> &[f32] {
         let Passes { kernels, plan, .. } = *passes;
         self.size(plan, if passes.recompute { 1 } else { plan.layers }, words(plan));
         self.load(plan, window, masking);
-        let run = Run { passes, albert };
+        let run = WindowPass { passes, albert };
         run.embed(self);
         for number in 0..plan.layers {
             let [input, output] = &mut self.residual[number..number + 2] else { unreachable!("two streams") };
@@ -68,28 +75,28 @@ impl Tape {
     }
 
     /// Takes up the masked tokens.
-    fn load(&mut self, plan: &Plan, window: &[u32], Masking { seed, leaf, window: number }: Masking) {
+    fn load(&mut self, plan: &NetworkPlan, window: &[u32], Masking { seed, leaf, window: number }: Masking) {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
-        let masked = masked((&plan.model, albert), &seed, leaf, number, window);
+        let masked = masked(&plan.model, albert, &seed, leaf, number, window);
         self.inputs.clear();
         self.inputs.extend(masked.inputs.iter().map(|token| plan.token(*token)));
-        self.places.clear();
-        self.places.extend(masked.places.iter().map(|place| *place as usize));
+        self.predicted.clear();
+        self.predicted.extend(masked.positions.iter().map(|position| *position as usize));
         self.targets.clear();
-        self.targets.extend(self.places.iter().map(|place| plan.token(window[*place])));
+        self.targets.extend(self.predicted.iter().map(|position| plan.token(window[*position])));
     }
 }
 
 /// A pass over one window.
 #[derive(Clone, Copy)]
-struct Run<'a> {
+struct WindowPass<'a> {
     passes: &'a Passes<'a>,
-    albert: &'a Albert,
+    albert: &'a AlbertRanges,
 }
 
-impl Run<'_> {
+impl WindowPass<'_> {
     /// Words and positions, normalised and mapped to the width of the layers.
-    fn embed(&self, tape: &mut Tape) {
+    fn embed(&self, tape: &mut AlbertTape) {
         let (parameters, words) = (self.passes.parameters, words(self.passes.plan));
         let positions = parameters[self.albert.positions.clone()].chunks_exact(words.inputs);
         let rows = tape.embedded.input.chunks_exact_mut(words.inputs).zip(positions);
@@ -99,11 +106,11 @@ impl Run<'_> {
         }
         self.norm(&self.albert.embedding_norm, &mut tape.embedded);
         let bias = &parameters[self.albert.mapping_bias.clone()];
-        self.linear(Weight::Mapping, &tape.embedded.output, bias, &mut tape.residual[0]);
+        self.linear(AlbertMatrix::Mapping, &tape.embedded.output, bias, &mut tape.residual[0]);
     }
 
     /// A layer up to the input of its last norm.
-    fn layer(&self, layer: &mut Layer, input: &[f32], attention: &mut Attention) {
+    fn layer(&self, layer: &mut AlbertActivations, input: &[f32], attention: &mut Attention) {
         let Passes { kernels, plan, parameters, .. } = *self.passes;
         let (albert, heads) = (self.albert, &plan.heads);
         let (stride, width) = (heads.joint_width(), plan.width);
@@ -112,49 +119,49 @@ impl Run<'_> {
             row[width..2 * width].fill(0.0);
             row[2 * width..].copy_from_slice(&parameters[albert.value_bias.clone()]);
         }
-        self.passes.forward(Weight::QueryKeyValue as usize, input, &mut layer.joint, true);
+        self.passes.forward(AlbertMatrix::QueryKeyValue as usize, input, &mut layer.joint, true);
         scale_columns(kernels, &mut layer.joint, stride, width, heads.score_scale());
         attention.forward(kernels, heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         biased(kernels, input, &parameters[albert.dense_bias.clone()], &mut layer.middle.input);
-        self.passes.forward(Weight::Dense as usize, &layer.mixed, &mut layer.middle.input, true);
+        self.passes.forward(AlbertMatrix::Dense as usize, &layer.mixed, &mut layer.middle.input, true);
         self.norm(&albert.attention_norm, &mut layer.middle);
         let middle = &layer.middle.output;
-        self.linear(Weight::Feed, middle, &parameters[albert.feed_bias.clone()], &mut layer.feed);
+        self.linear(AlbertMatrix::Feed, middle, &parameters[albert.feed_bias.clone()], &mut layer.feed);
         gelu(kernels, &layer.feed, &mut layer.active);
         biased(kernels, middle, &parameters[albert.feed_output_bias.clone()], &mut layer.last);
-        self.passes.forward(Weight::FeedOutput as usize, &layer.active, &mut layer.last, true);
+        self.passes.forward(AlbertMatrix::FeedOutput as usize, &layer.active, &mut layer.last, true);
     }
 
     /// From the last layer's output to the logits of the predicted tokens.
-    fn head(&self, tape: &mut Tape) {
+    fn head(&self, tape: &mut AlbertTape) {
         let Passes { kernels, plan, parameters, .. } = *self.passes;
         let (albert, head) = (self.albert, &mut tape.head);
         let last = &tape.residual[plan.layers];
-        for (row, place) in head.gathered.chunks_exact_mut(plan.width).zip(&tape.places) {
-            row.copy_from_slice(&last[place * plan.width..][..plan.width]);
+        for (row, position) in head.gathered.chunks_exact_mut(plan.width).zip(&tape.predicted) {
+            row.copy_from_slice(&last[position * plan.width..][..plan.width]);
         }
         let bias = &parameters[albert.prediction_bias.clone()];
-        self.linear(Weight::Prediction, &head.gathered, bias, &mut head.dense);
+        self.linear(AlbertMatrix::Prediction, &head.gathered, bias, &mut head.dense);
         gelu(kernels, &head.dense, &mut head.normed.input);
         self.norm(&albert.prediction_norm, &mut head.normed);
         let bias = &parameters[albert.word_bias.clone()];
-        self.linear(Weight::Words, &head.normed.output, bias, &mut head.logits);
+        self.linear(AlbertMatrix::Words, &head.normed.output, bias, &mut head.logits);
     }
 
     /// `output = input · Wᵀ + bias`: every chain starts from the bias.
-    fn linear(&self, weight: Weight, input: &[f32], bias: &[f32], output: &mut [f32]) {
+    fn linear(&self, weight: AlbertMatrix, input: &[f32], bias: &[f32], output: &mut [f32]) {
         output.chunks_exact_mut(bias.len()).for_each(|row| row.copy_from_slice(bias));
         self.passes.forward(weight as usize, input, output, true);
     }
 
-    fn norm(&self, norm: &Norm, normed: &mut Normed) {
+    fn norm(&self, norm: &LayerNorm, normed: &mut Normed) {
         let Passes { kernels, plan, .. } = *self.passes;
         let statistics = [&mut *normed.means, &mut *normed.scales];
         layer_norm(kernels, &normed.input, self.affine(norm), plan.epsilon, &mut normed.output, statistics);
     }
 
     /// Gain and bias of a norm.
-    fn affine(&self, norm: &Norm) -> [&[f32]; 2] {
+    fn affine(&self, norm: &LayerNorm) -> [&[f32]; 2] {
         [&norm.gain, &norm.bias].map(|range| &self.passes.parameters[range.clone()])
     }
 }

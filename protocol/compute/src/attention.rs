@@ -59,18 +59,18 @@ impl Heads {
         [head * self.width, key, key + self.key_width()]
     }
 
-    fn blocks(self) -> impl Iterator<Item = Block> {
+    fn blocks(self) -> impl Iterator<Item = ScoreBlock> {
         (0..self.tokens).step_by(BLOCK).map(move |first| {
             let end = self.tokens.min(first + BLOCK);
             let (keys, since) = if self.causal { (end, first) } else { (self.tokens, 0) };
-            Block { first, rows: end - first, keys, since, stride: self.score_stride() }
+            ScoreBlock { first, rows: end - first, keys, since, stride: self.score_stride() }
         })
     }
 }
 
 /// Rows of scores that are computed together.
 #[derive(Clone, Copy)]
-struct Block {
+struct ScoreBlock {
     /// Token of the first row.
     first: usize,
     rows: usize,
@@ -81,7 +81,7 @@ struct Block {
     stride: usize,
 }
 
-impl Block {
+impl ScoreBlock {
     fn scores(&self, heads: &Heads) -> ScoreRows {
         let Self { first, rows, keys, stride, .. } = *self;
         ScoreRows { first: if heads.causal { first } else { keys }, rows, keys, stride }
@@ -121,7 +121,7 @@ impl Attention {
                 );
             }
             for block in heads.blocks() {
-                let Block { first, rows, keys, .. } = block;
+                let ScoreBlock { first, rows, keys, .. } = block;
                 let scores = &mut scores[first * block.stride..];
                 let query = Strided::rows(&joint[first * stride + own..], stride);
                 let product = Product { columns: keys, ..Product::full(query, &self.panels[0], rows) };
@@ -166,7 +166,7 @@ impl Attention {
         panels[0].pack(kernels, Strided::transposed(&joint[value..], stride), width, heads.tokens);
         panels[1].pack(kernels, Strided::rows(&joint[key..], stride), heads.tokens, width);
         for block in heads.blocks() {
-            let Block { first, rows, keys, .. } = block;
+            let ScoreBlock { first, rows, keys, .. } = block;
             let at = first * across + own;
             let d_output = Strided::rows(&d_mixed[at..], across);
             let d_scores = &mut d_scores[first * block.stride..];
@@ -196,7 +196,7 @@ impl Attention {
         panels[0].pack(kernels, Strided::rows(&joint[own..], stride), tokens, heads.width);
         panels[1].pack(kernels, Strided::rows(&d_mixed[own..], across), tokens, heads.width);
         let add = head % heads.group > 0;
-        for Block { first, rows, since, stride: down, .. } in heads.blocks() {
+        for ScoreBlock { first, rows, since, stride: down, .. } in heads.blocks() {
             for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)]
             {
                 let left = Strided::transposed(&left[first..], down);

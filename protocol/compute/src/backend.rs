@@ -8,7 +8,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::{Arithmetic, LeafJob};
 
-use crate::{Path, Spent};
+use crate::{LeafTimes, Path};
 
 /// An implementation of leaves: [`crate::Exact`], or libtorch.
 pub trait Backend: Arithmetic {
@@ -16,7 +16,7 @@ pub trait Backend: Arithmetic {
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32];
 
     /// Time spent on leaves so far, by each of the two at its own time: they may overlap.
-    fn spent(&self) -> Spent;
+    fn spent(&self) -> LeafTimes;
 
     /// Computes small models whose gradients are known.
     ///
@@ -120,14 +120,14 @@ impl fmt::Display for Precision {
 }
 
 /// What computes, or what is wrong, with the remedy.
-pub type Opened = Result<Box<dyn Backend>, Misuse>;
+pub type OpenResult = Result<Box<dyn Backend>, Misuse>;
 
 /// How a program comes to libtorch. One that is linked with it provides what computes; one that stands beside such a
 /// program provides how to become that one; any other provides nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Libtorch {
     /// Makes what computes on a device, at a precision, on this many threads, and along a path what has defined bits.
-    pub open: fn(Device, Precision, usize, Option<Path>) -> Opened,
+    pub open: fn(Device, Precision, usize, Option<Path>) -> OpenResult,
     /// Whether it sees a graphics processor.
     pub has_cuda: fn() -> bool,
 }
@@ -154,7 +154,12 @@ pub(crate) fn has_libtorch() -> bool {
 /// # Errors
 /// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
 /// device.
-pub(crate) fn libtorch(device: Device, precision: Precision, threads: usize, path: Option<Path>) -> Opened {
+pub(crate) fn libtorch(
+    device: Device,
+    precision: Precision,
+    threads: usize,
+    path: Option<Path>,
+) -> OpenResult {
     match LIBTORCH.get() {
         Some(libtorch) => (libtorch.open)(device, precision, threads, path),
         None => Err(Misuse(format!("this program was built without libtorch: {BUILD}"))),

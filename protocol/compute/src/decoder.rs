@@ -3,7 +3,7 @@
 //! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): each window adds to it in its turn. The
 //! embedding's is added last, by [`embed`], from what the backward pass of every window leaves.
 
-pub(crate) mod places;
+pub(crate) mod ranges;
 mod tape;
 
 use crate::attention::Attention;
@@ -12,10 +12,10 @@ use crate::kernel::rows::{
     Rotation, cross_entropy, rms_norm, rms_norm_again, rms_norm_backward, rotate, swiglu, swiglu_backward,
 };
 use crate::passes::Passes;
-use crate::turns::Turn;
-use places::{Decoder, Norm, Weight};
-pub(crate) use tape::Tape;
-use tape::{Layer, Passing};
+use crate::turns::WindowTurns;
+use ranges::{DecoderMatrix, DecoderRanges, RmsNorm};
+pub(crate) use tape::DecoderTape;
+use tape::{DecoderActivations, Passing};
 
 /// Gradient of a window's embedded tokens.
 #[derive(Default)]
@@ -25,9 +25,9 @@ pub(crate) struct Embedded {
     pub rows: Vec<f32>,
 }
 
-impl Tape {
+impl DecoderTape {
     /// Runs a window up to its loss, a sum over its tokens, and the gradient of its logits (ARITH-41).
-    pub(crate) fn forward(&mut self, passes: &Passes<'_>, decoder: &Decoder, window: &[u32]) -> f64 {
+    pub(crate) fn forward(&mut self, passes: &Passes<'_>, decoder: &DecoderRanges, window: &[u32]) -> f64 {
         self.logits(passes, decoder, window, 0);
         let Passes { kernels, plan, share, .. } = *passes;
         cross_entropy(kernels, &mut self.logits, plan.vocabulary, &self.targets, share)
@@ -37,7 +37,7 @@ impl Tape {
     pub(crate) fn logits(
         &mut self,
         passes: &Passes<'_>,
-        decoder: &Decoder,
+        decoder: &DecoderRanges,
         window: &[u32],
         first: usize,
     ) -> &[f32] {
@@ -49,10 +49,15 @@ impl Tape {
         for number in 0..plan.layers {
             let [input, output] = &mut self.residual[number..number + 2] else { unreachable!("two streams") };
             let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
-            let run = Run { passes, decoder, number };
-            run.forward(layer, input, (&mut self.passing, &mut self.attention));
+            let run = LayerPass { passes, decoder, number };
+            run.forward(layer, input, &mut self.passing, &mut self.attention);
             output.copy_from_slice(&layer.middle);
-            passes.forward(Decoder::matrix(number, Weight::Down), &self.passing.product, output, true);
+            passes.forward(
+                DecoderRanges::matrix(number, DecoderMatrix::Down),
+                &self.passing.product,
+                output,
+                true,
+            );
         }
         let gain = &parameters[decoder.last_gain()];
         let last = &self.residual[plan.layers];
@@ -66,8 +71,8 @@ impl Tape {
     pub(crate) fn backward(
         &mut self,
         passes: &Passes<'_>,
-        decoder: &Decoder,
-        turn: &Turn<'_, '_>,
+        decoder: &DecoderRanges,
+        turn: &WindowTurns<'_, '_>,
         embedded: &mut Embedded,
     ) {
         let Passes { kernels, plan, parameters, .. } = *passes;
@@ -75,7 +80,7 @@ impl Tape {
         let normed = &mut self.gradients.normed;
         passes.backward(decoder.head(), &self.logits, normed, false);
         let factors = [&*self.logits, &*self.normed];
-        passes.weigh_in_turn((turn, decoder.head_part()), decoder.head(), factors, &mut self.panels);
+        passes.weigh_in_turn(turn, decoder.head_part(), decoder.head(), factors, &mut self.panels);
         let gradient = &mut embedded.rows;
         gradient.clear();
         gradient.resize(plan.tokens * plan.width, 0.0);
@@ -83,10 +88,10 @@ impl Tape {
         rms_norm_backward(kernels, &self.residual[plan.layers], gain, &self.scales, normed, gradient);
         passes.add_rows(turn, decoder.last_gain_part(), normed);
         for number in (0..plan.layers).rev() {
-            let run = Run { passes, decoder, number };
+            let run = LayerPass { passes, decoder, number };
             if passes.recompute && number + 1 < plan.layers {
-                let buffers = (&mut self.passing, &mut self.attention);
-                run.forward(&mut self.layers[0], &self.residual[number], buffers);
+                let (layer, input) = (&mut self.layers[0], &self.residual[number]);
+                run.forward(layer, input, &mut self.passing, &mut self.attention);
             }
             run.feed_backward(self, gradient, turn);
             run.attention_backward(self, gradient, turn);
@@ -96,70 +101,96 @@ impl Tape {
 }
 
 /// One layer of a pass.
-struct Run<'a> {
+struct LayerPass<'a> {
     passes: &'a Passes<'a>,
-    decoder: &'a Decoder,
+    decoder: &'a DecoderRanges,
     number: usize,
 }
 
-impl Run<'_> {
+impl LayerPass<'_> {
     /// All of the layer but its last product.
     fn forward(
         &self,
-        layer: &mut Layer,
+        layer: &mut DecoderActivations,
         input: &[f32],
-        (passing, attention): (&mut Passing, &mut Attention),
+        passing: &mut Passing,
+        attention: &mut Attention,
     ) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
         let Passing { normed, product } = passing;
-        rms_norm(kernels, input, self.gain(Norm::Attention), plan.epsilon, normed, &mut layer.scales);
-        passes.forward(Decoder::matrix(number, Weight::QueryKeyValue), normed, &mut layer.joint, false);
+        rms_norm(kernels, input, self.gain(RmsNorm::Attention), plan.epsilon, normed, &mut layer.scales);
+        passes.forward(
+            DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
+            normed,
+            &mut layer.joint,
+            false,
+        );
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
-        passes.forward(Decoder::matrix(number, Weight::Output), &layer.mixed, &mut layer.middle, true);
+        passes.forward(
+            DecoderRanges::matrix(number, DecoderMatrix::Output),
+            &layer.mixed,
+            &mut layer.middle,
+            true,
+        );
         let scales = &mut layer.feed_scales;
-        rms_norm(kernels, &layer.middle, self.gain(Norm::Feed), plan.epsilon, normed, scales);
-        passes.forward(Decoder::matrix(number, Weight::GateUp), normed, &mut layer.gate_up, false);
+        rms_norm(kernels, &layer.middle, self.gain(RmsNorm::Feed), plan.epsilon, normed, scales);
+        passes.forward(
+            DecoderRanges::matrix(number, DecoderMatrix::GateUp),
+            normed,
+            &mut layer.gate_up,
+            false,
+        );
         swiglu(kernels, &layer.gate_up, plan.hidden, &mut layer.sigmoid, product);
     }
 
     /// Turns the gradient of the layer's output into that of its middle.
-    fn feed_backward(&self, tape: &mut Tape, gradient: &mut [f32], turn: &Turn<'_, '_>) {
+    fn feed_backward(&self, tape: &mut DecoderTape, gradient: &mut [f32], turn: &WindowTurns<'_, '_>) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
         let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
-        passes.backward(Decoder::matrix(number, Weight::Down), gradient, &mut to.product, false);
+        passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Down), gradient, &mut to.product, false);
         let product = &mut to.product;
         swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, product, &mut to.gate_up);
-        self.weigh(turn, Weight::Down, [gradient, product], &mut tape.panels);
-        passes.backward(Decoder::matrix(number, Weight::GateUp), &to.gate_up, &mut to.normed, false);
-        let (gain, scales) = (self.gain(Norm::Feed), &layer.feed_scales);
+        self.weigh(turn, DecoderMatrix::Down, [gradient, product], &mut tape.panels);
+        passes.backward(
+            DecoderRanges::matrix(number, DecoderMatrix::GateUp),
+            &to.gate_up,
+            &mut to.normed,
+            false,
+        );
+        let (gain, scales) = (self.gain(RmsNorm::Feed), &layer.feed_scales);
         let normed = &mut tape.passing.normed;
         rms_norm_again(kernels, &layer.middle, gain, scales, normed);
-        self.weigh(turn, Weight::GateUp, [&to.gate_up, normed], &mut tape.panels);
+        self.weigh(turn, DecoderMatrix::GateUp, [&to.gate_up, normed], &mut tape.panels);
         rms_norm_backward(kernels, &layer.middle, gain, scales, &mut to.normed, gradient);
-        passes.add_rows(turn, Decoder::gain_part(number, Norm::Feed), &to.normed);
+        passes.add_rows(turn, DecoderRanges::gain_part(number, RmsNorm::Feed), &to.normed);
     }
 
     /// Turns the gradient of the layer's middle into that of its input.
-    fn attention_backward(&self, tape: &mut Tape, gradient: &mut [f32], turn: &Turn<'_, '_>) {
+    fn attention_backward(&self, tape: &mut DecoderTape, gradient: &mut [f32], turn: &WindowTurns<'_, '_>) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
         let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
-        passes.backward(Decoder::matrix(number, Weight::Output), gradient, &mut to.mixed, false);
-        self.weigh(turn, Weight::Output, [gradient, &layer.mixed], &mut tape.panels);
+        passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Output), gradient, &mut to.mixed, false);
+        self.weigh(turn, DecoderMatrix::Output, [gradient, &layer.mixed], &mut tape.panels);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
         self.rotate(&mut to.joint, -1.0);
-        passes.backward(Decoder::matrix(number, Weight::QueryKeyValue), &to.joint, &mut to.normed, false);
+        passes.backward(
+            DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
+            &to.joint,
+            &mut to.normed,
+            false,
+        );
         let (gain, input, normed) =
-            (self.gain(Norm::Attention), &tape.residual[number], &mut tape.passing.normed);
+            (self.gain(RmsNorm::Attention), &tape.residual[number], &mut tape.passing.normed);
         rms_norm_again(kernels, input, gain, &layer.scales, normed);
-        self.weigh(turn, Weight::QueryKeyValue, [&to.joint, normed], &mut tape.panels);
+        self.weigh(turn, DecoderMatrix::QueryKeyValue, [&to.joint, normed], &mut tape.panels);
         rms_norm_backward(kernels, input, gain, &layer.scales, &mut to.normed, gradient);
-        passes.add_rows(turn, Decoder::gain_part(number, Norm::Attention), &to.normed);
+        passes.add_rows(turn, DecoderRanges::gain_part(number, RmsNorm::Attention), &to.normed);
     }
 
     /// Where the tape keeps this layer.
@@ -167,14 +198,21 @@ impl Run<'_> {
         if self.passes.recompute { 0 } else { self.number }
     }
 
-    fn gain(&self, norm: Norm) -> &[f32] {
+    fn gain(&self, norm: RmsNorm) -> &[f32] {
         &self.passes.parameters[self.decoder.gain(self.number, norm)]
     }
 
     /// In the window's turn, adds to the gradient of a matrix.
-    fn weigh(&self, turn: &Turn<'_, '_>, weight: Weight, factors: [&[f32]; 2], panels: &mut Panels) {
-        let (part, matrix) = (Decoder::part(self.number, weight), Decoder::matrix(self.number, weight));
-        self.passes.weigh_in_turn((turn, part), matrix, factors, panels);
+    fn weigh(
+        &self,
+        turn: &WindowTurns<'_, '_>,
+        weight: DecoderMatrix,
+        factors: [&[f32]; 2],
+        panels: &mut Panels,
+    ) {
+        let (part, matrix) =
+            (DecoderRanges::part(self.number, weight), DecoderRanges::matrix(self.number, weight));
+        self.passes.weigh_in_turn(turn, part, matrix, factors, panels);
     }
 
     /// Rotates queries and keys (`direction` 1) or their gradients back (−1); queries are scaled by 1/√head width.

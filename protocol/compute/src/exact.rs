@@ -8,7 +8,7 @@ use muster_core::manifest::{Family, Manifest};
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
 use crate::backend::Backend;
-use crate::leaf::{Batch, Engine, Setting, Spent};
+use crate::leaf::{Batch, Engine, LeafTimes, Setting};
 use crate::optimiser::{self, Rules};
 use crate::path::{Kernels, Path};
 use crate::{initial, self_test};
@@ -80,7 +80,7 @@ impl Exact {
     }
 
     /// Time spent on leaves so far.
-    pub fn spent(&self) -> Spent {
+    pub fn spent(&self) -> LeafTimes {
         self.engine.spent
     }
 
@@ -133,7 +133,7 @@ impl Reader<'_> {
         window.resize(model.sequence as usize + 1, 0);
         let seed = calibration_seed(self.manifest.run());
         let batch = Batch { windows: &[window], seed, leaf: Leaf(1) };
-        self.engine.logits((&model, self.parameters), batch, first)
+        self.engine.logits(&model, self.parameters, batch, first)
     }
 }
 
@@ -171,7 +171,7 @@ impl Backend for Exact {
         Self::gradient(self, manifest, job)
     }
 
-    fn spent(&self) -> Spent {
+    fn spent(&self) -> LeafTimes {
         Self::spent(self)
     }
 

@@ -27,7 +27,7 @@ impl<'a> Grid<'a> {
     }
 
     /// Writes the integers of neighbouring values, the first of which stands here in the gradient, to `q`.
-    pub(crate) fn place(&self, mut first: usize, mut gradient: &[f32], mut q: &mut [i32]) {
+    pub(crate) fn quantise(&self, mut first: usize, mut gradient: &[f32], mut q: &mut [i32]) {
         let begun = Instant::now();
         let before = self.layout.tensors().partition_point(|tensor| tensor.range().end <= first);
         for (tensor, exponent) in self.layout.tensors().iter().zip(self.exponents).skip(before) {
@@ -50,7 +50,7 @@ impl<'a> Grid<'a> {
         let blocks = self.layout.blocks();
         let parts = crate::parallel::parts(q, blocks.iter().map(|block| block.range.len()));
         crate::parallel::each(workers, blocks.iter().zip(parts), |_, (block, q)| {
-            self.place(block.range.start, &gradient[block.range.clone()], q);
+            self.quantise(block.range.start, &gradient[block.range.clone()], q);
         });
     }
 

@@ -62,9 +62,9 @@ impl Fma for Software {
 
 /// What [`crate::path::Path::Portable`] uses.
 #[cfg(target_arch = "aarch64")]
-pub(crate) type Anywhere = Hardware;
+pub(crate) use self::Hardware as Anywhere;
 #[cfg(not(target_arch = "aarch64"))]
-pub(crate) type Anywhere = Software;
+pub(crate) use self::Software as Anywhere;
 
 /// Compiles function bodies for every path. Inside a body, `F` is the [`Fma`] of the path.
 macro_rules! kernels {

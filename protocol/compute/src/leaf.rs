@@ -18,8 +18,8 @@ use crate::kernel::matrix::Panels;
 use crate::parallel::{each, parts};
 use crate::passes::{Passes, pack_backward, pack_forward};
 use crate::path::Kernels;
-use crate::plan::{Network, Plan};
-use crate::turns::{Place, Turns};
+use crate::plan::{FamilyPlan, NetworkPlan};
+use crate::turns::{GridTarget, Turns};
 
 /// Rows of an embedding's gradient that one task adds to.
 const EMBEDDING_ROWS: usize = 512;
@@ -41,27 +41,27 @@ pub(crate) struct Batch<'a> {
 
 /// Buffers of one thread.
 #[derive(Default)]
-struct Worker {
-    decoder: decoder::Tape,
-    albert: albert::Tape,
+struct ThreadBuffers {
+    decoder: decoder::DecoderTape,
+    albert: albert::AlbertTape,
 }
 
 /// The model's gradient machine, with every buffer it reuses from call to call.
 pub(crate) struct Engine {
     kernels: Kernels,
-    plan: Option<Plan>,
+    plan: Option<NetworkPlan>,
     /// Packed matrices, by number.
     forward: Vec<Panels>,
     backward: Vec<Panels>,
-    workers: Vec<Worker>,
+    workers: Vec<ThreadBuffers>,
     embedded: Vec<Embedded>,
     gradient: Vec<f32>,
-    pub(crate) spent: Spent,
+    pub(crate) spent: LeafTimes,
 }
 
 /// Time spent on leaves.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Spent {
+pub struct LeafTimes {
     /// On forward and backward passes.
     pub gradient: Duration,
     /// On the integer grid, as if all threads had shared it.
@@ -71,7 +71,7 @@ pub struct Spent {
 impl Engine {
     pub(crate) fn new(kernels: Kernels, threads: usize) -> Self {
         let mut workers = Vec::new();
-        workers.resize_with(threads.max(1), Worker::default);
+        workers.resize_with(threads.max(1), ThreadBuffers::default);
         Self {
             kernels,
             plan: None,
@@ -80,15 +80,15 @@ impl Engine {
             workers,
             embedded: Vec::new(),
             gradient: Vec::new(),
-            spent: Spent::default(),
+            spent: LeafTimes::default(),
         }
     }
 
     /// The plan of a model, kept until another model comes.
-    fn plan(&mut self, model: &Model) -> Plan {
+    fn plan(&mut self, model: &Model) -> NetworkPlan {
         match self.plan.take() {
             Some(plan) if plan.model == *model => plan,
-            _ => Plan::new(model),
+            _ => NetworkPlan::new(model),
         }
     }
 
@@ -102,8 +102,9 @@ impl Engine {
         let plan = self.plan(setting.model);
         assert_eq!(q.len(), plan.layout.parameters(), "a leaf has an integer for each parameter");
         let grid = Grid::new(self.kernels, &plan.layout, job);
-        let place = |first, values: &[f32], q: &mut [i32]| grid.place(first, values, q);
-        let loss = self.differentiate((&plan, setting.recompute), &job.state.parameters, batch, (q, &place));
+        let quantise = |first, values: &[f32], q: &mut [i32]| grid.quantise(first, values, q);
+        let target = GridTarget { q, quantise: &quantise };
+        let loss = self.differentiate(&plan, setting.recompute, &job.state.parameters, batch, target);
         let spent = grid.spent() / self.workers.len() as u32;
         self.plan = Some(plan);
         self.spent.grid += spent;
@@ -114,27 +115,30 @@ impl Engine {
     /// The real gradient of the windows' mean loss.
     pub(crate) fn gradient(&mut self, setting: Setting<'_>, parameters: &[f32], batch: Batch<'_>) -> &[f32] {
         let plan = self.plan(setting.model);
-        self.differentiate((&plan, setting.recompute), parameters, batch, (&mut [], &|_, _, _| ()));
+        let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
+        self.differentiate(&plan, setting.recompute, parameters, batch, target);
         self.plan = Some(plan);
         &self.gradient
     }
 
-    /// Computes the gradient and returns the mean loss (ARITH-45). Each piece of the gradient is placed on the grid as
-    /// soon as it is whole, unless `q` is empty.
+    /// Computes the gradient and returns the mean loss (ARITH-45). Each piece of the gradient that has a target is put on
+    /// the grid as soon as it is whole.
     fn differentiate(
         &mut self,
-        (plan, recompute): (&Plan, bool),
+        plan: &NetworkPlan,
+        recompute: bool,
         parameters: &[f32],
         batch: Batch<'_>,
-        (q, place): (&mut [i32], &Place<'_>),
+        target: GridTarget<'_>,
     ) -> f64 {
+        let GridTarget { q, quantise } = target;
         check(plan, batch.windows);
         self.pack(plan, parameters, true);
         let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
         gradient.resize(plan.layout.parameters(), 0.0);
         if batch.windows.is_empty() {
             gradient.fill(0.0);
-            place(0, &gradient[..q.len()], q);
+            quantise(0, &gradient[..q.len()], q);
             return f64::NAN;
         }
         embedded.resize_with(batch.windows.len(), Embedded::default);
@@ -153,31 +157,31 @@ impl Engine {
         let mut losses = vec![0.0; batch.windows.len()];
         // The embedding's gradient is whole only after all turns.
         let late =
-            if let Network::Decoder(places) = &plan.network { places.embedding.range().len() } else { 0 };
+            if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
         let (late_q, q) = q.split_at_mut(late.min(q.len()));
-        let turns = Turns::new(gradient, &plan.parts, batch.windows.len(), (q, place));
-        let tasks = losses.iter_mut().zip(embedded.iter_mut()).zip(batch.windows).enumerate();
-        each(&mut workers[..busy], tasks, |worker, (index, ((loss, embedded), window))| {
+        let turns = Turns::new(gradient, &plan.parts, batch.windows.len(), GridTarget { q, quantise });
+        let tasks = losses.iter_mut().zip(embedded.iter_mut()).enumerate();
+        each(&mut workers[..busy], tasks, |worker, (index, (loss, embedded))| {
             let turn = turns.of(index);
-            *loss = forward_pass(&passes, worker, batch, (index, window));
+            *loss = forward_pass(&passes, worker, batch, index);
             match &plan.network {
-                Network::Decoder(places) => worker.decoder.backward(&passes, places, &turn, embedded),
-                Network::Albert(places) => worker.albert.backward(&passes, places, &turn),
+                FamilyPlan::Decoder(ranges) => worker.decoder.backward(&passes, ranges, &turn, embedded),
+                FamilyPlan::Albert(ranges) => worker.albert.backward(&passes, ranges, &turn),
             }
         });
         drop(turns);
-        if let Network::Decoder(places) = &plan.network {
+        if let FamilyPlan::Decoder(ranges) = &plan.network {
             let lengths = || split(0..plan.vocabulary, EMBEDDING_ROWS).map(|rows| rows.len() * plan.width);
             let wanted = |length: usize| if late_q.is_empty() { 0 } else { length };
             let integers = lengths().map(wanted).collect::<Vec<_>>();
-            let outputs = parts(&mut gradient[places.embedding.range()], lengths());
+            let outputs = parts(&mut gradient[ranges.embedding.range()], lengths());
             let outputs = outputs.zip(parts(late_q, integers.into_iter()));
             each(workers, outputs.enumerate(), |_, (index, (out, q))| {
-                if !places.tied {
+                if !ranges.tied {
                     out.fill(0.0);
                 }
                 embed(plan.width, index * EMBEDDING_ROWS, embedded, out);
-                place(index * EMBEDDING_ROWS * plan.width, out, q);
+                quantise(index * EMBEDDING_ROWS * plan.width, out, q);
             });
         }
         losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64
@@ -202,9 +206,9 @@ impl Engine {
             helpers,
         };
         let mut losses = vec![0.0; batch.windows.len()];
-        let tasks = losses.iter_mut().zip(batch.windows).enumerate();
-        each(&mut workers[..busy], tasks, |worker, (index, (loss, window))| {
-            *loss = forward_pass(&passes, worker, batch, (index, window));
+        let tasks = losses.iter_mut().enumerate();
+        each(&mut workers[..busy], tasks, |worker, (index, loss)| {
+            *loss = forward_pass(&passes, worker, batch, index);
         });
         // ARITH-45: An evaluation has the same mean over its windows; NaN where that is not finite.
         let predicted = batch.windows.len() * plan.predicted;
@@ -224,7 +228,8 @@ impl Engine {
     /// `first` on. The parameters must be those opened; the model may differ from theirs in its sequence.
     pub(crate) fn logits(
         &mut self,
-        (model, parameters): (&Model, &[f32]),
+        model: &Model,
+        parameters: &[f32],
         batch: Batch<'_>,
         first: usize,
     ) -> Vec<f32> {
@@ -245,10 +250,10 @@ impl Engine {
         let worker = &mut workers[0];
         let window = &batch.windows[0];
         let logits = match &plan.network {
-            Network::Decoder(places) => worker.decoder.logits(&passes, places, window, first),
-            Network::Albert(places) => {
+            FamilyPlan::Decoder(ranges) => worker.decoder.logits(&passes, ranges, window, first),
+            FamilyPlan::Albert(ranges) => {
                 let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: 0 };
-                &worker.albert.logits(&passes, places, (window, masking))[first * plan.vocabulary..]
+                &worker.albert.logits(&passes, ranges, window, masking)[first * plan.vocabulary..]
             }
         };
         let logits = logits.to_vec();
@@ -257,7 +262,7 @@ impl Engine {
     }
 
     /// Packs every matrix for the forward pass, and for the backward pass if wanted.
-    fn pack(&mut self, plan: &Plan, parameters: &[f32], backward: bool) {
+    fn pack(&mut self, plan: &NetworkPlan, parameters: &[f32], backward: bool) {
         let kernels = self.kernels;
         self.forward.resize_with(plan.matrices.len(), Panels::default);
         self.backward.resize_with(plan.matrices.len(), Panels::default);
@@ -274,23 +279,19 @@ impl Engine {
 
 /// # Panics
 /// When a window does not have `sequence + 1` tokens.
-pub(crate) fn check(plan: &Plan, windows: &[Vec<u32>]) {
+pub(crate) fn check(plan: &NetworkPlan, windows: &[Vec<u32>]) {
     let right = windows.iter().all(|window| window.len() == plan.tokens + 1);
     assert!(right, "a window has sequence + 1 tokens");
 }
 
 /// Runs one of a batch's windows up to its loss.
-fn forward_pass(
-    passes: &Passes<'_>,
-    worker: &mut Worker,
-    batch: Batch<'_>,
-    (index, window): (usize, &[u32]),
-) -> f64 {
+fn forward_pass(passes: &Passes<'_>, worker: &mut ThreadBuffers, batch: Batch<'_>, index: usize) -> f64 {
+    let window = &batch.windows[index];
     match &passes.plan.network {
-        Network::Decoder(places) => worker.decoder.forward(passes, places, window),
-        Network::Albert(places) => {
+        FamilyPlan::Decoder(ranges) => worker.decoder.forward(passes, ranges, window),
+        FamilyPlan::Albert(ranges) => {
             let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: index as u32 };
-            worker.albert.forward(passes, places, (window, masking))
+            worker.albert.forward(passes, ranges, window, masking)
         }
     }
 }

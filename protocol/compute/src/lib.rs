@@ -46,9 +46,9 @@ mod turns;
 mod vectors;
 mod workers;
 
-pub use backend::{Backend, Device, Libtorch, Opened, Precision};
+pub use backend::{Backend, Device, Libtorch, OpenResult, Precision};
 pub use exact::{Exact, Reader};
-pub use leaf::Spent;
+pub use leaf::LeafTimes;
 pub use machine::{Library, Machine};
 pub use memory::{buffers, torch_buffers};
 pub use path::{Path, paths};

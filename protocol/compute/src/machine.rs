@@ -147,7 +147,7 @@ impl Machine {
         let (model, training) = (&manifest.model, &manifest.training);
         match self.choose(manifest.profile) {
             Ok(Choice::Tch(device, precision)) => {
-                torch_buffers(model, training, (device.unwrap_or_else(first_device), precision))
+                torch_buffers(model, training, device.unwrap_or_else(first_device), precision)
             }
             _ => buffers(model, training, self.threads),
         }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use muster_core::layout::Tensor;
 
-use crate::turns::Part;
+use crate::turns::GradientSlice;
 
 /// A weight matrix `[outputs, inputs]`, row-major in the flat vector.
 #[derive(Clone, Copy, Debug)]
@@ -26,7 +26,7 @@ impl Matrix {
     }
 
     /// As a part of the gradient.
-    pub(crate) fn part(&self) -> Part {
-        Part { range: self.range(), width: self.inputs }
+    pub(crate) fn part(&self) -> GradientSlice {
+        GradientSlice { range: self.range(), width: self.inputs }
     }
 }

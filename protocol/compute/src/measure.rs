@@ -17,7 +17,7 @@ use crate::kernel::rows::{
 };
 pub use crate::kernel::strided::Strided;
 use crate::kernel::tile::chains;
-use crate::kernel::update::{Step, adamw, sum_of_squares};
+use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
 use crate::path::{Kernels, Path};
 
 /// FLOP/s of one core on fused multiply-adds in its registers, along the fastest path of this processor: the best of
@@ -52,12 +52,12 @@ pub fn gelu(x: &[f32]) -> [Vec<f32>; 2] {
 }
 
 /// One matrix product after another, both factors packed anew for each.
-pub struct Products {
+pub struct MatrixBenchmark {
     kernels: Kernels,
     panels: Panels,
 }
 
-impl Products {
+impl MatrixBenchmark {
     /// Along a path.
     ///
     /// # Errors
@@ -78,7 +78,7 @@ impl Products {
 }
 
 /// A kernel over rows or over the flat vector, with buffers of its own.
-pub struct Case {
+pub struct KernelBenchmark {
     /// What it computes.
     pub name: &'static str,
     /// Bytes read and written for each element.
@@ -91,7 +91,7 @@ pub struct Case {
 ///
 /// # Errors
 /// [`Misuse`] when the processor lacks the path.
-pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<Case>, Misuse> {
+pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<KernelBenchmark>, Misuse> {
     let kernels = Kernels::new(path)?;
     let mut cases = of_rows(kernels, rows, width);
     cases.extend(of_feed_forward(kernels, rows, width));
@@ -101,14 +101,14 @@ pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<Case>, M
 
 /// Values between −2 and 2.
 fn values(count: usize) -> Vec<f32> {
-    (0..count).map(|place| (place * 2_654_435_761 % 1021) as f32 / 255.0 - 2.0).collect()
+    (0..count).map(|index| (index * 2_654_435_761 % 1021) as f32 / 255.0 - 2.0).collect()
 }
 
-fn case(name: &'static str, bytes: usize, run: impl FnMut() + 'static) -> Case {
-    Case { name, bytes, run: Box::new(run) }
+fn case(name: &'static str, bytes: usize, run: impl FnMut() + 'static) -> KernelBenchmark {
+    KernelBenchmark { name, bytes, run: Box::new(run) }
 }
 
-fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<Case> {
+fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<KernelBenchmark> {
     let (x, gain, mut scales) = (values(rows * width), values(width), values(rows));
     let (x_again, gain_again, scales_again) = (x.clone(), gain.clone(), scales.clone());
     let [mut y, mut d, mut residual, mut scores, mut d_scores, mut logits] =
@@ -144,7 +144,7 @@ fn of_rows(kernels: Kernels, rows: usize, width: usize) -> Vec<Case> {
     ]
 }
 
-fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
+fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<KernelBenchmark> {
     let gate_up = values(2 * rows * hidden);
     let [mut sigmoid, mut product, kept, mut d_product] = std::array::from_fn(|_| values(rows * hidden));
     let (again, mut d_gate_up) = (gate_up.clone(), gate_up.clone());
@@ -156,12 +156,12 @@ fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<Case> {
     ]
 }
 
-fn of_vector(kernels: Kernels, length: usize) -> Vec<Case> {
+fn of_vector(kernels: Kernels, length: usize) -> Vec<KernelBenchmark> {
     let [gradient, squared, update, mut parameters, mut first] = std::array::from_fn(|_| values(length));
     let mut second: Vec<f32> = values(length).iter().map(|value| value * value).collect();
     let (mut words, mut q) = (vec![0; length], vec![0; length]);
     let mut dither = Dither::new(&Digest([1; 32]), Leaf(1));
-    let step = Step {
+    let step = AdamStep {
         unit: 0.25,
         beta1: 0.9,
         beta2: 0.95,
@@ -192,7 +192,7 @@ mod tests {
     fn no_product_goes_beyond_the_peak() {
         let (size, values) = ([96, 64, 256], values(96 * 256));
         let mut out = vec![0.0; size[0] * size[1]];
-        let mut products = Products::new(Path::detect()).unwrap();
+        let mut products = MatrixBenchmark::new(Path::detect()).unwrap();
         let mut best = 0.0f64;
         for _ in 0..200 {
             let begun = Instant::now();

@@ -11,11 +11,11 @@ use crate::kernel::BUFFER;
 ///
 /// Saturates: the sizes may be anybody's.
 pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
-    let windows = Count::from(training.leaf_windows);
-    let threads = threads.max(1) as Count;
+    let windows = WideCount::from(training.leaf_windows);
+    let threads = threads.max(1) as WideCount;
     let busy = windows.min(threads);
-    let layers = if training.recompute { 1 } else { Count::from(model.layers) };
-    let parameters = Count::from(model.parameters());
+    let layers = if training.recompute { 1 } else { WideCount::from(model.layers) };
+    let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
     let (window, matrices, each) = match &model.family {
         Family::Decoder(decoder) => sizes.decoder(decoder, layers),
@@ -25,7 +25,7 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         + 2 * matrices
         + busy * (window + sizes.attention())
         + windows * each
-        + threads * BUFFER as Count;
+        + threads * BUFFER as WideCount;
     u64::try_from(4 * values).unwrap_or(u64::MAX)
 }
 
@@ -37,20 +37,20 @@ const LIBTORCH: u64 = 200 << 20;
 /// at once. A graphics processor has its own memory for these.
 ///
 /// Saturates: the sizes may be anybody's.
-pub fn torch_buffers(model: &Model, training: &Training, (device, precision): (Device, Precision)) -> u64 {
-    let parameters = Count::from(model.parameters());
+pub fn torch_buffers(model: &Model, training: &Training, device: Device, precision: Precision) -> u64 {
+    let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
     let kept = match device {
         Device::Cuda(_) => 0,
         Device::Cpu => {
             let layers = if training.recompute { 1 } else { sizes.layers };
             // Logits, of one window at a time where little is to be kept.
-            let heads = if training.recompute { 1 } else { Count::from(training.leaf_windows) };
+            let heads = if training.recompute { 1 } else { WideCount::from(training.leaf_windows) };
             let streams = if training.recompute { 4 * (sizes.layers + 1) * sizes.width } else { 0 };
             let (layer, matrices, head) = sizes.autograd(precision);
             4 * parameters
                 + matrices
-                + Count::from(training.leaf_windows) * sizes.tokens * (layers * layer + streams)
+                + WideCount::from(training.leaf_windows) * sizes.tokens * (layers * layer + streams)
                 + heads * head
         }
     };
@@ -58,32 +58,32 @@ pub fn torch_buffers(model: &Model, training: &Training, (device, precision): (D
 }
 
 /// Wide enough for products of all sizes that a manifest may name.
-type Count = u128;
+type WideCount = u128;
 
 /// Sizes of a model.
 struct Sizes {
     model: Model,
-    tokens: Count,
-    width: Count,
-    hidden: Count,
-    vocabulary: Count,
-    layers: Count,
-    heads: Count,
+    tokens: WideCount,
+    width: WideCount,
+    hidden: WideCount,
+    vocabulary: WideCount,
+    layers: WideCount,
+    heads: WideCount,
 }
 
 impl Sizes {
     fn of(model: &Model) -> Self {
         let [tokens, width, hidden, vocabulary, layers, heads] =
             [model.sequence, model.width, model.hidden, model.vocabulary, model.layers, model.heads]
-                .map(Count::from);
+                .map(WideCount::from);
         Self { model: model.clone(), tokens, width, hidden, vocabulary, layers, heads }
     }
 
     /// Values of one window, of the packed matrices, and of each window of a leaf, with the activations of so many
     /// layers.
-    fn decoder(&self, decoder: &Decoder, kept: Count) -> (Count, Count, Count) {
+    fn decoder(&self, decoder: &Decoder, kept: WideCount) -> (WideCount, WideCount, WideCount) {
         let Self { tokens, width, hidden, vocabulary, layers, heads, .. } = *self;
-        let joint = width + 2 * (width / heads.max(1) * Count::from(decoder.key_value_heads));
+        let joint = width + 2 * (width / heads.max(1) * WideCount::from(decoder.key_value_heads));
         let layer = tokens * (2 * width + 2 + joint + 3 * hidden) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
         let gradients = tokens * (3 * width + joint + 4 * hidden) + tokens * width.max(hidden);
@@ -91,10 +91,15 @@ impl Sizes {
         (kept * layer + stream + gradients, matrices, tokens * width)
     }
 
-    fn albert(&self, albert: &Albert, kept: Count, parameters: Count) -> (Count, Count, Count) {
+    fn albert(
+        &self,
+        albert: &Albert,
+        kept: WideCount,
+        parameters: WideCount,
+    ) -> (WideCount, WideCount, WideCount) {
         let Self { tokens, width, hidden, vocabulary, layers, heads, .. } = *self;
-        let narrow = Count::from(albert.embedding);
-        let predicted = Count::from(albert.masked(self.model.sequence));
+        let narrow = WideCount::from(albert.embedding);
+        let predicted = WideCount::from(albert.masked(self.model.sequence));
         let layer = tokens * (7 * width + 4 + 2 * hidden) + self.scores() * heads;
         let stream = tokens * ((layers + 1) * width + 2 * narrow + 2);
         let head = predicted * (width + 3 * narrow + 2 + vocabulary);
@@ -107,36 +112,36 @@ impl Sizes {
     ///
     /// Each is a sum over what a backward pass reads again: the inputs of norms, products and activations. Factors that
     /// are rounded to bf16 are kept rounded, and so are the matrices.
-    fn autograd(&self, precision: Precision) -> (Count, Count, Count) {
+    fn autograd(&self, precision: Precision) -> (WideCount, WideCount, WideCount) {
         let Self { tokens, width, hidden, vocabulary, heads, .. } = *self;
-        let factor: Count = if precision == Precision::Bf16 { 2 } else { 4 };
+        let factor: WideCount = if precision == Precision::Bf16 { 2 } else { 4 };
         let (layer, rows) = match &self.model.family {
             Family::Decoder(decoder) => {
-                let key_value = width / heads.max(1) * Count::from(decoder.key_value_heads);
+                let key_value = width / heads.max(1) * WideCount::from(decoder.key_value_heads);
                 // Two streams and two normed ones in f32; inputs of the products, queries, keys, values, SwiGLU.
                 let shared = if key_value == width { 0 } else { 2 * width };
                 let factors = 4 * width + 3 * key_value + 2 * width + shared + 4 * hidden;
                 (16 * width + factor * factors, tokens)
             }
             Family::Albert(albert) => {
-                let predicted = Count::from(albert.masked(self.model.sequence));
+                let predicted = WideCount::from(albert.masked(self.model.sequence));
                 (16 * width + factor * (6 * width + 2 * hidden), predicted)
             }
         };
         let matrices =
-            if precision == Precision::Bf16 { 2 * Count::from(self.model.parameters()) } else { 0 };
+            if precision == Precision::Bf16 { 2 * WideCount::from(self.model.parameters()) } else { 0 };
         // Logits, their logarithms, and the gradient of both.
-        let logits: Count = if precision == Precision::Bf16 { 16 } else { 12 };
+        let logits: WideCount = if precision == Precision::Bf16 { 16 } else { 12 };
         (layer, matrices, rows * vocabulary * logits)
     }
 
     /// Values of the scores of one head.
-    fn scores(&self) -> Count {
+    fn scores(&self) -> WideCount {
         self.tokens * (self.tokens.next_multiple_of(16) + 16)
     }
 
     /// Values that attention itself keeps.
-    fn attention(&self) -> Count {
+    fn attention(&self) -> WideCount {
         self.scores() + 2 * self.tokens * (self.width / self.heads.max(1))
     }
 }

@@ -12,10 +12,11 @@ use muster_core::manifest::{Method, Model, Optimiser, Schedule};
 use muster_core::state::{State, Update};
 
 use crate::function;
-use crate::kernel::update::{Step, adamw, sum_of_squares};
+use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
+use lamb::LambStep;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///
@@ -63,7 +64,7 @@ pub(crate) fn apply<W: Send>(
     let clip =
         clip_factor(f64::from(optimiser.clip_norm.value()), global_norm(&layout, &state.exponents, &squares));
     let rate = learning_rate(optimiser, rounds, state.step);
-    let steps: Vec<Step> = layout
+    let steps: Vec<AdamStep> = layout
         .tensors()
         .iter()
         .zip(&state.exponents)
@@ -73,8 +74,11 @@ pub(crate) fn apply<W: Send>(
         })
         .collect();
     match optimiser.method {
-        Method::AdamW => adam_blocks(kernels, workers, &layout, &steps, (state, update)),
-        Method::Lamb => lamb::apply(kernels, workers, (&layout, optimiser), (&steps, rate), (state, update)),
+        Method::AdamW => adam_blocks(kernels, workers, &layout, &steps, state, update),
+        Method::Lamb => {
+            let step = LambStep { layout: &layout, optimiser, adam: &steps, rate };
+            lamb::apply(kernels, workers, &step, state, update);
+        }
     }
     next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
     state.step += 1;
@@ -85,8 +89,9 @@ fn adam_blocks<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
     layout: &Layout,
-    steps: &[Step],
-    (state, update): (&mut State, &Update),
+    steps: &[AdamStep],
+    state: &mut State,
+    update: &Update,
 ) {
     let lengths = || layout.blocks().iter().map(|block| block.range.len());
     let tasks = layout.blocks().iter().zip(&update.present);
@@ -101,9 +106,9 @@ fn adam_blocks<W: Send>(
 }
 
 /// A tensor's scalars (ARITH-7), in f64, each rounded to f32 once; 1 − β of the β that f32 has.
-fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3]) -> Step {
+fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3]) -> AdamStep {
     let [beta1, beta2] = [optimiser.beta1.value(), optimiser.beta2.value()];
-    Step {
+    AdamStep {
         unit: unit as f32,
         beta1,
         beta2,

@@ -6,8 +6,8 @@ use crate::kernel::strided::Strided;
 use crate::matrix::Matrix;
 use crate::parallel::each;
 use crate::path::Kernels;
-use crate::plan::Plan;
-use crate::turns::Turn;
+use crate::plan::NetworkPlan;
+use crate::turns::WindowTurns;
 
 /// Fewest multiplications of a product that are worth another thread.
 const SHARED_PRODUCT: usize = 1 << 23;
@@ -28,7 +28,7 @@ pub(crate) fn pack_backward(kernels: Kernels, panels: &mut Panels, parameters: &
 #[derive(Clone, Copy)]
 pub(crate) struct Passes<'a> {
     pub kernels: Kernels,
-    pub plan: &'a Plan,
+    pub plan: &'a NetworkPlan,
     pub parameters: &'a [f32],
     /// By number of matrix, packed for each direction.
     pub forward: &'a [Panels],
@@ -41,21 +41,30 @@ pub(crate) struct Passes<'a> {
     pub helpers: usize,
 }
 
+/// Some rows of a matrix's gradient.
+struct GradientRows<'a> {
+    /// Number of the first.
+    first: usize,
+    values: &'a mut [f32],
+    /// Whether their gradient is added to what they hold.
+    add: bool,
+}
+
 impl Passes<'_> {
     /// `output = input · Wᵀ` of a matrix, or added to `output`: chains that start from it (ARITH-2). Rows are tokens.
     pub(crate) fn forward(&self, matrix: usize, input: &[f32], output: &mut [f32], add: bool) {
-        self.product(input, &self.forward[matrix], self.plan.matrices[matrix].inputs, (output, add));
+        self.product(input, &self.forward[matrix], self.plan.matrices[matrix].inputs, output, add);
     }
 
     /// `d_input = d_output · W` of a matrix, or added to `d_input`; rows are tokens.
     pub(crate) fn backward(&self, matrix: usize, d_output: &[f32], d_input: &mut [f32], add: bool) {
-        self.product(d_output, &self.backward[matrix], self.plan.matrices[matrix].outputs, (d_input, add));
+        self.product(d_output, &self.backward[matrix], self.plan.matrices[matrix].outputs, d_input, add);
     }
 
-    fn product(&self, left: &[f32], right: &Panels, depth: usize, (out, add): (&mut [f32], bool)) {
+    fn product(&self, left: &[f32], right: &Panels, depth: usize, out: &mut [f32], add: bool) {
         let rows = left.len() / depth;
         let stride = out.len() / rows.max(1);
-        self.share_rows(rows, depth * stride, (out, stride), |first, rows, out| {
+        self.share_rows(rows, depth * stride, out, stride, |first, rows, out| {
             let left = Strided::rows(&left[first * depth..], depth);
             multiply(self.kernels, &Product { add, ..Product::full(left, right, rows) }, out, stride);
         });
@@ -70,19 +79,22 @@ impl Passes<'_> {
         out: &mut [f32],
     ) {
         self.pack_input(matrix, input, panels);
-        self.outer(matrix, d_output, panels, (0, out, true));
+        self.outer(matrix, d_output, panels, GradientRows { first: 0, values: out, add: true });
     }
 
     /// The same in a window's turn, to a part of the leaf's gradient.
     pub(crate) fn weigh_in_turn(
         &self,
-        (turn, part): (&Turn<'_, '_>, usize),
+        turn: &WindowTurns<'_, '_>,
+        part: usize,
         matrix: usize,
         [d_output, input]: [&[f32]; 2],
         panels: &mut Panels,
     ) {
         self.pack_input(matrix, input, panels);
-        turn.take(part, |row, out, holds| self.outer(matrix, d_output, panels, (row, out, holds)));
+        turn.take(part, |first, values, add| {
+            self.outer(matrix, d_output, panels, GradientRows { first, values, add });
+        });
     }
 
     /// Packs a matrix's input as the right factor of its gradient.
@@ -91,20 +103,15 @@ impl Passes<'_> {
         panels.pack(self.kernels, Strided::rows(input, inputs), input.len() / inputs, inputs);
     }
 
-    /// Some rows of a matrix's gradient, from this one on; added to what they hold, or in its place.
+    /// Computes some rows of a matrix's gradient.
     ///
     /// A weight's gradient is one chain over all tokens (ARITH-4), `dW[o][i] = ⟨d output[o], input[i]⟩`: a window's part of
     /// it goes on where the windows before ended.
-    fn outer(
-        &self,
-        matrix: usize,
-        d_output: &[f32],
-        input: &Panels,
-        (row, out, add): (usize, &mut [f32], bool),
-    ) {
+    fn outer(&self, matrix: usize, d_output: &[f32], input: &Panels, rows: GradientRows<'_>) {
+        let GradientRows { first: row, values: out, add } = rows;
         let Matrix { outputs, inputs, .. } = self.plan.matrices[matrix];
         let work = d_output.len() / outputs * inputs;
-        self.share_rows(out.len() / inputs, work, (out, inputs), |first, rows, out| {
+        self.share_rows(out.len() / inputs, work, out, inputs, |first, rows, out| {
             let left = Strided::transposed(&d_output[row + first..], outputs);
             multiply(self.kernels, &Product { add, ..Product::full(left, input, rows) }, out, inputs);
         });
@@ -115,7 +122,8 @@ impl Passes<'_> {
         &self,
         rows: usize,
         work_of_row: usize,
-        (out, stride): (&mut [f32], usize),
+        out: &mut [f32],
+        stride: usize,
         run: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) {
         let threads = self.helpers.min(rows * work_of_row / SHARED_PRODUCT).max(1);
@@ -127,7 +135,7 @@ impl Passes<'_> {
     }
 
     /// In a window's turn, adds rows to a part of the gradient, in order.
-    pub(crate) fn add_rows(&self, turn: &Turn<'_, '_>, part: usize, rows: &[f32]) {
+    pub(crate) fn add_rows(&self, turn: &WindowTurns<'_, '_>, part: usize, rows: &[f32]) {
         turn.take(part, |_, sums, holds| {
             if !holds {
                 sums.fill(0.0);

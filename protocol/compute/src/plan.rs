@@ -1,17 +1,17 @@
-//! A model as the arithmetic sees it: sizes, and places in the flat vector.
+//! A model as the arithmetic sees it: sizes, and ranges in the flat vector.
 
 use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Model};
 
-use crate::albert::places::Albert;
+use crate::albert::ranges::AlbertRanges;
 use crate::attention::Heads;
-use crate::decoder::places::Decoder;
+use crate::decoder::ranges::DecoderRanges;
 use crate::matrix::Matrix;
-use crate::turns::Part;
+use crate::turns::GradientSlice;
 
 /// Everything about a model that does not change with its parameters.
 #[derive(Debug)]
-pub(crate) struct Plan {
+pub(crate) struct NetworkPlan {
     pub model: Model,
     pub layout: Layout,
     /// Tokens of a window.
@@ -27,18 +27,18 @@ pub(crate) struct Plan {
     /// Matrices that the passes multiply by, as the network numbers them.
     pub matrices: Vec<Matrix>,
     /// Parts of the flat gradient that windows add to in turn: in order, covering it.
-    pub parts: Vec<Part>,
-    pub network: Network,
+    pub parts: Vec<GradientSlice>,
+    pub network: FamilyPlan,
 }
 
 /// What only one family has.
 #[derive(Debug)]
-pub(crate) enum Network {
-    Decoder(Decoder),
-    Albert(Albert),
+pub(crate) enum FamilyPlan {
+    Decoder(DecoderRanges),
+    Albert(AlbertRanges),
 }
 
-impl Plan {
+impl NetworkPlan {
     /// Plans a model that [`Model::check`] accepts.
     pub(crate) fn new(model: &Model) -> Self {
         let layout = Layout::of(model);
@@ -46,17 +46,17 @@ impl Plan {
         let tensors = layout.tensors();
         let (network, matrices, parts, predicted, group) = match &model.family {
             Family::Decoder(decoder) => {
-                let (places, matrices, parts) = Decoder::new(model, decoder, tensors);
+                let (ranges, matrices, parts) = DecoderRanges::new(model, decoder, tensors);
                 let group = size(model.heads) / size(decoder.key_value_heads);
-                (Network::Decoder(places), matrices, parts, size(model.sequence), group)
+                (FamilyPlan::Decoder(ranges), matrices, parts, size(model.sequence), group)
             }
             Family::Albert(albert) => {
-                let (places, matrices) = Albert::new(tensors);
+                let (ranges, matrices) = AlbertRanges::new(tensors);
                 let parts = tensors
                     .iter()
                     .map(|tensor| Matrix::joined(std::slice::from_ref(tensor)).part())
                     .collect();
-                (Network::Albert(places), matrices, parts, size(albert.masked(model.sequence)), 1)
+                (FamilyPlan::Albert(ranges), matrices, parts, size(albert.masked(model.sequence)), 1)
             }
         };
         let heads = Heads {
@@ -64,7 +64,7 @@ impl Plan {
             count: size(model.heads),
             group,
             width: size(model.width) / size(model.heads),
-            causal: matches!(network, Network::Decoder(_)),
+            causal: matches!(network, FamilyPlan::Decoder(_)),
         };
         Self {
             model: model.clone(),
@@ -114,7 +114,7 @@ mod tests {
                 initial_scale: real(0.02),
                 family,
             };
-            let plan = Plan::new(&model);
+            let plan = NetworkPlan::new(&model);
             let mut end = 0;
             for part in &plan.parts {
                 assert_eq!(part.range.start, end, "{part:?}");

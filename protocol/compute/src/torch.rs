@@ -24,15 +24,15 @@ use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State, Update};
 use tch::{Cuda, Kind, Tensor, no_grad};
 
-use crate::backend::{Backend, Device, Libtorch, Opened, Precision};
+use crate::backend::{Backend, Device, Libtorch, OpenResult, Precision};
 use crate::exact::setting;
 use crate::grid::Grid;
 use crate::leaf::{Batch, Setting, check};
-use crate::plan::{Network as Places, Plan};
-use crate::{Exact, Path, Spent, self_test};
+use crate::plan::{FamilyPlan, NetworkPlan};
+use crate::{Exact, LeafTimes, Path, self_test};
 use library::{check_version, load_cuda, settle, values};
 use muster_core::ieee::require_ieee;
-use network::{Extent, Network, Weights, backward, backward_recomputing};
+use network::{Extent, Network, ParameterTensors, backward, backward_recomputing};
 
 /// Leaves in libtorch, everything else in defined bits. One leaf at a time in a process, whoever asks.
 ///
@@ -44,7 +44,7 @@ pub struct Torch {
     exact: Exact,
     /// Flat gradients on the processor, to be written again: one goes on the grid while another is computed.
     gradients: Vec<Tensor>,
-    spent: Spent,
+    spent: LeafTimes,
 }
 
 /// A leaf, its gradient, its mean loss, and how long they took.
@@ -53,7 +53,7 @@ type Differentiated<'a> = (LeafTask<'a>, Tensor, f64, Duration);
 impl Torch {
     /// Provides libtorch to all of this program.
     pub fn provide() {
-        let open = |device, precision, threads, path| -> Opened {
+        let open = |device, precision, threads, path| -> OpenResult {
             Ok(Box::new(Self::new(device, precision, threads, path)?))
         };
         let has_cuda = || load_cuda().is_ok() && Cuda::is_available() && Cuda::device_count() > 0;
@@ -74,7 +74,7 @@ impl Torch {
     ) -> Result<Self, Misuse> {
         let cuda = load_cuda();
         check_version()?;
-        let place = match device {
+        let at = match device {
             Device::Cpu => tch::Device::Cpu,
             Device::Cuda(number) => {
                 cuda?;
@@ -90,8 +90,8 @@ impl Torch {
         };
         let exact = Exact::new(threads, path)?;
         let differentiator =
-            Differentiator { named: device, device: place, precision, threads: exact.threads(), plan: None };
-        Ok(Self { differentiator, exact, gradients: Vec::new(), spent: Spent::default() })
+            Differentiator { named: device, device: at, precision, threads: exact.threads(), plan: None };
+        Ok(Self { differentiator, exact, gradients: Vec::new(), spent: LeafTimes::default() })
     }
 
     /// How far a gradient is from the one with defined bits, relative to its length; how far rounding takes it at most.
@@ -132,7 +132,7 @@ struct Differentiator {
     device: tch::Device,
     precision: Precision,
     threads: usize,
-    plan: Option<Plan>,
+    plan: Option<NetworkPlan>,
 }
 
 impl Differentiator {
@@ -167,15 +167,17 @@ impl Differentiator {
         let _turn = settle(self.threads, self.precision == Precision::Tf32);
         let products = if self.precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
         let plan = self.plan.take().filter(|plan| plan.model == *setting.model);
-        let plan = plan.unwrap_or_else(|| Plan::new(setting.model));
+        let plan = plan.unwrap_or_else(|| NetworkPlan::new(setting.model));
         check(&plan, batch.windows);
-        let weights = Weights::new(&plan, flat, products);
+        let weights = ParameterTensors::new(&plan, flat, products);
         let windows = batch.windows.len();
         let extent = Extent { layers: plan.layers, windows, predicted: windows * plan.predicted };
         let back = if setting.recompute { backward_recomputing } else { backward };
         let network: Box<dyn Network + '_> = match &plan.network {
-            Places::Decoder(places) => Box::new(decoder::Decoder::new(&plan, places, &weights, batch)),
-            Places::Albert(_) => Box::new(albert::Albert::new(&plan, &weights, batch)),
+            FamilyPlan::Decoder(ranges) => {
+                Box::new(decoder::TorchDecoder::new(&plan, ranges, &weights, batch))
+            }
+            FamilyPlan::Albert(_) => Box::new(albert::TorchAlbert::new(&plan, &weights, batch)),
         };
         let loss = back(&*network, extent);
         drop(network);
@@ -192,13 +194,14 @@ impl Differentiator {
         &mut self,
         manifest: &Manifest,
         tasks: &mut (dyn Iterator<Item = LeafTask<'a>> + Send),
-        (spare, done): (&Receiver<Tensor>, Sender<Differentiated<'a>>),
+        spare: &Receiver<Tensor>,
+        done: Sender<Differentiated<'a>>,
     ) {
         let mut uploaded: Option<(&'a State, Tensor)> = None;
         for task in tasks {
             let Ok(mut gradient) = spare.recv() else { return };
             let begun = Instant::now();
-            // Both are borrowed until the last leaf is taken: the same place is the same state.
+            // Both are borrowed until the last leaf is taken: the same address is the same state.
             let kept = uploaded.take().filter(|(state, _)| std::ptr::eq(*state, task.state));
             let flat = kept.map_or_else(|| self.upload(&task.state.parameters), |(_, flat)| flat);
             let loss = self.differentiate(setting(manifest), &flat, batch(&task.job()), &mut gradient);
@@ -216,7 +219,7 @@ impl Backend for Torch {
         self.gradients.first().map_or(&[], values)
     }
 
-    fn spent(&self) -> Spent {
+    fn spent(&self) -> LeafTimes {
         self.spent
     }
 
@@ -264,7 +267,7 @@ impl Arithmetic for Torch {
                 let _ = give.send(gradient);
             }
             let feeding = scope.spawn(move || {
-                differentiator.feed(manifest, tasks, (&spare, done));
+                differentiator.feed(manifest, tasks, &spare, done);
                 spare
             });
             for (mut task, gradient, loss, passed) in differentiated {

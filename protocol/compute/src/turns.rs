@@ -13,7 +13,7 @@ const ROWS: usize = 256;
 
 /// A part of a gradient.
 #[derive(Clone, Debug)]
-pub(crate) struct Part {
+pub(crate) struct GradientSlice {
     pub range: Range<usize>,
     /// Width of its rows.
     pub width: usize,
@@ -23,16 +23,16 @@ pub(crate) struct Part {
 pub(crate) struct Turns<'g> {
     /// Pieces of every part.
     parts: Vec<Range<usize>>,
-    pieces: Vec<Piece<'g>>,
+    pieces: Vec<Segment<'g>>,
     windows: usize,
-    place: &'g Place<'g>,
+    quantise: &'g Quantise<'g>,
     failed: AtomicBool,
 }
 
-struct Piece<'g> {
+struct Segment<'g> {
     /// First row within its part.
     row: usize,
-    /// Place of its first value in the gradient.
+    /// Index of its first value in the gradient.
     first: usize,
     next: Mutex<Next<'g>>,
     moved: Condvar,
@@ -45,28 +45,36 @@ struct Next<'g> {
     q: &'g mut [i32],
 }
 
-/// Puts values on the grid: the place of the first in the gradient, the values, their integers.
-pub(crate) type Place<'g> = dyn Fn(usize, &[f32], &mut [i32]) + Sync + 'g;
+/// Puts values on the grid: the index of the first in the gradient, the values, their integers.
+pub(crate) type Quantise<'g> = dyn Fn(usize, &[f32], &mut [i32]) + Sync + 'g;
+
+/// The end of a gradient's grid integers, and what computes them.
+pub(crate) struct GridTarget<'g> {
+    /// Empty where the gradient is not wanted on the grid.
+    pub q: &'g mut [i32],
+    pub quantise: &'g Quantise<'g>,
+}
 
 /// The turns of one window.
-pub(crate) struct Turn<'a, 'g> {
+pub(crate) struct WindowTurns<'a, 'g> {
     turns: &'a Turns<'g>,
     window: usize,
 }
 
 impl<'g> Turns<'g> {
-    /// `parts` cover the gradient in order. `q` is the end of its grid integers: each piece there is placed by the last
-    /// of the windows, while it is in a cache.
+    /// `parts` cover the gradient in order. The last of the windows puts each piece that has a target on the grid, while
+    /// it is in a cache.
     pub(crate) fn new(
         gradient: &'g mut [f32],
-        parts: &[Part],
+        parts: &[GradientSlice],
         windows: usize,
-        (mut q, place): (&'g mut [i32], &'g Place<'g>),
+        target: GridTarget<'g>,
     ) -> Self {
+        let GridTarget { mut q, quantise } = target;
         let placed = gradient.len() - q.len();
         let failed = AtomicBool::new(false);
-        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, place, failed };
-        for (values, Part { range, width }) in
+        let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, quantise, failed };
+        for (values, GradientSlice { range, width }) in
             cut(gradient, parts.iter().map(|part| part.range.len())).zip(parts)
         {
             let piece = turns.pieces.len();
@@ -76,7 +84,7 @@ impl<'g> Turns<'g> {
                 let (own, later) = std::mem::take(&mut q).split_at_mut(length);
                 q = later;
                 let next = Mutex::new(Next { window: 0, values, q: own });
-                turns.pieces.push(Piece { row, first, next, moved: Condvar::new() });
+                turns.pieces.push(Segment { row, first, next, moved: Condvar::new() });
             }
             turns.parts.push(piece..turns.pieces.len());
         }
@@ -84,19 +92,19 @@ impl<'g> Turns<'g> {
     }
 
     /// The turns of a window. Windows must begin in order, each on a thread of its own or after another's end.
-    pub(crate) fn of(&self, window: usize) -> Turn<'_, 'g> {
-        Turn { turns: self, window }
+    pub(crate) fn of(&self, window: usize) -> WindowTurns<'_, 'g> {
+        WindowTurns { turns: self, window }
     }
 }
 
-impl Turn<'_, '_> {
+impl WindowTurns<'_, '_> {
     /// Adds to a part, piece by piece, each once every earlier window has: `run` gets the piece's first row, its values,
     /// and whether they hold anything yet. A window must take every part once.
     ///
     /// # Panics
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
-        for Piece { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+        for Segment { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
             let mut turn = lock(next);
             while turn.window != self.window {
                 assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
@@ -106,18 +114,18 @@ impl Turn<'_, '_> {
             run(*row, values, self.window > 0);
             *window += 1;
             if *window == self.turns.windows && !q.is_empty() {
-                (self.turns.place)(*first, values, q);
+                (self.turns.quantise)(*first, values, q);
             }
             moved.notify_all();
         }
     }
 }
 
-impl Drop for Turn<'_, '_> {
+impl Drop for WindowTurns<'_, '_> {
     fn drop(&mut self) {
         if std::thread::panicking() {
             self.turns.failed.store(true, Ordering::SeqCst);
-            for Piece { next, moved, .. } in &self.turns.pieces {
+            for Segment { next, moved, .. } in &self.turns.pieces {
                 drop(lock(next));
                 moved.notify_all();
             }
@@ -134,14 +142,15 @@ mod tests {
     fn windows_add_in_order() {
         for threads in 1..5 {
             let mut values = vec![0.0; 2003];
-            let parts = [0..1, 1..2001, 2001..2003].map(|range| Part { range, width: 2 });
+            let parts = [0..1, 1..2001, 2001..2003].map(|range| GradientSlice { range, width: 2 });
             let mut q = vec![0; 2002];
-            let place = |first: usize, values: &[f32], q: &mut [i32]| {
+            let quantise = |first: usize, values: &[f32], q: &mut [i32]| {
                 for (index, (value, q)) in values.iter().zip(q).enumerate() {
                     *q += (first + index) as i32 + *value as i32;
                 }
             };
-            let turns = Turns::new(&mut values, &parts, 20, (&mut q, &place));
+            let target = GridTarget { q: &mut q, quantise: &quantise };
+            let turns = Turns::new(&mut values, &parts, 20, target);
             assert_eq!(turns.parts, [0..1, 1..5, 5..6]);
             each(&mut vec![(); threads], 0..20, |(), window| {
                 let turn = turns.of(window);
@@ -156,7 +165,7 @@ mod tests {
             drop(turns);
             let expected = (0..20).fold(0.0, |sum, window| sum * 0.5 + window as f32);
             assert!(values.iter().all(|value| *value == expected));
-            assert!(q.iter().zip(1..).all(|(q, place)| *q == place + expected as i32));
+            assert!(q.iter().zip(1..).all(|(q, index)| *q == index + expected as i32));
         }
     }
 
@@ -164,7 +173,9 @@ mod tests {
     #[should_panic(expected = "")]
     fn a_failure_does_not_leave_others_waiting() {
         let mut values = [0.0];
-        let turns = Turns::new(&mut values, &[Part { range: 0..1, width: 1 }], 3, (&mut [], &|_, _, _| ()));
+        let parts = [GradientSlice { range: 0..1, width: 1 }];
+        let target = GridTarget { q: &mut [], quantise: &|_, _, _| () };
+        let turns = Turns::new(&mut values, &parts, 3, target);
         each(&mut [(); 3], 0..3, |(), window| {
             let turn = turns.of(window);
             assert_ne!(window, 0, "the first window fails");

@@ -16,11 +16,11 @@ use crate::kernel::lamb::{self, Layerwise};
 use crate::kernel::matrix::{Panels, Product, multiply};
 use crate::kernel::rows::{self, Rotation, ScoreRows};
 use crate::kernel::strided::Strided;
-use crate::kernel::update::{self, Step};
+use crate::kernel::update::{self, AdamStep};
 use crate::kernel::{Fma, Hardware, Software, dot, exp};
 use crate::leaf::{Batch, Engine, Setting};
 use crate::path::{Kernels, paths};
-use crate::plan::{Network, Plan};
+use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::{function, initial, optimiser};
 
 #[test]
@@ -228,7 +228,7 @@ fn angles(inputs: &Value) -> Value {
     let real = |value| muster_core::codec::Real::new(value).unwrap();
     let rope_base = real(reals(inputs, "base")[0]);
     let width = number(inputs, "head_width") as u32;
-    let plan = Plan::new(&Model {
+    let plan = NetworkPlan::new(&Model {
         vocabulary: 2,
         width,
         layers: 1,
@@ -239,7 +239,7 @@ fn angles(inputs: &Value) -> Value {
         initial_scale: real(0.02),
         family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base }),
     });
-    let Network::Decoder(decoder) = &plan.network else { panic!("a decoder's plan") };
+    let FamilyPlan::Decoder(decoder) = &plan.network else { panic!("a decoder's plan") };
     json!({ "cosines": shown(&decoder.cosines), "sines": shown(&decoder.sines) })
 }
 
@@ -287,13 +287,13 @@ fn swiglu(kernels: Kernels, inputs: &Value) -> Value {
     json!({ "product": shown(&product), "sigmoid": shown(&sigmoid), "d_gate": shown(d_gate), "d_up": shown(d_up) })
 }
 
-fn step(inputs: &Value) -> Step {
+fn step(inputs: &Value) -> AdamStep {
     let [unit, beta1, beta2, first_share, second_share, rate, second_scale, epsilon, keep] =
         reals(inputs, "step")[..]
     else {
         panic!("nine scalars")
     };
-    Step { unit, beta1, beta2, first_share, second_share, rate, second_scale, epsilon, keep }
+    AdamStep { unit, beta1, beta2, first_share, second_share, rate, second_scale, epsilon, keep }
 }
 
 fn adamw(kernels: Kernels, inputs: &Value) -> Value {

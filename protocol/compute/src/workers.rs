@@ -1,6 +1,6 @@
 //! What runs the passes of aggregation: this processor's vectors, and some threads.
 
-use muster_core::aggregate::{Pass, Runner};
+use muster_core::aggregate::{CoefficientPass, Runner};
 use muster_core::error::Misuse;
 use muster_core::ieee::require_ieee;
 
@@ -33,7 +33,7 @@ impl Workers {
 }
 
 impl Runner for Workers {
-    fn pass<P: Pass>(&self, pass: P) -> P::Output {
+    fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output {
         require_ieee();
         pass::run(self.kernels, pass)
     }
@@ -41,8 +41,8 @@ impl Runner for Workers {
     fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T> {
         let mut results: Vec<Option<T>> = (0..count).map(|_| None).collect();
         let mut workers = vec![(); self.threads.min(count)];
-        parallel::each(&mut workers, results.iter_mut().enumerate(), |(), (place, result)| {
-            *result = Some(task(place));
+        parallel::each(&mut workers, results.iter_mut().enumerate(), |(), (index, result)| {
+            *result = Some(task(index));
         });
         results.into_iter().flatten().collect()
     }

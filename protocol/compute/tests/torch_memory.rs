@@ -42,7 +42,7 @@ fn share(model: Model, recompute: bool, precision: Precision) -> f64 {
     });
     let mut kept = Vec::new();
     torch.leaves(&manifest, &mut tasks, &mut |sum, _| kept.push(sum));
-    (peak() - before) / torch_buffers(&manifest.model, &manifest.training, (Device::Cpu, precision)) as f64
+    (peak() - before) / torch_buffers(&manifest.model, &manifest.training, Device::Cpu, precision) as f64
 }
 
 /// Where a process of its own finds which case is its.

@@ -23,7 +23,7 @@ fn main() {
     let mut best = [f64::INFINITY; 4];
     for _ in 0..TURNS {
         let cases: [&dyn Fn() -> Vec<i64>; 4] = [
-            &|| projections(&seed, &groups, (0, &q)),
+            &|| projections(&seed, &groups, 0, &q),
             &|| vec![words(&seed, d) as i64],
             &|| plain(&seed, &q),
             &|| fingerprint(points(&seed), &q).map(u64::cast_signed).to_vec(),

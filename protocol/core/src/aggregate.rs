@@ -37,8 +37,8 @@ pub use input::Input;
 use mixing::Mixing;
 use order::Sorter;
 use products::Products;
-use rows::{Base, Rows, combine};
-pub use runner::{Pass, Plain, Runner};
+use rows::{Base, InputRows, combine};
+pub use runner::{CoefficientPass, Plain, Runner};
 use strip::STRIP;
 use sum::ordered_sum;
 use trimmed_mean::Trim;
@@ -112,16 +112,16 @@ pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]
     let first_three = matches!(settings.rule, Rule::CenteredClip | Rule::Mean | Rule::Median);
     let counted: Vec<Input<'_>> = inputs.iter().filter(|input| input.weight > 0).copied().collect();
     if counted.len() == inputs.len() || first_three && !settings.mixing {
-        return Some(Reduction::new(runner, settings, inputs).run());
+        return Some(RuleRun::new(runner, settings, inputs).run());
     }
-    let Aggregate { values, factors } = Reduction::new(runner, settings, &counted).run();
+    let Aggregate { values, factors } = RuleRun::new(runner, settings, &counted).run();
     let mut left = factors.into_iter();
     let factors = inputs.iter().map(|input| if input.weight > 0 { left.next().unwrap_or(0.0) } else { 0.0 });
     Some(Aggregate { values, factors: factors.collect() })
 }
 
 /// One vector under one rule.
-struct Reduction<'a, R> {
+struct RuleRun<'a, R> {
     runner: &'a R,
     settings: &'a Aggregation,
     inputs: &'a [Input<'a>],
@@ -131,7 +131,7 @@ struct Reduction<'a, R> {
     assumed: usize,
 }
 
-impl<'a, R: Runner> Reduction<'a, R> {
+impl<'a, R: Runner> RuleRun<'a, R> {
     fn new(runner: &'a R, settings: &'a Aggregation, inputs: &'a [Input<'a>]) -> Self {
         let length = inputs.first().map_or(0, |input| input.q.len());
         let piece = |start: usize| {
@@ -163,12 +163,21 @@ impl<'a, R: Runner> Reduction<'a, R> {
     }
 
     /// What `task` makes of the rows of each piece, in order.
-    fn each<T: Send>(&self, mixing: Option<&Mixing>, task: impl Fn(usize, Rows<'_>) -> T + Sync) -> Vec<T> {
-        self.runner.each(self.pieces.len(), |place| task(place, Rows { inputs: &self.pieces[place], mixing }))
+    fn each<T: Send>(
+        &self,
+        mixing: Option<&Mixing>,
+        task: impl Fn(usize, InputRows<'_>) -> T + Sync,
+    ) -> Vec<T> {
+        self.runner
+            .each(self.pieces.len(), |piece| task(piece, InputRows { inputs: &self.pieces[piece], mixing }))
     }
 
-    /// The values of all pieces, each written by `task` into its place: they are as many as an input's, and not copied.
-    fn write(&self, mixing: Option<&Mixing>, task: impl Fn(usize, Rows<'_>, &mut [f32]) + Sync) -> Vec<f32> {
+    /// The values of all pieces, each written by `task` into its slice: they are as many as an input's, and not copied.
+    fn write(
+        &self,
+        mixing: Option<&Mixing>,
+        task: impl Fn(usize, InputRows<'_>, &mut [f32]) + Sync,
+    ) -> Vec<f32> {
         self.write_and(mixing, task).0
     }
 
@@ -176,30 +185,30 @@ impl<'a, R: Runner> Reduction<'a, R> {
     fn write_and<T: Send>(
         &self,
         mixing: Option<&Mixing>,
-        task: impl Fn(usize, Rows<'_>, &mut [f32]) -> T + Sync,
+        task: impl Fn(usize, InputRows<'_>, &mut [f32]) -> T + Sync,
     ) -> (Vec<f32>, Vec<T>) {
         let mut values = vec![0.0; self.inputs.first().map_or(0, |input| input.q.len())];
         // One task has each piece: the locks are never waited for.
-        let places: Vec<Mutex<&mut [f32]>> =
+        let slices: Vec<Mutex<&mut [f32]>> =
             values.chunks_mut(limits::BLOCK_COEFFICIENTS).map(Mutex::new).collect();
-        let others = self.each(mixing, |place, rows| {
+        let others = self.each(mixing, |piece, rows| {
             // A vector of no coefficients is one piece of none.
-            let into = places.get(place).map(|into| lock(into));
-            task(place, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
+            let into = slices.get(piece).map(|into| lock(into));
+            task(piece, rows, into.map_or(&mut [], |mut into| std::mem::take(&mut *into)))
         });
-        drop(places);
+        drop(slices);
         (values, others)
     }
 
     fn mean(&self, mixing: Option<&Mixing>) -> Aggregate {
         let total = self.inputs.iter().map(|input| input.weight).sum::<u64>() as f64;
         let k: Vec<f64> = self.inputs.iter().map(|input| input.weight as f64 / total).collect();
-        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, (Base::Row(0), &k), into));
+        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, Base::Row(0), &k, into));
         Aggregate { values, factors: vec![1.0; k.len()] }
     }
 
     fn median(&self, mixing: Option<&Mixing>) -> Aggregate {
-        let pass = |_, rows: Rows<'_>, into: &mut [f32]| {
+        let pass = |_, rows: InputRows<'_>, into: &mut [f32]| {
             self.runner.pass(Medians { rows, sorter: self.median_sorter(), into });
         };
         Aggregate { values: self.write(mixing, pass), factors: vec![1.0; self.inputs.len()] }
@@ -208,7 +217,7 @@ impl<'a, R: Runner> Reduction<'a, R> {
     fn trimmed_mean(&self, mixing: Option<&Mixing>) -> Aggregate {
         let total = self.inputs.iter().map(|input| input.weight).sum::<u64>();
         let cut = share_of(total, self.settings.assumed_ppm);
-        let pass = |_, rows: Rows<'_>, into: &mut [f32]| self.runner.pass(Trim::new(rows, cut, into));
+        let pass = |_, rows: InputRows<'_>, into: &mut [f32]| self.runner.pass(Trim::new(rows, cut, into));
         let (values, counts) = self.write_and(mixing, pass);
         let length = self.inputs.first().map_or(0, |input| input.q.len());
         let mut inside = vec![0; self.inputs.len()];
@@ -221,14 +230,14 @@ impl<'a, R: Runner> Reduction<'a, R> {
 
     fn centred_clip(&self, mixing: Option<&Mixing>) -> Aggregate {
         let products =
-            |_, rows: Rows<'_>| self.runner.pass(Products { rows, centre: Some(self.median_sorter()) });
+            |_, rows: InputRows<'_>| self.runner.pass(Products { rows, centre: Some(self.median_sorter()) });
         let (centres, grams): (Vec<Vec<f64>>, Vec<Gram>) = self.each(mixing, products).into_iter().unzip();
         let gram = sum(grams);
         let steps = Steps::new(self.inputs, &gram, f64::from(self.settings.radius.value()));
         let (k, factors) = steps.run(self.settings.iterations);
         // AGG-7: "v = v₀ + Σ_j k_j·(x_j − v₀), the sum first, rounded to f32 once."
-        let finish = |place: usize, rows: Rows<'_>, into: &mut [f32]| {
-            combine(self.runner, rows, (Base::Given(&centres[place]), &k), into);
+        let finish = |piece: usize, rows: InputRows<'_>, into: &mut [f32]| {
+            combine(self.runner, rows, Base::Given(&centres[piece]), &k, into);
         };
         Aggregate { values: self.write(mixing, finish), factors }
     }
@@ -247,13 +256,13 @@ impl<'a, R: Runner> Reduction<'a, R> {
         };
         // AGG-12: "v = x_b + Σ_j k_j·(x_j − x_b), b the first input whose k is largest."
         let base = if from_zero { Base::Zero } else { Base::Row(largest(&k)) };
-        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, (base, &k), into));
+        let values = self.write(mixing, |_, rows, into| combine(self.runner, rows, base, &k, into));
         Aggregate { values, factors }
     }
 
     /// The products of the rows themselves.
     fn products(&self, mixing: Option<&Mixing>) -> Gram {
-        let products = |_, rows: Rows<'_>| self.runner.pass(Products { rows, centre: None }).1;
+        let products = |_, rows: InputRows<'_>| self.runner.pass(Products { rows, centre: None }).1;
         sum(self.each(mixing, products))
     }
 
@@ -277,19 +286,19 @@ fn sum(pieces: Vec<Gram>) -> Gram {
     sum
 }
 
-/// The first place of the largest value.
+/// The first index of the largest value.
 fn largest(values: &[f64]) -> usize {
-    values.iter().enumerate().fold(0, |best, (place, value)| if *value > values[best] { place } else { best })
+    values.iter().enumerate().fold(0, |best, (index, value)| if *value > values[best] { index } else { best })
 }
 
 /// v₀ in f32.
 struct Medians<'a> {
-    rows: Rows<'a>,
+    rows: InputRows<'a>,
     sorter: Sorter,
     into: &'a mut [f32],
 }
 
-impl Pass for Medians<'_> {
+impl CoefficientPass for Medians<'_> {
     type Output = ();
 
     #[inline(always)]

@@ -30,18 +30,19 @@ pub fn windows(seed: &Digest, leaf: Leaf, count: u32, windows: u64) -> Vec<u64> 
 pub struct Masked {
     /// What it reads: the first `sequence` tokens, some of them replaced.
     pub inputs: Vec<u32>,
-    /// Places of the tokens to be predicted, ascending.
-    pub places: Vec<u32>,
+    /// Positions of the tokens to be predicted, ascending.
+    pub positions: Vec<u32>,
 }
 
 /// Masks window `window` of a leaf: nobody chooses what is easy to predict.
 ///
-/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each (HASH-7). The places are the
-/// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each place, ascending, takes
+/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each (HASH-7). The positions are the
+/// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each position, ascending, takes
 /// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
 /// the second maps to the vocabulary (8), or stays (9).
 pub fn masked(
-    (model, albert): (&Model, &Albert),
+    model: &Model,
+    albert: &Albert,
     seed: &Digest,
     leaf: Leaf,
     window: u32,
@@ -50,23 +51,23 @@ pub fn masked(
     let key = Hasher::new(Domain::MASK).value(seed).value(&leaf).value(&window).finish();
     let mut stream = ChaCha8Rng::from_seed(key.0);
     let mut inputs: Vec<u32> = tokens.iter().take(model.sequence as usize).copied().collect();
-    let mut places: Vec<u32> = (0..inputs.len() as u32).collect();
-    let count = (albert.masked(model.sequence) as usize).min(places.len());
+    let mut positions: Vec<u32> = (0..inputs.len() as u32).collect();
+    let count = (albert.masked(model.sequence) as usize).min(positions.len());
     for first in 0..count {
-        let other = first + below(stream.next_u64(), (places.len() - first) as u64) as usize;
-        places.swap(first, other);
+        let other = first + below(stream.next_u64(), (positions.len() - first) as u64) as usize;
+        positions.swap(first, other);
     }
-    places.truncate(count);
-    places.sort_unstable();
-    for place in &places {
+    positions.truncate(count);
+    positions.sort_unstable();
+    for position in &positions {
         let [what, token] = [stream.next_u64(), stream.next_u64()];
         match below(what, 10) {
-            0..8 => inputs[*place as usize] = albert.mask_token,
-            8 => inputs[*place as usize] = below(token, u64::from(model.vocabulary)) as u32,
+            0..8 => inputs[*position as usize] = albert.mask_token,
+            8 => inputs[*position as usize] = below(token, u64::from(model.vocabulary)) as u32,
             _ => {}
         }
     }
-    Masked { inputs, places }
+    Masked { inputs, positions }
 }
 
 /// The leaf at a position of a slot's contribution (ASSIGN-3): i + n·p. A contribution sums a prefix of them (ASSIGN-4).

@@ -56,15 +56,15 @@ impl CoinTerms {
 
     /// Whether there are coins for a round.
     pub fn serves(&self, round: Round) -> bool {
-        self.place(CoinKind::Node, round, 0).is_some()
+        self.index(CoinKind::Node, round, 0).is_some()
     }
 
     fn count(&self) -> u64 {
         u64::from(self.rounds) * (1 + u64::from(self.leaf_coins))
     }
 
-    /// The place of a coin in the tree; `None` where there is none.
-    fn place(&self, kind: CoinKind, round: Round, k: u16) -> Option<u64> {
+    /// The index of a coin in the tree; `None` where there is none.
+    fn index(&self, kind: CoinKind, round: Round, k: u16) -> Option<u64> {
         let past = round.0.checked_sub(self.first_round.0).filter(|past| *past < self.rounds)?;
         let within = match kind {
             CoinKind::Node if k == 0 => 0,
@@ -99,7 +99,7 @@ impl CoinTree {
         });
         let leaves = coins
             .zip(0..)
-            .map(|((kind, round, k), place)| merkle::leaf(place, &toss(&secret, kind, round, k).0));
+            .map(|((kind, round, k), index)| merkle::leaf(index, &toss(&secret, kind, round, k).0));
         let tree = Tree::new(leaves);
         terms.root = tree.root();
         Ok(Self { secret, terms, tree })
@@ -117,7 +117,7 @@ impl CoinTree {
 
     /// Shows one coin; `None` where there is none. A coin that was shown is no secret any more.
     pub fn open(&self, kind: CoinKind, round: Round, k: u16) -> Option<CoinOpening> {
-        let proof = self.tree.prove(self.terms.place(kind, round, k)?)?;
+        let proof = self.tree.prove(self.terms.index(kind, round, k)?)?;
         Some(CoinOpening { kind, round, k, coin: toss(&self.secret, kind, round, k), proof })
     }
 }
@@ -149,11 +149,11 @@ impl CoinOpening {
     /// [`Reject`] for terms that break their bounds, a coin outside them, or a false proof.
     pub fn verify(&self, terms: &CoinTerms) -> Result<Coin, Reject> {
         terms.check()?;
-        let place = terms.place(self.kind, self.round, self.k);
-        let place =
-            place.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
-        let leaf = merkle::leaf(place, &self.coin.0);
-        let proved = self.proof.verify(&terms.root, terms.count(), place, leaf);
+        let index = terms.index(self.kind, self.round, self.k);
+        let index =
+            index.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
+        let leaf = merkle::leaf(index, &self.coin.0);
+        let proved = self.proof.verify(&terms.root, terms.count(), index, leaf);
         proved.map_err(|_| Reject::BadProof("a coin"))?;
         Ok(Coin { kind: self.kind, round: self.round, k: self.k, value: self.coin })
     }
@@ -199,7 +199,7 @@ pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, block_ppm: u32)
     coin.kind == CoinKind::Node && u128::from(number) < (u128::from(block_ppm) << 64) / 1_000_000
 }
 
-/// Whose coin may select a block, as a place in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
+/// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
 /// head after the outcome, which the last one to commit cannot choose (COIN-21).
 pub fn block_inspector(outcome: &Digest, block: Block, verifiers: usize) -> usize {
     let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(outcome).value(&block).number();

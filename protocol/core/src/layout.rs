@@ -17,7 +17,7 @@ pub struct Tensor {
     pub name: String,
     /// Rows and columns; a vector has one row.
     pub shape: [usize; 2],
-    /// Place of its first coefficient.
+    /// Index of its first coefficient.
     pub offset: usize,
 }
 

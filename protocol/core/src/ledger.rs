@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
-pub use view::{Commitment, RoundView};
+pub use view::{RoundView, WeightedCommit};
 
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};
@@ -60,7 +60,7 @@ pub struct Ledger {
     state: StateRoots,
     next_round: Round,
     members: Vec<Member>,
-    places: BTreeMap<MemberId, usize>,
+    index: BTreeMap<MemberId, usize>,
     invitations: BTreeMap<Digest, u32>,
     /// Strangers admitted since the last outcome.
     strangers: u16,
@@ -69,7 +69,7 @@ pub struct Ledger {
     opened: Option<Height>,
     /// What silent members owe an answer to.
     debts: BTreeMap<MemberId, members::Debt>,
-    past: rewind::Past,
+    past: rewind::RewindTargets,
 }
 
 impl Ledger {
@@ -93,13 +93,13 @@ impl Ledger {
             state: zero,
             next_round: Round(0),
             members: Vec::new(),
-            places: BTreeMap::new(),
+            index: BTreeMap::new(),
             invitations: BTreeMap::new(),
             strangers: 0,
             rounds: VecDeque::new(),
             opened: None,
             debts: BTreeMap::new(),
-            past: rewind::Past::default(),
+            past: rewind::RewindTargets::default(),
             manifest,
         }
     }
@@ -151,7 +151,7 @@ impl Ledger {
 
     /// One member.
     pub fn member(&self, id: &MemberId) -> Option<&Member> {
-        self.members.get(*self.places.get(id)?)
+        self.members.get(*self.index.get(id)?)
     }
 
     /// How often an invitation was used, by the digest of its signed form.

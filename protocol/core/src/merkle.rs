@@ -115,15 +115,15 @@ enum Side {
     Alone,
 }
 
-/// The places on the way from leaf `index` of `count` to the top.
+/// The positions on the way from leaf `index` of `count` to the top.
 fn levels(count: u64, index: u64) -> impl Iterator<Item = Side> {
-    let mut place = (count, index);
+    let mut position = (count, index);
     core::iter::from_fn(move || {
-        let (width, index) = place;
+        let (width, index) = position;
         if width < 2 {
             return None;
         }
-        place = (width.div_ceil(2), index / 2);
+        position = (width.div_ceil(2), index / 2);
         Some(match index % 2 {
             1 => Side::Right,
             _ if index + 1 == width => Side::Alone,

@@ -6,7 +6,7 @@ use crate::contribution::PartDigest;
 use crate::ids::{Block, Digest, Slot};
 use crate::ieee::require_ieee;
 use crate::layout::Layout;
-use crate::ledger::Commitment;
+use crate::ledger::WeightedCommit;
 use crate::manifest::Manifest;
 use crate::messages::round::Bitmap;
 
@@ -23,7 +23,7 @@ pub struct Reduced {
 
 /// What each of a part's inputs weighs, for the rule and for objections alike. AGG-1: the weights are of m_eff, the
 /// averages and radii of m; who claims many leaves has no more to say for it.
-pub fn weights(manifest: &Manifest, commitments: &[&Commitment]) -> Vec<u64> {
+pub fn weights(manifest: &Manifest, commitments: &[&WeightedCommit]) -> Vec<u64> {
     let counted: Vec<u32> = commitments.iter().map(|commitment| commitment.weight).collect();
     aggregate::weights(&counted, manifest.aggregation.cap_ppm)
 }
@@ -35,11 +35,12 @@ pub fn reduce<'a>(
     layout: &Layout,
     blocks: &[Block],
     inputs: &Bitmap,
-    commitment: impl Fn(Slot) -> Option<&'a Commitment>,
+    commitment: impl Fn(Slot) -> Option<&'a WeightedCommit>,
     input: impl Fn(Slot, Block) -> Option<&'a [i32]>,
 ) -> Option<Reduced> {
     let slots: Vec<Slot> = inputs.slots().collect();
-    let commitments: Vec<&Commitment> = slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
+    let commitments: Vec<&WeightedCommit> =
+        slots.iter().map(|slot| commitment(*slot)).collect::<Option<_>>()?;
     let weights = weights(manifest, &commitments);
     let mut values = Vec::with_capacity(blocks.len());
     let mut digest = PartDigest::default();

@@ -613,8 +613,8 @@ fn assignment(op: &str, inputs: &Value) -> Value {
             let Family::Albert(albert) = &model.family else { panic!("a model that masks") };
             let tokens: Vec<u32> = (0..=model.sequence).map(|place| place % 6).collect();
             let (leaf, window) = (Leaf(number(inputs, "leaf")), number(inputs, "window") as u32);
-            let masked = assign::masked((&model, albert), &seed(), leaf, window, &tokens);
-            json!({ "inputs": masked.inputs, "places": masked.places })
+            let masked = assign::masked(&model, albert, &seed(), leaf, window, &tokens);
+            json!({ "inputs": masked.inputs, "places": masked.positions })
         }
         "parts" => {
             let plans = assign::parts(&Layout::of(&read_as(inputs, "model")), &seed(), &slots());
@@ -700,7 +700,7 @@ fn tolerance(op: &str, inputs: &Value) -> Value {
             let bound = |range: &Value, end: usize| range[end].as_u64().expect("a number") as usize;
             let groups: Vec<_> =
                 list(inputs, "groups").iter().map(|range| bound(range, 0)..bound(range, 1)).collect();
-            let [first, second] = [&own, &said].map(|q| projections(&seed, &groups, (0, q)));
+            let [first, second] = [&own, &said].map(|q| projections(&seed, &groups, 0, q));
             let pairs = groups.iter().zip(first.chunks(64).zip(second.chunks(64)));
             let deviations =
                 pairs.map(|(group, (own, said))| shown(projected(group.len(), own, said).to_bits()));

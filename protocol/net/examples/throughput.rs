@@ -10,7 +10,7 @@ use muster_core::sign::Identity;
 use muster_net::connection::Connection;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 
@@ -48,7 +48,7 @@ async fn plain() -> f64 {
 async fn channel() -> f64 {
     let endpoint =
         |name: u8| Endpoint::new(RunId(Digest([1; 32])), Arc::new(Identity::from_secret(&[name; 32])));
-    let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.unwrap();
+    let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
     let address = listener.local_addr().to_string();
     let receiving = tokio::spawn(async move {
         let mut connection = listener.accept().await.establish(&endpoint(2)).await.unwrap();

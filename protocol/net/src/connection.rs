@@ -19,7 +19,7 @@ use tokio::time;
 
 use crate::endpoint::{Endpoint, Timeouts, Traffic, fastest_suite, now, random};
 use crate::error::{Cause, NetError};
-use crate::seats::Seat;
+use crate::seats::ConnectionSeat;
 
 /// Capacity that an idle connection keeps for sealing.
 const KEPT_BYTES: usize = 2 * limits::FRAME_BYTES;
@@ -62,7 +62,7 @@ impl Connection {
     pub(crate) async fn answer(
         mut stream: TcpStream,
         endpoint: &Endpoint,
-        seat: Seat,
+        seat: ConnectionSeat,
     ) -> Result<Self, NetError> {
         let address = seat.address().to_string();
         let established = answer_handshake(&mut stream, endpoint);
@@ -77,7 +77,7 @@ impl Connection {
         channel: Established,
         address: &str,
         endpoint: &Endpoint,
-        seat: Option<Seat>,
+        seat: Option<ConnectionSeat>,
     ) -> Self {
         let timeouts = endpoint.timeouts;
         let (read, write) = stream.into_split();
@@ -174,7 +174,7 @@ impl SendHalf {
 /// The half of a connection that receives.
 pub struct ReceiveHalf {
     // Kept for its drop, which frees the place at the listener.
-    _seat: Option<Seat>,
+    _seat: Option<ConnectionSeat>,
     stream: BufReader<OwnedReadHalf>,
     opener: Opener,
     frame: Vec<u8>,
@@ -270,7 +270,7 @@ mod tests {
 
     use super::*;
     use crate::listener::Listener;
-    use crate::seats::Admission;
+    use crate::seats::ConnectionLimit;
 
     const LONG: Duration = Duration::from_secs(60);
     const SHORT: Duration = Duration::from_millis(150);
@@ -283,7 +283,7 @@ mod tests {
 
     /// A patient peer, and a side with these timeouts.
     async fn pair(timeouts: Timeouts) -> (Connection, Connection) {
-        let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.unwrap();
+        let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
         let address = listener.local_addr().to_string();
         let (one, two) = (endpoint(1, PATIENT), endpoint(2, timeouts));
         let dialling = Connection::dial(&address, &one, Some(two.id()));

@@ -13,7 +13,7 @@ use tracing::debug;
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
-use crate::seats::{Admission, Seat, Seats};
+use crate::seats::{ConnectionLimit, ConnectionSeat, ConnectionSeats};
 
 /// How long accepting pauses when the operating system has no socket left.
 const PAUSE: Duration = Duration::from_millis(100);
@@ -22,7 +22,7 @@ const PAUSE: Duration = Duration::from_millis(100);
 pub struct Listener {
     socket: TcpListener,
     address: SocketAddr,
-    seats: Arc<Seats>,
+    seats: Arc<ConnectionSeats>,
 }
 
 impl Listener {
@@ -30,13 +30,13 @@ impl Listener {
     ///
     /// # Errors
     /// [`crate::error::Cause::System`] when the address is not ours or its port is busy.
-    pub async fn bind(address: &str, admission: Admission) -> Result<Self, NetError> {
+    pub async fn bind(address: &str, admission: ConnectionLimit) -> Result<Self, NetError> {
         let bound = async {
             let socket = TcpListener::bind(address).await?;
             socket.local_addr().map(|local| (socket, local))
         };
         let (socket, local) = bound.await.map_err(|error| NetError::new(address, error))?;
-        Ok(Self { socket, address: local, seats: Seats::new(admission) })
+        Ok(Self { socket, address: local, seats: ConnectionSeats::new(admission) })
     }
 
     /// Where it listens.
@@ -49,7 +49,7 @@ impl Listener {
     pub async fn accept(&self) -> Incoming {
         loop {
             match self.socket.accept().await {
-                Ok((stream, address)) => match Seat::take(&self.seats, address) {
+                Ok((stream, address)) => match ConnectionSeat::take(&self.seats, address) {
                     Some(seat) => return Incoming { stream, seat },
                     None => {
                         debug!(%address, "no seat left, connection closed");
@@ -74,7 +74,7 @@ fn turn_away(stream: TcpStream) {
 
 /// A connection before its handshake.
 pub struct Incoming {
-    seat: Seat,
+    seat: ConnectionSeat,
     stream: TcpStream,
 }
 

@@ -14,7 +14,7 @@ use crate::endpoint::Endpoint;
 use crate::error::{Cause, NetError};
 
 type Key = (String, MemberId);
-type Shared = Arc<AsyncMutex<Option<Client>>>;
+type SharedClient = Arc<AsyncMutex<Option<Client>>>;
 
 /// Clients by address and member, dialled on demand.
 ///
@@ -34,7 +34,7 @@ struct Slots {
 }
 
 struct Slot {
-    client: Shared,
+    client: SharedClient,
     used: u64,
 }
 
@@ -60,7 +60,7 @@ impl Pool {
         patience: Duration,
     ) -> Result<Vec<u8>, NetError> {
         let client = self.slots().take((address.to_owned(), expected));
-        let asked = time::timeout(patience, self.ask(&client, (address, expected), request, patience)).await;
+        let asked = time::timeout(patience, self.ask(&client, address, expected, request, patience)).await;
         drop(client);
         self.slots().trim(self.keep);
         asked.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))
@@ -68,8 +68,9 @@ impl Pool {
 
     async fn ask(
         &self,
-        client: &Shared,
-        (address, expected): (&str, MemberId),
+        client: &SharedClient,
+        address: &str,
+        expected: MemberId,
         request: &[u8],
         patience: Duration,
     ) -> Result<Vec<u8>, NetError> {
@@ -95,9 +96,9 @@ impl Pool {
 }
 
 impl Slots {
-    fn take(&mut self, key: Key) -> Shared {
+    fn take(&mut self, key: Key) -> SharedClient {
         self.clock += 1;
-        let slot = self.slots.entry(key).or_insert_with(|| Slot { client: Shared::default(), used: 0 });
+        let slot = self.slots.entry(key).or_insert_with(|| Slot { client: SharedClient::default(), used: 0 });
         slot.used = self.clock;
         slot.client.clone()
     }

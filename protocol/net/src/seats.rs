@@ -8,14 +8,14 @@ use muster_core::lock::lock;
 
 /// How many connections are open at once, those in the handshake included.
 #[derive(Clone, Copy, Debug)]
-pub struct Admission {
+pub struct ConnectionLimit {
     /// From everywhere.
     pub total: usize,
     /// From one IPv4 address or one IPv6 network of 64 bits.
     pub per_source: usize,
 }
 
-impl Default for Admission {
+impl Default for ConnectionLimit {
     /// 512 and 64.
     fn default() -> Self {
         Self { total: 512, per_source: 64 }
@@ -23,26 +23,26 @@ impl Default for Admission {
 }
 
 /// Those that are taken.
-pub(crate) struct Seats {
-    admission: Admission,
+pub(crate) struct ConnectionSeats {
+    admission: ConnectionLimit,
     taken: Mutex<BTreeMap<IpAddr, usize>>,
 }
 
-impl Seats {
-    pub(crate) fn new(admission: Admission) -> Arc<Self> {
+impl ConnectionSeats {
+    pub(crate) fn new(admission: ConnectionLimit) -> Arc<Self> {
         Arc::new(Self { admission, taken: Mutex::default() })
     }
 }
 
 /// The right to one open connection, given back on drop.
-pub(crate) struct Seat {
-    seats: Arc<Seats>,
+pub(crate) struct ConnectionSeat {
+    seats: Arc<ConnectionSeats>,
     address: SocketAddr,
 }
 
-impl Seat {
+impl ConnectionSeat {
     /// `None` where none is left for this source.
-    pub(crate) fn take(seats: &Arc<Seats>, address: SocketAddr) -> Option<Self> {
+    pub(crate) fn take(seats: &Arc<ConnectionSeats>, address: SocketAddr) -> Option<Self> {
         let mut taken = lock(&seats.taken);
         if taken.values().sum::<usize>() >= seats.admission.total {
             return None;
@@ -60,7 +60,7 @@ impl Seat {
     }
 }
 
-impl Drop for Seat {
+impl Drop for ConnectionSeat {
     fn drop(&mut self) {
         let mut taken = lock(&self.seats.taken);
         let source = source(self.address.ip());
@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn seats_are_counted_in_total_and_by_source() {
-        let seats = Seats::new(Admission { total: 3, per_source: 2 });
-        let take = |address: &str| Seat::take(&seats, address.parse().unwrap());
+        let seats = ConnectionSeats::new(ConnectionLimit { total: 3, per_source: 2 });
+        let take = |address: &str| ConnectionSeat::take(&seats, address.parse().unwrap());
         let first = take("10.0.0.1:1").unwrap();
         let _second = take("10.0.0.1:2").unwrap();
         assert!(take("10.0.0.1:3").is_none(), "per source");

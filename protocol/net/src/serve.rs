@@ -103,7 +103,7 @@ async fn answer<H: Handler>(
         _ = stop.changed() => return Ok(()),
     };
     let peer = connection.peer();
-    let _presence = Presence::new(handler, peer);
+    let _presence = ConnectionGuard::new(handler, peer);
     loop {
         let request = tokio::select! {
             request = connection.receive() => request?,
@@ -115,16 +115,16 @@ async fn answer<H: Handler>(
 }
 
 /// Tells the handler of a connection while it lasts, however it ends.
-struct Presence<'a, H: Handler>(&'a H, MemberId);
+struct ConnectionGuard<'a, H: Handler>(&'a H, MemberId);
 
-impl<'a, H: Handler> Presence<'a, H> {
+impl<'a, H: Handler> ConnectionGuard<'a, H> {
     fn new(handler: &'a H, peer: MemberId) -> Self {
         handler.connected(peer);
         Self(handler, peer)
     }
 }
 
-impl<H: Handler> Drop for Presence<'_, H> {
+impl<H: Handler> Drop for ConnectionGuard<'_, H> {
     fn drop(&mut self) {
         self.0.disconnected(self.1);
     }

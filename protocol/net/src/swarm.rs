@@ -32,8 +32,8 @@ pub use neighbourhood::Neighbourhood;
 pub use sieve::{Sieve, Topic, Validity};
 
 use crate::error::{Cause, NetError};
-use command::Command;
-use driver::Driver;
+use command::SwarmCommand;
+use driver::EventLoop;
 
 /// Commands that wait for the swarm at most; more are dropped.
 const COMMANDS: usize = 256;
@@ -60,7 +60,7 @@ pub fn check_listen(text: &str) -> Result<(), Misuse> {
 /// A running swarm. Dropping it ends the swarm.
 pub struct Gossip {
     peer: PeerId,
-    commands: mpsc::Sender<Command>,
+    commands: mpsc::Sender<SwarmCommand>,
     neighbourhood: watch::Receiver<Neighbourhood>,
     task: JoinHandle<()>,
 }
@@ -84,7 +84,7 @@ impl Gossip {
         let peer = *swarm.local_peer_id();
         let (commands, queue) = mpsc::channel(COMMANDS);
         let (known, neighbourhood) = watch::channel(Neighbourhood::default());
-        let driver = Driver::new(swarm, run, sieve, (queue, known), &settings.bootstrap);
+        let driver = EventLoop::new(swarm, run, sieve, queue, known, &settings.bootstrap);
         let task = tokio::spawn(driver.run());
         Ok(Self { peer, commands, neighbourhood, task })
     }
@@ -98,24 +98,24 @@ impl Gossip {
     /// much waits already.
     pub fn publish(&self, topic: Topic, message: Vec<u8>) -> bool {
         message.len() <= limits::GOSSIP_BYTES
-            && self.commands.try_send(Command::Publish(topic, message)).is_ok()
+            && self.commands.try_send(SwarmCommand::Publish(topic, message)).is_ok()
     }
 
     /// Puts the member's own whereabouts into the table, now and whenever somebody new is met.
     pub fn announce(&self, whereabouts: &Signed<Whereabouts>) -> bool {
-        self.commands.try_send(Command::Announce(encode(whereabouts))).is_ok()
+        self.commands.try_send(SwarmCommand::Announce(encode(whereabouts))).is_ok()
     }
 
     /// Looks up where a member said last that it can be dialled. `None` when nobody asked within `patience` knows.
     pub async fn find(&self, member: MemberId, patience: Duration) -> Option<Verified<Whereabouts>> {
         let (answer, answered) = oneshot::channel();
-        self.commands.try_send(Command::Find(member, answer)).ok()?;
+        self.commands.try_send(SwarmCommand::Find(member, answer)).ok()?;
         time::timeout(patience, answered).await.ok()?.ok()
     }
 
     /// Connects to one more peer; a multiaddress that cannot be read is left out.
     pub fn dial(&self, multiaddress: &str) -> bool {
-        self.commands.try_send(Command::Dial(multiaddress.to_owned())).is_ok()
+        self.commands.try_send(SwarmCommand::Dial(multiaddress.to_owned())).is_ok()
     }
 
     /// Who is there, and whenever that changes.

@@ -15,7 +15,7 @@ use muster_net::endpoint::{Endpoint, Timeouts};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
 use muster_net::pool::Pool;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::{Handler, Refuse, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
@@ -44,13 +44,13 @@ struct Server {
 
 impl Server {
     async fn start<H: Handler>(handler: H) -> Self {
-        Self::start_as("127.0.0.1:0", endpoint(2), Admission::default(), handler).await
+        Self::start_as("127.0.0.1:0", endpoint(2), ConnectionLimit::default(), handler).await
     }
 
     async fn start_as<H: Handler>(
         address: &str,
         endpoint: Endpoint,
-        admission: Admission,
+        admission: ConnectionLimit,
         handler: H,
     ) -> Self {
         let listener = Listener::bind(address, admission).await.unwrap();
@@ -226,7 +226,7 @@ async fn the_idle_timeout_counts_only_between_requests() {
         tokio::time::sleep(2 * SHORT).await;
         Ok(request)
     };
-    let server = Server::start_as("127.0.0.1:0", hasty, Admission::default(), poll).await;
+    let server = Server::start_as("127.0.0.1:0", hasty, ConnectionLimit::default(), poll).await;
     let mut connection = Connection::dial(&server.address, &endpoint(1), None).await.unwrap();
     connection.send(b"poll").await.unwrap();
     assert_eq!(connection.receive().await.unwrap(), b"poll\0");
@@ -257,7 +257,7 @@ async fn nobody_there_and_nobody_answering_are_told_apart() {
     assert!(matches!(cause(Client::dial(&address, &hasty, None).await), Cause::Refused));
     assert!(matches!(cause(Client::dial("no port", &hasty, None).await), Cause::System(_)));
     let taken = TcpListener::bind("127.0.0.1:0").await.unwrap();
-    let busy = Listener::bind(&taken.local_addr().unwrap().to_string(), Admission::default()).await;
+    let busy = Listener::bind(&taken.local_addr().unwrap().to_string(), ConnectionLimit::default()).await;
     assert!(matches!(cause(busy), Cause::System(_)));
 }
 
@@ -293,7 +293,7 @@ async fn a_panic_in_a_handler_costs_one_connection() {
 
 #[tokio::test]
 async fn a_flood_of_connections_takes_only_its_seats() {
-    let admission = Admission { total: 8, per_source: 3 };
+    let admission = ConnectionLimit { total: 8, per_source: 3 };
     let server = Server::start_as("127.0.0.1:0", endpoint(2), admission, echo).await;
     let mut client = server.client(1).await;
     let mut seated = vec![
@@ -323,7 +323,7 @@ async fn a_flood_of_connections_takes_only_its_seats() {
 #[tokio::test]
 async fn whoever_connects_and_says_nothing_loses_the_seat() {
     let hasty = endpoint(2).with_timeouts(Timeouts { handshake: 10 * SHORT, ..PATIENT });
-    let admission = Admission { total: 1, per_source: 1 };
+    let admission = ConnectionLimit { total: 1, per_source: 1 };
     let server = Server::start_as("127.0.0.1:0", hasty, admission, echo).await;
     let mut silent = TcpStream::connect(&server.address).await.unwrap();
     silent.write_all(b"muster\x01").await.unwrap();
@@ -375,7 +375,7 @@ async fn a_stop_does_not_wait_for_ever() {
 
 /// Echoes on every connection up to so many requests, and counts the connections.
 async fn counting_server(name: u8, requests: usize) -> (String, Arc<AtomicUsize>) {
-    let listener = Listener::bind("127.0.0.1:0", Admission::default()).await.unwrap();
+    let listener = Listener::bind("127.0.0.1:0", ConnectionLimit::default()).await.unwrap();
     let address = listener.local_addr().to_string();
     let accepted = Arc::new(AtomicUsize::new(0));
     let count = accepted.clone();

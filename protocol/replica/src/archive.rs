@@ -167,10 +167,10 @@ pub fn read_ledger(folder: &Path) -> Result<Vec<Signed<Record>>, ReplayError> {
     Ok(records)
 }
 
-/// Maps an error of a place in the archive.
-fn wrong<E: fmt::Display>(place: &str) -> impl Fn(E) -> ReplayError {
-    let place = place.to_owned();
-    move |error| ReplayError::Wrong(format!("{place}: {error}"))
+/// Maps an error at a position of the archive.
+fn wrong<E: fmt::Display>(at: &str) -> impl Fn(E) -> ReplayError {
+    let at = at.to_owned();
+    move |error| ReplayError::Wrong(format!("{at}: {error}"))
 }
 
 /// Mean loss of a round over its frozen leaves, in nats per token.

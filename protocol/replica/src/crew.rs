@@ -19,10 +19,10 @@ use crate::memory::available;
 pub struct Crew {
     manifest: Arc<Manifest>,
     dataset: Arc<Dataset>,
-    workers: Vec<Worker>,
+    workers: Vec<LeafWorker>,
 }
 
-struct Worker {
+struct LeafWorker {
     arithmetic: Exact,
     leaf: Vec<i32>,
 }
@@ -40,7 +40,7 @@ impl Crew {
     ) -> Result<Self, Misuse> {
         let threads = threads.max(1);
         let at_once = at_once(&manifest, threads, available().map(|bytes| bytes / 2));
-        let worker = || Ok(Worker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
+        let worker = || Ok(LeafWorker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
         let workers = (0..at_once).map(|_| worker()).collect::<Result<_, Misuse>>()?;
         Ok(Self { manifest, dataset, workers })
     }
@@ -62,15 +62,15 @@ impl Crew {
         let sums: Vec<_> = commits.iter().map(|_| empty()).collect();
         let jobs = commits.iter().enumerate();
         let jobs =
-            jobs.flat_map(|(place, commit)| (0..commit.leaves).map(move |leaf| (place, *commit, leaf)));
+            jobs.flat_map(|(index, commit)| (0..commit.leaves).map(move |leaf| (index, *commit, leaf)));
         let jobs = Mutex::new(jobs);
         let (manifest, dataset) = (&*self.manifest, &*self.dataset);
-        let work = |worker: &mut Worker| {
+        let work = |worker: &mut LeafWorker| {
             loop {
                 let job = lock(&jobs).next();
-                let Some((place, commit, position)) = job else { return };
+                let Some((index, commit, position)) = job else { return };
                 let loss = worker.leaf(manifest, dataset, state, commit, position);
-                if let Some(sum) = sums.get(place) {
+                if let Some(sum) = sums.get(index) {
                     let mut sum = lock(sum);
                     sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
                     sum.1 = sum.1.wrapping_add(loss);
@@ -88,7 +88,7 @@ impl Crew {
     }
 }
 
-impl Worker {
+impl LeafWorker {
     /// Recomputes one leaf of a contribution into the buffer; gives its loss.
     fn leaf(
         &mut self,
@@ -134,15 +134,15 @@ pub(crate) fn spread<T: Send, R: Send>(
             scope.spawn(|| {
                 loop {
                     let next = lock(&things).next();
-                    let Some((thing, place)) = next else { return };
+                    let Some((thing, slot)) = next else { return };
                     let result = work(thing);
-                    *lock(place) = Some(result);
+                    *lock(slot) = Some(result);
                 }
             });
         }
     });
     drop(things);
-    let result = |place: Mutex<Option<R>>| place.into_inner().unwrap_or_else(PoisonError::into_inner);
+    let result = |slot: Mutex<Option<R>>| slot.into_inner().unwrap_or_else(PoisonError::into_inner);
     results.into_iter().filter_map(result).collect()
 }
 

@@ -28,9 +28,9 @@ impl fmt::Display for Unkept {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Steward(error) => write!(f, "its evidence could not be kept: the steward: {error}"),
-            Self::Unfounded(place) => {
-                let place = place.display();
-                write!(f, "the steward names evidence that is about another member or round, kept as {place}")
+            Self::Unfounded(path) => {
+                let path = path.display();
+                write!(f, "the steward names evidence that is about another member or round, kept as {path}")
             }
             Self::Store(error) => write!(f, "its evidence could not be kept: {error}"),
         }
@@ -39,7 +39,7 @@ impl fmt::Display for Unkept {
 
 impl std::error::Error for Unkept {}
 
-/// Asks the steward for the evidence that a sealed ban names, unless `home` has it, and keeps it there; gives its place.
+/// Asks the steward for the evidence that a sealed ban names, unless `home` has it, and keeps it there; gives its path.
 ///
 /// # Errors
 /// [`Unkept`].
@@ -47,7 +47,8 @@ pub async fn keep_evidence(
     peers: &Peers,
     steward: &Contact,
     home: &Home,
-    (manifest, ban): (&Manifest, &Ban),
+    manifest: &Manifest,
+    ban: &Ban,
 ) -> Result<PathBuf, Unkept> {
     let name = ban.evidence;
     let evidence = match home.load_evidence(&name) {
@@ -64,8 +65,8 @@ pub async fn keep_evidence(
             evidence
         }
     };
-    let place = home.evidence_path(&name);
-    if is_of(manifest, ban, &evidence) { Ok(place) } else { Err(Unkept::Unfounded(place)) }
+    let path = home.evidence_path(&name);
+    if is_of(manifest, ban, &evidence) { Ok(path) } else { Err(Unkept::Unfounded(path)) }
 }
 
 /// Whether evidence accuses whom a ban expels, of the round that it names.
@@ -73,12 +74,12 @@ fn is_of(manifest: &Manifest, ban: &Ban, evidence: &Evidence) -> bool {
     claim(manifest, evidence).is_ok_and(|claim| (claim.culprit, claim.round) == (ban.culprit, ban.round))
 }
 
-/// How to re-execute the evidence at a place, or why it is not there.
+/// How to re-execute the evidence at a path, or why it is not there.
 pub fn evidence_words(kept: &Result<PathBuf, Unkept>) -> String {
     match kept {
-        Ok(place) => {
-            let place = place.display();
-            format!("the evidence is {place}: `muster-verifier check {place}` re-executes it")
+        Ok(path) => {
+            let path = path.display();
+            format!("the evidence is {path}: `muster-verifier check {path}` re-executes it")
         }
         Err(error) => error.to_string(),
     }

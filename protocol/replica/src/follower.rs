@@ -29,7 +29,7 @@ use tokio::task::JoinSet;
 
 use self::proofs::{Shown, advise};
 use crate::gossip::Gossiping;
-use crate::hearsay::{Finding, SplitView};
+use crate::hearsay::{Misbehaviour, SplitView};
 use crate::peers::{Contact, PeerError, Peers, contact};
 use crate::replica::Replica;
 use crate::results::Results;
@@ -137,7 +137,7 @@ pub struct Follower {
     notice: u64,
     pending: VecDeque<Pending>,
     gossip: Option<Arc<Gossiping>>,
-    findings: Option<mpsc::Receiver<Finding>>,
+    findings: Option<mpsc::Receiver<Misbehaviour>>,
 }
 
 impl Follower {
@@ -320,13 +320,13 @@ impl Follower {
     }
 
     /// Halts on a steward that shows two ledgers; accuses a member that committed twice.
-    fn act(&self, finding: Finding) -> Result<(), FollowError> {
+    fn act(&self, finding: Misbehaviour) -> Result<(), FollowError> {
         let evidence = match finding {
-            Finding::SplitView(split) => {
+            Misbehaviour::SplitView(split) => {
                 let evidence = self.gossip.as_ref().and_then(|gossip| gossip.proof(&split));
                 return Err(FollowError::SplitView(split, self.keep_proof(evidence.as_ref())));
             }
-            Finding::Equivocation(evidence) => evidence,
+            Misbehaviour::Equivocation(evidence) => evidence,
         };
         tracing::warn!("a member committed twice in one round; telling the steward");
         let (peers, steward) = (self.peers.clone(), self.steward.clone());
@@ -397,13 +397,13 @@ impl Follower {
         });
     }
 
-    fn wanted(&self, result: &PartResult) -> Wanted {
+    fn wanted(&self, result: &PartResult) -> ResultFetch {
         let view = self.ledger.round(result.round);
         let blocks = view.and_then(|view| Some(view.parts().get(result.part.index())?.blocks.clone()));
         let holders = view.into_iter().flat_map(|view| view.reducers(result.part, result.attempt));
         let mut holders: Vec<Contact> = holders.filter_map(|member| contact(&self.ledger, &member)).collect();
         holders.push(self.steward.clone());
-        Wanted { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
+        ResultFetch { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
     }
 
     /// Applies what is pending, or fetches a state when that is not possible any more.
@@ -460,7 +460,7 @@ impl Follower {
         let Some(view) = self.ledger.round(round) else { return false };
         let mut tasks = JoinSet::new();
         for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
-            let Wanted { part, blocks, digest, holders } = self.wanted(result);
+            let ResultFetch { part, blocks, digest, holders } = self.wanted(result);
             if self.results.has(round, &blocks, &digest) {
                 continue;
             }
@@ -577,7 +577,7 @@ fn later(error: PeerError) -> Result<bool, FollowError> {
 }
 
 /// The next finding; waits for ever when there will be none.
-async fn heard(findings: &mut Option<mpsc::Receiver<Finding>>) -> Finding {
+async fn heard(findings: &mut Option<mpsc::Receiver<Misbehaviour>>) -> Misbehaviour {
     if let Some(receiver) = findings
         && let Some(finding) = receiver.recv().await
     {
@@ -586,7 +586,7 @@ async fn heard(findings: &mut Option<mpsc::Receiver<Finding>>) -> Finding {
     std::future::pending().await
 }
 
-struct Wanted {
+struct ResultFetch {
     part: Part,
     blocks: Vec<Block>,
     digest: Digest,

@@ -22,7 +22,7 @@ use muster_store::journal::Journal;
 use tokio::sync::{mpsc, watch};
 use tokio::time;
 
-use crate::hearsay::{Finding, Hearsay, SplitView};
+use crate::hearsay::{Hearsay, Misbehaviour, SplitView};
 use crate::peers::Contact;
 
 /// Findings that wait at most; more of them would say the same.
@@ -49,7 +49,7 @@ impl Gossiping {
         ledger: &Ledger,
         settings: &Settings,
         journal: Option<Arc<Journal>>,
-    ) -> Result<(Self, mpsc::Receiver<Finding>), NetError> {
+    ) -> Result<(Self, mpsc::Receiver<Misbehaviour>), NetError> {
         let mut settings = settings.clone();
         settings.bootstrap.extend(journal.as_ref().map(|journal| met(journal)).unwrap_or_default());
         let hearsay = Arc::new(Mutex::new(Hearsay::new(ledger)));
@@ -65,7 +65,7 @@ impl Gossiping {
         ledger: &Ledger,
         signed: &Signed<Record>,
         record: &Verified<Record>,
-    ) -> Vec<Finding> {
+    ) -> Vec<Misbehaviour> {
         let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
         if !heard {
@@ -203,7 +203,7 @@ async fn find(gossip: &Gossip, member: MemberId, patience: Duration) -> Option<V
 /// Hands what is heard to [`Hearsay`].
 struct Ear {
     hearsay: Arc<Mutex<Hearsay>>,
-    findings: mpsc::Sender<Finding>,
+    findings: mpsc::Sender<Misbehaviour>,
 }
 
 impl Sieve for Ear {

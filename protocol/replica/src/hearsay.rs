@@ -24,7 +24,7 @@ const ROUNDS: usize = 3;
 
 /// What was found out.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Finding {
+pub enum Misbehaviour {
     /// The steward shows different ledgers to different members.
     SplitView(SplitView),
     /// A member committed twice.
@@ -61,10 +61,10 @@ pub struct Hearsay {
     seals: BTreeMap<(Height, Digest), Seal>,
     /// Who is seated in the newest rounds.
     seats: BTreeMap<Round, BTreeSet<MemberId>>,
-    commits: BTreeMap<(Round, MemberId), Said>,
+    commits: BTreeMap<(Round, MemberId), HeardCommit>,
 }
 
-struct Said {
+struct HeardCommit {
     commit: Commit,
     signed: Signed<Commit>,
     /// Whether another one came.
@@ -97,13 +97,13 @@ impl Hearsay {
     }
 
     /// The own ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
-    pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Finding>, bool) {
+    pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Misbehaviour>, bool) {
         self.advance(ledger);
         self.took(record)
     }
 
     /// Hears a message: what becomes of it, and what it proves.
-    pub fn hear(&mut self, topic: Topic, message: &[u8]) -> (Validity, Option<Finding>) {
+    pub fn hear(&mut self, topic: Topic, message: &[u8]) -> (Validity, Option<Misbehaviour>) {
         match (topic, decode(message)) {
             (Topic::Records, Ok(Gossiped::Record(signed))) if signed.claimed_signer() == self.steward => {
                 let Ok(record) = signed.verify(self.run) else { return (Validity::Reject, None) };
@@ -147,7 +147,7 @@ impl Hearsay {
     fn keep(
         &mut self,
         name: (Height, Digest),
-        told: &(Validity, Option<Finding>),
+        told: &(Validity, Option<Misbehaviour>),
         seal: impl FnOnce() -> Seal,
     ) {
         if told.0 == Validity::Accept {
@@ -166,9 +166,9 @@ impl Hearsay {
         self.seals.get(&(height, *head)).or_else(later).cloned()
     }
 
-    fn took(&mut self, record: &Record) -> (Vec<Finding>, bool) {
+    fn took(&mut self, record: &Record) -> (Vec<Misbehaviour>, bool) {
         let heard = self.heads.get(&record.height) == Some(&record.head());
-        let mut found: Vec<Finding> = self.head(record.height, record.head()).into_iter().collect();
+        let mut found: Vec<Misbehaviour> = self.head(record.height, record.head()).into_iter().collect();
         if let Body::Freeze(freeze) = &record.body {
             let verified =
                 freeze.commits.iter().filter_map(|signed| Some((signed.verify(self.run).ok()?, signed)));
@@ -179,25 +179,25 @@ impl Hearsay {
         (found, heard)
     }
 
-    fn heads_told(&mut self, told: &[Option<(Height, Digest)>]) -> (Validity, Option<Finding>) {
+    fn heads_told(&mut self, told: &[Option<(Height, Digest)>]) -> (Validity, Option<Misbehaviour>) {
         let near = |height: &Height| {
             height.0 + BEHIND >= self.next.0 && height.0 <= self.next.0.saturating_add(AHEAD)
         };
         if !told.iter().flatten().take(1).all(|(height, _)| height.0 < u64::MAX - BEHIND && near(height)) {
             return (Validity::Ignore, None);
         }
-        let found: Vec<Finding> =
+        let found: Vec<Misbehaviour> =
             told.iter().flatten().filter_map(|(height, head)| self.head(*height, *head)).collect();
         (Validity::Accept, found.into_iter().next())
     }
 
     /// The first head of a height stays.
-    fn head(&mut self, height: Height, head: Digest) -> Option<Finding> {
+    fn head(&mut self, height: Height, head: Digest) -> Option<Misbehaviour> {
         let known = *self.heads.entry(height).or_insert(head);
-        (known != head).then_some(Finding::SplitView(SplitView { height, known, other: head }))
+        (known != head).then_some(Misbehaviour::SplitView(SplitView { height, known, other: head }))
     }
 
-    fn commit_told(&mut self, signed: &Signed<Commit>) -> (Validity, Option<Finding>) {
+    fn commit_told(&mut self, signed: &Signed<Commit>) -> (Validity, Option<Misbehaviour>) {
         let author = signed.claimed_signer();
         if !self.seats.values().any(|seated| seated.contains(&author)) {
             return (Validity::Ignore, None);
@@ -215,9 +215,9 @@ impl Hearsay {
         author: MemberId,
         commit: Commit,
         signed: &Signed<Commit>,
-    ) -> (Validity, Option<Finding>) {
+    ) -> (Validity, Option<Misbehaviour>) {
         let Some(said) = self.commits.get_mut(&(commit.round, author)) else {
-            let said = Said { signed: signed.clone(), proved: false, commit };
+            let said = HeardCommit { signed: signed.clone(), proved: false, commit };
             self.commits.insert((said.commit.round, author), said);
             return (Validity::Accept, None);
         };
@@ -226,7 +226,7 @@ impl Hearsay {
         }
         said.proved = true;
         let pair = Equivocation { first: said.signed.clone(), second: signed.clone() };
-        (Validity::Accept, Some(Finding::Equivocation(Evidence::Equivocation(pair))))
+        (Validity::Accept, Some(Misbehaviour::Equivocation(Evidence::Equivocation(pair))))
     }
 }
 
@@ -296,9 +296,9 @@ mod tests {
         encode(&Gossiped::Commit(who.sign(RUN, &commit(round, what))))
     }
 
-    fn split(known: &Record, other: &Record) -> Option<Finding> {
+    fn split(known: &Record, other: &Record) -> Option<Misbehaviour> {
         let (known, other) = (known.head(), other.head());
-        Some(Finding::SplitView(SplitView { height: Height(7), known, other }))
+        Some(Misbehaviour::SplitView(SplitView { height: Height(7), known, other }))
     }
 
     #[test]
@@ -410,7 +410,9 @@ mod tests {
         assert_eq!(member.hear(Topic::Commits, &said(&node(), 5, 2)), (Validity::Accept, None));
         let (validity, found) = member.hear(Topic::Commits, &said(&node(), 4, 3));
         assert_eq!(validity, Validity::Accept);
-        let Some(Finding::Equivocation(Evidence::Equivocation(pair))) = found else { panic!("no evidence") };
+        let Some(Misbehaviour::Equivocation(Evidence::Equivocation(pair))) = found else {
+            panic!("no evidence")
+        };
         assert_eq!(*pair.first.verify(RUN).unwrap(), commit(4, 1));
         assert_eq!(*pair.second.verify(RUN).unwrap(), commit(4, 3));
         assert_eq!(member.hear(Topic::Commits, &said(&node(), 4, 4)), (Validity::Ignore, None));
@@ -428,7 +430,7 @@ mod tests {
         assert!(member.took(&freeze(1)).0.is_empty());
         let mut member = hearsay(8);
         member.hear(Topic::Commits, &said(&node(), 4, 1));
-        assert!(matches!(member.took(&freeze(2)).0[..], [Finding::Equivocation(_)]));
+        assert!(matches!(member.took(&freeze(2)).0[..], [Misbehaviour::Equivocation(_)]));
         let mut member = hearsay(8);
         member.took(&freeze(2));
         assert!(matches!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, Some(_))));

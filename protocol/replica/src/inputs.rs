@@ -14,6 +14,15 @@ use crate::peers::{Contact, PeerError, Peers, contact};
 /// Blocks of contributions with their proofs, and their integers.
 pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
 
+/// Whom inputs are asked of beside their senders and keepers, and in which order.
+#[derive(Clone, Copy)]
+pub struct InputSources<'a> {
+    /// The steward, asked last.
+    pub steward: Option<&'a Contact>,
+    /// The aggregator is suspected: a sender is asked before its keepers.
+    pub suspected: bool,
+}
+
 /// A sealed part, its blocks, and who may hold each sender's.
 #[derive(Clone)]
 pub struct PartInputs {
@@ -66,8 +75,7 @@ impl PartInputs {
     }
 
     /// Fetches these blocks of every sender, each proved against its commitment, from the first that has them of its
-    /// keepers, itself, and the steward; from itself first when the aggregator is `suspected`. What `kept` has is not
-    /// asked for.
+    /// keepers, itself, and the steward, as `sources` says. What `kept` has is not asked for.
     ///
     /// # Errors
     /// Whose are not to be had, and why.
@@ -76,9 +84,10 @@ impl PartInputs {
         peers: &Peers,
         layout: &Layout,
         blocks: &[Block],
-        (steward, suspected): (Option<&Contact>, bool),
+        sources: InputSources<'_>,
         kept: InputBlocks,
     ) -> Result<InputBlocks, String> {
+        let InputSources { steward, suspected } = sources;
         let mut found = kept;
         let mut tasks = JoinSet::new();
         for sender in &self.senders {
@@ -91,8 +100,8 @@ impl PartInputs {
                 continue;
             }
             let mut holders = sender.keepers.clone();
-            let place = if suspected { 0 } else { holders.len() };
-            sender.author.iter().for_each(|author| holders.insert(place, author.clone()));
+            let position = if suspected { 0 } else { holders.len() };
+            sender.author.iter().for_each(|author| holders.insert(position, author.clone()));
             holders.extend(steward.cloned());
             let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
             let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);

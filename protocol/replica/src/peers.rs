@@ -244,9 +244,10 @@ impl Peers {
         &self,
         contact: &Contact,
         layout: &Layout,
-        (round, member, root): (Round, MemberId, Digest),
+        name: (Round, MemberId, Digest),
         blocks: &[Block],
     ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
+        let (round, member, root) = name;
         let mut found = Vec::with_capacity(blocks.len());
         for group in groups(layout, blocks) {
             let query = InputQuery { round, member, blocks: bounded(&group)? };

@@ -56,7 +56,8 @@ impl Replica {
     pub fn resume(
         manifest: Arc<Manifest>,
         dataset: Arc<Dataset>,
-        (threads, path): (usize, Option<Path>),
+        threads: usize,
+        path: Option<Path>,
         state: State,
         round: Round,
     ) -> Result<Self, Misuse> {

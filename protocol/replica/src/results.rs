@@ -58,15 +58,15 @@ impl Results {
     /// Keeps the values of a part with this digest, in order of its blocks. The oldest round goes when there are too
     /// many.
     pub fn put(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
-        self.keep((round, blocks, digest), values, false);
+        self.keep(round, blocks, digest, values, false);
     }
 
     /// The same for values that were reduced here: queries are answered by these, whatever another aggregator says.
     pub fn put_own(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>) {
-        self.keep((round, blocks, digest), values, true);
+        self.keep(round, blocks, digest, values, true);
     }
 
-    fn keep(&self, (round, blocks, digest): (Round, &[Block], &Digest), values: Vec<Vec<f32>>, own: bool) {
+    fn keep(&self, round: Round, blocks: &[Block], digest: &Digest, values: Vec<Vec<f32>>, own: bool) {
         let mut rounds = self.lock();
         let held = rounds.entry(round).or_default();
         for (block, values) in blocks.iter().zip(values) {
@@ -137,14 +137,15 @@ impl Results {
             Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
         let mut missing = Vec::new();
         for (part, blocks, digest) in parts {
-            if !blocks.iter().all(|block| self.place((round, *block, digest), &mut update)) {
+            if !blocks.iter().all(|block| self.fill(round, *block, digest, &mut update)) {
                 missing.push(*part);
             }
         }
         if missing.is_empty() { Ok(update) } else { Err(missing) }
     }
 
-    fn place(&self, (round, block, digest): (Round, Block, &Digest), update: &mut Update) -> bool {
+    /// Writes the values of a block into an update; whether they are held.
+    fn fill(&self, round: Round, block: Block, digest: &Digest, update: &mut Update) -> bool {
         let (Some(range), Some(values)) = (self.layout.block(block), self.block(round, block, digest)) else {
             return false;
         };

@@ -19,7 +19,7 @@ use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
 use muster_core::state::StateRoots;
 use muster_net::swarm::Settings;
-use muster_replica::{Finding, Gossiping, find_member};
+use muster_replica::{Gossiping, Misbehaviour, find_member};
 use tokio::sync::mpsc;
 use tokio::time::timeout;
 
@@ -167,7 +167,7 @@ impl Chain {
     }
 }
 
-type Heard = mpsc::Receiver<Finding>;
+type Heard = mpsc::Receiver<Misbehaviour>;
 
 /// A swarm of members with these ledgers, the first of them the steward's.
 async fn swarm<const N: usize>(members: [(&Identity, &Chain); N]) -> Vec<(Gossiping, Heard)> {
@@ -205,7 +205,7 @@ async fn a_steward_that_shows_two_ledgers_is_found_out_by_both_sides() {
         if found.is_empty() {
             found.extend(soon(nodes[node].1.recv()).await);
         }
-        let [Finding::SplitView(split)] = found[..] else { panic!("{found:?}") };
+        let [Misbehaviour::SplitView(split)] = found[..] else { panic!("{found:?}") };
         assert_eq!(split.height, Height(0));
         let mut heads = [split.known, split.other];
         heads.sort();
@@ -232,7 +232,7 @@ async fn a_long_record_is_announced_by_its_head() {
         Some(found) => Some(found),
         None => soon(heard.recv()).await,
     };
-    let Some(Finding::SplitView(split)) = found else { panic!("no split view") };
+    let Some(Misbehaviour::SplitView(split)) = found else { panic!("no split view") };
     assert!([split.known, split.other].contains(&long.head()) && split.height == long.height);
 }
 
@@ -244,7 +244,7 @@ async fn a_member_that_commits_twice_is_found_out() {
     nodes[1].0.committed(&first);
     nodes[1].0.committed(&second);
     for node in [0, 2] {
-        let Some(Finding::Equivocation(evidence)) = soon(nodes[node].1.recv()).await else {
+        let Some(Misbehaviour::Equivocation(evidence)) = soon(nodes[node].1.recv()).await else {
             panic!("no evidence")
         };
         let Evidence::Equivocation(pair) = evidence else { panic!("{evidence:?}") };

@@ -27,7 +27,7 @@ use muster_core::state::reals;
 pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
 pub use committed::PARAMETERS;
-pub use pack::{Numbering, Text, described, pack, pack_tokens};
+pub use pack::{Numbering, SourceText, described, pack, pack_tokens};
 pub use parameters::{add_parameters, committed_parameters};
 pub use tokens::token_numbers;
 
@@ -69,17 +69,13 @@ impl Dataset {
                 *bytes = read(&directory.join(name(file)), data.file_bytes(file), most(file))?;
             }
         }
-        Self::checked(directory, data, files, ("its bytes are not those that were committed to", ADVICE))
+        Self::checked(directory, data, files, "its bytes are not those that were committed to", ADVICE)
     }
 
     /// Takes files in the order of [`DataFile::ALL`] that are what a manifest says; else the file in `directory` is
     /// named, with these words.
-    fn checked(
-        directory: &Path,
-        data: &Data,
-        [train, held_out, tokeniser_file, given]: Files,
-        (cause, advice): (&str, &str),
-    ) -> Result<Self> {
+    fn checked(directory: &Path, data: &Data, files: Files, cause: &str, advice: &str) -> Result<Self> {
+        let [train, held_out, tokeniser_file, given] = files;
         let wrong = |file| StoreError::corrupt(&directory.join(name(file)), cause, advice);
         // DATA-1: fetched bytes are checked against root and length before they are used.
         let committed = |file, bytes: Vec<u8>, root: &Digest| {
@@ -162,11 +158,11 @@ impl Dataset {
     /// file shorter. None of a file that the run does not have.
     pub fn chunks(&self, file: DataFile, first: u64, count: u32) -> &[u8] {
         let bytes = self.file(file);
-        let place = |chunk: u64| {
-            let place = chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
-            usize::try_from(place).unwrap_or(usize::MAX).min(bytes.len())
+        let at = |chunk: u64| {
+            let offset = chunk.saturating_mul(DATA_CHUNK_BYTES as u64);
+            usize::try_from(offset).unwrap_or(usize::MAX).min(bytes.len())
         };
-        &bytes[place(first)..place(first.saturating_add(u64::from(count)))]
+        &bytes[at(first)..at(first.saturating_add(u64::from(count)))]
     }
 
     /// That a chunk belongs to its file; none when there is no such chunk, and for the tokeniser, which has no root.

@@ -34,7 +34,7 @@ const CACHE_BYTES: usize = 16 << 20;
 const ADVICE: &str = "restore it from a copy, or start with a new directory and a new identity";
 
 /// Outcome of one step within the database.
-type Step<T> = core::result::Result<T, redb::Error>;
+type RedbResult<T> = core::result::Result<T, redb::Error>;
 
 /// The journal of a home. Each write is on the disk before it returns, or has not happened.
 ///
@@ -115,7 +115,7 @@ impl Journal {
     /// # Errors
     /// [`Kind::Refused`] unless `first` is the next height; [`Kind::Full`]; what the system reports.
     pub fn append_all(&self, first: Height, records: &[Signed<Record>]) -> Result<()> {
-        let heights = (0..).map(|place| first.0.saturating_add(place));
+        let heights = (0..).map(|index| first.0.saturating_add(index));
         let sealed = heights
             .zip(records)
             .map(|(height, record)| (height, seal(&record_name(height), &encode(record))));
@@ -216,12 +216,12 @@ impl Journal {
         })
     }
 
-    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> Step<T>) -> Result<T> {
+    fn read<T>(&self, work: impl FnOnce(&ReadTransaction) -> RedbResult<T>) -> Result<T> {
         let reading = self.database.begin_read().map_err(redb::Error::from);
         reading.and_then(|reading| work(&reading)).map_err(|error| failed(&self.path, error))
     }
 
-    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Result<T> {
+    fn write<T>(&self, work: impl FnOnce(&WriteTransaction) -> RedbResult<T>) -> Result<T> {
         write(&self.database, work).map_err(|error| failed(&self.path, error))
     }
 
@@ -250,7 +250,7 @@ fn note_name(key: &str) -> String {
     format!("note {key}")
 }
 
-fn next_height(records: &impl ReadableTable<u64, &'static [u8]>) -> Step<Height> {
+fn next_height(records: &impl ReadableTable<u64, &'static [u8]>) -> RedbResult<Height> {
     Ok(Height(records.last()?.map_or(0, |(height, _)| height.value().saturating_add(1))))
 }
 
@@ -262,7 +262,7 @@ fn builder() -> Builder {
 
 /// Opens a journal after a check of all its checksums, on a copy in memory: where the database finds damage it goes
 /// back to the commit before, and what was said last would be forgotten.
-fn open_whole(path: &Path) -> Step<Database> {
+fn open_whole(path: &Path) -> RedbResult<Database> {
     drop(ManuallyDrop::into_inner(copied(path)?));
     let database = builder().open(path)?;
     let reading = database.begin_read()?;
@@ -274,7 +274,7 @@ fn open_whole(path: &Path) -> Step<Database> {
 }
 
 /// A whole journal, read into memory; one that is damaged is left behind, because closing it would panic.
-fn copied(path: &Path) -> Step<ManuallyDrop<Database>> {
+fn copied(path: &Path) -> RedbResult<ManuallyDrop<Database>> {
     let bytes = std::fs::read(path)?;
     let copy = InMemoryBackend::new();
     copy.set_len(bytes.len() as u64)?;
@@ -298,7 +298,7 @@ fn create(path: &Path) -> Result<()> {
     files::sync_directory(files::parent(path))
 }
 
-fn prepare(database: &Database) -> Step<()> {
+fn prepare(database: &Database) -> RedbResult<()> {
     write(database, |writing| {
         writing.open_table(RECORDS)?;
         writing.open_table(VOTES)?;
@@ -307,7 +307,7 @@ fn prepare(database: &Database) -> Step<()> {
     })
 }
 
-fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> Step<T>) -> Step<T> {
+fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> RedbResult<T>) -> RedbResult<T> {
     let mut writing = database.begin_write()?;
     // Strangers choose much of what is written, and one phase trusts a checksum that they could aim at.
     writing.set_two_phase_commit(true);
@@ -317,7 +317,7 @@ fn write<T>(database: &Database, work: impl FnOnce(&WriteTransaction) -> Step<T>
 }
 
 /// Reads what may be damaged: the database panics on some of it.
-fn guarded<T>(path: &Path, work: impl FnOnce() -> Step<T>) -> Result<T> {
+fn guarded<T>(path: &Path, work: impl FnOnce() -> RedbResult<T>) -> Result<T> {
     let unreadable = |_| Err(redb::Error::Corrupted("no database can be read from it".into()));
     catch_unwind(AssertUnwindSafe(work)).unwrap_or_else(unreadable).map_err(|error| failed(path, error))
 }

@@ -42,7 +42,7 @@ impl Home {
             return Err(StoreError::refused(&path, cause, "nothing was written"));
         }
         let vectors = [&state.parameters, &state.first, &state.second].map(Vec::as_slice);
-        write_state(&path, Care::Durable, (round, roots, &state.exponents), &vectors)
+        write_state(&path, Care::Durable, round, roots, &state.exponents, &vectors)
     }
 
     /// Keeps parameters and exponents of the state before a round, which has these roots: what recomputing a leaf takes.
@@ -52,7 +52,7 @@ impl Home {
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_parameters(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
         let path = self.parameters_path(round);
-        write_state(&path, Care::Cheap, (round, roots, &state.exponents), &[&state.parameters])
+        write_state(&path, Care::Cheap, round, roots, &state.exponents, &[&state.parameters])
     }
 
     /// What [`Home::save_parameters`] kept, without moments, checked against the roots it was kept with; and these.
@@ -226,7 +226,9 @@ pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
 fn write_state(
     path: &Path,
     care: Care,
-    (round, roots, exponents): (Round, &StateRoots, &[i16]),
+    round: Round,
+    roots: &StateRoots,
+    exponents: &[i16],
     vectors: &[&[f32]],
 ) -> Result<()> {
     let values = vectors.first().map_or(0, |values| values.len() as u64);

@@ -10,7 +10,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Reduction;
 use muster_replica::exit::Failure;
-use muster_replica::{Contact, PartInputs, PeerError, patience};
+use muster_replica::{Contact, InputSources, PartInputs, PeerError, patience};
 use muster_roles::verifier::audits::Subject;
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
 use tokio::task::JoinSet;
@@ -124,8 +124,8 @@ impl Tools {
             return Seen::Missing(why);
         }
         let Some(inputs) = &part.inputs else { return Seen::Missing("the round has no such part".into()) };
-        let from = (Some(&self.session.target.steward), false);
-        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, from, BTreeMap::new());
+        let sources = InputSources { steward: Some(&self.session.target.steward), suspected: false };
+        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, sources, BTreeMap::new());
         let inputs = timeout(limit(&drawn.blocks), inputs).await;
         match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
             Ok(inputs) => {
@@ -152,8 +152,8 @@ impl Tools {
         let Some(inputs) = &part.inputs else { return Ok(Err("the round has no such part".to_owned())) };
         // Other drawn blocks wait for it.
         let limit = HOLDERS * patience(&self.layout, &drawn.part);
-        let from = (Some(steward), true);
-        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.part, from, BTreeMap::new());
+        let sources = InputSources { steward: Some(steward), suspected: true };
+        let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.part, sources, BTreeMap::new());
         let late = |_| Err("who holds its inputs takes too long".to_owned());
         let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
             Ok(inputs) => inputs,

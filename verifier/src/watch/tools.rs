@@ -137,7 +137,7 @@ impl Tools {
     /// Keeps what a ban rests on; where.
     pub(super) async fn keep_evidence(&self, ban: &Ban) -> Result<std::path::PathBuf, Unkept> {
         let VerifierSession { peers, target, home, manifest, .. } = &self.session;
-        keep_evidence(peers, &target.steward, home, (manifest, ban)).await
+        keep_evidence(peers, &target.steward, home, manifest, ban).await
     }
 
     /// Writes down with which state the run ended and what watching cost, for programs.

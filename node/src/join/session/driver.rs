@@ -297,7 +297,7 @@ impl NodeDriver {
         let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());
         tokio::spawn(async move {
-            let kept = keep_evidence(&peers, &steward, &home, (&manifest, &ban)).await;
+            let kept = keep_evidence(&peers, &steward, &home, &manifest, &ban).await;
             let _ = told.set(evidence_words(&kept));
         });
     }

@@ -7,7 +7,7 @@ use muster_core::codec::{List, Text};
 use muster_core::messages::enrol::Addresses;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
-use muster_net::seats::Admission;
+use muster_net::seats::ConnectionLimit;
 use muster_net::serve::serve;
 use muster_store::journal::Journal;
 use tokio::sync::oneshot;
@@ -61,11 +61,11 @@ pub(super) async fn listen(
 async fn bind(wanted: &str, journal: &Journal) -> Result<Listener, JoinError> {
     let before = journal.note(LISTENED)?.and_then(|bytes| String::from_utf8(bytes).ok());
     if let Some(again) = before.filter(|before| is_of(wanted, before))
-        && let Ok(listener) = Listener::bind(&again, Admission::default()).await
+        && let Ok(listener) = Listener::bind(&again, ConnectionLimit::default()).await
     {
         return Ok(listener);
     }
-    Listener::bind(wanted, Admission::default()).await.map_err(|error| {
+    Listener::bind(wanted, ConnectionLimit::default()).await.map_err(|error| {
         JoinError::Environment(format!(
             "cannot listen on {wanted}: {error}; give another address with --listen"
         ))

@@ -2,21 +2,26 @@
 
 use std::ops::Range;
 
-use super::places::{Albert, Norm, Weight};
-use super::tape::Tape;
-use super::{Run, words};
+use super::ranges::{AlbertMatrix, AlbertRanges, LayerNorm};
+use super::tape::AlbertTape;
+use super::{WindowPass, words};
 use crate::kernel::albert::{add_columns, gelu_backward, layer_norm, layer_norm_backward, scale_columns};
 use crate::kernel::matrix::Panels;
 use crate::kernel::rows::add_rows;
 use crate::passes::Passes;
-use crate::turns::{Part, Turn};
+use crate::turns::{GradientSlice, WindowTurns};
 
-impl Tape {
+impl AlbertTape {
     /// Runs back from the gradient of the logits, and adds this window's gradient in its turn (ARITH-66).
-    pub(crate) fn backward(&mut self, passes: &Passes<'_>, albert: &Albert, turn: &Turn<'_, '_>) {
+    pub(crate) fn backward(
+        &mut self,
+        passes: &Passes<'_>,
+        albert: &AlbertRanges,
+        turn: &WindowTurns<'_, '_>,
+    ) {
         let plan = passes.plan;
         self.make_gradients(plan, words(plan));
-        let run = Run { passes, albert };
+        let run = WindowPass { passes, albert };
         run.head_backward(self);
         for number in (0..plan.layers).rev() {
             if passes.recompute && number + 1 < plan.layers {
@@ -27,7 +32,7 @@ impl Tape {
             run.attention_backward(self, kept, number);
         }
         run.embed_backward(self);
-        for (part, Part { range, width }) in plan.parts.iter().enumerate() {
+        for (part, GradientSlice { range, width }) in plan.parts.iter().enumerate() {
             turn.take(part, |row, out, holds| {
                 let window = &self.window[range.start + row * width..][..out.len()];
                 if holds {
@@ -40,9 +45,9 @@ impl Tape {
     }
 }
 
-impl Run<'_> {
+impl WindowPass<'_> {
     /// Computes the activations of a layer once more.
-    fn again(&self, tape: &mut Tape, number: usize) {
+    fn again(&self, tape: &mut AlbertTape, number: usize) {
         let Passes { kernels, plan, .. } = *self.passes;
         let layer = &mut tape.layers[0];
         self.layer(layer, &tape.residual[number], &mut tape.attention);
@@ -54,72 +59,72 @@ impl Run<'_> {
     }
 
     /// From the logits to the last layer's output.
-    fn head_backward(&self, tape: &mut Tape) {
+    fn head_backward(&self, tape: &mut AlbertTape) {
         let Passes { kernels, plan, .. } = *self.passes;
         let (albert, head) = (self.albert, &mut tape.head);
         let (window, panels) = (&mut *tape.window, &mut tape.panels);
         let narrow = &mut tape.gradients.narrow[..head.dense.len()];
         add_rows(kernels, &head.logits, &mut window[albert.word_bias.clone()]);
-        self.weigh(window, Weight::Words, [&head.logits, &head.normed.output], panels);
-        self.passes.backward(Weight::Words as usize, &head.logits, narrow, false);
+        self.weigh(window, AlbertMatrix::Words, [&head.logits, &head.normed.output], panels);
+        self.passes.backward(AlbertMatrix::Words as usize, &head.logits, narrow, false);
         let statistics = [&*head.normed.means, &*head.normed.scales];
         self.norm_backward(window, &albert.prediction_norm, (&head.normed.input, statistics), narrow);
         gelu_backward(kernels, &head.dense, narrow);
         add_rows(kernels, narrow, &mut window[albert.prediction_bias.clone()]);
-        self.weigh(window, Weight::Prediction, [narrow, &head.gathered], panels);
+        self.weigh(window, AlbertMatrix::Prediction, [narrow, &head.gathered], panels);
         let gathered = &mut head.gathered;
-        self.passes.backward(Weight::Prediction as usize, narrow, gathered, false);
-        for (row, place) in gathered.chunks_exact(plan.width).zip(&tape.places) {
-            tape.gradients.stream[place * plan.width..][..plan.width].copy_from_slice(row);
+        self.passes.backward(AlbertMatrix::Prediction as usize, narrow, gathered, false);
+        for (row, position) in gathered.chunks_exact(plan.width).zip(&tape.predicted) {
+            tape.gradients.stream[position * plan.width..][..plan.width].copy_from_slice(row);
         }
     }
 
     /// Turns the gradient of a layer's output into that of its middle.
-    fn feed_backward(&self, tape: &mut Tape, kept: usize) {
+    fn feed_backward(&self, tape: &mut AlbertTape, kept: usize) {
         let (kernels, albert) = (self.passes.kernels, self.albert);
         let (layer, to) = (&tape.layers[kept], &mut tape.gradients);
         let (window, panels) = (&mut *tape.window, &mut tape.panels);
         let statistics = [&*layer.means, &*layer.scales];
         self.norm_backward(window, &albert.last_norm, (&layer.last, statistics), &mut to.stream);
         add_rows(kernels, &to.stream, &mut window[albert.feed_output_bias.clone()]);
-        self.weigh(window, Weight::FeedOutput, [&to.stream, &layer.active], panels);
-        self.passes.backward(Weight::FeedOutput as usize, &to.stream, &mut to.feed, false);
+        self.weigh(window, AlbertMatrix::FeedOutput, [&to.stream, &layer.active], panels);
+        self.passes.backward(AlbertMatrix::FeedOutput as usize, &to.stream, &mut to.feed, false);
         gelu_backward(kernels, &layer.feed, &mut to.feed);
         add_rows(kernels, &to.feed, &mut window[albert.feed_bias.clone()]);
-        self.weigh(window, Weight::Feed, [&to.feed, &layer.middle.output], panels);
-        self.passes.backward(Weight::Feed as usize, &to.feed, &mut to.stream, true);
+        self.weigh(window, AlbertMatrix::Feed, [&to.feed, &layer.middle.output], panels);
+        self.passes.backward(AlbertMatrix::Feed as usize, &to.feed, &mut to.stream, true);
         let statistics = [&*layer.middle.means, &*layer.middle.scales];
         self.norm_backward(window, &albert.attention_norm, (&layer.middle.input, statistics), &mut to.stream);
     }
 
     /// Turns the gradient of the sum after attention into that of the layer's input.
-    fn attention_backward(&self, tape: &mut Tape, kept: usize, number: usize) {
+    fn attention_backward(&self, tape: &mut AlbertTape, kept: usize, number: usize) {
         let Passes { kernels, plan, .. } = *self.passes;
         let (albert, heads) = (self.albert, &plan.heads);
         let (layer, to) = (&tape.layers[kept], &mut tape.gradients);
         let (window, panels) = (&mut *tape.window, &mut tape.panels);
         add_rows(kernels, &to.stream, &mut window[albert.dense_bias.clone()]);
-        self.weigh(window, Weight::Dense, [&to.stream, &layer.mixed], panels);
-        self.passes.backward(Weight::Dense as usize, &to.stream, &mut to.mixed, false);
+        self.weigh(window, AlbertMatrix::Dense, [&to.stream, &layer.mixed], panels);
+        self.passes.backward(AlbertMatrix::Dense as usize, &to.stream, &mut to.mixed, false);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, heads, &layer.probabilities, rows, &mut to.joint);
         let (stride, width) = (heads.joint_width(), plan.width);
         scale_columns(kernels, &mut to.joint, stride, width, heads.score_scale());
         add_columns(kernels, &to.joint, stride, 0, &mut window[albert.query_bias.clone()]);
         add_columns(kernels, &to.joint, stride, 2 * width, &mut window[albert.value_bias.clone()]);
-        self.weigh(window, Weight::QueryKeyValue, [&to.joint, &tape.residual[number]], panels);
-        self.passes.backward(Weight::QueryKeyValue as usize, &to.joint, &mut to.stream, true);
+        self.weigh(window, AlbertMatrix::QueryKeyValue, [&to.joint, &tape.residual[number]], panels);
+        self.passes.backward(AlbertMatrix::QueryKeyValue as usize, &to.joint, &mut to.stream, true);
     }
 
     /// From the first layer's input to words and positions.
-    fn embed_backward(&self, tape: &mut Tape) {
+    fn embed_backward(&self, tape: &mut AlbertTape) {
         let Passes { kernels, plan, .. } = *self.passes;
         let (albert, words) = (self.albert, words(plan));
         let (window, to) = (&mut *tape.window, &mut tape.gradients);
         add_rows(kernels, &to.stream, &mut window[albert.mapping_bias.clone()]);
-        self.weigh(window, Weight::Mapping, [&to.stream, &tape.embedded.output], &mut tape.panels);
+        self.weigh(window, AlbertMatrix::Mapping, [&to.stream, &tape.embedded.output], &mut tape.panels);
         let narrow = &mut to.narrow[..tape.embedded.input.len()];
-        self.passes.backward(Weight::Mapping as usize, &to.stream, narrow, false);
+        self.passes.backward(AlbertMatrix::Mapping as usize, &to.stream, narrow, false);
         let statistics = [&*tape.embedded.means, &*tape.embedded.scales];
         self.norm_backward(window, &albert.embedding_norm, (&tape.embedded.input, statistics), narrow);
         add_rows(kernels, narrow, &mut window[albert.positions.clone()]);
@@ -129,7 +134,7 @@ impl Run<'_> {
     }
 
     /// Adds to the gradient of a matrix.
-    fn weigh(&self, window: &mut [f32], weight: Weight, factors: [&[f32]; 2], panels: &mut Panels) {
+    fn weigh(&self, window: &mut [f32], weight: AlbertMatrix, factors: [&[f32]; 2], panels: &mut Panels) {
         let range = self.passes.plan.matrices[weight as usize].range();
         self.passes.weigh(weight as usize, factors, panels, &mut window[range]);
     }
@@ -138,7 +143,7 @@ impl Run<'_> {
     fn norm_backward(
         &self,
         window: &mut [f32],
-        norm: &Norm,
+        norm: &LayerNorm,
         (input, statistics): (&[f32], [&[f32]; 2]),
         d: &mut [f32],
     ) {
@@ -148,7 +153,7 @@ impl Run<'_> {
 }
 
 /// The gradients of a norm's gain and bias, which follow each other.
-fn neighbours<'a>(window: &'a mut [f32], norm: &Norm) -> [&'a mut [f32]; 2] {
+fn neighbours<'a>(window: &'a mut [f32], norm: &LayerNorm) -> [&'a mut [f32]; 2] {
     let Range { start, end } = norm.gain;
     let (gain, bias) = window[start..norm.bias.end].split_at_mut(end - start);
     [gain, bias]

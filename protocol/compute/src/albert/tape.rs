@@ -3,7 +3,7 @@
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
 use crate::matrix::Matrix;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
 /// A LayerNorm's input, output, and rows' means and scales.
 #[derive(Default)]
@@ -25,7 +25,7 @@ impl Normed {
 
 /// Activations of one layer.
 #[derive(Default)]
-pub(super) struct Layer {
+pub(super) struct AlbertActivations {
     /// Queries (scaled), keys, values.
     pub joint: Vec<f32>,
     /// Of every head.
@@ -45,8 +45,8 @@ pub(super) struct Layer {
 
 /// The head.
 #[derive(Default)]
-pub(super) struct Head {
-    /// Last layer's output at the predicted places.
+pub(super) struct PredictionHead {
+    /// Last layer's output at the predicted positions.
     pub gathered: Vec<f32>,
     /// Before GELU.
     pub dense: Vec<f32>,
@@ -57,7 +57,7 @@ pub(super) struct Head {
 
 /// Gradients on their way back.
 #[derive(Default)]
-pub(super) struct Gradients {
+pub(super) struct ActivationGradients {
     /// Of the residual stream.
     pub stream: Vec<f32>,
     pub joint: Vec<f32>,
@@ -69,19 +69,19 @@ pub(super) struct Gradients {
 
 /// One window: what the forward pass keeps for the backward pass, and the window's own gradient.
 #[derive(Default)]
-pub(crate) struct Tape {
-    /// Token at each place, after masking.
+pub(crate) struct AlbertTape {
+    /// Token at each position, after masking.
     pub(super) inputs: Vec<usize>,
-    /// Predicted places, ascending, and the tokens there.
-    pub(super) places: Vec<usize>,
+    /// Predicted positions, ascending, and the tokens there.
+    pub(super) predicted: Vec<usize>,
     pub(super) targets: Vec<usize>,
     pub(super) embedded: Normed,
     /// Residual stream before each layer and after the last.
     pub(super) residual: Vec<Vec<f32>>,
     /// Of every layer, or of one.
-    pub(super) layers: Vec<Layer>,
-    pub(super) head: Head,
-    pub(super) gradients: Gradients,
+    pub(super) layers: Vec<AlbertActivations>,
+    pub(super) head: PredictionHead,
+    pub(super) gradients: ActivationGradients,
     /// The whole flat gradient of this window.
     pub(super) window: Vec<f32>,
     pub(super) attention: Attention,
@@ -89,14 +89,14 @@ pub(crate) struct Tape {
     pub(super) panels: Panels,
 }
 
-impl Tape {
+impl AlbertTape {
     /// Sizes the buffers of the forward pass, with the activations of this many layers.
-    pub(super) fn size(&mut self, plan: &Plan, layers: usize, words: Matrix) {
+    pub(super) fn size(&mut self, plan: &NetworkPlan, layers: usize, words: Matrix) {
         let rows = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
         self.embedded.size(plan.tokens, words.inputs);
         self.residual.resize_with(plan.layers + 1, Vec::new);
         self.residual.iter_mut().for_each(|buffer| rows(buffer, plan.width));
-        self.layers.resize_with(layers, Layer::default);
+        self.layers.resize_with(layers, AlbertActivations::default);
         for layer in &mut self.layers {
             rows(&mut layer.joint, plan.heads.joint_width());
             rows(&mut layer.mixed, plan.width);
@@ -115,8 +115,8 @@ impl Tape {
     }
 
     /// Sizes the buffers of the backward pass; those that are added to become 0.
-    pub(super) fn make_gradients(&mut self, plan: &Plan, words: Matrix) {
-        let Gradients { stream, joint, mixed, feed, narrow } = &mut self.gradients;
+    pub(super) fn make_gradients(&mut self, plan: &NetworkPlan, words: Matrix) {
+        let ActivationGradients { stream, joint, mixed, feed, narrow } = &mut self.gradients;
         let rows = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
         stream.clear();
         rows(stream, plan.width);

@@ -2,11 +2,11 @@
 
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
 /// Activations of one layer.
 #[derive(Default)]
-pub(super) struct Layer {
+pub(super) struct DecoderActivations {
     /// Of the normalised input of attention.
     pub scales: Vec<f32>,
     /// Queries (rotated, scaled), keys (rotated), values.
@@ -35,7 +35,7 @@ pub(super) struct Passing {
 
 /// Gradients on their way back through one layer.
 #[derive(Default)]
-pub(super) struct Gradients {
+pub(super) struct LayerGradients {
     /// Of a norm's output; then, per row, of its gain.
     pub normed: Vec<f32>,
     pub joint: Vec<f32>,
@@ -47,29 +47,29 @@ pub(super) struct Gradients {
 
 /// One window: what the forward pass keeps for the backward pass.
 #[derive(Default)]
-pub(crate) struct Tape {
-    /// Token at each place.
+pub(crate) struct DecoderTape {
+    /// Token at each position.
     pub(super) inputs: Vec<usize>,
     /// Token after it.
     pub(super) targets: Vec<usize>,
     /// Residual stream before each layer and after the last.
     pub(super) residual: Vec<Vec<f32>>,
     /// Of every layer, or of one.
-    pub(super) layers: Vec<Layer>,
+    pub(super) layers: Vec<DecoderActivations>,
     pub(super) passing: Passing,
     pub(super) normed: Vec<f32>,
     pub(super) scales: Vec<f32>,
     /// Logits; after the loss, their gradient.
     pub(super) logits: Vec<f32>,
-    pub(super) gradients: Gradients,
+    pub(super) gradients: LayerGradients,
     pub(super) attention: Attention,
     /// Right factor of a weight's gradient.
     pub(super) panels: Panels,
 }
 
-impl Tape {
+impl DecoderTape {
     /// Sizes the buffers of the forward pass, with the activations of this many layers, and takes up the tokens.
-    pub(super) fn load(&mut self, plan: &Plan, layers: usize, window: &[u32]) {
+    pub(super) fn load(&mut self, plan: &NetworkPlan, layers: usize, window: &[u32]) {
         self.inputs.clear();
         self.inputs.extend(window[..plan.tokens].iter().map(|token| plan.token(*token)));
         self.targets.clear();
@@ -80,7 +80,7 @@ impl Tape {
         size(&mut self.normed, plan.width);
         size(&mut self.scales, 1);
         size(&mut self.logits, plan.vocabulary);
-        self.layers.resize_with(layers, Layer::default);
+        self.layers.resize_with(layers, DecoderActivations::default);
         for layer in &mut self.layers {
             size(&mut layer.mixed, plan.width);
             size(&mut layer.middle, plan.width);
@@ -95,9 +95,9 @@ impl Tape {
     }
 
     /// Sizes the buffers of the backward pass.
-    pub(super) fn make_gradients(&mut self, plan: &Plan) {
+    pub(super) fn make_gradients(&mut self, plan: &NetworkPlan) {
         let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
-        let Gradients { normed, joint, mixed, gate_up, product } = &mut self.gradients;
+        let LayerGradients { normed, joint, mixed, gate_up, product } = &mut self.gradients;
         size(normed, plan.width);
         size(joint, plan.heads.joint_width());
         size(mixed, plan.width);

@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, Leaf};
 
 use super::dither::dithered;
 use super::rows::{self, Rotation, ScoreRows};
-use super::update::{self, Step};
+use super::update::{self, AdamStep};
 use crate::function;
 use crate::path::{Kernels, paths};
 
@@ -281,7 +281,7 @@ fn grid_integers() {
 
 #[test]
 fn adamw_with_one_nan() {
-    let step = Step {
+    let step = AdamStep {
         unit: 0.25,
         beta1: 0.9,
         beta2: 0.95,

@@ -27,10 +27,10 @@ pub(crate) fn dithered(
     let (words, _) = key.0.as_chunks::<4>();
     let key = std::array::from_fn(|word| u32::from_le_bytes(words[word]));
     // SAFETY: a `Kernels` exists only for a path that this processor has; the task asks for no more.
-    unsafe { run(kernels, Grid { gradient, inverse_step, key, first, q }) };
+    unsafe { run(kernels, DitherTask { gradient, inverse_step, key, first, q }) };
 }
 
-struct Grid<'a> {
+struct DitherTask<'a> {
     gradient: &'a [f32],
     inverse_step: f64,
     key: [u32; 8],
@@ -38,7 +38,7 @@ struct Grid<'a> {
     q: &'a mut [i32],
 }
 
-impl Task for Grid<'_> {
+impl Task for DitherTask<'_> {
     /// # Safety
     /// None beyond the processor's.
     #[inline(always)]

@@ -2,9 +2,9 @@
 #![allow(unsafe_code)]
 
 use super::kernels;
-use super::update::{Step, canonical};
+use super::update::{AdamStep, canonical};
 
-/// What LAMB adds to a [`Step`], of which it uses moments and scales.
+/// What LAMB adds to a [`AdamStep`], of which it uses moments and scales.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Layerwise {
     /// 1/(1 − β₁^t).
@@ -15,7 +15,7 @@ pub(crate) struct Layerwise {
 
 kernels! {
     /// Moments as AdamW has them (ARITH-7): `m ← fma(β₁, m, (1 − β₁)·g)`, `v ← fma(β₂, v, (1 − β₂)·(g·g))`. An aggregate that is not finite counts 0.
-    pub(crate) fn moments(values: &[f32], first: &mut [f32], second: &mut [f32], step: &Step) {
+    pub(crate) fn moments(values: &[f32], first: &mut [f32], second: &mut [f32], step: &AdamStep) {
         let step = *step;
         for ((value, first), second) in values.iter().zip(first).zip(second) {
             let gradient = if value.is_finite() { value * step.unit } else { 0.0 };
@@ -28,11 +28,11 @@ kernels! {
     pub(crate) fn direction(
         parameters: &[f32],
         moments: [&[f32]; 2],
-        step: &Step,
+        step: &AdamStep,
         layerwise: Layerwise,
         out: &mut [f32],
     ) {
-        let Step { second_scale, epsilon, .. } = *step;
+        let AdamStep { second_scale, epsilon, .. } = *step;
         let Layerwise { first_scale, decay } = layerwise;
         let [first, second] = moments;
         for (((parameter, first), second), out) in parameters.iter().zip(first).zip(second).zip(out) {
@@ -58,7 +58,7 @@ mod tests {
     fn everything(path: Path, width: usize, wild: bool) -> Vec<Vec<u32>> {
         let kernels = Kernels::new(path).unwrap();
         let draw = |seed: u32| values(width, 40 * width as u32 + seed, wild);
-        let step = Step {
+        let step = AdamStep {
             unit: 0.25,
             beta1: 0.9,
             beta2: 0.95,

@@ -9,8 +9,8 @@ use std::ops::Range;
 
 pub(crate) use super::panels::Panels;
 use super::strided::Strided;
-use super::strips::{DEPTH, Strip, TILES, with_buffer};
-use super::tile::{Task, Tile, run};
+use super::strips::{DEPTH, PackedStrip, TILES, with_buffer};
+use super::tile::{Task, TileProduct, run};
 use super::vector::Vector;
 use crate::path::Kernels;
 
@@ -81,7 +81,7 @@ impl Task for Walk<'_> {
 }
 
 /// A block of a product.
-struct Block {
+struct ProductBlock {
     rows: Range<usize>,
     columns: Range<usize>,
     depth: Range<usize>,
@@ -101,11 +101,11 @@ impl Walk<'_> {
                 let rows = first..rows.min(first + TILES * ROWS);
                 // SAFETY: by contract; the strip lies within the product.
                 let strip = unsafe {
-                    Strip::take::<V, ROWS, BY_ROWS>(left, rows.clone(), depth.clone(), self.buffer)
+                    PackedStrip::take::<V, ROWS, BY_ROWS>(left, rows.clone(), depth.clone(), self.buffer)
                 };
                 for first in (0..columns).step_by(COLUMNS) {
                     let columns = first..columns.min(first + COLUMNS);
-                    let block = Block { rows: rows.clone(), columns, depth: depth.clone() };
+                    let block = ProductBlock { rows: rows.clone(), columns, depth: depth.clone() };
                     // SAFETY: as above.
                     unsafe { self.block::<V, ROWS, VECTORS, BY_ROWS>(&block, strip) };
                 }
@@ -120,15 +120,15 @@ impl Walk<'_> {
     #[inline(always)]
     unsafe fn block<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
         &self,
-        block: &Block,
-        strip: Strip,
+        block: &ProductBlock,
+        strip: PackedStrip,
     ) {
         let mut row = block.rows.start;
         while row < block.rows.end {
             // SAFETY: by contract; a band has no more rows than are left of the strip.
             row += unsafe {
                 let first = strip.row::<V, ROWS, BY_ROWS>(row - block.rows.start);
-                let a = Strip { first, ..strip };
+                let a = PackedStrip { first, ..strip };
                 match block.rows.end - row {
                     left if left >= ROWS => self.band::<V, ROWS, VECTORS, BY_ROWS>(row, block, a),
                     8.. => self.band::<V, 8, VECTORS, BY_ROWS>(row, block, a),
@@ -148,8 +148,8 @@ impl Walk<'_> {
     unsafe fn band<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
         &self,
         row: usize,
-        Block { columns, depth, .. }: &Block,
-        a: Strip,
+        ProductBlock { columns, depth, .. }: &ProductBlock,
+        a: PackedStrip,
     ) -> usize {
         let Product { right, .. } = self.product;
         let width = V::LANES * VECTORS;
@@ -157,7 +157,7 @@ impl Walk<'_> {
         for column in columns.clone().step_by(width) {
             // SAFETY: by contract; the panel of a column starts at column · depth, and its rows of this block exist.
             unsafe {
-                let tile = Tile {
+                let tile = TileProduct {
                     a,
                     b: right.as_ptr().add(column * right.depth() + depth.start * width),
                     b_row: width,

@@ -48,13 +48,13 @@ const fn together<V: Vector, const ROWS: usize>(row: usize) -> usize {
 
 /// Rows of a strip and a block's depth, as tiles read them.
 #[derive(Clone, Copy)]
-pub(super) struct Strip {
+pub(super) struct PackedStrip {
     pub first: *const f32,
     /// Values from row to row; where a tile's rows lie together, from depth to depth.
     pub step: usize,
 }
 
-impl Strip {
+impl PackedStrip {
     /// Where a row begins.
     ///
     /// # Safety
@@ -112,7 +112,7 @@ impl Strip {
 /// Packs the rows of one depth, which are neighbours.
 ///
 /// # Safety
-/// As [`Strip::take`].
+/// As [`PackedStrip::take`].
 #[inline(always)]
 unsafe fn pack_together<V: Vector, const ROWS: usize>(
     from: *const f32,

@@ -3,7 +3,7 @@
 
 use std::hint::black_box;
 
-use super::strips::Strip;
+use super::strips::PackedStrip;
 use super::vector::Vector;
 use crate::path::{Kernels, Path};
 
@@ -112,9 +112,9 @@ impl Task for Chains<'_> {
 
 /// One tile of one block of the depth.
 #[derive(Clone, Copy)]
-pub(super) struct Tile {
+pub(super) struct TileProduct {
     /// Rows of the left factor.
-    pub a: Strip,
+    pub a: PackedStrip,
     /// Rows of a panel of the right factor.
     pub b: *const f32,
     pub b_row: usize,
@@ -127,11 +127,11 @@ pub(super) struct Tile {
     pub add: bool,
 }
 
-impl Tile {
+impl TileProduct {
     /// Computes `ROWS` rows with as few vectors as `width`, which is less than a whole tile's, needs.
     ///
     /// # Safety
-    /// As [`Tile::run`].
+    /// As [`TileProduct::run`].
     #[inline(always)]
     pub(super) unsafe fn narrow<V: Vector, const ROWS: usize, const VECTORS: usize, const BY_ROWS: bool>(
         &self,
@@ -167,7 +167,7 @@ impl Tile {
                     }
                 }
             }
-            let Strip { first, step } = self.a;
+            let PackedStrip { first, step } = self.a;
             // Kept as they are: the compiler would add up the place of each row from the one before.
             let (three, four) = (black_box(3 * step), black_box(4 * step));
             for k in 0..self.depth {

@@ -7,7 +7,7 @@ use super::kernels;
 
 /// What one step of AdamW does to every coefficient, as f32.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Step {
+pub(crate) struct AdamStep {
     /// From aggregate to gradient: 2^e times the clipping factor.
     pub unit: f32,
     pub beta1: f32,
@@ -68,7 +68,7 @@ kernels! {
     }
 
     /// One step of AdamW (ARITH-7). An aggregate that is not finite counts 0.
-    pub(crate) fn adamw(values: &[f32], parameters: &mut [f32], first: &mut [f32], second: &mut [f32], step: &Step) {
+    pub(crate) fn adamw(values: &[f32], parameters: &mut [f32], first: &mut [f32], second: &mut [f32], step: &AdamStep) {
         let step = *step;
         for (((value, parameter), first), second) in values.iter().zip(parameters).zip(first).zip(second) {
             let gradient = if value.is_finite() { value * step.unit } else { 0.0 };

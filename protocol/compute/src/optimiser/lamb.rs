@@ -7,18 +7,29 @@ use muster_core::state::{State, Update};
 
 use super::decay::decay;
 use crate::kernel::lamb::{Layerwise, descend, direction, moments};
-use crate::kernel::update::{Step, sum_of_squares};
+use crate::kernel::update::{AdamStep, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
+
+/// What a step of LAMB follows.
+pub(super) struct LambStep<'a> {
+    pub layout: &'a Layout,
+    pub optimiser: &'a Optimiser,
+    /// By tensor.
+    pub adam: &'a [AdamStep],
+    /// The learning rate.
+    pub rate: f64,
+}
 
 /// Takes LAMB's step in every block that is present: moments and norms first, then the parameters.
 pub(super) fn apply<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
-    (layout, optimiser): (&Layout, &Optimiser),
-    (steps, rate): (&[Step], f64),
-    (state, update): (&mut State, &Update),
+    step: &LambStep<'_>,
+    state: &mut State,
+    update: &Update,
 ) {
+    let LambStep { layout, optimiser, adam: steps, rate } = *step;
     let first_scale = (1.0 / (1.0 - state.beta_powers[0])) as f32;
     let layerwise =
         |tensor: usize| Layerwise { first_scale, decay: decay(optimiser, &layout.tensors()[tensor]) as f32 };

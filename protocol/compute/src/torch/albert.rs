@@ -6,9 +6,9 @@ use muster_core::assign::masked;
 use muster_core::manifest::Family;
 use tch::{Kind, Tensor};
 
-use super::network::{Network, Weights, heads};
+use super::network::{Network, ParameterTensors, heads};
 use crate::leaf::Batch;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
 /// Number of a tensor; where a bias or a norm's bias is the next one, it is not named.
 mod part {
@@ -31,32 +31,34 @@ mod part {
     pub(super) const WORD_BIAS: usize = 25;
 }
 
-pub(super) struct Albert<'a> {
-    plan: &'a Plan,
-    weights: &'a Weights,
+pub(super) struct TorchAlbert<'a> {
+    plan: &'a NetworkPlan,
+    weights: &'a ParameterTensors,
     /// Tokens with the mask over them, `[windows, tokens]`.
     inputs: Tensor,
     /// Rows of a window that are predicted, `[windows, predicted]`, and what belongs there.
-    places: Tensor,
+    predicted: Tensor,
     targets: Tensor,
 }
 
-impl<'a> Albert<'a> {
-    pub(super) fn new(plan: &'a Plan, weights: &'a Weights, batch: Batch<'_>) -> Self {
+impl<'a> TorchAlbert<'a> {
+    pub(super) fn new(plan: &'a NetworkPlan, weights: &'a ParameterTensors, batch: Batch<'_>) -> Self {
         let Family::Albert(albert) = &plan.model.family else { unreachable!("an ALBERT's plan") };
-        let [mut inputs, mut places, mut targets] = [const { Vec::<i64>::new() }; 3];
+        let [mut inputs, mut predicted, mut targets] = [const { Vec::<i64>::new() }; 3];
         for (number, window) in (0..).zip(batch.windows) {
-            let masked = masked((&plan.model, albert), &batch.seed, batch.leaf, number, window);
+            let masked = masked(&plan.model, albert, &batch.seed, batch.leaf, number, window);
             inputs.extend(masked.inputs.iter().map(|token| plan.token(*token) as i64));
-            places.extend(masked.places.iter().map(|place| i64::from(*place)));
-            targets.extend(masked.places.iter().map(|place| plan.token(window[*place as usize]) as i64));
+            predicted.extend(masked.positions.iter().map(|position| i64::from(*position)));
+            targets.extend(
+                masked.positions.iter().map(|position| plan.token(window[*position as usize]) as i64),
+            );
         }
         let device = weights.of(0).device();
         let rows = |numbers: &[i64], columns: usize| {
             Tensor::from_slice(numbers).view([-1, columns as i64]).to_device(device)
         };
-        let [places, targets] = [rows(&places, plan.predicted), rows(&targets, plan.predicted)];
-        Self { plan, weights, inputs: rows(&inputs, plan.tokens), places, targets }
+        let [predicted, targets] = [rows(&predicted, plan.predicted), rows(&targets, plan.predicted)];
+        Self { plan, weights, inputs: rows(&inputs, plan.tokens), predicted, targets }
     }
 
     fn norm(&self, x: &Tensor, gain: usize) -> Tensor {
@@ -71,7 +73,7 @@ impl<'a> Albert<'a> {
     }
 }
 
-impl Network for Albert<'_> {
+impl Network for TorchAlbert<'_> {
     fn embed(&self) -> Tensor {
         let words = Tensor::embedding(self.weights.of(part::WORDS), &self.inputs, -1, false, false);
         let normed = self.norm(&(words + self.weights.of(part::POSITIONS)), part::EMBEDDING_NORM);
@@ -94,7 +96,7 @@ impl Network for Albert<'_> {
     fn losses(&self, windows: Range<usize>, stream: &Tensor) -> Tensor {
         let of = |rows: &Tensor| rows.narrow(0, windows.start as i64, windows.len() as i64);
         let starts = Tensor::arange(windows.len() as i64, (Kind::Int64, stream.device()));
-        let rows = of(&self.places) + (starts * self.plan.tokens as i64).unsqueeze(1);
+        let rows = of(&self.predicted) + (starts * self.plan.tokens as i64).unsqueeze(1);
         let predicted = stream.flatten(0, 1).index_select(0, &rows.flatten(0, 1));
         let hidden = self.product(&predicted, part::PREDICTION).gelu("tanh");
         let normed = self.norm(&hidden, part::PREDICTION_NORM);

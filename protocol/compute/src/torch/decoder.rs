@@ -4,15 +4,15 @@ use std::ops::Range;
 
 use tch::{Kind, Tensor};
 
-use super::network::{Network, Weights, heads};
-use crate::decoder::places::{Decoder as Places, Norm, Weight};
+use super::network::{Network, ParameterTensors, heads};
+use crate::decoder::ranges::{DecoderMatrix, DecoderRanges, RmsNorm};
 use crate::leaf::Batch;
-use crate::plan::Plan;
+use crate::plan::NetworkPlan;
 
-pub(super) struct Decoder<'a> {
-    plan: &'a Plan,
-    places: &'a Places,
-    weights: &'a Weights,
+pub(super) struct TorchDecoder<'a> {
+    plan: &'a NetworkPlan,
+    ranges: &'a DecoderRanges,
+    weights: &'a ParameterTensors,
     /// Tokens and those that follow them, `[windows, tokens]`.
     inputs: Tensor,
     targets: Tensor,
@@ -21,8 +21,13 @@ pub(super) struct Decoder<'a> {
     sines: Tensor,
 }
 
-impl<'a> Decoder<'a> {
-    pub(super) fn new(plan: &'a Plan, places: &'a Places, weights: &'a Weights, batch: Batch<'_>) -> Self {
+impl<'a> TorchDecoder<'a> {
+    pub(super) fn new(
+        plan: &'a NetworkPlan,
+        ranges: &'a DecoderRanges,
+        weights: &'a ParameterTensors,
+        batch: Batch<'_>,
+    ) -> Self {
         let device = weights.of(0).device();
         let tokens = |skipped: usize| {
             let tokens = batch.windows.iter().flat_map(|window| &window[skipped..skipped + plan.tokens]);
@@ -31,8 +36,8 @@ impl<'a> Decoder<'a> {
         };
         let table =
             |angles: &[f32]| Tensor::from_slice(angles).view([plan.tokens as i64, -1]).to_device(device);
-        let [cosines, sines] = [table(&places.cosines), table(&places.sines)];
-        Self { plan, places, weights, inputs: tokens(0), targets: tokens(1), cosines, sines }
+        let [cosines, sines] = [table(&ranges.cosines), table(&ranges.sines)];
+        Self { plan, ranges, weights, inputs: tokens(0), targets: tokens(1), cosines, sines }
     }
 
     fn norm(&self, stream: &Tensor, gain: usize) -> Tensor {
@@ -52,8 +57,9 @@ impl<'a> Decoder<'a> {
     fn attention(&self, layer: usize, stream: &Tensor) -> Tensor {
         let shape = &self.plan.heads;
         let [queries, keys] = [shape.query_width(), shape.key_width()].map(|n| n as i64);
-        let normed = self.norm(stream, Places::gain_part(layer, Norm::Attention));
-        let joint = self.weights.product(&normed, Places::part(layer, Weight::QueryKeyValue), None);
+        let normed = self.norm(stream, DecoderRanges::gain_part(layer, RmsNorm::Attention));
+        let joint =
+            self.weights.product(&normed, DecoderRanges::part(layer, DecoderMatrix::QueryKeyValue), None);
         let turned = self.rotate(&heads(&joint.narrow(-1, 0, queries + keys), shape.width));
         let values = heads(&joint.narrow(-1, queries + keys, keys), shape.width);
         let count = shape.count as i64;
@@ -63,18 +69,21 @@ impl<'a> Decoder<'a> {
             &values,
             true,
         );
-        stream + self.weights.product(&mixed, Places::part(layer, Weight::Output), None)
+        stream + self.weights.product(&mixed, DecoderRanges::part(layer, DecoderMatrix::Output), None)
     }
 
     fn feed(&self, layer: usize, stream: &Tensor) -> Tensor {
-        let normed = self.norm(stream, Places::gain_part(layer, Norm::Feed));
-        let both = self.weights.product(&normed, Places::part(layer, Weight::GateUp), None).chunk(2, -1);
+        let normed = self.norm(stream, DecoderRanges::gain_part(layer, RmsNorm::Feed));
+        let both = self
+            .weights
+            .product(&normed, DecoderRanges::part(layer, DecoderMatrix::GateUp), None)
+            .chunk(2, -1);
         let product = both[0].silu() * &both[1];
-        stream + self.weights.product(&product, Places::part(layer, Weight::Down), None)
+        stream + self.weights.product(&product, DecoderRanges::part(layer, DecoderMatrix::Down), None)
     }
 }
 
-impl Network for Decoder<'_> {
+impl Network for TorchDecoder<'_> {
     fn embed(&self) -> Tensor {
         Tensor::embedding(self.weights.of(0), &self.inputs, -1, false, false)
     }
@@ -84,8 +93,8 @@ impl Network for Decoder<'_> {
     }
 
     fn losses(&self, windows: Range<usize>, stream: &Tensor) -> Tensor {
-        let normed = self.norm(stream, self.places.last_gain_part());
-        let logits = self.weights.product(&normed, self.places.head_part(), None).flatten(0, 1);
+        let normed = self.norm(stream, self.ranges.last_gain_part());
+        let logits = self.weights.product(&normed, self.ranges.head_part(), None).flatten(0, 1);
         let targets = self.targets.narrow(0, windows.start as i64, windows.len() as i64).flatten(0, 1);
         self.weights.losses(&logits, &targets)
     }

@@ -74,10 +74,10 @@ pub(super) fn values(vector: &Tensor) -> &[f32] {
 }
 
 /// Libtorch's settings are the process's: whoever holds this is the only one who computes with it.
-pub(super) type Turn = MutexGuard<'static, ()>;
+pub(super) type LibtorchGuard = MutexGuard<'static, ()>;
 
 /// Waits for the library and settles it: this many threads, deterministic kernels, products as asked.
-pub(super) fn settle(threads: usize, tf32: bool) -> Turn {
+pub(super) fn settle(threads: usize, tf32: bool) -> LibtorchGuard {
     static PROCESS: Mutex<()> = Mutex::new(());
     let turn = lock(&PROCESS);
     tch::set_num_threads(i32::try_from(threads).unwrap_or(i32::MAX));

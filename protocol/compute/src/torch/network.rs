@@ -4,21 +4,21 @@ use std::ops::Range;
 
 use tch::{Kind, Reduction, Tensor, no_grad};
 
-use crate::plan::Plan;
-use crate::turns::Part;
+use crate::plan::NetworkPlan;
+use crate::turns::GradientSlice;
 
 /// The parameters of a leaf, in the parts of the flat vector, and how products are rounded.
-pub(super) struct Weights {
+pub(super) struct ParameterTensors {
     /// A matrix each, `[rows, columns]`, or a vector.
     parts: Vec<Tensor>,
     /// Of the factors of a product; sums are f32, as is everything else.
     products: Kind,
 }
 
-impl Weights {
+impl ParameterTensors {
     /// Views of the flat vector; every part has a gradient of its own.
-    pub(super) fn new(plan: &Plan, flat: &Tensor, products: Kind) -> Self {
-        let part = |Part { range, width }: &Part| {
+    pub(super) fn new(plan: &NetworkPlan, flat: &Tensor, products: Kind) -> Self {
+        let part = |GradientSlice { range, width }: &GradientSlice| {
             let [rows, columns] = [range.len() / width, *width].map(|n| n as i64);
             let part = flat.narrow(0, range.start as i64, rows * columns);
             let part = if rows == 1 { part } else { part.view([rows, columns]) };
@@ -67,8 +67,8 @@ impl Weights {
     }
 
     /// Copies the gradients to their places in a flat vector.
-    pub(super) fn gradient(&self, plan: &Plan, flat: &mut Tensor) {
-        for (Part { range, .. }, part) in plan.parts.iter().zip(&self.parts) {
+    pub(super) fn gradient(&self, plan: &NetworkPlan, flat: &mut Tensor) {
+        for (GradientSlice { range, .. }, part) in plan.parts.iter().zip(&self.parts) {
             flat.narrow(0, range.start as i64, range.len() as i64).copy_(&part.grad().view(-1));
         }
     }

@@ -21,8 +21,8 @@ pub(super) fn select(gram: &Gram, f: usize, kept: usize) -> Combination {
     let mut order: Vec<(f64, usize)> = (0..count).map(|i| (score(i), i)).collect();
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut factors = vec![0.0; count];
-    for (_, place) in order.iter().take(kept) {
-        factors[*place] = 1.0;
+    for (_, index) in order.iter().take(kept) {
+        factors[*index] = 1.0;
     }
     let share = 1.0 / kept as f64;
     let k = factors.iter().map(|factor| factor * share).collect();

@@ -4,7 +4,7 @@
 //! Unweighted: every input counts once, whatever its leaves. For comparison only.
 
 use super::gram::Gram;
-use super::strip::{Row, STRIP};
+use super::strip::{STRIP, StripRow};
 use super::sum::ordered_sum;
 
 /// Whom each input is mixed with (AGG-17).
@@ -32,15 +32,15 @@ impl Mixing {
 
     /// (T − E_i)/(n − f), T the sum of all, E_i of what i leaves out, both from 0 in order of slot.
     #[inline(always)]
-    pub(super) fn mix(&self, rows: &[Row], mixed: &mut [Row]) {
-        let mut total = Row::ZERO;
+    pub(super) fn mix(&self, rows: &[StripRow], mixed: &mut [StripRow]) {
+        let mut total = StripRow::ZERO;
         for row in rows {
             for c in 0..STRIP {
                 total.0[c] += row.0[c];
             }
         }
         for (mixed, left_out) in mixed.iter_mut().zip(&self.left_out) {
-            let mut missing = Row::ZERO;
+            let mut missing = StripRow::ZERO;
             for other in left_out {
                 let row = &rows[*other];
                 for c in 0..STRIP {

@@ -1,6 +1,6 @@
 //! Order statistics of columns, by a sorting network over rows: no branch depends on a value.
 
-use super::strip::{Row, STRIP};
+use super::strip::{STRIP, StripRow};
 
 /// Columns that are sorted at once: those of 64 rows stay in a first-level cache.
 const COLUMNS: usize = 64;
@@ -8,24 +8,24 @@ const COLUMNS: usize = 64;
 /// One row's values in these columns.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-struct Part([f64; COLUMNS]);
+struct RowSlice([f64; COLUMNS]);
 
 /// Finds in each column the smallest values at which the weights of it and of all smaller ones reach given thresholds.
 pub(super) struct Sorter {
     weights: Vec<f64>,
     thresholds: Vec<f64>,
-    /// Where rows of equal weight are sorted: the places of what is looked for.
-    places: Option<Vec<usize>>,
-    network: Vec<Exchange>,
-    x: Vec<Part>,
-    w: Vec<Part>,
+    /// Where rows of equal weight are sorted: the positions of what is looked for.
+    positions: Option<Vec<usize>>,
+    network: Vec<CompareExchange>,
+    x: Vec<RowSlice>,
+    w: Vec<RowSlice>,
     /// A row for each threshold.
-    pub(super) found: Vec<Row>,
+    pub(super) found: Vec<StripRow>,
 }
 
 /// Puts the smaller value of two rows into `low`, the larger one into `high`, or only one of them.
 #[derive(Clone, Copy)]
-struct Exchange {
+struct CompareExchange {
     low: usize,
     high: usize,
     keeps: [bool; 2],
@@ -37,20 +37,22 @@ impl Sorter {
         let count = weights.len();
         let equal = weights.windows(2).all(|pair| pair[0] == pair[1]);
         let mut pairs = network(count);
-        let places: Option<Vec<usize>> =
-            equal.then(|| thresholds.iter().map(|threshold| place(&weights, *threshold)).collect());
-        let network = match &places {
-            Some(places) => prune(count, &pairs, places),
-            None => pairs.drain(..).map(|[low, high]| Exchange { low, high, keeps: [true; 2] }).collect(),
+        let positions: Option<Vec<usize>> =
+            equal.then(|| thresholds.iter().map(|threshold| position(&weights, *threshold)).collect());
+        let network = match &positions {
+            Some(positions) => prune(count, &pairs, positions),
+            None => {
+                pairs.drain(..).map(|[low, high]| CompareExchange { low, high, keeps: [true; 2] }).collect()
+            }
         };
-        let rows = |needed: bool| if needed { vec![Part([0.0; COLUMNS]); count] } else { Vec::new() };
-        let found = vec![Row::ZERO; thresholds.len()];
-        Self { network, x: rows(true), w: rows(!equal), weights, thresholds, places, found }
+        let rows = |needed: bool| if needed { vec![RowSlice([0.0; COLUMNS]); count] } else { Vec::new() };
+        let found = vec![StripRow::ZERO; thresholds.len()];
+        Self { network, x: rows(true), w: rows(!equal), weights, thresholds, positions, found }
     }
 
     /// Fills `found`. A weight of 0 changes nothing.
     #[inline(always)]
-    pub(super) fn find(&mut self, rows: &[Row]) {
+    pub(super) fn find(&mut self, rows: &[StripRow]) {
         for first in (0..STRIP).step_by(COLUMNS) {
             for (x, row) in self.x.iter_mut().zip(rows) {
                 x.0.copy_from_slice(&row.0[first..first + COLUMNS]);
@@ -61,14 +63,14 @@ impl Sorter {
 
     #[inline(always)]
     fn find_part(&mut self, first: usize) {
-        if let Some(places) = &self.places {
+        if let Some(positions) = &self.positions {
             for step in &self.network {
                 if let Ok([low, high]) = self.x.get_disjoint_mut([step.low, step.high]) {
                     exchange(low, high, step.keeps);
                 }
             }
-            for (found, place) in self.found.iter_mut().zip(places) {
-                found.0[first..first + COLUMNS].copy_from_slice(&self.x[*place].0);
+            for (found, position) in self.found.iter_mut().zip(positions) {
+                found.0[first..first + COLUMNS].copy_from_slice(&self.x[*position].0);
             }
             return;
         }
@@ -88,8 +90,8 @@ impl Sorter {
     }
 }
 
-/// The last place that begins below the threshold.
-fn place(weights: &[f64], threshold: f64) -> usize {
+/// The last position that begins below the threshold.
+fn position(weights: &[f64], threshold: f64) -> usize {
     let mut before = 0.0;
     let begins = weights.iter().map(|weight| {
         let begin = before;
@@ -101,8 +103,8 @@ fn place(weights: &[f64], threshold: f64) -> usize {
 
 /// The last value of each sorted column that begins below the threshold.
 #[inline(always)]
-fn pick(x: &[Part], w: &[Part], threshold: f64) -> Part {
-    let (mut found, mut before) = (Part([0.0; COLUMNS]), [0.0; COLUMNS]);
+fn pick(x: &[RowSlice], w: &[RowSlice], threshold: f64) -> RowSlice {
+    let (mut found, mut before) = (RowSlice([0.0; COLUMNS]), [0.0; COLUMNS]);
     for (x, w) in x.iter().zip(w) {
         for (((found, before), x), w) in found.0.iter_mut().zip(&mut before).zip(&x.0).zip(&w.0) {
             *found = if *before < threshold { *x } else { *found };
@@ -113,7 +115,7 @@ fn pick(x: &[Part], w: &[Part], threshold: f64) -> Part {
 }
 
 #[inline(always)]
-fn exchange(low: &mut Part, high: &mut Part, keeps: [bool; 2]) {
+fn exchange(low: &mut RowSlice, high: &mut RowSlice, keeps: [bool; 2]) {
     match keeps {
         [true, true] => {
             for c in 0..COLUMNS {
@@ -139,7 +141,7 @@ fn exchange(low: &mut Part, high: &mut Part, keeps: [bool; 2]) {
 
 /// The same, with the weights. Swaps by masks, because compilers make a branch of selecting two pairs.
 #[inline(always)]
-fn exchange_weighted([low, high]: [&mut Part; 2], [low_w, high_w]: [&mut Part; 2]) {
+fn exchange_weighted([low, high]: [&mut RowSlice; 2], [low_w, high_w]: [&mut RowSlice; 2]) {
     for c in 0..COLUMNS {
         let swap = u64::from(low.0[c] > high.0[c]).wrapping_neg();
         let x = (low.0[c].to_bits() ^ high.0[c].to_bits()) & swap;
@@ -172,17 +174,17 @@ fn network(rows: usize) -> Vec<[usize; 2]> {
     pairs
 }
 
-/// The exchanges that the rows at `places` depend on, and which of their results do.
-fn prune(rows: usize, pairs: &[[usize; 2]], places: &[usize]) -> Vec<Exchange> {
+/// The exchanges that the rows at `positions` depend on, and which of their results do.
+fn prune(rows: usize, pairs: &[[usize; 2]], positions: &[usize]) -> Vec<CompareExchange> {
     let mut needed = vec![false; rows];
-    for place in places {
-        needed[*place] = true;
+    for position in positions {
+        needed[*position] = true;
     }
     let mut kept = Vec::new();
     for [low, high] in pairs.iter().rev().copied() {
         let keeps = [needed[low], needed[high]];
         if keeps != [false; 2] {
-            kept.push(Exchange { low, high, keeps });
+            kept.push(CompareExchange { low, high, keeps });
             (needed[low], needed[high]) = (true, true);
         }
     }
@@ -225,8 +227,8 @@ mod tests {
                     continue;
                 }
                 let thresholds = vec![total / 2.0, 1.0, total, total - next(total as u64) as f64];
-                let rows: Vec<Row> =
-                    (0..count).map(|_| Row(std::array::from_fn(|_| next(30) as f64))).collect();
+                let rows: Vec<StripRow> =
+                    (0..count).map(|_| StripRow(std::array::from_fn(|_| next(30) as f64))).collect();
                 let mut sorter = Sorter::new(weights.clone(), thresholds.clone());
                 sorter.find(&rows);
                 for (threshold, found) in thresholds.iter().zip(&sorter.found) {

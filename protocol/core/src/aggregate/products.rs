@@ -2,13 +2,13 @@
 
 use super::gram::{Gram, triangle};
 use super::order::Sorter;
-use super::rows::Rows;
-use super::runner::Pass;
-use super::strip::{LANES, Row, STRIP, TILE};
+use super::rows::InputRows;
+use super::runner::CoefficientPass;
+use super::strip::{LANES, STRIP, StripRow, TILE};
 
 /// The products of the y_i = x_i − v₀, and v₀, which a sorter finds; without one, of the x_i.
 pub(super) struct Products<'a> {
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: InputRows<'a>,
     pub(super) centre: Option<Sorter>,
 }
 
@@ -36,16 +36,16 @@ impl Sums {
 }
 
 /// The products of [`TILE`] rows with [`TILE`] others.
-type Tile = [[Sums; TILE]; TILE];
+type TileSums = [[Sums; TILE]; TILE];
 
-impl Pass for Products<'_> {
+impl CoefficientPass for Products<'_> {
     type Output = (Vec<f64>, Gram);
 
     #[inline(always)]
     fn run(mut self) -> (Vec<f64>, Gram) {
         let (count, length) = (self.rows.count(), self.rows.length());
         let mut centre = Vec::new();
-        let mut tiles: Vec<Tile> = vec![[[Sums::ZERO; TILE]; TILE]; triangle(count.div_ceil(TILE), 0)];
+        let mut tiles: Vec<TileSums> = vec![[[Sums::ZERO; TILE]; TILE]; triangle(count.div_ceil(TILE), 0)];
         let mut strip = self.rows.strip();
         for start in (0..length).step_by(STRIP) {
             let columns = self.rows.read(start, &mut strip);
@@ -79,7 +79,7 @@ impl Pass for Products<'_> {
 /// Four chains at once: each waits for its own last addition, not for another's. Each has a name, because compilers
 /// keep an array of so many in memory.
 #[inline(always)]
-fn add_products(sums: &mut Tile, left: &[Row; TILE], right: &[Row; TILE]) {
+fn add_products(sums: &mut TileSums, left: &[StripRow; TILE], right: &[StripRow; TILE]) {
     let [[mut a, mut b], [mut c, mut d]] = *sums;
     let [first, second] = [left[0].lanes(), left[1].lanes()];
     let [third, fourth] = [right[0].lanes(), right[1].lanes()];

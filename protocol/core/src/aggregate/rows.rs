@@ -2,12 +2,12 @@
 
 use super::input::Input;
 use super::mixing::Mixing;
-use super::runner::{Pass, Runner};
-use super::strip::{Row, STRIP, TILE};
+use super::runner::{CoefficientPass, Runner};
+use super::strip::{STRIP, StripRow, TILE};
 
 /// Inputs of one length, at least one, in order of slot: the x_i, or what nearest-neighbour mixing makes of them.
 #[derive(Clone, Copy)]
-pub(super) struct Rows<'a> {
+pub(super) struct InputRows<'a> {
     pub(super) inputs: &'a [Input<'a>],
     pub(super) mixing: Option<&'a Mixing>,
 }
@@ -15,11 +15,11 @@ pub(super) struct Rows<'a> {
 /// Room for a strip of all rows.
 pub(super) struct Strip {
     /// The rows, padded with zeros to a multiple of [`TILE`]; columns past the vector's end are 0.
-    pub(super) rows: Vec<Row>,
-    unmixed: Vec<Row>,
+    pub(super) rows: Vec<StripRow>,
+    unmixed: Vec<StripRow>,
 }
 
-impl Rows<'_> {
+impl InputRows<'_> {
     pub(super) fn count(&self) -> usize {
         self.inputs.len()
     }
@@ -29,7 +29,7 @@ impl Rows<'_> {
     }
 
     pub(super) fn strip(&self) -> Strip {
-        let rows = vec![Row::ZERO; self.count().next_multiple_of(TILE)];
+        let rows = vec![StripRow::ZERO; self.count().next_multiple_of(TILE)];
         Strip { unmixed: if self.mixing.is_some() { rows.clone() } else { Vec::new() }, rows }
     }
 
@@ -50,7 +50,7 @@ impl Rows<'_> {
 
 /// x = q/m of one strip.
 #[inline(always)]
-fn read_input(input: &Input<'_>, start: usize, length: usize, row: &mut Row) {
+fn read_input(input: &Input<'_>, start: usize, length: usize, row: &mut StripRow) {
     let q = &input.q[start..start + length];
     let m = f64::from(input.m);
     if input.m.is_power_of_two() {
@@ -78,18 +78,25 @@ pub(super) enum Base<'a> {
     Given(&'a [f64]),
 }
 
-/// `base + Σ k_j (x_j − base)`, the sum from 0 in order of slot, rounded to f32, into a place of the rows' length.
-pub(super) fn combine(runner: &impl Runner, rows: Rows<'_>, (base, k): (Base<'_>, &[f64]), into: &mut [f32]) {
+/// `base + Σ k_j (x_j − base)`, the sum from 0 in order of slot, rounded to f32, into a slice of the rows' length.
+pub(super) fn combine(
+    runner: &impl Runner,
+    rows: InputRows<'_>,
+    base: Base<'_>,
+    k: &[f64],
+    into: &mut [f32],
+) {
     if rows.mixing.is_some() {
         return runner.pass(Combine { rows, base, k, into });
     }
     // What counts nothing is not read: adding 0 or −0 to a sum from +0 leaves its bits. So with the base itself, whose
     // difference from itself is 0.
-    let counts = |(place, k): (usize, &f64)| *k != 0.0 && !matches!(base, Base::Row(row) if row == place);
-    let places: Vec<usize> =
-        k.iter().enumerate().filter(|one| counts(*one)).map(|(place, _)| place).collect();
-    let inputs: Vec<Input<'_>> = places.iter().filter_map(|place| rows.inputs.get(*place).copied()).collect();
-    let k: Vec<f64> = places.iter().map(|place| k[*place]).collect();
+    let counts = |(index, k): (usize, &f64)| *k != 0.0 && !matches!(base, Base::Row(row) if row == index);
+    let indices: Vec<usize> =
+        k.iter().enumerate().filter(|one| counts(*one)).map(|(index, _)| index).collect();
+    let inputs: Vec<Input<'_>> =
+        indices.iter().filter_map(|index| rows.inputs.get(*index).copied()).collect();
+    let k: Vec<f64> = indices.iter().map(|index| k[*index]).collect();
     runner.pass(Add { all: rows.inputs, inputs: &inputs, base, k: &k, into });
 }
 
@@ -100,13 +107,13 @@ const GROUP: usize = 4;
 
 /// The combination of mixed rows.
 struct Combine<'a> {
-    rows: Rows<'a>,
+    rows: InputRows<'a>,
     base: Base<'a>,
     k: &'a [f64],
     into: &'a mut [f32],
 }
 
-impl Pass for Combine<'_> {
+impl CoefficientPass for Combine<'_> {
     type Output = ();
 
     #[inline(always)]
@@ -115,7 +122,7 @@ impl Pass for Combine<'_> {
         let mut strip = self.rows.strip();
         for start in (0..length).step_by(STRIP) {
             let columns = self.rows.read(start, &mut strip);
-            let (mut base, mut shift) = (Row::ZERO, Row::ZERO);
+            let (mut base, mut shift) = (StripRow::ZERO, StripRow::ZERO);
             match self.base {
                 Base::Zero => {}
                 Base::Row(row) => base = strip.rows[row],
@@ -142,12 +149,13 @@ struct Add<'a> {
     into: &'a mut [f32],
 }
 
-impl Pass for Add<'_> {
+impl CoefficientPass for Add<'_> {
     type Output = ();
 
     #[inline(always)]
     fn run(self) {
-        let (mut bases, mut shifts, mut row) = ([Row::ZERO; STRIPS], [Row::ZERO; STRIPS], Row::ZERO);
+        let (mut bases, mut shifts, mut row) =
+            ([StripRow::ZERO; STRIPS], [StripRow::ZERO; STRIPS], StripRow::ZERO);
         let length = self.into.len();
         for first in (0..length).step_by(STRIPS * STRIP) {
             let starts = (first..length).step_by(STRIP).take(STRIPS);
@@ -155,11 +163,11 @@ impl Pass for Add<'_> {
                 let columns = STRIP.min(length - start);
                 match self.base {
                     Base::Zero => {}
-                    Base::Row(place) => read_input(&self.all[place], start, columns, base),
+                    Base::Row(row) => read_input(&self.all[row], start, columns, base),
                     Base::Given(given) => base.0[..columns].copy_from_slice(&given[start..start + columns]),
                 }
             }
-            shifts.fill(Row::ZERO);
+            shifts.fill(StripRow::ZERO);
             for (inputs, k) in self.inputs.chunks(GROUP).zip(self.k.chunks(GROUP)) {
                 for ((start, base), shift) in starts.clone().zip(&bases).zip(&mut shifts) {
                     if !add_group(shift, base, inputs, k, start) {
@@ -182,7 +190,7 @@ impl Pass for Add<'_> {
 
 /// Adds a whole group over a whole strip; `false` where there is less of either, or a division to be made.
 #[inline(always)]
-fn add_group(shift: &mut Row, base: &Row, inputs: &[Input<'_>], k: &[f64], start: usize) -> bool {
+fn add_group(shift: &mut StripRow, base: &StripRow, inputs: &[Input<'_>], k: &[f64], start: usize) -> bool {
     let (Ok(inputs), Ok(k)) = (<[Input<'_>; GROUP]>::try_from(inputs), <[f64; GROUP]>::try_from(k)) else {
         return false;
     };
@@ -211,7 +219,7 @@ fn whole<'a>(input: &Input<'a>, start: usize) -> Option<(&'a [i32; STRIP], f64)>
 
 /// The sum in f32, as many columns as there is room for.
 #[inline(always)]
-fn round(base: &Row, shift: &Row, into: &mut [f32]) {
+fn round(base: &StripRow, shift: &StripRow, into: &mut [f32]) {
     for ((rounded, base), shift) in into.iter_mut().zip(&base.0).zip(&shift.0) {
         *rounded = (base + shift) as f32;
     }

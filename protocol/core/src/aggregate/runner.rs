@@ -4,9 +4,9 @@ use crate::ieee::require_ieee;
 
 /// A pass over coefficients: loops over arrays of fixed size, of which compilers make vector instructions.
 ///
-/// What [`Pass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
+/// What [`CoefficientPass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
 /// compiles all of it so.
-pub trait Pass {
+pub trait CoefficientPass {
     /// What it finds.
     type Output;
 
@@ -17,7 +17,7 @@ pub trait Pass {
 /// Runs passes. Every runner gives the same bits: no operation of a pass is contracted or changes its place.
 pub trait Runner: Sync {
     /// Runs one pass.
-    fn pass<P: Pass>(&self, pass: P) -> P::Output;
+    fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output;
 
     /// The results of the tasks `0..count`, in this order; tasks may run at the same time.
     fn each<T: Send>(&self, count: usize, task: impl Fn(usize) -> T + Sync) -> Vec<T>;
@@ -30,7 +30,7 @@ pub trait Runner: Sync {
 pub struct Plain;
 
 impl Runner for Plain {
-    fn pass<P: Pass>(&self, pass: P) -> P::Output {
+    fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output {
         // AGG-21: "MUST check first that its thread is in the mode of ARITH-1".
         require_ieee();
         pulp::Arch::new().dispatch(|| pass.run())

@@ -10,9 +10,9 @@ pub(super) const TILE: usize = 2;
 /// One input's coefficients of a strip, at an address that no vector crosses a cache line from.
 #[derive(Clone, Copy)]
 #[repr(align(64))]
-pub(super) struct Row(pub(super) [f64; STRIP]);
+pub(super) struct StripRow(pub(super) [f64; STRIP]);
 
-impl Row {
+impl StripRow {
     pub(super) const ZERO: Self = Self([0.0; STRIP]);
 
     /// In groups of [`LANES`].

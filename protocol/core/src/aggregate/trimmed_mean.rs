@@ -2,8 +2,8 @@
 //! of the weight is cut off at either end. For comparison only.
 
 use super::order::Sorter;
-use super::rows::Rows;
-use super::runner::Pass;
+use super::rows::InputRows;
+use super::runner::CoefficientPass;
 use super::strip::STRIP;
 
 /// Cuts `cut` off the weight at either end (AGG-13).
@@ -13,7 +13,7 @@ use super::strip::STRIP;
 /// `a + (Σ w_i·(y_i − a) − cut·(b − a))/(W − 2·cut)`, the sum from 0 in order of slot: it is the mean over the values
 /// between a and b, of which a and b count with what the cut left of their weights.
 pub(super) struct Trim<'a> {
-    pub(super) rows: Rows<'a>,
+    pub(super) rows: InputRows<'a>,
     weights: Vec<f64>,
     cut: f64,
     sorter: Sorter,
@@ -22,7 +22,7 @@ pub(super) struct Trim<'a> {
 
 impl<'a> Trim<'a> {
     /// 2·`cut` < Σ weights < 2⁵³.
-    pub(super) fn new(rows: Rows<'a>, cut: u64, into: &'a mut [f32]) -> Self {
+    pub(super) fn new(rows: InputRows<'a>, cut: u64, into: &'a mut [f32]) -> Self {
         let weights: Vec<f64> = rows.inputs.iter().map(|input| input.weight as f64).collect();
         let cut = cut as f64;
         let thresholds = vec![cut + 1.0, weights.iter().sum::<f64>() - cut];
@@ -30,7 +30,7 @@ impl<'a> Trim<'a> {
     }
 }
 
-impl Pass for Trim<'_> {
+impl CoefficientPass for Trim<'_> {
     /// How often each input lay between a and b.
     type Output = Vec<u64>;
 

@@ -21,7 +21,7 @@ pub(super) struct Primitives {
 
 impl CryptoResolver for Primitives {
     fn resolve_rng(&self) -> Option<Box<dyn types::Random>> {
-        Some(Box::new(Random(ChaCha20Rng::from_seed(*self.seed))))
+        Some(Box::new(SeededRng(ChaCha20Rng::from_seed(*self.seed))))
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn types::Dh>> {
@@ -42,9 +42,9 @@ impl CryptoResolver for Primitives {
     }
 }
 
-struct Random(ChaCha20Rng);
+struct SeededRng(ChaCha20Rng);
 
-impl types::Random for Random {
+impl types::Random for SeededRng {
     fn try_fill_bytes(&mut self, into: &mut [u8]) -> Result<(), Error> {
         self.0.fill_bytes(into);
         Ok(())

@@ -153,7 +153,7 @@ impl Ledger {
         if let Some(inviter) = entry.inviter.and_then(|inviter| self.member_mut(&inviter)) {
             inviter.invited = inviter.invited.saturating_add(1);
         }
-        self.places.insert(id, self.members.len());
+        self.index.insert(id, self.members.len());
         self.members.push(Member {
             id,
             role: entry.role,
@@ -222,11 +222,11 @@ impl Ledger {
         let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
         let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
-        let places = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
-        nodes.truncate(limits::SEATS - places);
-        let sharers = if nodes.is_empty() { places } else { nodes.len() };
-        let first = self.next_round.index().saturating_mul(places);
-        nodes.extend((0..places).map(|turn| newcomers[(first + turn) % newcomers.len()]));
+        let taken = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
+        nodes.truncate(limits::SEATS - taken);
+        let sharers = if nodes.is_empty() { taken } else { nodes.len() };
+        let first = self.next_round.index().saturating_mul(taken);
+        nodes.extend((0..taken).map(|turn| newcomers[(first + turn) % newcomers.len()]));
         let leaves = self.manifest.training.leaves as usize;
         let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
@@ -413,6 +413,6 @@ impl Ledger {
     }
 
     pub(super) fn member_mut(&mut self, id: &MemberId) -> Option<&mut Member> {
-        self.members.get_mut(*self.places.get(id)?)
+        self.members.get_mut(*self.index.get(id)?)
     }
 }

@@ -10,7 +10,7 @@ use crate::state::StateRoots;
 
 /// What a rewind may name.
 #[derive(Clone, Default)]
-pub(super) struct Past {
+pub(super) struct RewindTargets {
     /// Sealed states that lead to the newest one, with the rounds that they are before.
     states: VecDeque<(Round, StateRoots)>,
     /// Evidence of sealed bans that nothing was rewound for yet, with the round of the offence.
@@ -19,7 +19,7 @@ pub(super) struct Past {
     last: Option<Round>,
 }
 
-impl Past {
+impl RewindTargets {
     pub(super) fn convicted(&mut self, ban: &Ban) {
         self.convictions.insert(ban.evidence, ban.round);
     }

@@ -1,7 +1,7 @@
 //! Which records take a round from one phase to the next.
 
-use super::view::{Opening, Results};
-use super::{Commitment, Ledger, RoundView, Stage};
+use super::view::{Opening, SealedResults};
+use super::{Ledger, RoundView, Stage, WeightedCommit};
 use crate::assign;
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round};
@@ -60,10 +60,10 @@ impl Ledger {
     }
 
     /// STAND-3: weight and rate of audits are fixed when a contribution is frozen.
-    fn commitment(&self, commit: &Verified<Commit>) -> Commitment {
+    fn commitment(&self, commit: &Verified<Commit>) -> WeightedCommit {
         let author = commit.author();
         let member = self.member(&author);
-        Commitment {
+        WeightedCommit {
             commit: (**commit).clone(),
             author,
             weight: member.map_or(0, |member| self.weight(member, commit.leaves)),
@@ -92,8 +92,8 @@ impl Ledger {
             let commit = self.check_commit(signed)?;
             self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
             last = Some(commit.slot);
-            if let Some(place) = commits.get_mut(commit.slot.index()) {
-                *place = Some(self.commitment(&commit));
+            if let Some(seat) = commits.get_mut(commit.slot.index()) {
+                *seat = Some(self.commitment(&commit));
             }
             verified.push(commit);
         }
@@ -232,7 +232,7 @@ impl Ledger {
             (false, false) => Stage::Computing,
         };
         if let Some(view) = self.rounds.back_mut() {
-            let results = Results { said: results, signed: outcome.results.to_vec(), seconds };
+            let results = SealedResults { said: results, signed: outcome.results.to_vec(), seconds };
             // AUDIT-1: whoever counts has echoed; a round that counts nobody takes two thirds.
             let echoed = view.counts_somebody() || heard;
             view.end(results, echoed, head);

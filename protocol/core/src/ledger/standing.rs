@@ -14,7 +14,7 @@ use crate::sign::{Signed, Verified};
 use crate::standing::{audit_ppm, vouched, weight};
 
 /// As what, and by whose leave, a newcomer comes.
-pub(super) struct Entry {
+pub(super) struct Newcomer {
     pub(super) role: Role,
     pub(super) founder: bool,
     pub(super) inviter: Option<MemberId>,
@@ -23,7 +23,7 @@ pub(super) struct Entry {
     pub(super) stranger: bool,
 }
 
-impl Entry {
+impl Newcomer {
     fn known(role: Role, founder: bool) -> Self {
         Self { role, founder, inviter: None, depth: 0, stranger: false }
     }
@@ -115,12 +115,12 @@ impl Ledger {
     ///
     /// # Errors
     /// [`Reject`] naming the rule that keeps it out.
-    pub(super) fn entry(&self, author: &MemberId, enrol: &Enrol) -> Result<Entry, Reject> {
+    pub(super) fn entry(&self, author: &MemberId, enrol: &Enrol) -> Result<Newcomer, Reject> {
         let entry = match (&enrol.invitation, &self.manifest.admission.mode) {
             (Some(presented), _) => self.invited(presented, author)?,
             // STAND-7: the mode says who needs no invitation.
             (None, Mode::Listed(listed)) => self.listed(listed, author)?,
-            (None, Mode::Open) => Entry { stranger: true, ..Entry::known(Role::Node, false) },
+            (None, Mode::Open) => Newcomer { stranger: true, ..Newcomer::known(Role::Node, false) },
             (None, Mode::Invited) => {
                 return Err(Reject::NotEntitled("enrol: this run asks for an invitation"));
             }
@@ -129,19 +129,19 @@ impl Ledger {
         Ok(entry)
     }
 
-    fn listed(&self, listed: &Listed, author: &MemberId) -> Result<Entry, Reject> {
+    fn listed(&self, listed: &Listed, author: &MemberId) -> Result<Newcomer, Reject> {
         if listed.founders.contains(author) {
-            return Ok(Entry::known(Role::Node, true));
+            return Ok(Newcomer::known(Role::Node, true));
         }
         if listed.nodes.contains(author) {
-            return Ok(Entry::known(Role::Node, false));
+            return Ok(Newcomer::known(Role::Node, false));
         }
         let verifier = listed.verifiers.contains(author);
-        let verifier = verifier.then(|| Entry::known(Role::Verifier, false));
+        let verifier = verifier.then(|| Newcomer::known(Role::Verifier, false));
         verifier.ok_or(Reject::NotEntitled("enrol: the manifest does not list it, and it has no invitation"))
     }
 
-    fn invited(&self, presented: &Presented, newcomer: &MemberId) -> Result<Entry, Reject> {
+    fn invited(&self, presented: &Presented, newcomer: &MemberId) -> Result<Newcomer, Reject> {
         let invitation = presented.invitation.verify(self.run)?;
         let possession = presented.possession.verify(self.run)?;
         // STAND-9: everyone reads invitations in the ledger, and only those invited hold the secret.
@@ -152,7 +152,7 @@ impl Ledger {
         self.require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
         if author == self.manifest.organiser {
-            return Ok(Entry::known(invitation.role, invitation.founder));
+            return Ok(Newcomer::known(invitation.role, invitation.founder));
         }
         let inviter = self.member(&author);
         let inviter = inviter.ok_or(Reject::NotEntitled("invite: only the organiser and members do"))?;
@@ -173,8 +173,8 @@ impl Ledger {
             inviter.depth < admission.depth,
             "the chain of invitations is too long (admission.depth)",
         )?;
-        let known = Entry::known(Role::Node, false);
-        Ok(Entry { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
+        let known = Newcomer::known(Role::Node, false);
+        Ok(Newcomer { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
 
     /// Whether a member may bring in nobody any more: its own tree is closed, or that of someone above it.
@@ -191,7 +191,7 @@ impl Ledger {
     }
 
     /// STAND-8: strangers come in turn, and those without weight never take more than half of all places.
-    fn require_room(&self, entry: &Entry) -> Result<(), Reject> {
+    fn require_room(&self, entry: &Newcomer) -> Result<(), Reject> {
         if !entry.stranger {
             return Ok(());
         }

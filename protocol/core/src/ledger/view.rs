@@ -13,7 +13,7 @@ use crate::state::StateRoots;
 
 /// A frozen commitment.
 #[derive(Clone, Debug)]
-pub struct Commitment {
+pub struct WeightedCommit {
     /// What was committed.
     pub commit: Commit,
     /// By whom.
@@ -54,20 +54,20 @@ pub(super) struct Opening {
 struct Frozen {
     record: Signed<Record>,
     digest: Digest,
-    commits: Vec<Option<Commitment>>,
+    commits: Vec<Option<WeightedCommit>>,
     /// How many verifiers the round was shared among.
     verifiers: usize,
     /// Those of them that are left.
     inspectors: Vec<MemberId>,
     /// Since the Inputs; a round without parts has none.
-    exchange: Option<Exchange>,
+    exchange: Option<SettledInputs>,
     /// Since the Outcome.
     over: Option<Over>,
 }
 
 /// What its Inputs settle.
 #[derive(Clone)]
-struct Exchange {
+struct SettledInputs {
     /// By part.
     inputs: Vec<Bitmap>,
     /// The records that sealed them, by attempt.
@@ -88,7 +88,7 @@ struct Moved {
 /// What its Outcome settles.
 #[derive(Clone)]
 struct Over {
-    results: Results,
+    results: SealedResults,
     echoed: bool,
     /// The head after it.
     outcome: Digest,
@@ -104,7 +104,7 @@ struct Over {
 
 /// The sealed results of a round, by part.
 #[derive(Clone)]
-pub(super) struct Results {
+pub(super) struct SealedResults {
     /// What they say.
     pub(super) said: Vec<Option<PartResult>>,
     /// The same, as their aggregators signed them.
@@ -123,7 +123,7 @@ impl RoundView {
         &mut self,
         record: &Signed<Record>,
         digest: Digest,
-        commits: Vec<Option<Commitment>>,
+        commits: Vec<Option<WeightedCommit>>,
         inspectors: Vec<MemberId>,
     ) {
         self.frozen = Some(Frozen {
@@ -145,7 +145,8 @@ impl RoundView {
     ) {
         let parts = self.opening.parts.len();
         let Some(frozen) = &mut self.frozen else { return };
-        let fresh = || Exchange { inputs: vec![Bitmap::default(); parts], records: Vec::new(), moved: None };
+        let fresh =
+            || SettledInputs { inputs: vec![Bitmap::default(); parts], records: Vec::new(), moved: None };
         let exchange = frozen.exchange.get_or_insert_with(fresh);
         exchange.records.push(record.clone());
         for (part, bitmap) in inputs {
@@ -173,7 +174,7 @@ impl RoundView {
     }
 
     /// The round is over, and with the head after its Outcome it is drawn who inspects what.
-    pub(super) fn end(&mut self, results: Results, echoed: bool, outcome: Digest) {
+    pub(super) fn end(&mut self, results: SealedResults, echoed: bool, outcome: Digest) {
         let Some(frozen) = &mut self.frozen else { return };
         let block_inspectors = frozen.inspectors.clone();
         let (inspected, drawn, credited) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
@@ -198,7 +199,7 @@ impl RoundView {
         over.drawn.extend(drawn.filter_map(|(slot, verifier)| Some((Slot(slot as u16), (*verifier)?))));
     }
 
-    fn exchange(&self) -> Option<&Exchange> {
+    fn exchange(&self) -> Option<&SettledInputs> {
         self.frozen.as_ref()?.exchange.as_ref()
     }
 
@@ -341,12 +342,12 @@ impl RoundView {
     }
 
     /// The frozen commitment of a slot.
-    pub fn commitment(&self, slot: Slot) -> Option<&Commitment> {
+    pub fn commitment(&self, slot: Slot) -> Option<&WeightedCommit> {
         self.frozen.as_ref()?.commits.get(slot.index())?.as_ref()
     }
 
     /// Frozen commitments with their slots, in order.
-    pub fn commitments(&self) -> impl Iterator<Item = (Slot, &Commitment)> {
+    pub fn commitments(&self) -> impl Iterator<Item = (Slot, &WeightedCommit)> {
         let commits = self.frozen.iter().flat_map(|frozen| frozen.commits.iter().enumerate());
         commits.filter_map(|(slot, commit)| Some((Slot(slot as u16), commit.as_ref()?)))
     }
@@ -356,13 +357,13 @@ impl RoundView {
         self.exchange().map_or(&[], |exchange| &exchange.inputs)
     }
 
-    /// The record that sealed the inputs of an attempt, and the place that a part has in it.
+    /// The record that sealed the inputs of an attempt, and the index that a part has in it.
     pub fn inputs_record(&self, part: Part, attempt: u8) -> Option<(&Signed<Record>, usize)> {
-        let place = match attempt {
+        let index = match attempt {
             0 => part.index(),
             _ => self.reassigned().position(|moved| moved == part)?,
         };
-        Some((self.exchange()?.records.get(usize::from(attempt))?, place))
+        Some((self.exchange()?.records.get(usize::from(attempt))?, index))
     }
 
     /// The evidence that a result of this round would be, if it is wrong; none before its inputs are sealed.
@@ -380,8 +381,8 @@ impl RoundView {
     /// Whether the inputs of the attempt under way are sealed.
     pub fn inputs_sealed(&self) -> bool {
         let Some(frozen) = &self.frozen else { return false };
-        let attempts = |exchange: &Exchange| if exchange.moved.is_some() { 2 } else { 1 };
-        let sealed = |exchange: &Exchange| exchange.records.len() >= attempts(exchange);
+        let attempts = |exchange: &SettledInputs| if exchange.moved.is_some() { 2 } else { 1 };
+        let sealed = |exchange: &SettledInputs| exchange.records.len() >= attempts(exchange);
         self.opening.parts.is_empty() || frozen.exchange.as_ref().is_some_and(sealed)
     }
 
@@ -501,7 +502,7 @@ impl RoundView {
     /// committed leaves where nobody has any; else nobody.
     pub fn unheard(&self, has_echoed: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let weighs = self.weighs();
-        let counts = |c: &Commitment| u64::from(if weighs { c.weight } else { c.commit.leaves });
+        let counts = |c: &WeightedCommit| u64::from(if weighs { c.weight } else { c.commit.leaves });
         let (mut all, mut heard, mut unheard) = (0, 0, Vec::new());
         for (_, commitment) in self.commitments().filter(|(_, commitment)| counts(commitment) > 0) {
             all += counts(commitment);

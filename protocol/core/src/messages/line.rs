@@ -61,7 +61,7 @@ impl Ticket {
         if *sum != checksum(body) {
             return Err(cut("its checksum does not fit: a character is missing or wrong"));
         }
-        let ticket = Packed(body).ticket().ok_or_else(|| cut("its parts do not fit together"))?;
+        let ticket = TicketReader(body).ticket().ok_or_else(|| cut("its parts do not fit together"))?;
         let fits = ticket.pass.as_ref().map(|pass| pass.verify(ticket.run)).transpose();
         fits.map_err(|reject| cut(&reject.to_string()))?;
         // One line for each ticket.
@@ -141,16 +141,16 @@ impl Before {
 }
 
 /// An address that is a number.
-struct Place {
+struct NumericAddress {
     host: IpAddr,
     port: u16,
     swarm: bool,
 }
 
-impl Place {
-    /// `None` for any text but the one of [`Place::text`].
+impl NumericAddress {
+    /// `None` for any text but the one of [`NumericAddress::text`].
     fn of(text: &str, steward: MemberId) -> Option<Self> {
-        let place = match text.strip_prefix('/') {
+        let address = match text.strip_prefix('/') {
             None => {
                 let socket: SocketAddr = text.parse().ok()?;
                 Self { host: socket.ip(), port: socket.port(), swarm: false }
@@ -160,7 +160,7 @@ impl Place {
                 Self { host: parts.next()?.parse().ok()?, port: parts.next()?.parse().ok()?, swarm: true }
             }
         };
-        (place.text(steward) == text).then_some(place)
+        (address.text(steward) == text).then_some(address)
     }
 
     fn text(&self, steward: MemberId) -> String {
@@ -176,7 +176,7 @@ impl Place {
 }
 
 fn pack_address(text: &Address, steward: MemberId, before: &mut Before, bytes: &mut Vec<u8>) {
-    let Some(Place { host, port, swarm }) = Place::of(text, steward) else {
+    let Some(NumericAddress { host, port, swarm }) = NumericAddress::of(text, steward) else {
         bytes.push(TEXT);
         pack_number(text.len() as u64, bytes);
         bytes.extend_from_slice(text.as_bytes());
@@ -203,9 +203,9 @@ fn pack_address(text: &Address, steward: MemberId, before: &mut Before, bytes: &
 }
 
 /// What is left to read.
-struct Packed<'a>(&'a [u8]);
+struct TicketReader<'a>(&'a [u8]);
 
-impl Packed<'_> {
+impl TicketReader<'_> {
     fn ticket(mut self) -> Option<Ticket> {
         let run = RunId(Digest(self.take()?));
         let steward = MemberId(self.take()?);
@@ -251,7 +251,7 @@ impl Packed<'_> {
             if kind & SAME_PORT != 0 { (*before.port(swarm))? } else { u16::from_be_bytes(self.take()?) };
         *before.port(swarm) = Some(port);
         before.host.get_or_insert(host);
-        Address::new(Place { host, port, swarm }.text(steward)).ok()
+        Address::new(NumericAddress { host, port, swarm }.text(steward)).ok()
     }
 
     fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
@@ -262,9 +262,9 @@ impl Packed<'_> {
 
     fn number(&mut self) -> Option<u64> {
         let mut number = 0;
-        for place in 0..10 {
+        for digit in 0..10 {
             let [byte] = self.take()?;
-            number |= u64::from(byte & 0x7f) << (7 * place);
+            number |= u64::from(byte & 0x7f) << (7 * digit);
             if byte & 0x80 == 0 {
                 return Some(number);
             }
@@ -292,7 +292,8 @@ mod tests {
 
     /// As `muster host` writes them down that listens on every address.
     fn default_addresses(steward: MemberId) -> Vec<String> {
-        let swarm = |host: [u8; 4]| Place { host: host.into(), port: 65_533, swarm: true }.text(steward);
+        let swarm =
+            |host: [u8; 4]| NumericAddress { host: host.into(), port: 65_533, swarm: true }.text(steward);
         let (own, loopback) = ([192, 168, 178, 123], [127, 0, 0, 1]);
         vec!["192.168.178.123:65534".into(), "127.0.0.1:65534".into(), swarm(loopback), swarm(own)]
     }
@@ -313,8 +314,9 @@ mod tests {
     #[test]
     fn every_ticket_has_one_line() {
         let steward = Identity::from_secret(&[1; 32]).id();
-        let foreign = Place { host: [10, 0, 0, 1].into(), port: 9, swarm: true }.text(MemberId([3; 32]));
-        let own = Place { host: Ipv6Addr::LOCALHOST.into(), port: 9, swarm: true }.text(steward);
+        let foreign =
+            NumericAddress { host: [10, 0, 0, 1].into(), port: 9, swarm: true }.text(MemberId([3; 32]));
+        let own = NumericAddress { host: Ipv6Addr::LOCALHOST.into(), port: 9, swarm: true }.text(steward);
         let lists: [&[&str]; 5] = [
             &[],
             &[

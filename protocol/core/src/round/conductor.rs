@@ -16,7 +16,7 @@ use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, R
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
-use checks::Word;
+use checks::ResultsCheck;
 use pause::Barren;
 
 /// Credits that wait for an outcome at most.
@@ -72,11 +72,11 @@ struct Gathered {
     echoes: BTreeMap<Slot, Signed<Echo>>,
     delivered: BTreeSet<Slot>,
     receipts: BTreeMap<Part, Bitmap>,
-    results: BTreeMap<(Part, MemberId), Said>,
+    results: BTreeMap<(Part, MemberId), ClaimedResult>,
     /// Since when every result that will come is there.
     checking: Option<u64>,
     /// What contributors say of the results.
-    checked: BTreeMap<Slot, Word>,
+    checked: BTreeMap<Slot, ResultsCheck>,
     /// Parts of which these aggregators signed two results.
     contested: BTreeSet<(Part, MemberId)>,
     /// Results that were reduced again and are right.
@@ -87,7 +87,7 @@ struct Gathered {
 }
 
 /// What an aggregator says of a part.
-struct Said {
+struct ClaimedResult {
     signed: Signed<PartResult>,
     digest: Digest,
 }
@@ -324,7 +324,7 @@ impl Conductor {
         }
         let new = !self.gathered.results.contains_key(&name);
         if new {
-            self.gathered.results.insert(name, Said { signed, digest: result.digest });
+            self.gathered.results.insert(name, ClaimedResult { signed, digest: result.digest });
         }
         self.tick(now);
         Ok(new)
@@ -347,7 +347,11 @@ impl Conductor {
     }
 
     /// What the aggregators of a part have said, in their order.
-    fn said<'a>(&'a self, view: &'a RoundView, part: Part) -> impl Iterator<Item = (MemberId, &'a Said)> {
+    fn said<'a>(
+        &'a self,
+        view: &'a RoundView,
+        part: Part,
+    ) -> impl Iterator<Item = (MemberId, &'a ClaimedResult)> {
         let held = move |author| Some((author, self.gathered.results.get(&(part, author))?));
         view.aggregating(part).filter_map(held)
     }

@@ -54,11 +54,11 @@ impl Probe {
             return Self::exact(freeze);
         }
         let Tolerance { groups: bounds, loss } = &manifest.tolerance;
-        let bound = |place: usize| bounds.get(place).or(bounds.last()).map_or(0.0, |bound| bound.value());
+        let bound = |group: usize| bounds.get(group).or(bounds.last()).map_or(0.0, |bound| bound.value());
         let groups = Layout::of(&manifest.model).groups().into_iter().enumerate();
         Self {
             way: Way::Signs(Hasher::new(Domain::PROJECT).part(&freeze.0).part(&beacon.0).finish()),
-            groups: groups.map(|(place, range)| Group { range, tolerance: bound(place).into() }).collect(),
+            groups: groups.map(|(group, range)| Group { range, tolerance: bound(group).into() }).collect(),
             loss: loss.value().into(),
         }
     }
@@ -84,7 +84,7 @@ impl Probe {
             }
             Way::Signs(seed) => {
                 let groups: Vec<_> = self.groups.iter().map(|group| group.range.clone()).collect();
-                Sketch::projected(projection::projections(seed, &groups, (offset, q)))
+                Sketch::projected(projection::projections(seed, &groups, offset, q))
             }
         }
     }

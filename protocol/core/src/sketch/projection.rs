@@ -23,7 +23,7 @@ const SMALL: u32 = 1 << 22;
 
 /// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at `offset`.
 /// Those of all pieces add up to those of the vector.
-pub fn projections(seed: &Digest, groups: &[Range<usize>], (offset, q): (usize, &[i32])) -> Vec<i64> {
+pub fn projections(seed: &Digest, groups: &[Range<usize>], offset: usize, q: &[i32]) -> Vec<i64> {
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let mut all = Vec::with_capacity(groups.len() * PROJECTIONS);
     for group in groups {
@@ -120,12 +120,12 @@ mod tests {
             // From 10 on, every coefficient is one of the grid.
             q.iter_mut().for_each(|q| *q >>= shift);
             let (seed, cut) = (Digest(seed), cut % q.len());
-            let said = projections(&seed, &[0..cut, cut..q.len()], (0, &q));
+            let said = projections(&seed, &[0..cut, cut..q.len()], 0, &q);
             prop_assert_eq!(&said[..PROJECTIONS], naive(&seed, 0..cut, &q));
             prop_assert_eq!(&said[PROJECTIONS..], naive(&seed, cut..q.len(), &q));
             let at = piece % q.len();
             let groups = [0..cut, cut..q.len()];
-            let pieces = [(0, &q[..at]), (at, &q[at..])].map(|piece| projections(&seed, &groups, piece));
+            let pieces = [(0, &q[..at]), (at, &q[at..])].map(|(offset, q)| projections(&seed, &groups, offset, q));
             let sum: Vec<i64> = pieces[0].iter().zip(&pieces[1]).map(|(a, b)| a.wrapping_add(*b)).collect();
             prop_assert_eq!(sum, said);
         }
@@ -137,7 +137,7 @@ mod tests {
         for value in [limit - 1, limit, 1 - limit, -limit, i32::MAX, i32::MIN] {
             let q = vec![value; 2 * STRETCH + 3];
             let all = Range { start: 0, end: q.len() };
-            let said = projections(&Digest([9; 32]), std::slice::from_ref(&all), (0, &q));
+            let said = projections(&Digest([9; 32]), std::slice::from_ref(&all), 0, &q);
             assert_eq!(said, naive(&Digest([9; 32]), all, &q), "{value}");
         }
     }
@@ -148,7 +148,7 @@ mod tests {
         let norm: f64 = q.iter().map(|q| f64::from(*q).powi(2)).sum();
         let all = Range { start: 0, end: q.len() };
         for byte in 0..20 {
-            let said = projections(&Digest([byte; 32]), std::slice::from_ref(&all), (0, &q));
+            let said = projections(&Digest([byte; 32]), std::slice::from_ref(&all), 0, &q);
             let told = said.iter().map(|p| (*p as f64).powi(2)).sum::<f64>() / PROJECTIONS as f64;
             assert!((0.4..1.8).contains(&(told / norm)), "{told} of {norm}");
         }

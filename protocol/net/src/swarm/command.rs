@@ -7,7 +7,7 @@ use tokio::sync::oneshot;
 
 use super::sieve::Topic;
 
-pub(super) enum Command {
+pub(super) enum SwarmCommand {
     Publish(Topic, Vec<u8>),
     Announce(Vec<u8>),
     Find(MemberId, oneshot::Sender<Verified<Whereabouts>>),

@@ -18,10 +18,10 @@ use tokio::time;
 use tracing::{debug, info};
 
 use super::behaviour::{Behaviour, BehaviourEvent, table};
-use super::command::Command;
+use super::command::SwarmCommand;
 use super::neighbourhood::Neighbourhood;
 use super::sieve::{Sieve, Topic, Validity};
-use super::standing::Standing;
+use super::standing::Reputation;
 use super::{address, whereabouts};
 
 /// Between two looks at what waits.
@@ -40,8 +40,6 @@ const MET: usize = 64;
 /// Peers to begin with.
 const BOOTSTRAP: usize = 64;
 
-type Channels = (mpsc::Receiver<Command>, watch::Sender<Neighbourhood>);
-
 struct Search {
     member: MemberId,
     best: Option<Verified<Whereabouts>>,
@@ -49,15 +47,15 @@ struct Search {
 }
 
 /// A swarm and what is under way in it.
-pub(super) struct Driver {
+pub(super) struct EventLoop {
     swarm: Swarm<Behaviour>,
     run: RunId,
     sieve: Box<dyn Sieve>,
-    commands: mpsc::Receiver<Command>,
+    commands: mpsc::Receiver<SwarmCommand>,
     known: watch::Sender<Neighbourhood>,
     bootstrap: Vec<(PeerId, Multiaddr)>,
     waiting: VecDeque<(Topic, Vec<u8>)>,
-    standing: Standing,
+    standing: Reputation,
     searches: HashMap<QueryId, Search>,
     met: BTreeMap<PeerId, Multiaddr>,
     /// The own entry, and whether it is to be put into the table again.
@@ -67,12 +65,13 @@ pub(super) struct Driver {
     ticks: u32,
 }
 
-impl Driver {
+impl EventLoop {
     pub(super) fn new(
         swarm: Swarm<Behaviour>,
         run: RunId,
         sieve: Box<dyn Sieve>,
-        (commands, known): Channels,
+        commands: mpsc::Receiver<SwarmCommand>,
+        known: watch::Sender<Neighbourhood>,
         bootstrap: &[String],
     ) -> Self {
         let mut driver = Self {
@@ -83,7 +82,7 @@ impl Driver {
             known,
             bootstrap: Vec::new(),
             waiting: VecDeque::new(),
-            standing: Standing::default(),
+            standing: Reputation::default(),
             searches: HashMap::new(),
             met: BTreeMap::new(),
             entry: None,
@@ -111,21 +110,21 @@ impl Driver {
         }
     }
 
-    fn command(&mut self, command: Command) {
+    fn command(&mut self, command: SwarmCommand) {
         match command {
-            Command::Publish(topic, message) => {
+            SwarmCommand::Publish(topic, message) => {
                 self.waiting.push_back((topic, message));
                 if self.waiting.len() > WAITING {
                     self.waiting.pop_front();
                 }
                 self.publish();
             }
-            Command::Announce(entry) => {
+            SwarmCommand::Announce(entry) => {
                 self.entry = Some(entry);
                 self.due = true;
                 self.announce();
             }
-            Command::Find(member, answer) => {
+            SwarmCommand::Find(member, answer) => {
                 self.searches.retain(|_, search| !search.answer.is_closed());
                 if self.searches.len() < SEARCHES {
                     let key = RecordKey::new(&whereabouts::key(self.run, &member));
@@ -133,7 +132,7 @@ impl Driver {
                     self.searches.insert(query, Search { member, best: None, answer });
                 }
             }
-            Command::Dial(text) => self.dial(&text),
+            SwarmCommand::Dial(text) => self.dial(&text),
         }
     }
 

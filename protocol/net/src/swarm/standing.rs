@@ -11,7 +11,7 @@ const PEERS: usize = 4096;
 
 /// Rejected messages of each peer, and who is shut out.
 #[derive(Default)]
-pub(super) struct Standing {
+pub(super) struct Reputation {
     rejected: BTreeMap<PeerId, u32>,
     shut_out: VecDeque<PeerId>,
 }
@@ -23,7 +23,7 @@ pub(super) struct ShutOut {
     pub(super) again: Option<PeerId>,
 }
 
-impl Standing {
+impl Reputation {
     /// Counts a rejected message.
     pub(super) fn reject(&mut self, peer: PeerId) -> Option<ShutOut> {
         let count = self.rejected.get(&peer).copied().unwrap_or(0) + 1;
@@ -56,7 +56,7 @@ mod tests {
     #[test]
     fn a_peer_is_shut_out_once_and_alone() {
         let (liar, other) = (PeerId::random(), PeerId::random());
-        let mut standing = Standing::default();
+        let mut standing = Reputation::default();
         for _ in 1..REJECTED {
             assert_eq!(standing.reject(liar), None);
         }
@@ -67,7 +67,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let mut standing = Standing::default();
+        let mut standing = Reputation::default();
         let mut forgiven = 0;
         for _ in 0..PEERS + 10 {
             let peer = PeerId::random();

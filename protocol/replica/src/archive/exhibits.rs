@@ -13,7 +13,7 @@ use muster_store::reading;
 use super::ReplayError;
 
 /// A contribution as far as it counted.
-pub(super) struct Exhibit {
+pub(super) struct CountedContribution {
     /// The integers; zero in blocks that never counted and are not kept.
     pub(super) q: Vec<i32>,
     /// The blocks that are kept with their proofs; none where the whole contribution is kept, which proves itself.
@@ -32,28 +32,28 @@ pub(super) fn exhibit(
     layout: &Layout,
     view: &RoundView,
     slot: Slot,
-) -> Result<Exhibit, ReplayError> {
+) -> Result<CountedContribution, ReplayError> {
     let (round, commitment) = (view.round(), view.commitment(slot));
     let commitment =
         commitment.ok_or_else(|| ReplayError::Wrong(format!("round {round} has no slot {slot}")))?;
     let (who, root) = (commitment.author, commitment.commit.root);
     if let Some(q) = reading::exhibit(folder, round, &who)? {
         if q.len() == layout.parameters() && Commitment::new(layout, &q).root() == root {
-            return Ok(Exhibit { q, blocks: Vec::new(), missing: BTreeSet::new() });
+            return Ok(CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() });
         }
         let what = format!("round {round}: the exhibit of {who} is not what it committed to");
         return Err(ReplayError::Wrong(what));
     }
     let q = vec![0; layout.parameters()];
-    let mut exhibit = Exhibit { q, blocks: Vec::new(), missing: BTreeSet::new() };
+    let mut exhibit = CountedContribution { q, blocks: Vec::new(), missing: BTreeSet::new() };
     let mut proved = BTreeSet::new();
     for part in (0..view.parts().len()).map(|part| Part(part as u16)) {
         for data in reading::exhibited_blocks(folder, round, &who, part)?.unwrap_or_default() {
             let values = open_block(layout, &root, &data).map_err(|reject| {
                 at(round, &who, data.block, &format!("is not what it committed to: {reject}"))
             })?;
-            let place = layout.block(data.block).and_then(|block| exhibit.q.get_mut(block.range.clone()));
-            place.into_iter().for_each(|place| place.copy_from_slice(&values));
+            let target = layout.block(data.block).and_then(|block| exhibit.q.get_mut(block.range.clone()));
+            target.into_iter().for_each(|target| target.copy_from_slice(&values));
             proved.insert(data.block);
             exhibit.blocks.push(data);
         }

@@ -21,7 +21,7 @@ use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
 use muster_store::reading;
 
-use super::exhibits::{Exhibit, exhibit};
+use super::exhibits::{CountedContribution, exhibit};
 use super::states::initial;
 use super::{Archive, BadContribution, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::{Crew, spread};
@@ -91,7 +91,7 @@ pub struct Progress {
 
 /// Contributions of a round.
 #[derive(Default)]
-struct Checked {
+struct RecomputedRound {
     /// As they were committed; convicts' at least as far as they counted.
     sums: BTreeMap<Slot, Vec<i32>>,
     /// Those that are not what the state and the text give, with the proved blocks where the whole is not kept.
@@ -320,12 +320,12 @@ impl<'a> Replay<'a> {
 
     /// Moves the ledger past a record.
     fn take(&mut self, signed: &Signed<Record>) -> Result<Verified<Record>, ReplayError> {
-        let place = format!("record {}", self.ledger.height());
-        let record = self.ledger.apply(signed).map_err(wrong(&place))?;
+        let at = format!("record {}", self.ledger.height());
+        let record = self.ledger.apply(signed).map_err(wrong(&at))?;
         if let Body::Open(roots) = &record.body {
             if *roots != self.state.roots() {
                 let (computed, sealed) = (self.state.root(), roots.root());
-                let what = format!("{place}: the initial state is {computed}, sealed is {sealed}");
+                let what = format!("{at}: the initial state is {computed}, sealed is {sealed}");
                 return Err(ReplayError::Wrong(what));
             }
             self.hold();
@@ -413,8 +413,8 @@ impl<'a> Replay<'a> {
         state: Option<&State>,
         slots: &[Slot],
         told: &(dyn Fn() + Sync),
-    ) -> Result<Checked, ReplayError> {
-        let commitments: Vec<(Slot, &ledger::Commitment)> =
+    ) -> Result<RecomputedRound, ReplayError> {
+        let commitments: Vec<(Slot, &ledger::WeightedCommit)> =
             slots.iter().filter_map(|slot| Some((*slot, view.commitment(*slot)?))).collect();
         let commits: Vec<&Commit> = commitments.iter().map(|(_, commitment)| &commitment.commit).collect();
         let sums = self.crew.sums(state.unwrap_or(&self.state), &commits, told);
@@ -424,7 +424,7 @@ impl<'a> Replay<'a> {
                 let same = loss == commit.loss && Commitment::new(&layout, &q).root() == commit.root;
                 (q, same)
             });
-        let mut found = Checked::default();
+        let mut found = RecomputedRound::default();
         for ((slot, commitment), (q, same)) in commitments.into_iter().zip(checked) {
             let q = if same {
                 q
@@ -440,7 +440,12 @@ impl<'a> Replay<'a> {
     }
 
     /// A convict's contribution that is not what the state and the text give.
-    fn exhibit(&self, view: &RoundView, slot: Slot, who: &MemberId) -> Result<Exhibit, ReplayError> {
+    fn exhibit(
+        &self,
+        view: &RoundView,
+        slot: Slot,
+        who: &MemberId,
+    ) -> Result<CountedContribution, ReplayError> {
         if !self.outlook.convicts.contains(who) {
             return Err(ReplayError::Wrong(format!(
                 "round {}, slot {slot}: the contribution of {who} is not what the state and the text give, and it was never \
@@ -455,7 +460,7 @@ impl<'a> Replay<'a> {
     fn reduced(
         &self,
         view: &RoundView,
-        Checked { sums: contributions, missing, .. }: &Checked,
+        RecomputedRound { sums: contributions, missing, .. }: &RecomputedRound,
     ) -> Result<(Update, Factors), ReplayError> {
         let layout = self.ledger.layout();
         let commitment = |slot: Slot| view.commitment(slot);
@@ -701,11 +706,11 @@ fn empty(layout: &Layout) -> Update {
 
 /// Puts the values of a block into an update; `None` when they do not fit.
 fn put(update: &mut Update, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
-    let place = update.values.get_mut(layout.block(block)?.range.clone())?;
-    if place.len() != values.len() {
+    let target = update.values.get_mut(layout.block(block)?.range.clone())?;
+    if target.len() != values.len() {
         return None;
     }
-    place.copy_from_slice(values);
+    target.copy_from_slice(values);
     *update.present.get_mut(block.index())? = true;
     Some(())
 }

@@ -1,5 +1,6 @@
 //! Finding the state that evidence is about in a folder, without re-executing the run.
 
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,7 +19,8 @@ pub fn find_state(
     folder: &Path,
     manifest: &Manifest,
     dataset: &Arc<Dataset>,
-    (round, root): (Round, &Digest),
+    round: Round,
+    root: &Digest,
     arithmetic: &mut Exact,
 ) -> Option<State> {
     let kept = reading::states(folder).unwrap_or_default();
@@ -33,7 +35,7 @@ pub fn find_state(
             Some(start) => reading::state(folder, start).ok(),
             None => initial(manifest, dataset, arithmetic).ok(),
         };
-        let state = state.and_then(|state| advance(folder, manifest, state, (first, round), arithmetic));
+        let state = state.and_then(|state| advance(folder, manifest, state, first..round, arithmetic));
         if let Some(state) = state.filter(|state| state.root() == *root) {
             return Some(state);
         }
@@ -65,14 +67,14 @@ fn advance(
     folder: &Path,
     manifest: &Manifest,
     mut state: State,
-    (from, to): (Round, Round),
+    rounds: Range<Round>,
     arithmetic: &mut Exact,
 ) -> Option<State> {
     let layout = muster_core::layout::Layout::of(&manifest.model);
     if state.parameters.len() != layout.parameters() || state.exponents.len() != layout.tensors().len() {
         return None;
     }
-    for round in from.0..to.0 {
+    for round in rounds.start.0..rounds.end.0 {
         let update = reading::aggregate(folder, Round(round)).ok()??;
         if update.values.len() != layout.parameters() || update.present.len() != layout.blocks().len() {
             return None;

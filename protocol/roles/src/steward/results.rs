@@ -21,7 +21,7 @@ impl Steward {
         let Some(accusation) = self.suspicion(&result) else {
             let said = result.verify(self.ledger().run());
             return said.into_iter().for_each(|said| {
-                self.conductor.inspected(self.now, (said.part, &said.author()), false);
+                self.conductor.inspected(self.now, said.part, &said.author(), false);
             });
         };
         let matter = self.matter(&accusation);
@@ -54,7 +54,7 @@ impl Steward {
             }
             other => self.tell(Bulletin::Inspected(PartResult::clone(&result), right, other)),
         }
-        self.conductor.inspected(self.now, (result.part, &result.author()), right);
+        self.conductor.inspected(self.now, result.part, &result.author(), right);
     }
 
     /// Shows what would be sealed of each part, where that is not what was shown before, and fetches its values.

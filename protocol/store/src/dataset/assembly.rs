@@ -73,9 +73,9 @@ impl Assembly {
     /// [`crate::error::Kind::Refused`] when they are no tokens or no parameters, and nothing is written;
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn finish(self) -> Result<Dataset> {
-        let words =
-            ("the bytes that were sent are not those of the run", "nothing was written, fetch it again");
-        let dataset = Dataset::checked(&self.out, &self.data, self.files, words)?;
+        let cause = "the bytes that were sent are not those of the run";
+        let advice = "nothing was written, fetch it again";
+        let dataset = Dataset::checked(&self.out, &self.data, self.files, cause, advice)?;
         directory::write(&self.out, &dataset, &(pack::head(&self.data) + "\nreceived from the run\n"))?;
         Ok(dataset)
     }

@@ -29,8 +29,8 @@ fn fit(
         after[before as usize] += 1;
         single[token as usize] += 1;
         total += 1;
-        if let Some(place) = pairs.place(before, token) {
-            pairs.counts[place] += 1;
+        if let Some(index) = pairs.index(before, token) {
+            pairs.counts[index] += 1;
         }
     }
     let total = total as f64 + f64::from(kinds);
@@ -38,7 +38,7 @@ fn fit(
     for (before, token) in with_before(held_out) {
         let prior = (single[token as usize] as f64 + 1.0) / total;
         one -= prior.ln();
-        let seen = pairs.place(before, token).map_or(0, |place| pairs.counts[place]);
+        let seen = pairs.index(before, token).map_or(0, |index| pairs.counts[index]);
         two -= ((f64::from(seen) + PRIOR * prior) / (after[before as usize] as f64 + PRIOR)).ln();
         tokens += 1;
     }
@@ -67,7 +67,7 @@ impl Pairs {
         Self { starts, counts: vec![0; seconds.len()], seconds }
     }
 
-    fn place(&self, before: u32, token: u32) -> Option<usize> {
+    fn index(&self, before: u32, token: u32) -> Option<usize> {
         let (start, end) = (self.starts[before as usize], self.starts[before as usize + 1]);
         Some(start + self.seconds[start..end].binary_search(&token).ok()?)
     }

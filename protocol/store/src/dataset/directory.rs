@@ -1,4 +1,4 @@
-//! A corpus directory that appears whole: it is written beside its place and renamed into it.
+//! A corpus directory that appears whole: it is written beside its path and renamed into it.
 
 use std::fs::{self, File, TryLockError};
 use std::io::Write;
@@ -12,7 +12,7 @@ use crate::files::{self, Care};
 
 const LOCK: &str = "lock";
 
-/// Refuses a place where something is already.
+/// Refuses a path where something is already.
 pub(super) fn vacant(out: &Path) -> Result<()> {
     let names = files::names(out)?;
     if out.file_name().is_none() {
@@ -49,7 +49,7 @@ fn half(out: &Path) -> PathBuf {
     files::parent(out).join(name)
 }
 
-/// Two packers of one place would mix their files.
+/// Two packers of one path would mix their files.
 fn lock(half: &Path, out: &Path) -> Result<File> {
     let path = half.join(LOCK);
     let failed = |error| StoreError::io(&path, &error);

@@ -13,14 +13,14 @@ use crate::files;
 
 /// A text to pack.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Text {
+pub struct SourceText {
     /// What people call it.
     pub name: String,
     /// Its bytes, UTF-8.
     pub bytes: Vec<u8>,
 }
 
-impl Text {
+impl SourceText {
     /// Reads a file.
     ///
     /// # Errors
@@ -64,13 +64,14 @@ impl Numbering<'_> {
 /// something at `out` already; [`crate::error::Kind::Full`]; what the system reports. On an error there is nothing
 /// at `out`.
 pub fn pack(
-    train: impl IntoIterator<Item = Result<Text>>,
-    held_out: impl IntoIterator<Item = Result<Text>>,
+    train: impl IntoIterator<Item = Result<SourceText>>,
+    held_out: impl IntoIterator<Item = Result<SourceText>>,
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Data> {
-    let bytes =
-        |text: Result<Text>| text.map(|Text { name, bytes }| Part { name, count: bytes.len(), bytes });
+    let bytes = |text: Result<SourceText>| {
+        text.map(|SourceText { name, bytes }| PackedText { name, count: bytes.len(), bytes })
+    };
     let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[] };
     packer.pack(train.into_iter().map(bytes), held_out.into_iter().map(bytes), progress)
 }
@@ -100,7 +101,7 @@ pub fn pack_tokens<E: From<StoreError>>(
             let advice = "use the tokeniser that made it";
             return Err(StoreError::refused(Path::new(&name), cause, advice).into());
         }
-        Ok(Part { name, count: numbers.len(), bytes: bytes(&numbers) })
+        Ok(PackedText { name, count: numbers.len(), bytes: bytes(&numbers) })
     };
     let end = bytes(numbering.end.as_slice());
     let packer = Packer { out, tokeniser, end, file: numbering.file };
@@ -157,7 +158,7 @@ fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
 }
 
 /// A text as a corpus holds it.
-struct Part {
+struct PackedText {
     name: String,
     /// Its length for people: bytes, or token numbers.
     count: usize,
@@ -175,8 +176,8 @@ struct Packer<'a> {
 impl Packer<'_> {
     fn pack<E: From<StoreError>>(
         &self,
-        train: impl Iterator<Item = core::result::Result<Part, E>>,
-        held_out: impl Iterator<Item = core::result::Result<Part, E>>,
+        train: impl Iterator<Item = core::result::Result<PackedText, E>>,
+        held_out: impl Iterator<Item = core::result::Result<PackedText, E>>,
         progress: &mut dyn FnMut(u64),
     ) -> core::result::Result<Data, E> {
         directory::vacant(self.out)?;
@@ -196,7 +197,7 @@ impl Packer<'_> {
 
     fn join<E: From<StoreError>>(
         &self,
-        parts: impl Iterator<Item = core::result::Result<Part, E>>,
+        parts: impl Iterator<Item = core::result::Result<PackedText, E>>,
         about: &mut String,
         progress: &mut dyn FnMut(u64),
     ) -> core::result::Result<Vec<u8>, E> {

@@ -37,10 +37,10 @@ pub(super) fn check(path: &Path, bytes: &[u8]) -> Result<()> {
     // DATA-6: a value that is not finite is refused.
     let pieces = bytes.chunks(4 * PIECE).zip((0..).step_by(PIECE));
     for (piece, first) in pieces {
-        if let Some((place, value)) =
+        if let Some((index, value)) =
             reals(piece).into_iter().enumerate().find(|(_, value)| !value.is_finite())
         {
-            let cause = format!("parameter {} is {value}", first + place);
+            let cause = format!("parameter {} is {value}", first + index);
             return Err(StoreError::refused(
                 path,
                 cause,

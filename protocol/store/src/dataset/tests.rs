@@ -10,8 +10,8 @@ use super::*;
 use crate::error::Kind;
 use crate::files;
 
-fn text(name: &str, bytes: &[u8]) -> Result<Text> {
-    Ok(Text { name: name.into(), bytes: bytes.to_vec() })
+fn text(name: &str, bytes: &[u8]) -> Result<SourceText> {
+    Ok(SourceText { name: name.into(), bytes: bytes.to_vec() })
 }
 
 /// A corpus of three chunks and a half, in a directory of its own.
@@ -83,14 +83,14 @@ fn a_failed_pack_leaves_nothing_and_an_old_one_stays() {
     assert_eq!(again.kind(), Kind::Refused);
     Dataset::open(&out, &data).unwrap();
     let other = directory.path().join("other");
-    let missing = Text::read(&directory.path().join("absent.txt"), "absent".into());
+    let missing = SourceText::read(&directory.path().join("absent.txt"), "absent".into());
     let error = pack([text("x", b"x"), missing], [text("y", b"y")], &other, &mut |_| ()).unwrap_err();
     assert!(error.to_string().contains("absent.txt: does not exist"), "{error}");
     let error = pack([text("x", b"x")], [], &other, &mut |_| ()).unwrap_err();
     assert_eq!(error.kind(), Kind::Refused);
     assert_eq!(files::names(directory.path()).unwrap(), ["corpus"]);
     fs::write(directory.path().join("latin"), b"caf\xe9").unwrap();
-    let error = Text::read(&directory.path().join("latin"), String::new()).unwrap_err();
+    let error = SourceText::read(&directory.path().join("latin"), String::new()).unwrap_err();
     assert!(error.to_string().contains("is not UTF-8 text (byte 3)"), "{error}");
 }
 

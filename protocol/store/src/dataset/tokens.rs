@@ -49,12 +49,12 @@ pub(super) fn check_count(path: &Path, file: &[u8], tokeniser: &Tokeniser) -> Re
 /// What a `tokenizer.json` says of its numbers.
 #[derive(Deserialize)]
 struct File {
-    model: Model,
+    model: TokeniserModel,
     added_tokens: Option<Vec<Added>>,
 }
 
 #[derive(Deserialize)]
-struct Model {
+struct TokeniserModel {
     vocab: Greatest,
 }
 
@@ -124,9 +124,9 @@ pub(super) fn check(path: &Path, bytes: &[u8], tokeniser: &Tokeniser) -> Result<
     let unknown = read(bytes, size).enumerate().find(|(_, token)| *token >= file.tokens);
     match unknown {
         None => Ok(()),
-        Some((place, token)) => {
+        Some((position, token)) => {
             let cause = format!(
-                "token {place} is number {token}, but the tokeniser knows {} numbers, from 0 on",
+                "token {position} is number {token}, but the tokeniser knows {} numbers, from 0 on",
                 file.tokens
             );
             Err(StoreError::refused(path, cause, advice))

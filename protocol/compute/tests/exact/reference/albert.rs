@@ -15,7 +15,7 @@ impl Reference<'_> {
         (seed, leaf): (Digest, Leaf),
         (index, window): (u32, &[u32]),
     ) -> f64 {
-        let masked = masked((self.model, albert), &seed, leaf, index, window);
+        let masked = masked(self.model, albert, &seed, leaf, index, window);
         let words = self.tensor("albert.embeddings.word_embeddings.weight");
         let mut x: Rows = masked.inputs.iter().map(|token| words[*token as usize].clone()).collect();
         add(&mut x, &self.tensor("albert.embeddings.position_embeddings.weight"));
@@ -24,12 +24,12 @@ impl Reference<'_> {
         for _ in 0..self.model.layers {
             x = self.layer(&x);
         }
-        let x: Rows = masked.places.iter().map(|place| x[*place as usize].clone()).collect();
+        let x: Rows = masked.positions.iter().map(|position| x[*position as usize].clone()).collect();
         let x = gelu(&self.affine(&x, "predictions.dense"));
         let mut logits = linear(&self.layer_norm(&x, "predictions.LayerNorm"), &words);
         let bias = self.tensor("predictions.bias");
         logits.iter_mut().for_each(|row| row.iter_mut().zip(&bias[0]).for_each(|(x, bias)| *x += bias));
-        cross_entropy(&logits, masked.places.iter().map(|place| window[*place as usize]))
+        cross_entropy(&logits, masked.positions.iter().map(|position| window[*position as usize]))
     }
 
     fn layer(&self, x: &Rows) -> Rows {

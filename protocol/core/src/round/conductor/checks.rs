@@ -12,7 +12,7 @@ use crate::sign::Signed;
 
 /// What one contributor has said of the results.
 #[derive(Default)]
-pub(super) struct Word {
+pub(super) struct ResultsCheck {
     pub(super) parts: BTreeSet<Part>,
     pub(super) objections: BTreeSet<Block>,
 }
@@ -65,7 +65,7 @@ impl Conductor {
 
     /// The result of [`Output::Inspect`], of this part and by this author, was reduced again. One whose digest differs,
     /// or whose inputs cannot be had, is struck: it counts as missing.
-    pub fn inspected(&mut self, now: u64, (part, author): (Part, &MemberId), right: bool) {
+    pub fn inspected(&mut self, now: u64, part: Part, author: &MemberId, right: bool) {
         self.inspecting = false;
         let digest = self.gathered.results.get(&(part, *author)).map(|said| said.digest);
         if right {

@@ -7,14 +7,14 @@ use muster_core::manifest::{self, Model};
 
 use crate::function;
 use crate::matrix::Matrix;
-use crate::turns::Part;
+use crate::turns::GradientSlice;
 
 /// Tensors of a layer: norm, q, k, v, o, norm, gate, up, down.
 const TENSORS: usize = 9;
 
 /// A weight matrix of a layer, in the order of the flat vector.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Weight {
+pub(crate) enum DecoderMatrix {
     /// Query, key and value projections, joined.
     QueryKeyValue,
     /// Projection of the attention's output.
@@ -27,7 +27,7 @@ pub(crate) enum Weight {
 
 /// A norm of a layer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Norm {
+pub(crate) enum RmsNorm {
     /// Before attention.
     Attention,
     /// Before the feed-forward.
@@ -36,7 +36,7 @@ pub(crate) enum Norm {
 
 /// What a decoder has beside matrices.
 #[derive(Debug)]
-pub(crate) struct Decoder {
+pub(crate) struct DecoderRanges {
     pub layers: usize,
     /// Whether the head shares the embedding.
     pub tied: bool,
@@ -48,13 +48,13 @@ pub(crate) struct Decoder {
     pub sines: Vec<f32>,
 }
 
-impl Decoder {
+impl DecoderRanges {
     /// With the matrices by number, and the parts of the gradient.
     pub(crate) fn new(
         model: &Model,
         decoder: &manifest::Decoder,
         tensors: &[Tensor],
-    ) -> (Self, Vec<Matrix>, Vec<Part>) {
+    ) -> (Self, Vec<Matrix>, Vec<GradientSlice>) {
         let layers = model.layers as usize;
         let embedding = Matrix::joined(&tensors[..1]);
         let (mut matrices, mut gains, mut parts) = (Vec::new(), Vec::new(), vec![embedding.part()]);
@@ -81,7 +81,7 @@ impl Decoder {
     }
 
     /// Number of a layer's matrix.
-    pub(crate) fn matrix(layer: usize, weight: Weight) -> usize {
+    pub(crate) fn matrix(layer: usize, weight: DecoderMatrix) -> usize {
         4 * layer + weight as usize
     }
 
@@ -91,13 +91,13 @@ impl Decoder {
     }
 
     /// Part of the gradient that is a layer's matrix.
-    pub(crate) fn part(layer: usize, weight: Weight) -> usize {
+    pub(crate) fn part(layer: usize, weight: DecoderMatrix) -> usize {
         let number = weight as usize;
         2 + 6 * layer + number + number / 2
     }
 
     /// Part of the gradient that is a layer's gain.
-    pub(crate) fn gain_part(layer: usize, norm: Norm) -> usize {
+    pub(crate) fn gain_part(layer: usize, norm: RmsNorm) -> usize {
         1 + 6 * layer + 3 * norm as usize
     }
 
@@ -111,20 +111,20 @@ impl Decoder {
         if self.tied { 0 } else { self.last_gain_part() + 1 }
     }
 
-    /// Place of a layer's gain.
-    pub(crate) fn gain(&self, layer: usize, norm: Norm) -> Range<usize> {
+    /// Range of a layer's gain.
+    pub(crate) fn gain(&self, layer: usize, norm: RmsNorm) -> Range<usize> {
         self.gains[2 * layer + norm as usize].clone()
     }
 
-    /// Place of the last gain.
+    /// Range of the last gain.
     pub(crate) fn last_gain(&self) -> Range<usize> {
         self.gains[2 * self.layers].clone()
     }
 }
 
 /// A gain as a part of the gradient.
-fn row(gain: &Range<usize>) -> Part {
-    Part { range: gain.clone(), width: gain.len() }
+fn row(gain: &Range<usize>) -> GradientSlice {
+    GradientSlice { range: gain.clone(), width: gain.len() }
 }
 
 /// Cosine and sine (ARITH-33) of `token · base^(−2i/head width)`, computed in f64.

@@ -8,7 +8,7 @@ use crate::matrix::Matrix;
 
 /// A matrix that the passes multiply by; the numbers of the plan's matrices.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Weight {
+pub(super) enum AlbertMatrix {
     /// From the embedding's width to the layers'.
     Mapping,
     /// Query, key and value projections, joined.
@@ -27,37 +27,37 @@ pub(super) enum Weight {
 
 /// A LayerNorm.
 #[derive(Clone, Debug)]
-pub(super) struct Norm {
+pub(super) struct LayerNorm {
     pub gain: Range<usize>,
     pub bias: Range<usize>,
 }
 
-/// Places of what is not a matrix to multiply by.
+/// Ranges of what is not a matrix to multiply by.
 #[derive(Debug)]
-pub(crate) struct Albert {
+pub(crate) struct AlbertRanges {
     pub(super) positions: Range<usize>,
-    pub(super) embedding_norm: Norm,
+    pub(super) embedding_norm: LayerNorm,
     pub(super) mapping_bias: Range<usize>,
     pub(super) query_bias: Range<usize>,
     pub(super) value_bias: Range<usize>,
     pub(super) dense_bias: Range<usize>,
-    pub(super) attention_norm: Norm,
+    pub(super) attention_norm: LayerNorm,
     pub(super) feed_bias: Range<usize>,
     pub(super) feed_output_bias: Range<usize>,
-    pub(super) last_norm: Norm,
+    pub(super) last_norm: LayerNorm,
     pub(super) prediction_bias: Range<usize>,
-    pub(super) prediction_norm: Norm,
+    pub(super) prediction_norm: LayerNorm,
     pub(super) word_bias: Range<usize>,
 }
 
-impl Albert {
+impl AlbertRanges {
     /// With the matrices by number. Tensors are those of the layout: words 0, positions, their norm (2, 3), mapping
     /// (4, 5), query, key, value (6 to 8), biases of query and value, dense (11, 12), norm, feed-forward (15, 16), its
     /// output (17, 18), norm, prediction (21, 22), norm, bias of the words.
     pub(crate) fn new(tensors: &[Tensor]) -> (Self, Vec<Matrix>) {
         let at = |number: usize| tensors[number].range();
-        let norm = |number: usize| Norm { gain: at(number), bias: at(number + 1) };
-        let places = Self {
+        let norm = |number: usize| LayerNorm { gain: at(number), bias: at(number + 1) };
+        let ranges = Self {
             positions: at(1),
             embedding_norm: norm(2),
             mapping_bias: at(5),
@@ -73,6 +73,6 @@ impl Albert {
             word_bias: at(25),
         };
         let matrices = [4..5, 6..9, 11..12, 15..16, 17..18, 21..22, 0..1];
-        (places, matrices.map(|range| Matrix::joined(&tensors[range])).into())
+        (ranges, matrices.map(|range| Matrix::joined(&tensors[range])).into())
     }
 }
