@@ -322,9 +322,9 @@ def open_coin(terms, opening):
 
 
 @operation
-def select_block(terms, opening, freeze, blocks, block_ppm):
+def select_block(terms, opening, freeze, blocks, blocks_ppm):
     value = un(ref.decode("CoinOpening", un(opening))["coin"])
-    return {"selected": [ref.selects_block(value, un(freeze), block, block_ppm) for block in blocks]}
+    return {"selected": [ref.selects_block(value, un(freeze), block, blocks_ppm) for block in blocks]}
 
 
 @operation
@@ -333,9 +333,9 @@ def block_inspector(outcome, blocks, verifiers):
 
 
 @operation
-def select(terms, opening, freeze, members, node_ppm):
+def select(terms, opening, freeze, members, share_ppm):
     value = un(ref.decode("CoinOpening", un(opening))["coin"])
-    return {"selected": [ref.selects(value, un(freeze), un(member), node_ppm) for member in members]}
+    return {"selected": [ref.selects(value, un(freeze), un(member), share_ppm) for member in members]}
 
 
 @operation
@@ -379,8 +379,8 @@ def effective(probation, vouchers, credits, m):
 
 
 @operation
-def audit_ppm(node_ppm, newcomer_ppm, halving, credits):
-    return {"ppm": [ref.audit_ppm(node_ppm, newcomer_ppm, halving, credit) for credit in credits]}
+def audit_ppm(share_ppm, newcomer_ppm, halving, credits):
+    return {"ppm": [ref.audit_ppm(share_ppm, newcomer_ppm, halving, credit) for credit in credits]}
 
 
 @operation
@@ -483,7 +483,7 @@ SOUND = dict(
                    beta2=bits(0.99), epsilon=bits(1e-8), weight_decay=bits(0.0), clip_norm=bits(0.0)),
     aggregation=dict(rule="CenteredClip", radius=bits(1.25), iterations=64, cap_ppm=10**6, assumed_ppm=499_999, mixing=False,
                      replicas=2),
-    audit=dict(node_ppm=10**6, leaves=32, coin_lead=1, final_rounds=7, recheck_ppm=10**6, block_ppm=10**6),
+    audit=dict(share_ppm=10**6, leaves=32, coin_lead=1, final_rounds=7, recheck_ppm=10**6, blocks_ppm=10**6),
     admission=dict(start_nodes=3, start_verifiers=2, most_members=5, mode=dict(Invited=None), per_round=1, probation=1 << 24,
                    vouchers=16, member_invites=0, depth=16, newcomer_ppm=10**6, halving=1),
     timers=dict(commit=1, part=1, result=1, audit=1, final_audit=1), retention=dict(contributions=8, states=8),
@@ -503,7 +503,7 @@ def changed_manifest(changes):
 
 
 # What no verifier has anything to do in.
-UNAUDITED = {"audit.node_ppm": 0, "audit.block_ppm": 0, "audit.final_rounds": 0, "admission.start_verifiers": 0,
+UNAUDITED = {"audit.share_ppm": 0, "audit.blocks_ppm": 0, "audit.final_rounds": 0, "admission.start_verifiers": 0,
              "admission.newcomer_ppm": 0, "admission.probation": 0}
 
 
@@ -585,7 +585,7 @@ REFUSED = [
     ("no share", "MANIFEST-9", "", {"aggregation.cap_ppm": 0}),
     ("half of all lie", "MANIFEST-9", "", {"aggregation.assumed_ppm": 500_000}),
     ("three replicas", "MANIFEST-9", "", {"aggregation.replicas": 3}),
-    ("more audits than contributions", "MANIFEST-10", "", {"audit.node_ppm": 10**6 + 1}),
+    ("more audits than contributions", "MANIFEST-10", "", {"audit.share_ppm": 10**6 + 1}),
     ("an audit of nothing", "MANIFEST-10", "", {"audit.leaves": 0}),
     ("coins of the round", "MANIFEST-10", "coins that are chosen after what they draw", {"audit.coin_lead": 0}),
     ("audits of what is forgotten", "MANIFEST-10", "the end waits for what nobody can answer", {"audit.final_rounds": 8}),
@@ -593,7 +593,7 @@ REFUSED = [
     ("nobody to start with", "MANIFEST-11", "", {"admission.start_nodes": 0}),
     ("more to start with than may come", "MANIFEST-11", "it never starts", {"admission.most_members": 4}),
     ("too many members", "MANIFEST-11", "", {"admission.most_members": 4097, "training.rounds": 100}),
-    ("a probation without audits", "MANIFEST-11", "it never ends", {"audit.node_ppm": 0, "admission.newcomer_ppm": 0}),
+    ("a probation without audits", "MANIFEST-11", "it never ends", {"audit.share_ppm": 0, "admission.newcomer_ppm": 0}),
     ("one verifier's word", "MANIFEST-11", "who lies alone ends a probation", {"admission.vouchers": 1}),
     ("a key twice", "MANIFEST-11", "", {"admission.mode": listing(fill(8))}),
     ("open, without a price", "STAND-7", "identities for nothing", {"admission.mode": dict(Open=None), "admission.probation": 0}),
@@ -945,10 +945,10 @@ def family_coins():
     members, freeze = [fill(i) for i in range(1, 13)], fill(0x66)
     for ppm in (0, 1, 250_000, 500_000, 999_999, 1_000_000):
         yield case(f"selects at {ppm} ppm", "COIN-4", "verifier and steward disagree on who is audited", "select", **node,
-                   freeze=freeze, members=members, node_ppm=ppm)
+                   freeze=freeze, members=members, share_ppm=ppm)
     for ppm in (0, 50_000, 500_000, 1_000_000):
         yield case(f"selects blocks at {ppm} ppm", "COIN-20", "who accuses cannot show that it was drawn", "select_block", **node,
-                   freeze=freeze, blocks=list(range(24)), block_ppm=ppm)
+                   freeze=freeze, blocks=list(range(24)), blocks_ppm=ppm)
     for verifiers in (1, 2, 7):
         yield case(f"a block's inspector of {verifiers}", "COIN-21", "a block is inspected twice, or by nobody",
                    "block_inspector", outcome=fill(0xaa), blocks=list(range(24)), verifiers=verifiers)
@@ -993,7 +993,7 @@ def family_standing():
     yield w("more than its weight", "weight beyond what was recomputed", 100, 2, [60, 70])
     yield w("an odd probation", "the share rounds up, or two verifiers never end it", 7, 2, [4, 3])
     yield w("one is enough", "", 7, 1, [7])
-    rate = lambda name, why, *settings: case(name, "STAND-4", why, "audit_ppm", node_ppm=settings[0], newcomer_ppm=settings[1],
+    rate = lambda name, why, *settings: case(name, "STAND-4", why, "audit_ppm", share_ppm=settings[0], newcomer_ppm=settings[1],
                                              halving=settings[2], credits=[0, 1, 99, 100, 199, 200, 1000, 3200, 6400, 2**31])
     yield rate("halves", "verifier and steward disagree on who is audited", 100_000, 500_000, 100)
     yield rate("no newcomer's rate", "", 500_000, 0, 1)

@@ -114,7 +114,7 @@ def aggregation(a):
 def audit(a, kept, timers):
     """MANIFEST-10"""
     last = a["final_rounds"] <= kept["contributions"] and a["final_rounds"] < kept["states"]
-    rules = among("MANIFEST-10", "audit", a, node_ppm=(0, MILLION), recheck_ppm=(0, MILLION), block_ppm=(0, MILLION), leaves=(1, 32),
+    rules = among("MANIFEST-10", "audit", a, share_ppm=(0, MILLION), recheck_ppm=(0, MILLION), blocks_ppm=(0, MILLION), leaves=(1, 32),
                   coin_lead=(1, U32))
     rules += among("MANIFEST-10", "retention", kept, states=(2, U32)) + [("MANIFEST-10", "audit.final_rounds", last)]
     return rules + [("MANIFEST-10", f"timers.{name}", wait > 0) for name, wait in timers.items()]
@@ -126,7 +126,7 @@ def admission(a, audits):
     keys = [key for group in (listed or {}).values() for key in group]
     rules = among("MANIFEST-11", "admission", a, start_nodes=(1, U32), per_round=(1, U32), halving=(1, U32), most_members=(1, 4096),
                   probation=(0, 1 << 24), vouchers=(1, 16), depth=(0, 16), newcomer_ppm=(0, MILLION))
-    audited = a["newcomer_ppm"] > 0 or audits["node_ppm"] > 0
+    audited = a["newcomer_ppm"] > 0 or audits["share_ppm"] > 0
     return rules + [
         ("MANIFEST-11", "admission.most_members", a["start_nodes"] + a["start_verifiers"] <= a["most_members"]),
         ("MANIFEST-11", "admission.vouchers", a["probation"] == 0 or a["vouchers"] >= 2),
@@ -137,7 +137,7 @@ def admission(a, audits):
 
 def coins(m):
     """MANIFEST-13"""
-    audited = [m["audit"][name] for name in ("node_ppm", "block_ppm", "final_rounds")]
+    audited = [m["audit"][name] for name in ("share_ppm", "blocks_ppm", "final_rounds")]
     audited += [m["admission"][name] for name in ("newcomer_ppm", "start_verifiers")]
     rounds = m["training"]["rounds"] * (2 if real(m["rollback"]["limit"]) > 0 else 1) + max(m["retention"]["contributions"], 1) + 1
     enough = rounds * (1 + min(m["admission"]["most_members"], 256)) <= 1 << 22

@@ -178,7 +178,7 @@ def schema():
                                   "MultiKrum", "FixedRadiusClip"),
                             radius=("real",), iterations=u8, cap_ppm=u32, assumed_ppm=u32, mixing=("bool",),
                             replicas=u8),
-        "Audit": dict(node_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32, block_ppm=u32),
+        "Audit": dict(share_ppm=u32, leaves=u8, coin_lead=u32, final_rounds=u32, recheck_ppm=u32, blocks_ppm=u32),
         "Admission": dict(start_nodes=u16, start_verifiers=u16, most_members=u16, mode="Mode", per_round=u16, probation=u32,
                           vouchers=u8, member_invites=u16, depth=u8, newcomer_ppm=u32, halving=u32),
         "Listed": dict(founders=listed(member, 512), nodes=listed(member, 512), verifiers=listed(member, 512)),
@@ -942,14 +942,14 @@ def verify_coin(terms, opening):
     merkle_verify(bytes.fromhex(terms["root"]), count, place, merkle_leaf(place, bytes.fromhex(opening["coin"])), siblings)
 
 
-def selects(value, freeze, member, node_ppm):
+def selects(value, freeze, member, share_ppm):
     """COIN-4"""
-    return number(tagged("select", value, freeze, member)) < node_ppm * 2**64 // 10**6
+    return number(tagged("select", value, freeze, member)) < share_ppm * 2**64 // 10**6
 
 
-def selects_block(value, freeze, block, block_ppm):
+def selects_block(value, freeze, block, blocks_ppm):
     """COIN-20"""
-    return number(tagged("select-block", value, freeze, le(block, 4))) < block_ppm * 2**64 // 10**6
+    return number(tagged("select-block", value, freeze, le(block, 4))) < blocks_ppm * 2**64 // 10**6
 
 
 def block_inspector(outcome, block, verifiers):
@@ -1005,9 +1005,9 @@ def effective(probation, vouchers, credits, m):
     return min(m, sum(credits)) if vouched(probation, vouchers, credits) >= probation else 0
 
 
-def audit_ppm(node_ppm, newcomer_ppm, halving, credit):
+def audit_ppm(share_ppm, newcomer_ppm, halving, credit):
     """STAND-4"""
-    return max(node_ppm, newcomer_ppm // 2 ** min(credit // halving, 64))
+    return max(share_ppm, newcomer_ppm // 2 ** min(credit // halving, 64))
 
 
 # ---------------------------------------------------------------- aggregation (aggregation.md)

@@ -16,8 +16,8 @@ fn attack(name: &str) -> Attack {
 /// A run in which every contribution and every block is audited in full.
 fn watched(seed: u64, rounds: u32, players: Vec<Player>) -> Plan {
     let plan = Plan::new(seed, rounds, players);
-    let change: fn(&mut Manifest) = |manifest| manifest.audit.block_ppm = 1_000_000;
-    Plan { verifiers: 1, node_ppm: 1_000_000, drawn: 2, change, ..plan }
+    let change: fn(&mut Manifest) = |manifest| manifest.audit.blocks_ppm = 1_000_000;
+    Plan { verifiers: 1, share_ppm: 1_000_000, drawn: 2, change, ..plan }
 }
 
 fn finding(wrong: Wrong) -> Option<FindingKind> {
@@ -47,13 +47,13 @@ fn judge(report: &Report, attacks: &[Attack], what: &str) {
 
 /// Each attack in a run of its own, among so many nodes and a verifier for each dozen of them, of which this share of the
 /// contributions is audited.
-fn each_attack(nodes: usize, rounds: u32, node_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
+fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
     let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().copied()).collect();
     in_parallel(&jobs, |(seed, attack)| {
         let cheats = vec![*attack; if seldom(attack, nodes) { nodes / 4 } else { 1 }];
         let plan = watched(*seed, rounds, cast(nodes, &cheats, FROM, *seed));
         let verifiers = nodes.div_ceil(12) as u16;
-        let report = Sim::new(Plan { verifiers, node_ppm, ..plan }).finish();
+        let report = Sim::new(Plan { verifiers, share_ppm, ..plan }).finish();
         judge(&report, attack, &format!("{} among {nodes}", attack.name));
     });
 }
@@ -181,7 +181,7 @@ fn verifiers_in_league_with_the_cheats_delay_their_ban_until_a_recheck_finds_the
 
 #[test]
 fn a_verifier_that_finds_everyone_guilty_of_a_total_mismatch_is_banned() {
-    let all = Plan { verifiers: 2, node_ppm: 1_000_000, ..Plan::new(6, 8, vec![Player::honest(); 5]) };
+    let all = Plan { verifiers: 2, share_ppm: 1_000_000, ..Plan::new(6, 8, vec![Player::honest(); 5]) };
     let mut sim = Sim::new(all);
     while sim.ledger().current().is_none_or(|view| view.round() < FROM) {
         sim.run(sim.now() + 100);
@@ -198,7 +198,7 @@ fn a_coalition_of_nearly_half_and_a_verifier_in_league_are_all_found() {
     let attacks = names.map(attack);
     let watched = watched(5, 12, cast(20, &attacks, FROM, 5));
     let change: fn(&mut Manifest) = |manifest| {
-        (manifest.audit.block_ppm, manifest.audit.recheck_ppm) = (1_000_000, 1_000_000);
+        (manifest.audit.blocks_ppm, manifest.audit.recheck_ppm) = (1_000_000, 1_000_000);
     };
     let report = Sim::new(Plan { verifiers: 4, friends: 1, change, ..watched }).finish();
     assert_eq!((report.false_bans(), report.dismissed), (0, 0), "{report:?}");

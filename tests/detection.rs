@@ -23,7 +23,7 @@ fn setting(seed: u64) -> Setting {
         cheats: SCHEDULES.map(|schedule| (schedule, 8)).to_vec(),
         verifiers: 1,
         friends: 0,
-        node_ppm: 200_000,
+        share_ppm: 200_000,
         drawn: 2,
         leaves: 8,
         load: 0.5,
@@ -55,9 +55,9 @@ fn cheats_last_as_long_as_the_formula_says_and_nobody_else_is_banned() {
 
 #[test]
 fn expected_harm_lies_between_its_bounds() {
-    for (node_ppm, drawn, leaves) in [(500_000, 1, 4), (100_000, 4, 16), (50_000, 2, 64)] {
-        let setting = Setting { node_ppm, drawn, leaves, ..setting(0) };
-        let pi = f64::from(node_ppm) / 1e6;
+    for (share_ppm, drawn, leaves) in [(500_000, 1, 4), (100_000, 4, 16), (50_000, 2, 64)] {
+        let setting = Setting { share_ppm, drawn, leaves, ..setting(0) };
+        let pi = f64::from(share_ppm) / 1e6;
         let (least, most) = (f64::from(leaves) / (pi * f64::from(setting.of_each())), f64::from(leaves) / pi);
         for schedule in SCHEDULES.into_iter().filter(|schedule| *schedule != Schedule::FalseSum) {
             let harm = setting.harm(schedule);

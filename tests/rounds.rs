@@ -303,10 +303,10 @@ fn audit_23_two_that_agree_on_a_block_nobody_objects_to_are_both_banned_when_it_
     let mut together = 0;
     for seed in 40..46 {
         let players = cast(5, &[nudge, nudge], Round(1), seed);
-        let plan = Plan { verifiers: 1, node_ppm: 0, ..Plan::new(seed, 8, players) };
+        let plan = Plan { verifiers: 1, share_ppm: 0, ..Plan::new(seed, 8, players) };
         let change: fn(&mut Manifest) = |manifest| {
             manifest.aggregation.replicas = 2;
-            manifest.audit.block_ppm = 1_000_000;
+            manifest.audit.blocks_ppm = 1_000_000;
         };
         let report = Sim::new(Plan { change, ..plan }).finish();
         assert_eq!(
@@ -396,7 +396,7 @@ fn ledger_10_nothing_of_a_coalition_that_hushes_counts_and_its_rounds_are_audite
     for seed in 70..73 {
         let players = cast(7, &[hush; 3], FROM, seed);
         let cheats: Vec<usize> = (0..7).filter(|number| players[*number].cheats).collect();
-        let plan = Plan { verifiers: 1, node_ppm: 1_000_000, ..Plan::new(seed, 12, players) };
+        let plan = Plan { verifiers: 1, share_ppm: 1_000_000, ..Plan::new(seed, 12, players) };
         let mut sim = Sim::new(plan);
         sim.run(HOUR);
         assert_eq!(sim.ledger().stage(), Stage::Closed, "seed {seed}");

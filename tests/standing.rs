@@ -108,7 +108,7 @@ impl Chain {
         let mut manifest = tiny(id(ORGANISER), id(STEWARD), rounds, 2);
         manifest.training.leaves = 32;
         manifest.audit.leaves = 2;
-        manifest.audit.node_ppm = 100_000;
+        manifest.audit.share_ppm = 100_000;
         manifest.admission = admission;
         manifest.check().expect("a good manifest");
         let mut chain = Self { ledger: Ledger::new(Arc::new(manifest)) };

@@ -571,12 +571,12 @@ impl Audit {
     fn checked(&self) -> Result<manifest::Audit, Misuse> {
         let Self { leaves, coin_lead, final_rounds, .. } = *self;
         Ok(manifest::Audit {
-            node_ppm: millionths("audit.share", self.share)?,
+            share_ppm: millionths("audit.share", self.share)?,
             leaves,
             coin_lead,
             final_rounds,
             recheck_ppm: millionths("audit.recheck", self.recheck)?,
-            block_ppm: millionths("audit.blocks", self.blocks)?,
+            blocks_ppm: millionths("audit.blocks", self.blocks)?,
         })
     }
 }
@@ -722,7 +722,7 @@ mod tests {
         let manifest =
             Settings::parse(Path::new("run.toml"), "").unwrap().manifest(&makers(), data()).unwrap();
         assert_eq!(manifest.timers.commit, 30_000);
-        assert_eq!(manifest.audit.node_ppm, 500_000);
+        assert_eq!(manifest.audit.share_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);
     }
 

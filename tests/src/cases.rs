@@ -85,12 +85,12 @@ pub fn plan(seed: u64) -> Plan {
     let verifiers = 1 + pick(&mut random, 3) as u16;
     let friends = pick(&mut random, 6) / 5 * u64::from(verifiers > 1);
     let tempers = (0..verifiers).map(|_| temper(&mut random)).collect();
-    let node_ppm = [250_000, 500_000, 1_000_000][pick(&mut random, 3) as usize];
+    let share_ppm = [250_000, 500_000, 1_000_000][pick(&mut random, 3) as usize];
     let steward_crashes = if pick(&mut random, 4) == 0 { 500 } else { 0 };
     let change = if pick(&mut random, 4) == 0 { goes_back } else { small };
     let plan = Plan::new(seed, ROUNDS, players);
     let friends = friends as u16;
-    Plan { verifiers, friends, tempers, steward_crashes, node_ppm, change, final_rounds: 3, ..plan }
+    Plan { verifiers, friends, tempers, steward_crashes, share_ppm, change, final_rounds: 3, ..plan }
 }
 
 /// A smaller model, and rounds that are forgotten long before the run's patience is over.

@@ -113,7 +113,8 @@ impl<'a> World<'a> {
             let drawn = inspector(&outcome, Slot(slot as u16), &verifiers);
             let number = verifiers.iter().position(|id| Some(*id) == drawn).expect("one of them");
             let member = &self.members[slot];
-            if member.present() && selects(&coins[number], &facts.freeze, &member.id, self.setting.node_ppm) {
+            if member.present() && selects(&coins[number], &facts.freeze, &member.id, self.setting.share_ppm)
+            {
                 self.audit(&facts, number, slot);
             }
         }
@@ -143,7 +144,7 @@ impl<'a> World<'a> {
 
     /// Audits that a verifier draws in a round, on average.
     fn mean_audits(&self) -> f64 {
-        let all = self.members.len() as f64 * f64::from(self.setting.node_ppm) / 1e6;
+        let all = self.members.len() as f64 * f64::from(self.setting.share_ppm) / 1e6;
         (all / f64::from(self.setting.verifiers)).max(1e-3)
     }
 

@@ -23,7 +23,7 @@ const WORST: [(&str, &str, Wrong, bool); 4] = [
 pub fn prospect(manifest: &Manifest) -> String {
     let (audit, nodes) = (&manifest.audit, u32::from(manifest.admission.start_nodes).max(1));
     let leaves = (manifest.training.leaves / nodes).clamp(1, limits::QUOTA);
-    let rates = Rates::new(f64::from(audit.node_ppm) / MILLION, leaves, audit.leaves);
+    let rates = Rates::new(f64::from(audit.share_ppm) / MILLION, leaves, audit.leaves);
     let mut text = String::new();
     // Writing to a string does not fail.
     let _ = write_worst(&rates, nodes, &mut text);

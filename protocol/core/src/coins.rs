@@ -190,13 +190,13 @@ impl Coin {
     }
 }
 
-/// Whether a node coin selects a block of a round to be reduced again, `block_ppm` millionths of the time (COIN-20).
+/// Whether a node coin selects a block of a round to be reduced again, `blocks_ppm` millionths of the time (COIN-20).
 ///
-/// `H("select-block", coin, R_t, block)`, its first eight bytes as a number, is below `⌊block_ppm·2⁶⁴ / 10⁶⌋`. A leaf
+/// `H("select-block", coin, R_t, block)`, its first eight bytes as a number, is below `⌊blocks_ppm·2⁶⁴ / 10⁶⌋`. A leaf
 /// coin selects none.
-pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, block_ppm: u32) -> bool {
+pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, blocks_ppm: u32) -> bool {
     let number = Hasher::new(Domain::SELECT_BLOCK).value(&coin.value).value(freeze).value(&block).number();
-    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(block_ppm) << 64) / 1_000_000
+    coin.kind == CoinKind::Node && u128::from(number) < (u128::from(blocks_ppm) << 64) / 1_000_000
 }
 
 /// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the

@@ -356,7 +356,7 @@ wire! {
     /// How contributions are inspected.
     pub struct Audit {
         /// Probability that a contribution is audited, in parts per million.
-        pub node_ppm: u32,
+        pub share_ppm: u32,
         /// Leaves drawn in one audit, at most all.
         pub leaves: u8,
         /// A coin tree serves rounds this many after its registration, and later ones.
@@ -366,7 +366,7 @@ wire! {
         /// Share of the passing verdicts that another verifier re-executes, in parts per million.
         pub recheck_ppm: u32,
         /// Probability that a block of a round is reduced again by a verifier, in parts per million.
-        pub block_ppm: u32,
+        pub blocks_ppm: u32,
     }
 }
 

@@ -29,10 +29,10 @@ pub fn weight(admission: &Admission, credits: impl Iterator<Item = u32> + Clone,
 }
 
 /// The probability that a verifier audits a member's round (STAND-4), in parts per million:
-/// max(`node_ppm`, ⌊`newcomer_ppm` / 2^⌊credit / `halving`⌋⌋).
-pub fn audit_ppm(admission: &Admission, node_ppm: u32, credit: u64) -> u32 {
+/// max(`share_ppm`, ⌊`newcomer_ppm` / 2^⌊credit / `halving`⌋⌋).
+pub fn audit_ppm(admission: &Admission, share_ppm: u32, credit: u64) -> u32 {
     let halvings = u32::try_from(credit / u64::from(admission.halving.max(1))).unwrap_or(u32::MAX);
-    admission.newcomer_ppm.checked_shr(halvings).unwrap_or(0).max(node_ppm)
+    admission.newcomer_ppm.checked_shr(halvings).unwrap_or(0).max(share_ppm)
 }
 
 #[cfg(test)]

@@ -724,13 +724,13 @@ fn coin(op: &str, inputs: &Value) -> Value {
         "open_coin" => json!({ "accepted": opened(inputs).is_ok() }),
         "select" => {
             let (coin, freeze) = (opened(inputs).expect("a registered coin"), digest(inputs, "freeze"));
-            let ppm = number(inputs, "node_ppm") as u32;
+            let ppm = number(inputs, "share_ppm") as u32;
             let chosen = |who| coins::selects(&coin, &freeze, &MemberId(as_digest(who).0), ppm);
             json!({ "selected": list(inputs, "members").iter().map(chosen).collect::<Vec<_>>() })
         }
         "select_block" => {
             let (coin, freeze) = (opened(inputs).expect("a registered coin"), digest(inputs, "freeze"));
-            let ppm = number(inputs, "block_ppm") as u32;
+            let ppm = number(inputs, "blocks_ppm") as u32;
             let chosen = |block| coins::selects_block(&coin, &freeze, block, ppm);
             json!({ "selected": blocks(inputs).map(chosen).collect::<Vec<_>>() })
         }
@@ -801,7 +801,7 @@ fn standing(op: &str, inputs: &Value) -> Value {
         "audit_ppm" => {
             let (newcomer_ppm, halving) = (set("newcomer_ppm"), set("halving"));
             let admission = Admission { newcomer_ppm, halving, ..Admission::closed(1, 0, 1) };
-            let rates = credits.iter().map(|credit| audit_ppm(&admission, set("node_ppm"), *credit));
+            let rates = credits.iter().map(|credit| audit_ppm(&admission, set("share_ppm"), *credit));
             json!({ "ppm": rates.collect::<Vec<_>>() })
         }
         _ => panic!("no operation {op:?}"),

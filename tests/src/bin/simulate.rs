@@ -139,8 +139,8 @@ fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
         return Err("more cheats than nodes".into());
     }
     let plan = Plan::new(seed, rounds, cast(nodes, &attacks, from, seed));
-    let node_ppm = (share * 1e6) as u32;
-    let report = Sim::new(Plan { rule, verifiers, node_ppm, ..plan }).finish();
+    let share_ppm = (share * 1e6) as u32;
+    let report = Sim::new(Plan { rule, verifiers, share_ppm, ..plan }).finish();
     print_report(&report, seed);
     Ok(report.false_bans() == 0)
 }

@@ -22,7 +22,7 @@ pub struct Setting {
     /// How many of them pass every cheat.
     pub friends: u16,
     /// Probability, in millionths, that a contribution is audited: π.
-    pub node_ppm: u32,
+    pub share_ppm: u32,
     /// Leaves drawn in an audit at least.
     pub drawn: u8,
     /// Leaves of a contribution: m.
@@ -47,7 +47,7 @@ impl Setting {
 
     /// Probability that a round of this schedule in which it may cheat convicts.
     pub fn hazard(&self, schedule: Schedule) -> f64 {
-        let pi = f64::from(self.node_ppm) / 1e6 * self.upright();
+        let pi = f64::from(self.share_ppm) / 1e6 * self.upright();
         let caught = |bad: u32| pi * schedule.seen(bad, self.leaves, self.of_each());
         schedule.distribution(self.leaves).into_iter().map(|(bad, share)| share * caught(bad)).sum()
     }

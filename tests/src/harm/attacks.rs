@@ -136,7 +136,7 @@ impl Row<'_> {
         format!("{:.1}, {:.1}", 1.0 / found, mean(&counts))
     }
 
-    /// Wrong blocks that were applied, up to the round of the offence, for each conviction, beside 1/block_ppm: those of
+    /// Wrong blocks that were applied, up to the round of the offence, for each conviction, beside 1/blocks_ppm: those of
     /// cheats that were not found count, too.
     fn blocks(&self) -> String {
         let (mut wrong, mut convictions, mut share) = (0, 0, 0.0);

@@ -24,7 +24,7 @@ pub fn table() -> String {
     let done = in_parallel(&jobs, |(cheats, friends, seed)| {
         let mix: Vec<Attack> = MIX.iter().take(*cheats).filter_map(|name| name.parse().ok()).collect();
         let plan = Plan::new(*seed, ROUNDS, cast(NODES, &mix, FROM, *seed));
-        let plan = Plan { verifiers: VERIFIERS, friends: *friends, node_ppm: 400_000, ..plan };
+        let plan = Plan { verifiers: VERIFIERS, friends: *friends, share_ppm: 400_000, ..plan };
         (Sim::new(plan.clone()).finish(), plan)
     });
     let (cells, clean) = (done.chunks(SEEDS as usize), &done[..SEEDS as usize]);

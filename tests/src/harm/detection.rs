@@ -29,15 +29,15 @@ const SCHEDULES: [Schedule; 6] = [
     Schedule::FalseSum,
 ];
 
-fn table_setting(seed: u64, node_ppm: u32, drawn: u8, leaves: u32) -> Setting {
+fn table_setting(seed: u64, share_ppm: u32, drawn: u8, leaves: u32) -> Setting {
     Setting {
         seed,
-        rounds: AUDITS * (1_000_000 / node_ppm),
+        rounds: AUDITS * (1_000_000 / share_ppm),
         honest: 16,
         cheats: SCHEDULES.map(|schedule| (schedule, 20)).to_vec(),
         verifiers: 1,
         friends: 0,
-        node_ppm,
+        share_ppm,
         drawn,
         leaves,
         load: 0.5,
@@ -62,7 +62,7 @@ pub fn schedules_at(first: usize) -> String {
     let detected = run_all(&settings);
     let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
         let rates =
-            format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.of_each(), setting.leaves);
+            format!("{} %, {}, {}", f64::from(setting.share_ppm) / 1e4, setting.of_each(), setting.leaves);
         cheats(setting, detected).map(move |(schedule, tally)| {
             let mut row = vec![rates.clone(), schedule.words()];
             row.extend(cells(setting, schedule, tally));
@@ -110,7 +110,7 @@ pub fn latency() -> String {
     let detected = run_all(&settings);
     let rows = settings.iter().zip(&detected).flat_map(|(setting, detected)| {
         let rates =
-            format!("{} %, {}, {}", f64::from(setting.node_ppm) / 1e4, setting.of_each(), setting.leaves);
+            format!("{} %, {}, {}", f64::from(setting.share_ppm) / 1e4, setting.of_each(), setting.leaves);
         let shown = cheats(setting, detected).filter(|(schedule, _)| {
             matches!(schedule, Schedule::Drip | Schedule::Burst(_) | Schedule::FalseSum)
         });
@@ -181,7 +181,7 @@ fn long(seed: u64, rounds: u32) -> Vec<Setting> {
         cheats: SCHEDULES.map(|schedule| (schedule, 8)).to_vec(),
         verifiers: 4,
         friends,
-        node_ppm: 120_000,
+        share_ppm: 120_000,
         drawn: 2,
         leaves: 16,
         load: 0.5,

@@ -33,7 +33,7 @@ struct Job {
     column: Column,
     attack: Option<Attack>,
     /// π in millionths, as the manifest has it.
-    node_ppm: u32,
+    share_ppm: u32,
     /// Whether somebody audits. Where nobody does, a verifier spares the cheats, so that the initial state is the same.
     audited: bool,
 }
@@ -43,14 +43,15 @@ impl Job {
         let cheats = self.attack.map_or(Vec::new(), |attack| vec![attack; CHEATS]);
         let plan = Plan::new(41, ROUNDS, cast(PEERS, &cheats, FROM, 41));
         let (rule, change, _) = self.column;
-        let (node_ppm, friends) = (self.node_ppm, u16::from(!self.audited));
-        Plan { rule, change, verifiers: 1, friends, node_ppm, ..plan }
+        let (share_ppm, friends) = (self.share_ppm, u16::from(!self.audited));
+        Plan { rule, change, verifiers: 1, friends, share_ppm, ..plan }
     }
 
     fn row(&self, run: &(Report, Plan), clean: &Report) -> Vec<String> {
         let (report, _) = run;
         let (.., rule) = self.column;
-        let rate = if self.audited { format!("{} %", f64::from(self.node_ppm) / 1e4) } else { "none".into() };
+        let rate =
+            if self.audited { format!("{} %", f64::from(self.share_ppm) / 1e4) } else { "none".into() };
         let beside = |more: f64| if self.attack.is_some() { format!("{more:+.2}") } else { "–".into() };
         vec![
             rule.into(),
@@ -103,6 +104,8 @@ fn jobs() -> Vec<Job> {
     ];
     RULES
         .into_iter()
-        .flat_map(|column| runs.map(|(attack, node_ppm, audited)| Job { column, attack, node_ppm, audited }))
+        .flat_map(|column| {
+            runs.map(|(attack, share_ppm, audited)| Job { column, attack, share_ppm, audited })
+        })
         .collect()
 }

@@ -142,7 +142,7 @@ pub struct Plan {
     /// How reliable the verifiers are, those that are no friends first; those without an entry are.
     pub tempers: Vec<Temper>,
     /// Probability, in millionths, that a contribution is audited.
-    pub node_ppm: u32,
+    pub share_ppm: u32,
     /// Leaves drawn in an audit.
     pub drawn: u8,
     /// Last rounds in which everything is audited.
@@ -169,7 +169,7 @@ impl Plan {
             friends: 0,
             tempers: Vec::new(),
             steward_crashes: 0,
-            node_ppm: 500_000,
+            share_ppm: 500_000,
             drawn: 1,
             final_rounds: 2,
             rate: 0.02,
@@ -192,7 +192,7 @@ impl Plan {
     /// Probability that a block of the aggregate is reduced again, as the manifest has it.
     pub fn block_share(&self) -> f64 {
         let nobody = Identity::from_secret(&[0; 32]);
-        f64::from(self.manifest(&nobody, &nobody, self.dataset().data()).audit.block_ppm) / 1e6
+        f64::from(self.manifest(&nobody, &nobody, self.dataset().data()).audit.blocks_ppm) / 1e6
     }
 
     /// Secret bytes of a member: another one for each kind and number.
@@ -222,7 +222,7 @@ impl Plan {
         manifest.optimiser.rate = real(self.rate);
         manifest.optimiser.minimum_rate = real(self.rate / 10.0);
         manifest.aggregation.rule = self.rule;
-        manifest.audit.node_ppm = self.node_ppm;
+        manifest.audit.share_ppm = self.share_ppm;
         manifest.audit.leaves = self.drawn;
         manifest.audit.final_rounds = self.final_rounds;
         manifest.admission.start_verifiers = self.verifiers;

@@ -69,7 +69,7 @@ fn model() -> Model {
 }
 
 #[allow(clippy::too_many_lines)] // a literal
-fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
+fn manifest(share_ppm: u32, final_rounds: u32) -> Manifest {
     let optimiser = Optimiser {
         method: Method::AdamW,
         rate: real(0.01),
@@ -117,12 +117,12 @@ fn manifest(node_ppm: u32, final_rounds: u32) -> Manifest {
             replicas: 1,
         },
         audit: Audit {
-            node_ppm,
+            share_ppm,
             leaves: 2,
             coin_lead: 1,
             final_rounds,
             recheck_ppm: 1_000_000,
-            block_ppm: 0,
+            blocks_ppm: 0,
         },
         admission: Admission::closed(2, 1, 8),
         timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },

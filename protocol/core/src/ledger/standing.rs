@@ -56,7 +56,7 @@ impl Ledger {
 
     /// The probability that a verifier audits a member's round, in parts per million.
     pub fn audit_ppm(&self, member: &Member) -> u32 {
-        audit_ppm(&self.manifest.admission, self.manifest.audit.node_ppm, self.credit(member))
+        audit_ppm(&self.manifest.admission, self.manifest.audit.share_ppm, self.credit(member))
     }
 
     fn vouchers<'a>(&'a self, member: &'a Member) -> impl Iterator<Item = u32> + Clone + 'a {

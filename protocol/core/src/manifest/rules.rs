@@ -35,7 +35,7 @@ impl Manifest {
         self.check_optimiser()?;
         self.check_aggregation()?;
         self.check_audit()?;
-        self.admission.check(self.audit.node_ppm)?;
+        self.admission.check(self.audit.share_ppm)?;
         self.check_rollback()?;
         self.check_coins()
     }
@@ -108,9 +108,9 @@ impl Manifest {
     /// timers are above 0.
     fn check_audit(&self) -> Result<(), Misuse> {
         let (audit, retention, timers) = (&self.audit, &self.retention, &self.timers);
-        within("audit.node_ppm", audit.node_ppm, 0..=MILLION)?;
+        within("audit.share_ppm", audit.share_ppm, 0..=MILLION)?;
         within("audit.recheck_ppm", audit.recheck_ppm, 0..=MILLION)?;
-        within("audit.block_ppm", audit.block_ppm, 0..=MILLION)?;
+        within("audit.blocks_ppm", audit.blocks_ppm, 0..=MILLION)?;
         within("audit.leaves", usize::from(audit.leaves), 1..=limits::AUDIT_LEAVES)?;
         let rule = "must be at least 1, or coins could be chosen after the freeze they are used with";
         require(audit.coin_lead >= 1, "audit.coin_lead", rule, audit.coin_lead)?;
@@ -170,7 +170,7 @@ impl Manifest {
     /// Whether there is anything that a verifier may have to do.
     fn is_audited(&self) -> bool {
         let audit = &self.audit;
-        let shares = [audit.node_ppm, audit.block_ppm, audit.final_rounds, self.admission.newcomer_ppm];
+        let shares = [audit.share_ppm, audit.blocks_ppm, audit.final_rounds, self.admission.newcomer_ppm];
         self.admission.start_verifiers > 0 || shares.iter().any(|share| *share > 0)
     }
 }
@@ -266,7 +266,7 @@ impl Admission {
     /// than `start_nodes` + `start_verifiers`; `probation` is 2^24 at most, `vouchers` 1 to 16, `depth` 16 at most,
     /// `newcomer_ppm` 10^6 at most; where there is a probation, `vouchers` is 2 at least and some
     /// contributions are audited; no key is listed twice.
-    fn check(&self, node_ppm: u32) -> Result<(), Misuse> {
+    fn check(&self, share_ppm: u32) -> Result<(), Misuse> {
         require(self.start_nodes >= 1, "admission.start_nodes", "must be at least 1", self.start_nodes)?;
         within("admission.most_members", usize::from(self.most_members), 1..=limits::MEMBERS)?;
         let start = u32::from(self.start_nodes) + u32::from(self.start_verifiers);
@@ -283,7 +283,7 @@ impl Admission {
         within("admission.depth", self.depth, 0..=limits::INVITATION_DEPTH)?;
         within("admission.newcomer_ppm", self.newcomer_ppm, 0..=MILLION)?;
         require(self.halving >= 1, "admission.halving", "must be at least 1", self.halving)?;
-        let ends = self.probation == 0 || self.newcomer_ppm.max(node_ppm) > 0;
+        let ends = self.probation == 0 || self.newcomer_ppm.max(share_ppm) > 0;
         let rule = "never ends when nobody is audited: raise audit.share or admission.newcomer_share";
         require(ends, "admission.probation", rule, self.probation)?;
         // STAND-7: in open mode nothing but probation prices a new identity.

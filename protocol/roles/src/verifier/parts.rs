@@ -128,7 +128,7 @@ impl Parts {
             if self.surveyed.insert(view.round())
                 && let Some(coin) = coin(view.round())
             {
-                let ppm = ledger.manifest().audit.block_ppm;
+                let ppm = ledger.manifest().audit.blocks_ppm;
                 let drawn = drawn(view, me, &coin, ppm).into_iter();
                 let found = drawn.filter_map(|(part, blocks)| DrawnBlocks::of(ledger, view, part, blocks));
                 found.for_each(|drawn| self.queue.put(now, 0, drawn));

@@ -75,12 +75,12 @@ fn manifest() -> Manifest {
             replicas: 1,
         },
         audit: Audit {
-            node_ppm: 50_000,
+            share_ppm: 50_000,
             leaves: 1,
             coin_lead: 1,
             final_rounds: 2,
             recheck_ppm: 100_000,
-            block_ppm: 50_000,
+            blocks_ppm: 50_000,
         },
         admission: Admission::closed(3, 2, 5),
         timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
@@ -220,7 +220,7 @@ fn file(tokens: u32, bytes: u32) -> Tokeniser {
 #[test]
 fn audits_and_rollbacks_can_be_done() {
     let cases: [(Change, &str); 9] = [
-        (|m| m.audit.node_ppm = 1_000_001, "audit.node_ppm must be 0 to 1000000; it is 1000001"),
+        (|m| m.audit.share_ppm = 1_000_001, "audit.share_ppm must be 0 to 1000000; it is 1000001"),
         (|m| m.audit.leaves = 33, "audit.leaves must be 1 to 32; it is 33"),
         (
             |m| m.audit.coin_lead = 0,
@@ -269,7 +269,7 @@ fn manifest_13_coins_last_as_long_as_the_run() {
     let why = manifest.check().unwrap_err().0;
     assert!(why.starts_with("training.rounds must be at most 10425 here"), "it may go back: {why}");
     // Where nobody audits anything there are no coins to run out of.
-    (manifest.audit.node_ppm, manifest.audit.block_ppm, manifest.audit.final_rounds) = (0, 0, 0);
+    (manifest.audit.share_ppm, manifest.audit.blocks_ppm, manifest.audit.final_rounds) = (0, 0, 0);
     manifest.admission.start_verifiers = 0;
     manifest.check().unwrap();
 }
