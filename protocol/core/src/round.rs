@@ -10,4 +10,4 @@ mod duties;
 
 pub use checks::{Check, Checks};
 pub use conductor::{Conductor, Output};
-pub use duties::{Duties, Duty};
+pub use duties::{Duties, Obligation};

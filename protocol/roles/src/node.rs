@@ -25,7 +25,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Ban, Record};
 use muster_core::messages::round::{Bitmap, Commit, Delivered, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
-use muster_core::round::{Check, Checks, Duties, Duty};
+use muster_core::round::{Check, Checks, Duties, Obligation};
 use muster_core::sign::{Identity, Signed};
 
 use delivery::Delivery;
@@ -212,7 +212,7 @@ pub struct Node {
     pledges: Pledges,
     effects: VecDeque<NodeEffect>,
     /// What was given out, and is not begun yet.
-    owed: VecDeque<Duty>,
+    owed: VecDeque<Obligation>,
     /// Echoes on their way to the steward, and the deliveries that wait for them.
     echoes: BTreeMap<Round, Vec<Delivered>>,
     deliveries: BTreeMap<(Round, u8), Delivery>,

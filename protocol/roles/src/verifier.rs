@@ -89,6 +89,8 @@ pub enum VerifierInput<'a> {
     Told(Box<Message>, Answer),
     /// What came of the work.
     Worked(Box<Work>, Done),
+    /// The state that the work needs is not at hand any more, and these are: it waits.
+    Lacking(Box<Work>, BTreeSet<Digest>),
     /// The integers of a contribution, each proved against its commitment.
     Fetched(Key, Integers),
     /// What a look at drawn blocks gave.
@@ -261,6 +263,7 @@ impl Verifier {
             VerifierInput::States(states) => self.states = states,
             VerifierInput::Told(message, answer) => self.told(&message, answer),
             VerifierInput::Worked(work, done) => self.worked(&work, done),
+            VerifierInput::Lacking(work, states) => self.lacking(&work, states),
             VerifierInput::Fetched(key, q) => {
                 self.fetches.end(key, q, self.profile);
                 self.stirred = true;
@@ -370,6 +373,12 @@ impl Verifier {
         if let Err(stop) = self.audits.worked(work, done) {
             self.halt(stop.into());
         }
+    }
+
+    /// It is offered again once its state is there: it is not over.
+    fn lacking(&mut self, work: &Work, states: BTreeSet<Digest>) {
+        tracing::warn!("the state of round {} is not at hand: its audits wait", work.subject.commit.round);
+        (self.states, self.computing, self.stirred) = (states, None, true);
     }
 
     /// What was decided before is performed still, nothing after.

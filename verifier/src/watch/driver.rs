@@ -202,7 +202,11 @@ impl VerifierDriver {
     fn compute(&mut self, work: Box<Work>, q: Integers) {
         let (tools, worker) = (self.tools.clone(), self.worker.clone());
         self.tasks.spawn_blocking(move || {
-            let mut witness = tools.witness(&work, q);
+            // The run goes on meanwhile, and states are dropped.
+            let Some(state) = tools.state(&work.subject.commit.state) else {
+                return Ok(VerifierInput::Lacking(work, tools.states()));
+            };
+            let mut witness = tools.witness(&work, state, q);
             let begun = Instant::now();
             let done = lock(&worker).perform(&work, &mut witness);
             lock(&tools.spent).computed(&work.kind, begun.elapsed());

@@ -60,15 +60,15 @@ impl Tools {
         replica.states_at_hand().chain(self.states.keys().copied()).collect()
     }
 
-    fn state(&self, root: &Digest) -> Option<Arc<State>> {
+    /// One of them.
+    pub(super) fn state(&self, root: &Digest) -> Option<Arc<State>> {
         lock(&self.replica).state_at(root).or_else(|| self.states.get(root).cloned())
     }
 
     /// The state of the work's round, the text, and the contribution.
-    pub(super) fn witness(&self, work: &Work, q: Integers) -> Exhibited {
+    pub(super) fn witness(&self, work: &Work, state: Arc<State>, q: Integers) -> Exhibited {
         let subject = &work.subject;
-        let root = subject.commit.state;
-        let states = self.state(&root).map(|state| (root, state)).into_iter().collect();
+        let states = vec![(subject.commit.state, state)];
         let name = (subject.commit.round, subject.author);
         let contributions = q.map(|q| (name, Arc::unwrap_or_clone(q))).into_iter().collect();
         let brought = Brought { contributions, ..Brought::default() };

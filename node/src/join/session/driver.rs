@@ -249,8 +249,10 @@ impl NodeDriver {
         self.bringing.begun();
         let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
         self.spawn(async move {
-            let receipt = bring(uplink, ledger, contribution, &parcel).await;
-            Some(NodeInput::Brought(parcel, receipt))
+            let name = parcel.clone();
+            let brought = tokio::spawn(async move { bring(uplink, ledger, contribution, &name).await });
+            // The delivery waits for each of its parcels, also for one whose task fails.
+            Some(NodeInput::Brought(parcel, brought.await.ok().flatten()))
         });
     }
 

@@ -6,7 +6,7 @@ use crate::messages::round::Bitmap;
 
 /// Something that a member owes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Duty {
+pub enum Obligation {
     /// Sum the leaves of this slot and commit.
     Compute {
         /// The round.
@@ -49,7 +49,7 @@ pub enum Duty {
 pub struct Duties {
     me: MemberId,
     round: Option<Round>,
-    taken: Vec<Duty>,
+    taken: Vec<Obligation>,
 }
 
 impl Duties {
@@ -59,7 +59,7 @@ impl Duties {
     }
 
     /// What is owed now and was not taken before; each is given out once.
-    pub fn due(&mut self, ledger: &Ledger) -> Vec<Duty> {
+    pub fn due(&mut self, ledger: &Ledger) -> Vec<Obligation> {
         let Some(view) = ledger.current() else { return Vec::new() };
         if self.round != Some(view.round()) {
             *self = Self { round: Some(view.round()), ..Self::new(self.me) };
@@ -77,18 +77,18 @@ impl Duties {
     }
 }
 
-fn compute(view: &RoundView, slot: Slot) -> Vec<Duty> {
+fn compute(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     let quota = view.seats().get(slot.index()).map_or(0, |seat| seat.quota);
-    vec![Duty::Compute { round: view.round(), slot, quota }]
+    vec![Obligation::Compute { round: view.round(), slot, quota }]
 }
 
 // ROUND-2: of the freeze that this member's own ledger has; what is taken on once is not given out again.
-fn echo(view: &RoundView) -> Option<Duty> {
-    view.freeze_digest().map(|freeze| Duty::Echo { round: view.round(), freeze })
+fn echo(view: &RoundView) -> Option<Obligation> {
+    view.freeze_digest().map(|freeze| Obligation::Echo { round: view.round(), freeze })
 }
 
-fn exchange(view: &RoundView, slot: Slot) -> Vec<Duty> {
-    let mut owed: Vec<Duty> = echo(view).into_iter().collect();
+fn exchange(view: &RoundView, slot: Slot) -> Vec<Obligation> {
+    let mut owed: Vec<Obligation> = echo(view).into_iter().collect();
     if view.commitment(slot).is_none() {
         return owed;
     }
@@ -98,16 +98,16 @@ fn exchange(view: &RoundView, slot: Slot) -> Vec<Duty> {
     let Some(me) = view.member_at(slot) else { return owed };
     let keepers = |part| view.keepers(part, &me).into_iter().flat_map(|(keepers, _)| keepers);
     let parts = parts.into_iter().flat_map(|part| keepers(part).map(move |keeper| (part, keeper)));
-    owed.push(Duty::Deliver { round: view.round(), attempt, parts: parts.collect() });
+    owed.push(Obligation::Deliver { round: view.round(), attempt, parts: parts.collect() });
     owed
 }
 
-fn reduce(view: &RoundView, slot: Slot) -> Vec<Duty> {
+fn reduce(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     let mine = view.inputs().iter().enumerate().filter_map(|(part, inputs)| {
         let part = Part(part as u16);
         let attempt = view.attempt(part)?;
         let due = view.aggregators_in(part, attempt).any(|own| own == slot) && !inputs.is_empty();
-        due.then_some(Duty::Reduce { round: view.round(), part, attempt, inputs: *inputs })
+        due.then_some(Obligation::Reduce { round: view.round(), part, attempt, inputs: *inputs })
     });
     mine.chain(echo(view)).collect()
 }

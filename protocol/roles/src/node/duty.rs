@@ -8,7 +8,7 @@ use muster_core::manifest::Profile;
 use muster_core::messages::audit::{AuditRequest, Rows};
 use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
-use muster_core::round::{Check, Duty};
+use muster_core::round::{Check, Obligation};
 use muster_core::sign::Signed;
 
 use super::delivery::{Delivery, Parcel};
@@ -46,15 +46,15 @@ pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) 
 }
 
 impl Node {
-    pub(super) fn begin(&mut self, duty: Duty) {
+    pub(super) fn begin(&mut self, duty: Obligation) {
         let effect = match duty {
-            Duty::Compute { round, slot, quota } => NodeEffect::Compute { round, slot, quota },
-            Duty::Echo { round, freeze } => {
+            Obligation::Compute { round, slot, quota } => NodeEffect::Compute { round, slot, quota },
+            Obligation::Echo { round, freeze } => {
                 self.echoes.insert(round, Vec::new());
                 NodeEffect::WriteEcho(round, freeze)
             }
-            Duty::Deliver { round, attempt, parts } => NodeEffect::Prepare { round, attempt, parts },
-            Duty::Reduce { round, part, attempt, inputs } => {
+            Obligation::Deliver { round, attempt, parts } => NodeEffect::Prepare { round, attempt, parts },
+            Obligation::Reduce { round, part, attempt, inputs } => {
                 NodeEffect::Reduce(PartTask { round, part, attempt, inputs })
             }
         };

@@ -61,10 +61,13 @@ impl Pledges {
     ) {
         let Some(Response::Delivered(receipt)) = answer else { return };
         let said = receipt.verify(ledger.run()).ok();
-        let fits = said.filter(|said| {
-            said.author() == ledger.manifest().steward && said.delivered == delivered.digest()
+        let own = delivered.verify(ledger.run()).ok();
+        let fits = said.zip(own).filter(|(said, own)| {
+            said.author() == ledger.manifest().steward
+                && said.delivered == delivered.digest()
+                && (said.round, said.attempt) == (own.round, own.attempt)
         });
-        let Some(said) = fits else {
+        let Some((said, _)) = fits else {
             return tracing::warn!("the steward's receipt for a delivery is not one");
         };
         let (round, attempt) = (said.round, said.attempt);
@@ -93,7 +96,9 @@ impl Pledges {
             !view.inputs().is_empty() && (*attempt == 0 || view.inputs_sealed())
         };
         let due: Vec<(Round, u8)> = self.deliveries.keys().copied().filter(sealed).collect();
-        due.into_iter().filter_map(|key| self.deliveries.remove(&key)).collect()
+        let due = due.into_iter().filter_map(|key| self.deliveries.remove(&key));
+        // Of a round that is forgotten nothing can be shown.
+        due.filter(|promise| ledger.round(promise.round).is_some()).collect()
     }
 }
 

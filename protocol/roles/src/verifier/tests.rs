@@ -49,23 +49,25 @@ fn begun() -> Ledger {
     ledger
 }
 
+/// What a node commits to.
+fn commitment(ledger: &Ledger, root: u8) -> Commit {
+    let view = ledger.current().unwrap();
+    Commit {
+        round: Round(0),
+        head: view.head(),
+        state: view.state().root(),
+        slot: Slot(0),
+        seats: 2,
+        leaves: 2,
+        profile: Profile::Exact,
+        loss: 0,
+        root: Digest([root; 32]),
+    }
+}
+
 /// A node that committed twice.
 fn equivocation(ledger: &Ledger) -> Evidence {
-    let view = ledger.current().unwrap();
-    let commit = |root: u8| -> Signed<Commit> {
-        let commit = Commit {
-            round: Round(0),
-            head: view.head(),
-            state: view.state().root(),
-            slot: Slot(0),
-            seats: 2,
-            leaves: 2,
-            profile: Profile::Exact,
-            loss: 0,
-            root: Digest([root; 32]),
-        };
-        member(NODES[0]).sign(ledger.run(), &commit)
-    };
+    let commit = |root| -> Signed<Commit> { member(NODES[0]).sign(ledger.run(), &commitment(ledger, root)) };
     Evidence::Equivocation(Equivocation { first: commit(1), second: commit(2) })
 }
 
@@ -147,4 +149,21 @@ fn it_stops_once_it_has_said_what_it_has_to_say() {
     machine.handle(2, VerifierInput::Told(message, Answer::Taken));
     assert!(matches!(machine.poll_effect(), Some(VerifierEffect::End)));
     assert!(machine.poll_effect().is_none() && machine.poll_timeout().is_none());
+}
+
+#[test]
+fn what_lacks_its_state_by_now_waits_and_is_not_over() {
+    let ledger = begun();
+    let mut machine = machine(&ledger, VERIFIER, Vec::new());
+    let commit = commitment(&ledger, 1);
+    machine.handle(0, VerifierInput::States(BTreeSet::from([commit.state])));
+    let record = member(2).sign(ledger.run(), &ledger.record(Body::Close(Digest::default())));
+    let (freeze, author) = (Digest::default(), member(NODES[0]).id());
+    let subject = Arc::new(Subject { record, freeze, commit, author, sources: Vec::new() });
+    machine.computing = Some(subject.key());
+    let work = Box::new(Work { subject, kind: WorkKind::Everything });
+    machine.handle(1, VerifierInput::Lacking(work, BTreeSet::new()));
+    assert!(machine.computing.is_none() && machine.stirred, "it goes on with something else");
+    assert!(machine.states.is_empty(), "and offers nothing more on that state");
+    assert_eq!(machine.tally().undecided, 0);
 }
