@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Profile;
-use muster_core::messages::audit::{AuditRequest, Rows};
+use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
 use muster_core::messages::round::{Commit, Delivered, Echo, PartResult, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::round::{Check, Obligation};
@@ -158,12 +158,12 @@ impl Node {
             Notice::Request(signed) => {
                 let request = self.ledger.check_request(&signed);
                 if request.is_ok_and(|request| request.target == self.me()) {
+                    self.tables.expect(signed.digest());
                     self.effects.push_back(NodeEffect::MakeRows(Box::new(signed)));
                 }
             }
             Notice::Results(results) => {
                 let opening = self.tables.open(&results);
-                let open = |(round, opening)| NodeEffect::Open(round, Box::new(opening));
                 self.effects.extend(opening.map(open));
             }
             _ => {}
@@ -175,6 +175,8 @@ impl Node {
         let Ok(request) = signed.verify(self.ledger.run()) else { return };
         let table = self.tables.seal(&self.identity, signed, &request, root, rows);
         self.say([Request::Notice(Notice::Table(table))]);
+        let opening = self.tables.open_at_once(&signed.digest());
+        self.effects.extend(opening.map(open));
     }
 
     /// The steward has answered, or refused.
@@ -194,4 +196,10 @@ impl Node {
             _ => {}
         }
     }
+}
+
+/// Has the driver sign and say an opening.
+fn open(opened: (Round, TableOpening)) -> NodeEffect {
+    let (round, opening) = opened;
+    NodeEffect::Open(round, Box::new(opening))
 }

@@ -14,6 +14,9 @@ const OPEN: usize = 1024;
 pub(super) struct Tables {
     run: RunId,
     secret: [u8; 32],
+    /// Requests whose rows are being made, and the results that were sealed for them already: after a restart the board has
+    /// both.
+    awaited: BTreeMap<Digest, Option<Signed<ResultsSeal>>>,
     by_request: BTreeMap<Digest, SealedTable>,
     /// How many were ever sealed.
     count: u64,
@@ -32,7 +35,7 @@ struct SealedTable {
 impl Tables {
     /// With the secret that salts come from.
     pub(super) fn new(run: RunId, secret: [u8; 32]) -> Self {
-        Self { run, secret, by_request: BTreeMap::new(), count: 0 }
+        Self { run, secret, awaited: BTreeMap::new(), by_request: BTreeMap::new(), count: 0 }
     }
 
     /// Seals the table of a request. The salt follows from secret and request, so a restart seals the same.
@@ -58,10 +61,30 @@ impl Tables {
         table
     }
 
+    /// A table is going to be sealed for this request.
+    pub(super) fn expect(&mut self, request: Digest) {
+        // Rows of some are never made.
+        if self.awaited.len() >= OPEN {
+            self.awaited.clear();
+        }
+        self.awaited.insert(request, None);
+    }
+
+    /// Opens a table that was just sealed, if its verifier has sealed results for it before.
+    pub(super) fn open_at_once(&mut self, request: &Digest) -> Option<(Round, TableOpening)> {
+        let results = self.awaited.remove(request)??;
+        self.open(&results)
+    }
+
     /// Opens a table once the verifier that asked has sealed its results for it. Gives its round, too.
     pub(super) fn open(&mut self, signed: &Signed<ResultsSeal>) -> Option<(Round, TableOpening)> {
         let results = signed.verify(self.run).ok()?;
-        let held = self.by_request.get(&results.request)?;
+        let Some(held) = self.by_request.get(&results.request) else {
+            if let Some(early) = self.awaited.get_mut(&results.request) {
+                *early = Some(signed.clone());
+            }
+            return None;
+        };
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
@@ -115,6 +138,23 @@ mod tests {
         fn opens(&mut self, results: &Signed<ResultsSeal>) -> bool {
             self.tables.open(results).is_some()
         }
+    }
+
+    #[test]
+    fn results_that_come_before_the_table_open_it_once_it_is_sealed() {
+        let [member, verifier] = [1, 2].map(|secret| Identity::from_secret(&[secret; 32]));
+        let mut before = Audited { tables: Tables::new(RUN, [3; 32]), member, verifier, asked: 0 };
+        let results = before.seal(5);
+        let name = results.verify(RUN).unwrap().request;
+        // Another process of the same member reads the board: the request, then the results.
+        before.tables = Tables::new(RUN, [3; 32]);
+        assert!(!before.opens(&results), "nobody has asked it, as far as it knows");
+        before.tables.expect(name);
+        assert!(!before.opens(&results), "its rows are being made");
+        before.asked = 0;
+        before.seal(5);
+        assert!(before.tables.open_at_once(&name).is_some());
+        assert!(before.tables.open_at_once(&name).is_none() && !before.opens(&results), "once");
     }
 
     #[test]
