@@ -17,7 +17,8 @@ pub use frozen::{FrozenCommit, frozen_commit};
 pub use judgement::{Judgement, Witness};
 pub use recomputation::{Sum, committed_total, leaf_task, recompute, recompute_sum};
 pub use reduction::check_reduction;
-pub use transcript::{leaf_coin, probe};
+pub use steps::leaf_coin;
+pub use transcript::probe;
 
 use crate::error::Reject;
 use crate::ids::{MemberId, Round};

@@ -4,7 +4,6 @@
 use std::sync::Arc;
 
 use super::judgement::require;
-use super::transcript::leaf_coin;
 use crate::coins::CoinKind;
 use crate::error::Reject;
 use crate::ids::{Digest, RunId, Slot};
@@ -16,6 +15,11 @@ use crate::messages::record::Record;
 use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 use crate::sketch::Probe;
+
+/// Number of the leaf coin that a verifier uses for a slot.
+pub fn leaf_coin(slot: Slot) -> u16 {
+    slot.0
+}
 
 /// A verifier has asked about a frozen contribution.
 #[derive(Clone, Debug)]

@@ -8,7 +8,6 @@ use super::recomputation::{committed_total, recompute, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
 use crate::error::Reject;
-use crate::ids::Slot;
 use crate::manifest::{Manifest, Profile};
 use crate::messages::audit::{AuditRequest, FindingKind, Rows};
 use crate::messages::evidence::{Total, Transcript};
@@ -22,11 +21,6 @@ use crate::state::Arithmetic;
 pub fn probe(manifest: &Manifest, signed: &Signed<AuditRequest>, request: &AuditRequest) -> Probe {
     let beacon = request.coin.as_ref().map_or_else(|| signed.digest(), |opening| opening.coin);
     Probe::new(manifest, &request.freeze, &beacon)
-}
-
-/// Number of the leaf coin that a verifier uses for a slot.
-pub fn leaf_coin(slot: Slot) -> u16 {
-    slot.0
 }
 
 /// A transcript whose signatures and order are right.
