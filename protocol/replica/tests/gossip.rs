@@ -5,13 +5,11 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::codec::{List, Real, Text};
+use muster_core::codec::{List, Text};
 use muster_core::ids::{Digest, Height, MemberId, Round, Slot};
 use muster_core::ledger::Ledger;
-use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training, VERSION,
-};
+use muster_core::manifest::fixture::tiny;
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Body, Freeze, Record};
@@ -38,74 +36,10 @@ fn steward() -> Identity {
 }
 
 /// A run of two nodes.
-#[allow(clippy::too_many_lines)] // a literal
 fn manifest() -> Manifest {
-    let real = |value| Real::new(value).unwrap();
-    Manifest {
-        version: VERSION,
-        name: Text::new("gossip").unwrap(),
-        organiser: organiser().id(),
-        steward: steward().id(),
-        nonce: [7; 16],
-        model: Model {
-            vocabulary: 256,
-            width: 8,
-            layers: 1,
-            heads: 2,
-            hidden: 12,
-            sequence: 8,
-            norm_epsilon: real(1e-5),
-            initial_scale: real(0.1),
-            family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
-        },
-        profile: Profile::Exact,
-        tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest([1; 32]),
-            bytes: 4096,
-            held_out_root: Digest([2; 32]),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::Bytes,
-            start: Start::Drawn,
-        },
-        training: Training { rounds: 2, leaves: 4, leaf_windows: 1, grid_bits: 8, recompute: false },
-        optimiser: Optimiser {
-            method: Method::AdamW,
-            rate: real(0.01),
-            minimum_rate: real(0.001),
-            warmup: 2,
-            schedule: Schedule::Cosine,
-            beta1: real(0.9),
-            beta2: real(0.95),
-            epsilon: real(1e-8),
-            weight_decay: real(0.01),
-            clip_norm: real(1.0),
-        },
-        aggregation: Aggregation {
-            rule: Rule::CenteredClip,
-            radius: real(1.25),
-            iterations: 5,
-            cap_ppm: 200_000,
-            assumed_ppm: 200_000,
-            mixing: false,
-            replicas: 1,
-        },
-        audit: Audit {
-            share_ppm: 500_000,
-            leaves: 1,
-            coin_lead: 2,
-            final_rounds: 1,
-            recheck_ppm: 100_000,
-            blocks_ppm: 50_000,
-        },
-        admission: Admission::closed(2, 0, 256),
-        timers: Timers { commit: 30_000, part: 30_000, result: 30_000, audit: 30_000, final_audit: 60_000 },
-        retention: Retention { contributions: 8, states: 4 },
-        rollback: Rollback::never(),
-        delay: 0,
-        exchange: 0,
-        groups: 0,
-    }
+    let mut manifest = tiny(organiser().id(), steward().id(), 2, 2);
+    manifest.audit.final_rounds = 1;
+    manifest
 }
 
 fn roots(what: u8) -> StateRoots {

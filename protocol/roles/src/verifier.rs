@@ -125,7 +125,7 @@ pub enum Answer {
 pub enum VerifierEffect {
     /// Tell the steward: [`VerifierInput::Told`]. An accusation is kept first: a process that is killed goes on with it.
     Tell(Box<Message>),
-    /// Compute, with the integers where they are at hand: [`VerifierInput::Worked`].
+    /// Compute, with the integers where they are at hand: [`VerifierInput::Worked`], or [`VerifierInput::Lacking`].
     Compute(Box<Work>, Integers),
     /// Fetch the integers of a contribution: [`VerifierInput::Fetched`].
     Fetch(Arc<Subject>),
@@ -133,14 +133,14 @@ pub enum VerifierEffect {
     Look(Box<DrawnBlocks>),
     /// Reduce the whole part again, from inputs that are fetched anew: [`VerifierInput::Judged`].
     Doubt(Box<DrawnBlocks>, Box<Reduction>),
-    /// Have the parameters of these states on the disk, before the next news are asked for.
+    /// Have the parameters of these states on the disk before the next news are handed over; all else goes on meanwhile.
     KeepStates {
         /// Rounds of all that are to be there; others go.
         wanted: BTreeSet<Round>,
         /// Those that are not there yet.
         fresh: BTreeMap<Round, StateRoots>,
     },
-    /// Write the newest whole state down, to go on from.
+    /// Write the newest whole state down, to go on from: likewise before the next news.
     SaveState,
     /// Keep what a ban of somebody else rests on.
     KeepEvidence(Box<Ban>),

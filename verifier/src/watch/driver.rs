@@ -11,7 +11,7 @@ use muster_replica::exit::Failure;
 use muster_replica::{Event, FollowError, Follower, evidence_words};
 use muster_roles::verifier::audits::{Tally, Work};
 use muster_roles::verifier::{HaltCause, Integers, LedgerUpdate, Verifier, VerifierEffect, VerifierInput};
-use tokio::task::{JoinError, JoinSet};
+use tokio::task::{JoinError, JoinHandle, JoinSet};
 use tracing::info;
 
 use super::fetch::{FetchPlan, Inspected};
@@ -37,6 +37,8 @@ pub(super) struct VerifierDriver {
     contacts: Contacts,
     /// What goes on beside the machine. It ends with the driver.
     tasks: JoinSet<Result<VerifierInput<'static>, Failure>>,
+    /// What is being written down, one thing after the other. News wait for it, and nothing else does.
+    writes: Option<JoinHandle<Result<(), Failure>>>,
     began: Instant,
     interrupted: bool,
 }
@@ -59,6 +61,7 @@ impl VerifierDriver {
             worker: Arc::new(Mutex::new(worker)),
             contacts: Contacts::default(),
             tasks: JoinSet::new(),
+            writes: None,
             began: Instant::now(),
             interrupted: false,
         }
@@ -80,11 +83,12 @@ impl VerifierDriver {
             }
             let pause = self.pause();
             tokio::select! {
-                (follower, events) = &mut following, if !self.interrupted => {
+                (follower, events) = &mut following, if !self.interrupted && self.writes.is_none() => {
                     self.news(&follower, &events?);
                     following = step(follower);
                 }
                 Some(done) = self.tasks.join_next() => self.take(done)?,
+                written = finished(&mut self.writes), if self.writes.is_some() => written?,
                 _ = &mut pressed => {
                     if std::mem::replace(&mut self.interrupted, true) {
                         return Ok(WatchEnd::Interrupted);
@@ -175,8 +179,10 @@ impl VerifierDriver {
                     Ok(VerifierInput::Judged { drawn: part.drawn, evidence, judgement })
                 });
             }
-            VerifierEffect::KeepStates { wanted, fresh } => tools.keep_states(wanted, fresh).await?,
-            VerifierEffect::SaveState => tools.save_state().await?,
+            VerifierEffect::KeepStates { wanted, fresh } => {
+                self.write(async move { tools.keep_states(wanted, fresh).await });
+            }
+            VerifierEffect::SaveState => self.write(async move { tools.save_state().await }),
             VerifierEffect::KeepEvidence(ban) => {
                 tokio::spawn(async move {
                     info!(
@@ -190,6 +196,7 @@ impl VerifierDriver {
             // No state is written down here: one whose root was not yet compared would be believed the next time.
             VerifierEffect::End if self.interrupted => return Ok(Some(WatchEnd::Interrupted)),
             VerifierEffect::End => {
+                finished(&mut self.writes).await?;
                 let tally = self.machine.tally();
                 tools.save_state().await?;
                 tools.write_result(&tally)?;
@@ -214,6 +221,16 @@ impl VerifierDriver {
         });
     }
 
+    /// Writes something down after all that was to be written before it: the oldest whole state goes only when the
+    /// parameters that it would be needed for are there.
+    fn write(&mut self, writing: impl Future<Output = Result<(), Failure>> + Send + 'static) {
+        let mut before = self.writes.take();
+        self.writes = Some(tokio::spawn(async move {
+            finished(&mut before).await?;
+            writing.await
+        }));
+    }
+
     /// What a person reads.
     async fn failure(&self, cause: HaltCause) -> Failure {
         let me = self.tools.session.identity.id();
@@ -235,6 +252,14 @@ impl VerifierDriver {
             }
         }
     }
+}
+
+/// Waits for what is being written down.
+async fn finished(writes: &mut Option<JoinHandle<Result<(), Failure>>>) -> Result<(), Failure> {
+    let Some(task) = writes else { return Ok(()) };
+    let written = task.await;
+    *writes = None;
+    written.map_err(|error| Failure::environment(format!("writing a state failed: {error}")))?
 }
 
 /// Whether a batch of news was not cut off.

@@ -419,7 +419,7 @@ fn what_is_owed_is_done_in_order_of_age() {
             let events = world.post(*notice);
             audits.take(&world.ledger, &events).unwrap();
         }
-        audits.distrust((Round(0), Slot(slot)));
+        audits.record(&world.ledger, &world.silence(slot));
         let work = audits.next_work(&|_| true).unwrap();
         assert_eq!(work.subject.commit.slot, Slot(0));
         assert_eq!(matches!(work.kind, WorkKind::Everything), first == "everything", "{work:?}");

@@ -8,15 +8,14 @@ use muster_compute::{Exact, Machine, Path};
 use muster_core::assign;
 use muster_core::audit::docket::Docket;
 use muster_core::audit::{Witness, judge};
-use muster_core::codec::{Real, Text as Name};
+use muster_core::codec::Real;
 use muster_core::coins::{CoinTerms, CoinTree};
 use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Leaf};
 use muster_core::layout::Layout;
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance, Training,
-    VERSION,
+    Admission, Audit, Manifest, Profile, Rollback, Timers, Tokeniser, TokeniserFile, Tolerance,
 };
 use muster_core::messages::audit::{Finding, FindingKind, Jury, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Leave, Role};
@@ -54,84 +53,17 @@ fn id(secret: u8) -> Identity {
     Identity::from_secret(&[secret; 32])
 }
 
-fn model() -> Model {
-    Model {
-        vocabulary: 32,
-        width: 8,
-        layers: 1,
-        heads: 2,
-        hidden: 12,
-        sequence: SEQUENCE,
-        norm_epsilon: real(1e-5),
-        initial_scale: real(0.1),
-        family: Family::Decoder(Decoder { key_value_heads: 1, tied: true, rope_base: real(10_000.0) }),
-    }
-}
-
-#[allow(clippy::too_many_lines)] // a literal
 fn manifest(share_ppm: u32, final_rounds: u32) -> Manifest {
-    let optimiser = Optimiser {
-        method: Method::AdamW,
-        rate: real(0.01),
-        minimum_rate: real(0.001),
-        warmup: 1,
-        schedule: Schedule::Cosine,
-        beta1: real(0.9),
-        beta2: real(0.95),
-        epsilon: real(1e-8),
-        weight_decay: real(0.1),
-        clip_norm: real(1.0),
-    };
-    let manifest = Manifest {
-        version: VERSION,
-        name: Name::new("tiny").unwrap(),
-        organiser: id(1).id(),
-        steward: id(2).id(),
-        nonce: [1; 16],
-        model: model(),
-        profile: Profile::Exact,
-        tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest::default(),
-            bytes: 1000,
-            held_out_root: Digest::default(),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens: 32 }),
-            start: Start::Drawn,
-        },
-        training: Training {
-            rounds: 1 + u32::from(final_rounds == 0),
-            leaves: 6,
-            leaf_windows: 2,
-            grid_bits: 8,
-            recompute: false,
-        },
-        optimiser,
-        aggregation: Aggregation {
-            rule: Rule::CenteredClip,
-            radius: real(1.25),
-            iterations: 5,
-            cap_ppm: 200_000,
-            assumed_ppm: 200_000,
-            mixing: false,
-            replicas: 1,
-        },
-        audit: Audit {
-            share_ppm,
-            leaves: 2,
-            coin_lead: 1,
-            final_rounds,
-            recheck_ppm: 1_000_000,
-            blocks_ppm: 0,
-        },
-        admission: Admission::closed(2, 1, 8),
-        timers: Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 },
-        retention: Retention { contributions: 4, states: 4 },
-        rollback: Rollback::never(),
-        delay: 0,
-        exchange: 0,
-        groups: 0,
-    };
+    let mut manifest = tiny(id(1).id(), id(2).id(), 1 + u32::from(final_rounds == 0), 2);
+    manifest.model.vocabulary = 32;
+    manifest.data.tokeniser =
+        Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens: 32 });
+    (manifest.training.leaves, manifest.training.leaf_windows) = (6, 2);
+    manifest.audit =
+        Audit { share_ppm, leaves: 2, coin_lead: 1, final_rounds, recheck_ppm: 1_000_000, blocks_ppm: 0 };
+    manifest.admission = Admission::closed(2, 1, 8);
+    manifest.timers = Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 };
+    manifest.retention.contributions = 4;
     manifest.check().unwrap();
     manifest
 }
@@ -509,6 +441,16 @@ impl World {
     /// The inspector of a slot of the round.
     fn inspector(&self, slot: u16) -> MemberId {
         self.ledger.round(Round(0)).unwrap().inspector(Slot(slot)).unwrap()
+    }
+
+    /// The silence of the member of a slot, about what it was asked.
+    fn silence(&self, slot: u16) -> Body {
+        let target = self.ledger.round(Round(0)).unwrap().member_at(Slot(slot)).unwrap();
+        let asked = self.board.iter().find_map(|notice| match notice {
+            Notice::Request(signed) => Some(signed).filter(|s| s.verify(self.run).unwrap().target == target),
+            _ => None,
+        });
+        Body::Silence(asked.unwrap().clone())
     }
 
     /// Who asked about whom.

@@ -210,7 +210,7 @@ fn an_answer_that_is_due_is_not_behind_a_whole_contribution() {
         audits.take(&world.ledger, &events).unwrap();
         work = audits.next_work(&|_| true);
     }
-    audits.distrust((Round(0), Slot(0)));
+    audits.record(&world.ledger, &world.silence(0));
     let work = audits.next_work(&|_| true).unwrap();
     assert!(matches!(work.kind, WorkKind::Leaves(_)), "{work:?}");
 }

@@ -24,7 +24,7 @@ use crate::messages::audit::{
 use crate::messages::evidence::{Evidence, FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Credit, Idle};
 use crate::messages::wire::Notice;
-use crate::sign::Signed;
+use crate::sign::{Signed, Verified};
 
 /// Open audits kept at most; the oldest settled ones go first.
 const CASES: usize = 65_536;
@@ -434,11 +434,12 @@ impl Docket {
             let oldest = oldest.map(|(name, _)| *name).ok_or(Reject::Rule("too many audits are open"))?;
             self.cases.remove(&oldest);
         }
-        let requested = requested(ledger, signed)?;
+        let target = request.target;
+        let requested = requested(ledger, signed, request)?;
         let name = requested.name();
         self.asked.insert(key, name);
         let case = Case::new(requested);
-        self.begin_turn(now, ledger, request.target);
+        self.begin_turn(now, ledger, target);
         self.cases.insert(name, case);
         Ok(None)
     }
@@ -627,13 +628,16 @@ fn has_passed(
 }
 
 /// The first step of an audit of what is frozen.
-fn requested(ledger: &Ledger, signed: &Signed<AuditRequest>) -> Result<Requested, Reject> {
-    let AuditRequest { round, target, .. } = *signed.verify(ledger.run())?;
-    let view = ledger.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-    let commitment = view.slot_of(&target).and_then(|slot| view.commitment(slot));
+fn requested(
+    ledger: &Ledger,
+    signed: &Signed<AuditRequest>,
+    request: Verified<AuditRequest>,
+) -> Result<Requested, Reject> {
+    let view = ledger.round(request.round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+    let commitment = view.slot_of(&request.target).and_then(|slot| view.commitment(slot));
     let (commitment, freeze) =
         commitment.zip(view.freeze_digest()).ok_or(Reject::Rule("only a frozen contribution is audited"))?;
-    Requested::new(ledger.run(), signed, &commitment.commit, &freeze)
+    Requested::new(ledger.run(), signed, request, &commitment.commit, &freeze)
 }
 
 /// The leaves of a verdict are those that the registered coin draws from the sealed table.

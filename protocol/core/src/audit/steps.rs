@@ -65,17 +65,17 @@ pub struct Judged {
 }
 
 impl Requested {
-    /// The audit of the contribution with this frozen commitment.
+    /// The audit of the contribution with this frozen commitment. `request` is the signed one, verified.
     ///
     /// # Errors
-    /// [`Reject`] for a false signature, or a request about another contribution.
+    /// [`Reject`] for a request about another contribution.
     pub fn new(
         run: RunId,
         signed: &Signed<AuditRequest>,
+        request: Verified<AuditRequest>,
         commit: &Commit,
         freeze: &Digest,
     ) -> Result<Self, Reject> {
-        let request = signed.verify(run)?;
         let round = commit.round;
         require(request.freeze == *freeze && request.round == round, "the request is of this freeze")?;
         let shown = request.coin.as_ref();

@@ -36,8 +36,9 @@ pub(super) struct Checked {
 pub(super) fn check_transcript(manifest: &Manifest, transcript: &Transcript) -> Result<Checked, Reject> {
     let run = manifest.run();
     let Transcript { freeze, request, table, results, opening, verdict } = transcript;
-    let frozen = frozen_commit(manifest, freeze, &request.verify(run)?.target)?;
-    let requested = Arc::new(Requested::new(run, request, &frozen.commit, &frozen.freeze)?);
+    let asked = request.verify(run)?;
+    let frozen = frozen_commit(manifest, freeze, &asked.target)?;
+    let requested = Arc::new(Requested::new(run, request, asked, &frozen.commit, &frozen.freeze)?);
     let probe = probe(manifest, request, requested.request());
     let (opened, rows) = requested.seal(table)?.answer(results)?.open(opening, &probe)?;
     let judged = opened.judge(verdict)?;

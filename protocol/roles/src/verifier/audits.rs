@@ -163,13 +163,6 @@ impl Audits {
         asked.map(|(key, case)| (*key, matches!(case.phase, Phase::Over { .. })))
     }
 
-    /// Has all leaves of a contribution recomputed, of which there is an audit.
-    pub fn distrust(&mut self, key: Key) {
-        if let Some(case) = self.cases.get_mut(&key) {
-            case.distrusted = true;
-        }
-    }
-
     /// Rounds whose states are still needed.
     pub fn unfinished_rounds(&self) -> BTreeSet<Round> {
         let own = self.cases.iter().filter(|(_, case)| !case.is_over()).map(|((round, _), _)| *round);

@@ -109,9 +109,10 @@ impl Audits {
         }
         let request = AuditRequest { round, freeze: subject.freeze, target: subject.author, coin };
         let signed = self.identity.sign(self.run, &request);
-        let Ok(requested) = Requested::new(self.run, &signed, &subject.commit, &subject.freeze) else {
-            return Ok(None);
-        };
+        let checked = signed.verify(self.run);
+        let requested = checked
+            .and_then(|request| Requested::new(self.run, &signed, request, &subject.commit, &subject.freeze));
+        let Ok(requested) = requested else { return Ok(None) };
         let probe = Arc::new(probe(&self.manifest, &signed, &request));
         Ok(Some(Asked { requested: Arc::new(requested), probe }))
     }
