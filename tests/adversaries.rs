@@ -5,7 +5,7 @@ use e2e::sim::{Plan, Player, Report, Sim, cast};
 use muster_core::ids::Round;
 use muster_core::manifest::{Manifest, Rule};
 use muster_core::messages::audit::FindingKind;
-use muster_node::attack::{ATTACKS, Attack, Wrong};
+use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
 
 const FROM: Round = Round(4);
 

@@ -58,13 +58,13 @@ fn only_the_rehearsal_names_the_verifier() {
     rust_files(&root().join("node/src"), &mut files);
     for file in files {
         let text = fs::read_to_string(&file).expect("a source file");
-        let rehearsal = file.components().any(|part| part.as_os_str() == "demo") || file.ends_with("demo.rs");
+        let rehearsal = file.components().any(|part| part.as_os_str() == "rehearse");
         assert!(rehearsal || !text.contains("muster_verifier::"), "{} names the verifier", file.display());
     }
 }
 
 /// Layers of core, low to high; modules of one row do not see each other.
-const LAYERS: &[&[&str]] = &[
+const CORE_LAYERS: &[&[&str]] = &[
     &["limits", "ids", "ieee", "lock"],
     &["error"],
     &["codec"],
@@ -83,10 +83,24 @@ const LAYERS: &[&[&str]] = &[
     &["round"],
 ];
 
+/// Layers of the node: nothing honest names the rehearsal, and steward and member do not see each other.
+const NODE_LAYERS: &[&[&str]] = &[
+    &["address", "backend", "intake", "progress"],
+    &["organise"],
+    &["steward", "member"],
+    &["rehearse"],
+    &["cli"],
+];
+
 #[test]
-fn modules_of_core_import_only_lower_layers() {
-    let files = Files::read(&root().join("protocol/core/src"));
-    let layer = |module: &str| LAYERS.iter().position(|row| row.contains(&module));
+fn modules_import_only_lower_layers() {
+    check_layers("protocol/core/src", CORE_LAYERS);
+    check_layers("node/src", NODE_LAYERS);
+}
+
+fn check_layers(source: &str, layers: &[&[&str]]) {
+    let files = Files::read(&root().join(source));
+    let layer = |module: &str| layers.iter().position(|row| row.contains(&module));
     for file in files.modules() {
         let Some(module) = file.first() else { continue };
         let own = layer(module).unwrap_or_else(|| panic!("{module} has no layer"));
@@ -272,14 +286,14 @@ fn the_index_of_attacks_is_whole() {
         assert!(root().join(file).is_file(), "{file} is not there");
     }
     let mut files = Vec::new();
-    rust_files(&root().join("node/src/attack"), &mut files);
-    rust_files(&root().join("node/src/demo/lie"), &mut files);
+    rust_files(&root().join("node/src/rehearse/attack"), &mut files);
+    rust_files(&root().join("node/src/rehearse/lie"), &mut files);
     for file in files {
         let name = file.strip_prefix(root()).expect("a file of the workspace").to_string_lossy().into_owned();
         let listed = quoted.iter().any(|quoted| quoted.split("::").next() == Some(&name));
         assert!(listed, "{name} is not in spec/attacks.md");
     }
-    for attack in muster_node::attack::ATTACKS {
+    for attack in muster_node::rehearse::attack::ATTACKS {
         assert!(quoted.contains(attack.name), "{} is not in spec/attacks.md", attack.name);
     }
 }

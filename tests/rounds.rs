@@ -299,7 +299,7 @@ fn audit_23_two_that_agree_on_a_lie_are_both_banned() {
 
 #[test]
 fn audit_23_two_that_agree_on_a_block_nobody_objects_to_are_both_banned_when_it_is_drawn() {
-    let nudge: muster_node::attack::Attack = "nudge".parse().expect("an attack");
+    let nudge: muster_node::rehearse::attack::Attack = "nudge".parse().expect("an attack");
     let mut together = 0;
     for seed in 40..46 {
         let players = cast(5, &[nudge, nudge], Round(1), seed);
@@ -391,7 +391,7 @@ fn ledger_20_who_holds_rounds_up_again_and_again_does_so_ever_more_rarely() {
 /// counts, every round is audited, and the cheats are found.
 #[test]
 fn ledger_10_nothing_of_a_coalition_that_hushes_counts_and_its_rounds_are_audited() {
-    let hush: muster_node::attack::Attack = "hush".parse().expect("an attack");
+    let hush: muster_node::rehearse::attack::Attack = "hush".parse().expect("an attack");
     const FROM: Round = Round(2);
     for seed in 70..73 {
         let players = cast(7, &[hush; 3], FROM, seed);

@@ -221,7 +221,7 @@ mod tests {
     use muster_core::contribution::Commitment;
 
     use super::*;
-    use crate::config::{Makers, Settings};
+    use crate::organise::config::{Makers, Settings};
 
     #[test]
     fn a_block_of_few_bytes_is_not_taken_many_times() {

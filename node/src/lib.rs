@@ -1,21 +1,18 @@
 //! The Muster node and steward: everything behind the binary `muster`.
+//!
+//! Modules see only those below them: the command line, then the rehearsal, then steward and member, which do not see each
+//! other, then the organiser's work. A rehearsal plays cheats, which no honest path names; a build without the feature
+//! `rehearse` does not have it.
 
 pub mod address;
-pub mod attack;
 pub mod backend;
-mod bench;
-pub mod checkpoint;
 pub mod cli;
-pub mod config;
-pub mod demo;
-pub mod generate;
 mod intake;
-pub mod join;
-pub mod leave;
-pub mod members;
+pub mod member;
 pub mod organise;
 pub mod progress;
-mod rates;
+#[cfg(feature = "rehearse")]
+pub mod rehearse;
 pub mod steward;
 
 pub use muster_replica::exit;

@@ -1,16 +1,22 @@
 //! What the organiser does before and beside the run: pack the text, create the run, invite.
 
+pub mod checkpoint;
+pub mod config;
 pub mod create;
 pub mod export;
+pub mod generate;
 pub mod given;
 mod hugging_face;
 pub mod invite;
+pub mod members;
 pub mod pack;
 pub mod prospect;
+pub mod rates;
 pub mod tokenise;
 
 use std::path::{Path, PathBuf};
 
+use muster_core::messages::enrol::Ticket;
 use muster_core::sign::Identity;
 use muster_store::error::Kind;
 use muster_store::secrets;
@@ -25,6 +31,8 @@ pub const SETTINGS: &str = "run.toml";
 pub const DATA: &str = "data";
 /// Where the steward can be dialled, one address a line; written by `muster host`.
 pub const ADDRESSES: &str = "address";
+/// Where a member keeps the line it joined by.
+const TICKET: &str = "ticket";
 /// Name of the organiser's secret.
 pub const ORGANISER: &str = "organiser";
 
@@ -42,6 +50,17 @@ pub fn read_identity(home: &Path, name: &str) -> Outcome<Identity> {
         ))),
         Err(error) => Err(error.into()),
     }
+}
+
+/// The ticket that a directory joined by, if it ever did.
+///
+/// # Errors
+/// [`Failure`] when the file is damaged.
+pub fn ticket(data_dir: &Path) -> Outcome<Option<Ticket>> {
+    let path = data_dir.join(TICKET);
+    let Ok(line) = secrets::text(&path) else { return Ok(None) };
+    let ticket = Ticket::from_line(&line);
+    ticket.map(Some).map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))
 }
 
 /// Where the organiser's key of a run is: in the run's folder, unless somebody keeps it elsewhere.

@@ -30,7 +30,7 @@ use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model, Profile};
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
-use muster_node::join::{Spares, Summed};
+use muster_node::member::{Spares, Summed};
 use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;

@@ -15,8 +15,8 @@ use muster_core::ids::{Digest, Leaf, MemberId, Round};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Data, Family, Manifest, Start, Tokeniser};
 use muster_core::state::Arithmetic;
-use muster_node::checkpoint::Checkpoint;
-use muster_node::config::{Makers, Settings};
+use muster_node::organise::checkpoint::Checkpoint;
+use muster_node::organise::config::{Makers, Settings};
 use muster_node::organise::export::export;
 use serde_json::{Value, json};
 

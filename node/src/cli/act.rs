@@ -15,16 +15,15 @@ use super::arguments::{
     BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
     HostArguments, InviteArguments, JoinArguments, MusterCommand, NewArguments, PackArguments, RunCommand,
 };
-use crate::bench::{BenchOptions, PATIENCE, Workload, bench};
-use crate::checkpoint::Checkpoint;
-use crate::demo;
 use crate::exit::{Exit, Failure, Outcome};
-use crate::generate::{Continuation, Sampling, Words, continue_text};
-use crate::join::{self, End, Listen};
-use crate::members::{agreed, close_tree, invitation, members};
+use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
+use crate::member::{self, End, Listen};
+use crate::organise::checkpoint::Checkpoint;
 use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
 use crate::organise::export::export;
+use crate::organise::generate::{Continuation, Sampling, Words, continue_text};
 use crate::organise::invite::InviteOptions;
+use crate::organise::members::{agreed, close_tree, invitation, members};
 use crate::organise::organiser_key;
 use crate::organise::pack::{PackOptions, pack};
 use crate::organise::prospect::{prospect, warning};
@@ -55,13 +54,11 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
         MusterCommand::Run(RunCommand::Export(arguments)) => export_model(&arguments),
         MusterCommand::Generate(arguments) => generate_text(&arguments),
         MusterCommand::Bench(arguments) => measure(arguments),
-        MusterCommand::Demo(options) => {
-            demo::run(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
+        #[cfg(feature = "rehearse")]
+        MusterCommand::Rehearse(command) => {
+            let drawn = std::io::stderr().is_terminal();
+            crate::rehearse::act(command, drawn, &mut |text| drop(show(text)))
         }
-        MusterCommand::Drill(options) => {
-            demo::drill(&options, std::io::stderr().is_terminal(), &mut |text| drop(show(text)))
-        }
-        MusterCommand::DemoRole(role) => demo::play(role),
         MusterCommand::Members { folder } => {
             show(&block_on(members(&folder))??)?;
             Ok(Exit::Good)
@@ -71,12 +68,12 @@ pub(super) fn act(command: MusterCommand) -> Outcome<Exit> {
             Ok(Exit::Good)
         }
         MusterCommand::Id(home) => {
-            say(&format!("{:#}", crate::leave::id(&data_dir(home)?)?))?;
+            say(&format!("{:#}", crate::member::leave::id(&data_dir(home)?)?))?;
             Ok(Exit::Good)
         }
         MusterCommand::Leave(home) => {
             let home = data_dir(home)?;
-            block_on(crate::leave::leave(&home))??;
+            block_on(crate::member::leave::leave(&home))??;
             say("you have left the run")?;
             Ok(Exit::Good)
         }
@@ -244,7 +241,7 @@ fn host_run(arguments: HostArguments) -> Outcome<Exit> {
 fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
     let ticket = Ticket::from_line(&arguments.invitation)?;
     let data_dir = data_dir(arguments.home)?;
-    if let Some(before) = crate::leave::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
+    if let Some(before) = crate::organise::ticket(&data_dir)?.filter(|before| before.run != ticket.run) {
         return Err(Failure::usage(format!(
             "{}: belongs to run {}; name another directory with --data-dir",
             data_dir.display(),
@@ -260,7 +257,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         Some(address) => Listen::At(address),
         None => Listen::TowardsSteward,
     };
-    let options = join::JoinOptions {
+    let options = member::JoinOptions {
         ticket,
         data_dir,
         listen,
@@ -270,7 +267,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         max_disk: arguments.max_disk,
         progress: std::io::stderr().is_terminal(),
     };
-    match block_on(join::join(options))? {
+    match block_on(member::join(options))? {
         Ok(End::Closed { leaves }) => {
             say(&format!("the run is over; {leaves} of your leaves counted. Thank you."))?;
             Ok(Exit::Good)

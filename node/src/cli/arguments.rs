@@ -77,17 +77,9 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
   muster bench muster1:…          # the run of an invitation, which is not used up
   muster bench --backend tch --device cuda --precision bf16     # in a program built with --features tch")]
     Bench(BenchArguments),
-    /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
-    #[command(after_help = "\
-Trains on Rust sources that cargo has downloaded, unless --text names other text.
-  muster demo --out rehearsal/")]
-    Demo(crate::demo::RehearsalOptions),
-    /// Rehearse your own settings on this machine: which attacks would they catch, how soon, at what harm?
-    #[command(after_help = crate::demo::attacks_help())]
-    Drill(crate::demo::DrillOptions),
-    /// Play in a rehearsal.
-    #[command(subcommand, hide = true)]
-    DemoRole(crate::demo::RehearsalRole),
+    #[cfg(feature = "rehearse")]
+    #[command(flatten)]
+    Rehearse(crate::rehearse::RehearseCommand),
     /// Show who takes part, by whose leave, and what each of them weighs.
     #[command(after_help = "\
 Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.

@@ -15,8 +15,8 @@ use muster_store::secrets;
 
 use super::given::Given;
 use super::{DATA, MANIFEST, SETTINGS, organiser_key};
-use crate::config::{Makers, Settings, TEMPLATE};
 use crate::exit::{Failure, Outcome};
+use crate::organise::config::{Makers, Settings, TEMPLATE};
 
 /// What to make a run of.
 #[derive(Clone, Debug)]

@@ -15,8 +15,8 @@ use serde_json::{Value, json};
 
 use super::DATA;
 use super::hugging_face::{CONFIG, KEY_BIAS, TOKEN_TYPES, WEIGHTS, saved_shape};
-use crate::checkpoint::Checkpoint;
 use crate::exit::{Failure, Outcome};
+use crate::organise::checkpoint::Checkpoint;
 
 /// Writes a checkpoint into a new folder.
 ///
@@ -158,7 +158,7 @@ mod tests {
     use muster_core::manifest::TokeniserFile;
 
     use super::*;
-    use crate::config::{Makers, Settings};
+    use crate::organise::config::{Makers, Settings};
 
     #[test]
     fn a_foreign_tokeniser_is_not_exported() {

@@ -18,8 +18,8 @@ use muster_store::dataset::TOKENISER;
 
 use self::config::ModelConfig;
 use super::hugging_face::{CONFIG, WEIGHTS};
-use crate::config::Settings;
 use crate::exit::{Failure, Outcome};
+use crate::organise::config::Settings;
 
 /// Most bytes of a `config.json`.
 const CONFIG_BYTES: u64 = 1 << 20;

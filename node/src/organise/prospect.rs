@@ -5,8 +5,7 @@ use std::fmt::Write;
 use muster_core::limits;
 use muster_core::manifest::Manifest;
 
-use crate::attack::Wrong;
-use crate::rates::{Rates, percent};
+use crate::organise::rates::{Rates, Wrong, percent};
 
 /// A whole, in the shares of a manifest.
 const MILLION: f64 = 1e6;
@@ -92,7 +91,7 @@ mod tests {
     use muster_core::manifest::{Data, Start, Tokeniser};
 
     use super::*;
-    use crate::config::{Makers, Settings};
+    use crate::organise::config::{Makers, Settings};
 
     fn manifest(change: impl FnOnce(&mut Settings)) -> Manifest {
         let mut settings = Settings::default();

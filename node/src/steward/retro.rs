@@ -265,8 +265,8 @@ pub(super) mod tests {
     use tokio::sync::Semaphore;
 
     use super::*;
-    use crate::config::{Makers, Settings};
     use crate::intake::shelf::Shelf;
+    use crate::organise::config::{Makers, Settings};
     use crate::steward::court::{HOARD, SHOWING};
     use crate::steward::second::Second;
 

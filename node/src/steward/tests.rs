@@ -22,7 +22,7 @@ use tokio::task::JoinHandle;
 
 use super::*;
 use crate::exit::Exit;
-use crate::join::{End, JoinOptions, Listen, join};
+use crate::member::{End, JoinOptions, Listen, join};
 use crate::organise::create::{CreateOptions, create};
 use crate::organise::invite::{InviteOptions, invite};
 use crate::organise::pack::{PackOptions, pack};

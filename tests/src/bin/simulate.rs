@@ -18,7 +18,7 @@ use e2e::harm::{self, detection};
 use e2e::sim::{Longest, Plan, Report, Sim, cast};
 use muster_core::ids::Round;
 use muster_core::manifest::Rule;
-use muster_node::attack::Attack;
+use muster_node::rehearse::attack::Attack;
 
 type Failure = Box<dyn std::error::Error>;
 

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::manifest::{Manifest, Rule};
-use muster_node::attack::{ATTACKS, Attack, Wrong};
+use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
 
 use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
 use crate::parallel::in_parallel;

@@ -16,7 +16,9 @@ use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::reduction::{objects, reduce};
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
-use muster_node::join::{AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of};
+use muster_node::member::{
+    AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of,
+};
 use muster_roles::node::{
     Computed, MembershipEnd, Node as Machine, NodeEffect, NodeInput, NodeSetup, Parcel, PartTask, Promise,
     commit_to,

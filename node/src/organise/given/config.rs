@@ -6,8 +6,8 @@ use muster_core::limits;
 use serde_json::{Map, Value};
 use toml::Table;
 
-use crate::config::{Model, Settings, TEMPLATE};
 use crate::exit::{Failure, Outcome};
+use crate::organise::config::{Model, Settings, TEMPLATE};
 
 /// What is known of a model, by the names of the settings.
 pub(super) struct ModelConfig {

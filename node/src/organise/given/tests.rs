@@ -6,9 +6,9 @@ use muster_core::state::real_bytes;
 use safetensors::tensor::{Dtype, SafeTensors, TensorView};
 
 use super::*;
-use crate::checkpoint::Checkpoint;
-use crate::config::Makers;
 use crate::exit::Exit;
+use crate::organise::checkpoint::Checkpoint;
+use crate::organise::config::Makers;
 use crate::organise::export::export;
 use crate::organise::hugging_face::TOKEN_TYPES;
 

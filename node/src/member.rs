@@ -1,0 +1,167 @@
+//! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
+
+pub mod bench;
+mod check;
+mod compute;
+mod conduct;
+mod exchange;
+pub mod leave;
+mod own;
+mod report;
+mod server;
+mod session;
+mod tell;
+
+use std::fmt;
+use std::path::PathBuf;
+
+use muster_core::ids::{MemberId, Round};
+use muster_core::messages::enrol::Ticket;
+use muster_net::swarm::Settings;
+use muster_replica::exit::{Exit, Failure};
+use muster_replica::{BootstrapError, FollowError};
+use muster_store::error::StoreError;
+
+pub use compute::{Assignment, LeafSum, Spares, Summed, rows_of};
+pub use conduct::{AggregatorView, AuditedContribution, Delay, HonestNode, NodeConduct};
+pub use session::{join, join_as};
+
+/// How to take part.
+pub struct JoinOptions {
+    /// The invitation.
+    pub ticket: Ticket,
+    /// Where identity, text and journal live.
+    pub data_dir: PathBuf,
+    /// Where to listen.
+    pub listen: Listen,
+    /// What to tell others to dial, instead of the address listened on.
+    pub advertise: Option<String>,
+    /// Where to gossip; none for a membership without.
+    pub gossip: Option<Settings>,
+    /// What computes.
+    pub machine: muster_compute::Machine,
+    /// Largest disk use, in bytes.
+    pub max_disk: Option<u64>,
+    /// Whether to draw progress; else plain lines are logged.
+    pub progress: bool,
+}
+
+/// Where a member listens.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Listen {
+    /// Nowhere: it only dials out.
+    Nowhere,
+    /// At the address from which it reaches the steward, on a free port.
+    TowardsSteward,
+    /// Here, `HOST:PORT`.
+    At(String),
+}
+
+/// How it ended well.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// The run is over.
+    Closed {
+        /// Leaves of this member that counted.
+        leaves: u64,
+    },
+    /// The member left for good.
+    Left,
+    /// Interrupted; it may join again.
+    Interrupted,
+}
+
+/// Why it ended badly.
+#[derive(Debug)]
+pub enum JoinError {
+    /// Expelled from the run.
+    Banned {
+        /// For an offence in this round.
+        round: Round,
+        /// In words.
+        finding: &'static str,
+        /// By whom.
+        accuser: MemberId,
+        /// Where the evidence is, or why it is not there, in words.
+        evidence: String,
+    },
+    /// The steward refused something, in its words.
+    Refused(String),
+    /// What ended this membership before: it cannot go on.
+    Over(&'static str),
+    /// This machine: what, and what to do.
+    Environment(String),
+    /// The contribution to this round is not the sum of the leaves that this machine computed for it.
+    Unreliable(Round),
+    /// Disk.
+    Store(StoreError),
+    /// Following failed.
+    Follow(FollowError),
+    /// The run's manifest, as the steward sent it, is not the run's or breaks a rule; in words.
+    Manifest(String),
+}
+
+impl fmt::Display for JoinError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Banned { round, finding, accuser, evidence } => {
+                write!(
+                    f,
+                    "this member was banned for a {finding} in round {round}, found by {accuser}; {evidence}"
+                )
+            }
+            Self::Refused(why) => write!(f, "the steward refused: {why}"),
+            Self::Over(how) => {
+                write!(f, "this member {how}; with another --data-dir you can join as a new one")
+            }
+            Self::Unreliable(round) => write!(
+                f,
+                "round {round}: what this machine was about to commit to is not the sum of the leaves that it has \
+                 computed: its memory or its processor is unreliable. Nothing was committed, since a wrong contribution \
+                 is a ban for life. Test the memory (memtest86+), take back any overclocking, or move the data directory \
+                 to another machine; then the same command goes on"
+            ),
+            Self::Environment(what) | Self::Manifest(what) => f.write_str(what),
+            Self::Store(error) => error.fmt(f),
+            Self::Follow(error) => error.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for JoinError {}
+
+impl From<StoreError> for JoinError {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}
+
+impl From<FollowError> for JoinError {
+    fn from(error: FollowError) -> Self {
+        Self::Follow(error)
+    }
+}
+
+impl From<BootstrapError> for JoinError {
+    fn from(error: BootstrapError) -> Self {
+        match error {
+            BootstrapError::Follow(error) => Self::Follow(error),
+            BootstrapError::Manifest(_) => Self::Manifest(error.to_string()),
+        }
+    }
+}
+
+impl From<JoinError> for Failure {
+    fn from(error: JoinError) -> Self {
+        let message = error.to_string();
+        let exit = match error {
+            JoinError::Banned { .. }
+            | JoinError::Refused(_)
+            | JoinError::Over(_)
+            | JoinError::Manifest(_) => Exit::Negative,
+            JoinError::Environment(_) | JoinError::Unreliable(_) | JoinError::Store(_) => Exit::Environment,
+            JoinError::Follow(error) => Self::from(error).exit,
+        };
+        Self { exit, message }
+    }
+}

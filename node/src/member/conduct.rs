@@ -1,0 +1,119 @@
+//! How a member conducts itself: everything that it does and says of its own work.
+
+use std::time::Duration;
+
+use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::Rows;
+use muster_core::messages::round::{Bitmap, Commit};
+use muster_core::reduction::Reduced;
+use muster_core::sketch::Probe;
+use muster_core::state::Arithmetic;
+
+use super::compute::{Assignment, Summed};
+use super::own::LEAF_BYTES;
+
+/// What a member says of its own work, in the order in which a round asks for it. Each default is the product's own
+/// path, so that an attack of a rehearsal replaces what it lies about and nothing else. Whatever is public is an argument
+/// or follows from one: any leaf of any member can be recomputed from [`Assignment`].
+pub trait NodeConduct: Send + Sync + 'static {
+    /// Sums leaves: a contribution of at least one and at most `quota` of them. It is asked again, for as many leaves,
+    /// when the process was restarted after it committed.
+    fn contribute(&self, work: &Assignment, arithmetic: &mut dyn Arithmetic) -> Summed {
+        work.sum_traced(arithmetic, LEAF_BYTES)
+    }
+
+    /// The commitments that it signs and sends, in order. The first is the one that it keeps to.
+    fn commit(&self, commit: Commit) -> Vec<Commit> {
+        vec![commit]
+    }
+
+    /// Which of these parts it brings to their keepers. None: it never says what it delivered either, and the round
+    /// waits for it.
+    fn deliver(&self, _round: Round, parts: Vec<(Part, MemberId)>) -> Option<Vec<(Part, MemberId)>> {
+        Some(parts)
+    }
+
+    /// Whether it says which freeze of this round it has seen.
+    fn echoes(&self, _round: Round) -> bool {
+        true
+    }
+
+    /// Whether it lets others have its own contribution of this round: members, or the steward.
+    fn serves(&self, _round: Round, _steward: bool) -> bool {
+        true
+    }
+
+    /// How long it lets whoever asks wait for something.
+    fn lingers(&self, _over: Delay, _manifest: &Manifest) -> Duration {
+        Duration::ZERO
+    }
+
+    /// Whether it takes in what another member brings it as an aggregator.
+    fn takes_in(&self, _round: Round, _sender: &MemberId) -> bool {
+        true
+    }
+
+    /// The results of a part that it signs and shows, in order. None: it says nothing of the part.
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
+        part.reduce(part.sealed).into_iter().collect()
+    }
+
+    /// The table that it seals when asked, given the rows of its leaves. None: silence.
+    fn seal(&self, _asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
+        Some(rows)
+    }
+
+    /// The table that it opens once the verifier's results are sealed, given the sealed one. None: silence.
+    fn open(&self, _round: Round, rows: Rows) -> Option<Rows> {
+        Some(rows)
+    }
+
+    /// Whether it stays a member now that this round is over; else it leaves for good.
+    fn stays(&self, _round: Round) -> bool {
+        true
+    }
+}
+
+/// What somebody waits for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Delay {
+    /// Its table, or the opening of it.
+    Audit,
+    /// Blocks of its own contribution.
+    Blocks,
+}
+
+/// A part, as its aggregator has it.
+pub struct AggregatorView<'a> {
+    /// The round.
+    pub round: Round,
+    /// The inputs that were sealed.
+    pub sealed: Bitmap,
+    /// By the rule, over some of the inputs.
+    pub rule: &'a dyn Fn(&Bitmap) -> Option<Reduced>,
+}
+
+impl AggregatorView<'_> {
+    /// What the rule gives over these inputs; none where one of them is not here.
+    pub fn reduce(&self, inputs: Bitmap) -> Option<Reduced> {
+        (self.rule)(&inputs)
+    }
+}
+
+/// The audit of a contribution, as its author sees it.
+pub struct AuditedContribution<'a> {
+    /// R_t.
+    pub freeze: Digest,
+    /// What the rows are made with.
+    pub probe: &'a Probe,
+    /// What was committed.
+    pub commit: &'a Commit,
+    /// Q.
+    pub q: &'a [i32],
+}
+
+/// Computes every leaf, adds them up, and says so.
+pub struct HonestNode;
+
+impl NodeConduct for HonestNode {}

@@ -1,0 +1,143 @@
+//! What a member serves to others: blocks in, results and contributions out.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use muster_core::codec::{decode, encode};
+use muster_core::ids::{MemberId, Round};
+use muster_core::ledger::{Ledger, RoundView};
+use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
+use muster_core::sign::Identity;
+use muster_net::serve::{Handler, Refuse};
+use muster_replica::{Results, Stopwatch};
+use tokio::sync::watch;
+
+use super::conduct::{Delay, NodeConduct};
+use super::own::Own;
+use crate::intake::{Intake, gathered};
+
+/// How long a request may wait for this member to see what the asker has seen.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// Shared by the server and the member's own tasks.
+pub(super) struct NodeContext {
+    pub(super) identity: Arc<Identity>,
+    pub(super) ledger: watch::Receiver<Arc<Ledger>>,
+    pub(super) conduct: Arc<dyn NodeConduct>,
+    pub(super) intake: Arc<Intake>,
+    pub(super) own: Own,
+    pub(super) results: Results,
+    pub(super) stopwatch: Arc<Stopwatch>,
+}
+
+impl Handler for NodeContext {
+    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+        let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
+        let response = match request {
+            Request::PutBlocks(put) => self.put(peer, put).await?,
+            Request::ResultBlocks(query) => {
+                self.results.answer(&query).ok_or_else(|| absent("these results"))?
+            }
+            Request::InputBlocks(query) => self.inputs(peer, query).await?,
+            _ => return Err(Refuse("a node does not answer this: ask the steward".into())),
+        };
+        Ok(encode(&response))
+    }
+}
+
+impl NodeContext {
+    async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Refuse> {
+        let ledger = self.ledger_at(put.round, put.attempt).await?;
+        let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
+        if !self.conduct.takes_in(put.round, &sender) {
+            return Err(Refuse("not from you".into()));
+        }
+        let taken = self.intake.take(view, &self.identity.id(), &sender, put);
+        let receipt = taken.map_err(|reject| Refuse(reject.to_string()))?;
+        Ok(receipt
+            .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
+    }
+
+    /// Waits until the freeze, or the reassignment, of a round is known here too.
+    async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Refuse> {
+        let known = |view: &RoundView| {
+            view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
+        };
+        let mut ledgers = self.ledger.clone();
+        let found =
+            ledgers.wait_for(|ledger| ledger.round(round).is_some_and(known) || ledger.next_round() > round);
+        match tokio::time::timeout(PATIENCE, found).await {
+            Ok(Ok(ledger)) => Ok(ledger.clone()),
+            _ => Err(absent("this round")),
+        }
+    }
+
+    /// Blocks of a contribution, for those who reduce, audit or judge: members and the steward. A stranger's keys cost
+    /// nothing, and what it asks for is read from the disk.
+    async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Refuse> {
+        let ledger = self.ledger.borrow().clone();
+        if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
+            return Err(Refuse("blocks are for members".into()));
+        }
+        let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
+        let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
+        let commitment = view.commitment(slot).ok_or_else(|| absent("a commitment of this member"))?;
+        let own = query.member == self.identity.id();
+        if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
+            return Err(absent("this contribution"));
+        }
+        let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
+        if own && !pause.is_zero() {
+            tokio::time::sleep(pause).await;
+        }
+        let answer = match self.own.round(query.round).filter(|_| own) {
+            Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),
+            None => self.intake.clone().answer(query, commitment.commit.root).await,
+        };
+        answer.map_err(|reject| Refuse(reject.to_string()))
+    }
+}
+
+fn absent(what: &str) -> Refuse {
+    Refuse(format!("{what} is not held here"))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::codec::List;
+    use muster_core::ids::{Block, Digest};
+    use muster_core::manifest::{Data, Start, Tokeniser};
+    use muster_store::home::Home;
+
+    use super::*;
+    use crate::member::conduct::HonestNode;
+    use crate::organise::config::{Makers, Settings};
+
+    #[tokio::test]
+    async fn a_stranger_has_nothing_read_from_the_disk() {
+        let folder = tempfile::tempdir().unwrap();
+        let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
+        let (root, held_out_root) = (Digest::default(), Digest::default());
+        let (tokeniser, start) = (Tokeniser::Bytes, Start::Drawn);
+        let data = Data { root, bytes: 4096, held_out_root, held_out_bytes: 0, tokeniser, start };
+        let makers = Makers { organiser: me, steward, nonce: [0; 16] };
+        let ledger = Ledger::new(Arc::new(Settings::default().manifest(&makers, data).unwrap()));
+        let layout = ledger.layout().clone();
+        let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
+        let failed = tokio::sync::mpsc::channel(1).0;
+        let shared = NodeContext {
+            identity: Arc::new(Identity::from_secret(&[1; 32])),
+            ledger: watch::channel(Arc::new(ledger)).1,
+            conduct: Arc::new(HonestNode),
+            intake: Arc::new(Intake::new(layout.clone(), home, failed)),
+            own: Own::new(2),
+            results: Results::new(layout),
+            stopwatch: Arc::default(),
+        };
+        let blocks = List::new(vec![Block(0)]).unwrap();
+        let query = InputQuery { round: Round(0), member: me, blocks };
+        let refused = |peer| shared.inputs(peer, query.clone());
+        assert_eq!(refused(stranger).await, Err(Refuse("blocks are for members".into())));
+        assert_eq!(refused(steward).await, Err(absent("this round")));
+    }
+}

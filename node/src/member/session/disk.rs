@@ -1,0 +1,81 @@
+//! Keeping to the disk that a member may use.
+
+use std::fs;
+use std::path::Path;
+
+use muster_core::manifest::Manifest;
+
+use crate::member::{JoinError, JoinOptions};
+
+/// The file that grows for as long as the run lasts, by at most half of itself at a time.
+const JOURNAL: &str = "journal.redb";
+
+/// Refuses a run that takes more disk than allowed.
+pub(super) fn check_run(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
+    let Some(most) = options.max_disk else { return Ok(()) };
+    let rounds = u64::from(manifest.retention.contributions).saturating_add(2);
+    let files = manifest.data.all_bytes();
+    let need = files
+        .saturating_add(rounds.saturating_mul(round_bytes(manifest)))
+        .saturating_add(state_bytes(manifest));
+    if need > most {
+        return Err(JoinError::Environment(format!(
+            "this run takes about {} GiB of disk, --max-disk allows {}; allow more, or join another run",
+            gibibytes(need),
+            gibibytes(most)
+        )));
+    }
+    check_round(options, manifest)
+}
+
+/// Refuses a round after which the member might use more disk than allowed.
+pub(super) fn check_round(options: &JoinOptions, manifest: &Manifest) -> Result<(), JoinError> {
+    let Some(most) = options.max_disk else { return Ok(()) };
+    let folder = &options.data_dir;
+    let journal = fs::metadata(folder.join(JOURNAL)).map_or(0, |journal| taken(&journal));
+    let used = used(folder);
+    let growth = [journal / 2, round_bytes(manifest), state_bytes(manifest)];
+    if growth.into_iter().fold(used, u64::saturating_add) <= most {
+        return Ok(());
+    }
+    Err(JoinError::Environment(format!(
+        "{}: holds {} GiB, and another round may take more than the {} of --max-disk; allow more, and the same command \
+         goes on",
+        folder.display(),
+        gibibytes(used),
+        gibibytes(most)
+    )))
+}
+
+/// What a round adds: the member's own contribution, and its share of all others'.
+fn round_bytes(manifest: &Manifest) -> u64 {
+    manifest.model.parameters().saturating_mul(4 * 2)
+}
+
+/// What a membership leaves behind: the last state, with its moments.
+fn state_bytes(manifest: &Manifest) -> u64 {
+    manifest.model.parameters().saturating_mul(4 * 3)
+}
+
+/// Bytes that a folder with all in it takes on the disk. What is removed meanwhile does not count.
+fn used(folder: &Path) -> u64 {
+    let own = fs::metadata(folder).map_or(0, |about| taken(&about));
+    let Ok(entries) = fs::read_dir(folder) else { return own };
+    let size = |entry: fs::DirEntry| match entry.metadata() {
+        Ok(about) if about.is_dir() => used(&entry.path()),
+        about => about.map_or(0, |about| taken(&about)),
+    };
+    entries.flatten().map(size).fold(own, u64::saturating_add)
+}
+
+/// Files have holes, the journal above all: what counts is what the disk gives for them, where that is told.
+fn taken(about: &fs::Metadata) -> u64 {
+    #[cfg(unix)]
+    return std::os::unix::fs::MetadataExt::blocks(about).saturating_mul(512);
+    #[cfg(not(unix))]
+    about.len()
+}
+
+fn gibibytes(bytes: u64) -> f64 {
+    (bytes as f64 / f64::from(1 << 30) * 1e4).ceil() / 1e4
+}

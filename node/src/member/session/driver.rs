@@ -1,0 +1,332 @@
+//! Drives the node's machine: what it decides is computed, written, brought and said here, and nothing is decided.
+//!
+//! Whatever takes long runs in a task that sends its result back. What the member says of its own work goes through its
+//! [`NodeConduct`] on the way, so that an attack lies around an honest machine.
+
+use std::sync::{Arc, Mutex, OnceLock};
+use std::time::{Duration, Instant};
+
+use muster_compute::Backend;
+use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ledger::Ledger;
+use muster_core::manifest::Manifest;
+use muster_core::messages::audit::TableOpening;
+use muster_core::messages::record::{Ban, Body};
+use muster_core::messages::wire::{Notice, Request};
+use muster_core::round::Check;
+use muster_replica::{
+    Contact, Event, Follower, Gossiping, Peers, Phase, Replica, evidence_words, keep_evidence,
+};
+use muster_roles::node::{MembershipEnd, Milestone, Node, NodeEffect, NodeInput, Parcel, PartTask};
+use muster_store::dataset::Dataset;
+use muster_store::error::StoreError;
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+use tokio::sync::{mpsc, watch};
+
+use super::disk;
+use super::recall::newest_of;
+use crate::member::check::compare_results;
+use crate::member::conduct::{Delay, NodeConduct};
+use crate::member::exchange::{bring, reduce_part};
+use crate::member::server::NodeContext;
+use crate::member::tell::{Uplink, tell};
+use crate::member::{JoinError, JoinOptions};
+use crate::organise::members::weight;
+use crate::progress::ProgressDisplay;
+
+/// Results of tasks that wait for the driver at most; more of them wait in their tasks.
+pub(super) const QUEUE: usize = 64;
+/// Longest sleep.
+const TURN: u64 = 60_000;
+
+/// What comes back from a task.
+pub(super) enum Completion {
+    /// Something for the machine.
+    Input(NodeInput),
+    /// This machine cannot go on.
+    Failed(JoinError),
+}
+
+/// The machine, and what it takes to do what it says.
+pub(super) struct NodeDriver {
+    pub(super) machine: Node,
+    pub(super) options: JoinOptions,
+    pub(super) conduct: Arc<dyn NodeConduct>,
+    pub(super) home: Arc<Home>,
+    pub(super) journal: Arc<Journal>,
+    pub(super) shared: Arc<NodeContext>,
+    pub(super) ledgers: watch::Sender<Arc<Ledger>>,
+    pub(super) peers: Peers,
+    /// The steward, where it was last found.
+    pub(super) steward: Contact,
+    pub(super) gossip: Option<Arc<Gossiping>>,
+    pub(super) replica: Arc<Mutex<Replica>>,
+    pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
+    pub(super) manifest: Arc<Manifest>,
+    pub(super) dataset: Arc<Dataset>,
+    pub(super) progress: ProgressDisplay,
+    /// Where tasks send their results, and tell of writes that failed.
+    pub(super) sender: mpsc::Sender<Completion>,
+    pub(super) failed: mpsc::Sender<StoreError>,
+    pub(super) began: Instant,
+    pub(super) bringing: Bringing,
+    /// Where the evidence of this member's ban is, in words, once the steward was asked.
+    pub(super) evidence: Arc<OnceLock<String>>,
+}
+
+/// Parcels under way, and since when there are any.
+#[derive(Default)]
+pub(super) struct Bringing {
+    count: usize,
+    since: Option<Instant>,
+}
+
+impl Bringing {
+    fn begun(&mut self) {
+        self.count += 1;
+        self.since.get_or_insert_with(Instant::now);
+    }
+
+    /// How long the last parcels took, once none is under way.
+    fn over(&mut self) -> Option<Duration> {
+        self.count = self.count.saturating_sub(1);
+        self.since.take_if(|_| self.count == 0).map(|since| since.elapsed())
+    }
+}
+
+impl NodeDriver {
+    pub(super) fn me(&self) -> MemberId {
+        self.shared.identity.id()
+    }
+
+    /// The way to the steward and the other members, for a task.
+    pub(super) fn uplink(&self) -> Uplink {
+        Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
+    }
+
+    /// How long nothing follows from the time alone.
+    pub(super) fn pause(&self) -> Duration {
+        let now = self.now();
+        let due = self.machine.poll_timeout().unwrap_or(now + TURN);
+        Duration::from_millis(due.saturating_sub(now).clamp(1, TURN))
+    }
+
+    /// Milliseconds since it began.
+    fn now(&self) -> u64 {
+        u64::try_from(self.began.elapsed().as_millis()).unwrap_or(u64::MAX)
+    }
+
+    pub(super) fn handle(&mut self, input: NodeInput) {
+        self.machine.handle(self.now(), input);
+    }
+
+    /// Takes what a task sends.
+    ///
+    /// # Errors
+    /// [`JoinError`] where this machine cannot go on.
+    pub(super) fn take(&mut self, message: Completion) -> Result<(), JoinError> {
+        match message {
+            Completion::Failed(error) => return Err(error),
+            Completion::Input(input) => {
+                if let NodeInput::Brought(..) = input
+                    && let Some(time) = self.bringing.over()
+                {
+                    self.shared.stopwatch.add(Phase::Exchange, time);
+                }
+                self.handle(input);
+            }
+        }
+        Ok(())
+    }
+
+    /// Hands over what was followed.
+    pub(super) fn followed(&mut self, follower: &Follower, events: Vec<Event>) {
+        let ledger = Arc::new(follower.ledger().clone());
+        self.ledgers.send_replace(ledger.clone());
+        self.progress.gathering(&ledger);
+        self.steward = follower.steward().clone();
+        self.handle(NodeInput::Followed { ledger, in_step: follower.in_step() });
+        for event in events {
+            match event {
+                Event::Sealed(record) => self.handle(NodeInput::Sealed(Box::new(record.into_inner()))),
+                Event::Notice(notice) => self.handle(NodeInput::Notice(notice)),
+                Event::Applied(round, _) => {
+                    self.handle(NodeInput::Applied(round));
+                    if !self.conduct.stays(round) {
+                        self.handle(NodeInput::Leave);
+                    }
+                }
+            }
+        }
+    }
+
+    /// Does what the machine says; how the membership ends, if it does.
+    ///
+    /// # Errors
+    /// [`JoinError`] where this machine cannot go on.
+    pub(super) fn drain(&mut self) -> Result<Option<MembershipEnd>, JoinError> {
+        while let Some(effect) = self.machine.poll_effect() {
+            if let NodeEffect::End(ending) = effect {
+                return Ok(Some(ending));
+            }
+            self.perform(effect)?;
+        }
+        Ok(None)
+    }
+
+    fn perform(&mut self, effect: NodeEffect) -> Result<(), JoinError> {
+        match effect {
+            NodeEffect::Compute { round, slot, quota } => self.compute(round, slot, quota),
+            NodeEffect::WriteEcho(round, freeze) => return self.write_echo(round, freeze),
+            NodeEffect::Prepare { round, attempt, parts } => self.prepare(round, attempt, parts),
+            NodeEffect::Bring(parcel) => self.bring(parcel),
+            NodeEffect::Reduce(task) => self.reduce(task),
+            NodeEffect::Compare(check) => self.compare(check),
+            NodeEffect::Tabulate(round) => self.tabulate(round),
+            NodeEffect::MakeRows(request) => self.make_rows(*request),
+            NodeEffect::Open(round, opening) => self.open(round, *opening),
+            NodeEffect::Say(requests) => self.say(requests, Duration::ZERO),
+            NodeEffect::Recall(promise) => {
+                let newest =
+                    |wanted: &dyn Fn(&Body) -> bool| newest_of(self.machine.ledger(), &self.journal, wanted);
+                let inputs = newest(&|body| promise.is_settled_by(body));
+                let reassign = promise.is_second().then(|| newest(&|body| promise.follows(body))).flatten();
+                self.handle(NodeInput::Recalled { promise, inputs, reassign });
+            }
+            NodeEffect::Prune(horizon) => {
+                if let Err(error) = self.home.prune_contributions(horizon) {
+                    tracing::warn!("old contributions could not be removed: {error}");
+                }
+                return disk::check_round(&self.options, &self.manifest);
+            }
+            NodeEffect::FetchEvidence(ban) => self.fetch_evidence(*ban),
+            NodeEffect::Tell(news) => self.tell(news),
+            NodeEffect::End(_) => {}
+        }
+        Ok(())
+    }
+
+    /// Runs a task that sends back what comes of it.
+    pub(super) fn spawn(&self, task: impl Future<Output = Option<NodeInput>> + Send + 'static) {
+        let sender = self.sender.clone();
+        tokio::spawn(async move {
+            if let Some(input) = task.await {
+                let _ = sender.send(Completion::Input(input)).await;
+            }
+        });
+    }
+
+    fn write_echo(&mut self, round: Round, freeze: Digest) -> Result<(), JoinError> {
+        if !self.conduct.echoes(round) {
+            self.handle(NodeInput::EchoWritten(round, None));
+            return Ok(());
+        }
+        let said = self.journal.put_vote("echo", round, &freeze.0)?;
+        let said = said.try_into().ok().map(Digest);
+        let stopwatch = self.shared.stopwatch.clone();
+        stopwatch.time(Phase::Signing, || self.handle(NodeInput::EchoWritten(round, said)));
+        Ok(())
+    }
+
+    fn prepare(&mut self, round: Round, attempt: u8, parts: Vec<(Part, MemberId)>) {
+        let parts = if self.contribution(round).is_some() {
+            self.conduct.deliver(round, parts)
+        } else {
+            tracing::warn!("the contribution to round {round} is not here any more");
+            // Nobody need wait for it.
+            Some(Vec::new())
+        };
+        if let Some(parts) = parts {
+            self.handle(NodeInput::Prepared { round, attempt, parts });
+        }
+    }
+
+    fn bring(&mut self, parcel: Parcel) {
+        let Some(contribution) = self.contribution(parcel.round) else {
+            return self.handle(NodeInput::Brought(parcel, None));
+        };
+        self.bringing.begun();
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
+        self.spawn(async move {
+            let name = parcel.clone();
+            let brought = tokio::spawn(async move { bring(uplink, ledger, contribution, &name).await });
+            // The delivery waits for each of its parcels, also for one whose task fails.
+            Some(NodeInput::Brought(parcel, brought.await.ok().flatten()))
+        });
+    }
+
+    fn reduce(&self, task: PartTask) {
+        let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
+        let reduced = reduce_part(self.shared.clone(), uplink, ledger, self.conduct.clone(), task);
+        self.spawn(async move { Some(NodeInput::Reduced(task, reduced.await)) });
+    }
+
+    fn compare(&self, check: Check) {
+        let Some(contribution) = self.contribution(check.round) else { return };
+        let ledger = self.machine.ledger().clone();
+        let compared = compare_results(self.shared.clone(), ledger, contribution, check);
+        self.spawn(async move {
+            compared.await.map(|(check, objections)| NodeInput::Compared(check, objections))
+        });
+    }
+
+    fn open(&self, round: Round, opening: TableOpening) {
+        let TableOpening { request, results, salt, rows } = opening;
+        let Some(rows) = self.conduct.open(round, rows) else { return };
+        let opening = TableOpening { request, results, salt, rows };
+        let signed = self.shared.identity.sign(self.options.ticket.run, &opening);
+        let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
+        self.say(vec![Request::Notice(Notice::Opening(signed))], pause);
+    }
+
+    /// Says these to the steward one after the other, after a pause.
+    fn say(&self, requests: Vec<Request>, pause: Duration) {
+        let (uplink, sender) = (self.uplink(), self.sender.clone());
+        tokio::spawn(async move {
+            if !pause.is_zero() {
+                tokio::time::sleep(pause).await;
+            }
+            for request in requests {
+                let answer = tell(&uplink, &request).await;
+                let _ = sender.send(Completion::Input(NodeInput::Told(Box::new(request), answer))).await;
+            }
+        });
+    }
+
+    /// Asks, beside everything else, for what this member is banned for.
+    fn fetch_evidence(&self, ban: Ban) {
+        let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
+        let (home, manifest) = (self.home.clone(), self.manifest.clone());
+        tokio::spawn(async move {
+            let kept = keep_evidence(&peers, &steward, &home, &manifest, &ban).await;
+            let _ = told.set(evidence_words(&kept));
+        });
+    }
+
+    fn tell(&self, news: Milestone) {
+        match news {
+            Milestone::Over(round, counted) => self.tell_round(round, counted),
+            Milestone::Banned => {
+                self.progress.line("banned: serving what this member still holds, then leaving")
+            }
+            Milestone::Leaving => self.progress.line("finishing the round, then leaving for good"),
+            Milestone::Stopping => {
+                self.progress.line("finishing the round, then leaving (Ctrl-C again aborts)")
+            }
+        }
+    }
+
+    /// Shows the volunteer what counted.
+    fn tell_round(&self, round: Round, counted: u32) {
+        let (ledger, leaves) = (self.machine.ledger(), self.machine.leaves());
+        let Some(view) = ledger.round(round) else { return };
+        let loss = muster_replica::archive::mean_loss(view);
+        let total = u64::from(self.manifest.training.rounds);
+        let mut text = format!("loss {loss:.3}, {counted} of your leaves counted, {leaves} in all");
+        if let Some(newcomer) = ledger.member(&self.me()).filter(|member| !ledger.weighs(member)) {
+            text += &format!("; {}", weight(ledger, newcomer));
+        }
+        self.progress.round(u64::from(round.0) + 1, total, &text);
+    }
+}

@@ -1,0 +1,120 @@
+//! Where a member listens, and what it tells others to dial.
+
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+
+use muster_core::codec::{List, Text};
+use muster_core::messages::enrol::Addresses;
+use muster_net::endpoint::Endpoint;
+use muster_net::listener::Listener;
+use muster_net::seats::ConnectionLimit;
+use muster_net::serve::serve;
+use muster_store::journal::Journal;
+use tokio::sync::oneshot;
+
+use crate::address::is_loopback;
+use crate::member::server::NodeContext;
+use crate::member::{JoinError, JoinOptions, Listen};
+
+/// Name of the note of the last time's address.
+const LISTENED: &str = "listened";
+
+/// Where the member can be dialled, and what stops its server.
+pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
+
+/// Listens if asked to, once the steward was reached; after a restart on the same port as before, so that others still find
+/// it. A member whose address would lead others nowhere only dials out, and says so.
+pub(super) async fn listen(
+    options: &JoinOptions,
+    journal: &Journal,
+    endpoint: Endpoint,
+    shared: Arc<NodeContext>,
+) -> Result<Served, JoinError> {
+    let own = endpoint.own_address(&options.ticket.steward);
+    let wanted = match (&options.listen, own) {
+        (Listen::At(wanted), _) => wanted.clone(),
+        (Listen::TowardsSteward, Some(own)) => SocketAddr::new(own, 0).to_string(),
+        (Listen::Nowhere, _) | (Listen::TowardsSteward, None) => return Ok((Addresses::default(), None)),
+    };
+    let listener = bind(&wanted, journal).await?;
+    let address = listener.local_addr();
+    journal.put_note(LISTENED, address.to_string().as_bytes())?;
+    let Some(advertised) = advertised(options.advertise.as_deref(), address, own) else {
+        let said = options.advertise.as_ref().unwrap_or(&wanted);
+        tracing::warn!(
+            "{said} leads others nowhere, and the steward is on another machine: this member only dials out and combines no \
+             parts; say --listen or --advertise with an address that others reach, or --no-listen"
+        );
+        return Ok((Addresses::default(), None));
+    };
+    let text =
+        Text::new(advertised).map_err(|misuse| JoinError::Environment(format!("--advertise: {misuse}")))?;
+    let (stop, stopped) = oneshot::channel::<()>();
+    tokio::spawn(serve(listener, endpoint, shared, async move {
+        let _ = stopped.await;
+    }));
+    let addresses = List::new(vec![text]).map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
+    Ok((addresses, Some(stop)))
+}
+
+/// A port there; where any will do, that of the last time if it is free.
+async fn bind(wanted: &str, journal: &Journal) -> Result<Listener, JoinError> {
+    let before = journal.note(LISTENED)?.and_then(|bytes| String::from_utf8(bytes).ok());
+    if let Some(again) = before.filter(|before| is_of(wanted, before))
+        && let Ok(listener) = Listener::bind(&again, ConnectionLimit::default()).await
+    {
+        return Ok(listener);
+    }
+    Listener::bind(wanted, ConnectionLimit::default()).await.map_err(|error| {
+        JoinError::Environment(format!(
+            "cannot listen on {wanted}: {error}; give another address with --listen"
+        ))
+    })
+}
+
+/// Whether an address is one of those wanted: any port of the same machine address.
+fn is_of(wanted: &str, before: &str) -> bool {
+    let host = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    wanted.ends_with(":0") && (host(wanted).is_none() || host(wanted) == host(before))
+}
+
+/// What others dial: what was said, or the address listened on. None for loopback, unless the steward itself was reached by
+/// that: then everybody is on this machine.
+fn advertised(said: Option<&str>, bound: SocketAddr, own: Option<IpAddr>) -> Option<String> {
+    // Who listens on every address is reached where it reaches the steward.
+    let ip = if bound.ip().is_unspecified() { own? } else { bound.ip() };
+    let address = said.map_or_else(|| SocketAddr::new(ip, bound.port()).to_string(), str::to_owned);
+    let elsewhere = own.is_some_and(|own| !own.is_loopback());
+    (!(elsewhere && is_loopback(&address))).then_some(address)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_member_says_what_others_can_dial() {
+        let at = |said, bound: &str, own: &str| {
+            advertised(said, bound.parse().unwrap(), Some(own.parse().unwrap()))
+        };
+        assert_eq!(at(None, "10.0.0.2:70", "10.0.0.2").as_deref(), Some("10.0.0.2:70"));
+        assert_eq!(at(None, "0.0.0.0:70", "10.0.0.2").as_deref(), Some("10.0.0.2:70"));
+        assert_eq!(at(None, "[::]:70", "fd00::2").as_deref(), Some("[fd00::2]:70"));
+        assert_eq!(
+            at(Some("my.example.org:7"), "0.0.0.0:70", "10.0.0.2").as_deref(),
+            Some("my.example.org:7")
+        );
+        // All on one machine.
+        assert_eq!(at(None, "127.0.0.1:70", "127.0.0.1").as_deref(), Some("127.0.0.1:70"));
+        // The steward is elsewhere.
+        assert_eq!(at(None, "127.0.0.1:70", "10.0.0.2"), None);
+        assert_eq!(at(Some("localhost:70"), "0.0.0.0:70", "10.0.0.2"), None);
+        assert_eq!(advertised(None, "0.0.0.0:70".parse().unwrap(), None), None);
+    }
+
+    #[test]
+    fn a_port_is_taken_again_on_the_same_address_only() {
+        assert!(is_of("10.0.0.2:0", "10.0.0.2:4000") && is_of("localhost:0", "127.0.0.1:4000"));
+        assert!(!is_of("10.0.0.2:0", "127.0.0.1:4000") && !is_of("10.0.0.2:7", "10.0.0.2:7"));
+    }
+}

@@ -1,0 +1,156 @@
+//! A model as it was before some round, read from a folder that another process may be using.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use muster_compute::Exact;
+use muster_core::codec::decode;
+use muster_core::ids::Round;
+use muster_core::layout::Layout;
+use muster_core::manifest::Manifest;
+use muster_core::state::{Arithmetic, State};
+use muster_replica::Replica;
+use muster_store::dataset::Dataset;
+use muster_store::reading;
+
+use crate::exit::{Failure, Outcome};
+use crate::organise::{DATA, MANIFEST};
+
+/// A manifest and parameters.
+pub struct Checkpoint {
+    /// The agreement of the run.
+    pub manifest: Manifest,
+    /// The round that the parameters are before.
+    pub round: Round,
+    /// Parameters in the canonical layout.
+    pub parameters: Vec<f32>,
+    /// Where they come from.
+    pub folder: PathBuf,
+}
+
+impl Checkpoint {
+    /// The state before `round`, or the newest, of a run's folder or a member's data directory: the last one written
+    /// down before it, with the aggregates of the rounds since.
+    ///
+    /// # Errors
+    /// [`Failure`] naming the folder and the rounds that it has.
+    pub fn open(folder: &Path, round: Option<u32>, exact: &mut Exact) -> Outcome<Self> {
+        let path = folder.join(MANIFEST);
+        let bytes = reading::file(&path).map_err(|error| {
+            let advice = "name a run's folder, or the data directory of a member that has finished";
+            Failure::environment(format!("{error} ({advice})"))
+        })?;
+        let manifest: Manifest =
+            decode(&bytes).map_err(|reject| Failure::environment(format!("{}: {reject}", path.display())))?;
+        manifest.check().map_err(|misuse| Failure::environment(format!("{}: {misuse}", path.display())))?;
+        let kept = reading::states(folder)?;
+        let wanted = round.map_or(Round(u32::MAX), Round);
+        let start = kept.iter().rev().find(|start| **start <= wanted);
+        let (mut reached, mut state) = match start {
+            Some(start) => (*start, fitting(folder, reading::state(folder, *start)?, &manifest)?),
+            None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
+            None => return Err(none(folder, round, &kept)),
+        };
+        while reached < wanted {
+            let Some(update) = reading::aggregate(folder, reached)? else { break };
+            let layout = Layout::of(&manifest.model);
+            if (update.values.len(), update.present.len()) != (layout.parameters(), layout.blocks().len()) {
+                return Err(foreign(folder, &format!("the aggregate of round {reached}")));
+            }
+            exact.apply(&manifest, &mut state, &update);
+            reached = reached.next();
+        }
+        if round.is_some_and(|round| reached != Round(round)) {
+            return Err(none(folder, round, &kept));
+        }
+        Ok(Self { manifest, round: reached, parameters: state.parameters, folder: folder.to_owned() })
+    }
+}
+
+/// A state of the manifest's model: folders come from strangers too.
+fn fitting(folder: &Path, state: State, manifest: &Manifest) -> Outcome<State> {
+    let layout = Layout::of(&manifest.model);
+    let lengths = (state.parameters.len(), state.exponents.len());
+    if lengths != (layout.parameters(), layout.tensors().len()) {
+        return Err(foreign(folder, "a state"));
+    }
+    Ok(state)
+}
+
+fn foreign(folder: &Path, what: &str) -> Failure {
+    Failure::environment(format!("{}: {what} is of another model than manifest.bin says", folder.display()))
+}
+
+/// The state before the first round, which follows from manifest and text.
+fn beginning(folder: &Path, manifest: &Manifest) -> Outcome<State> {
+    let dataset = Arc::new(Dataset::open(&folder.join(DATA), &manifest.data)?);
+    let replica = Replica::genesis(Arc::new(manifest.clone()), dataset, 1, None)?;
+    Ok(replica.state().clone())
+}
+
+fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
+    let which = round.map_or_else(String::new, |round| format!(" before round {round}"));
+    let kept: Vec<String> = kept.iter().map(ToString::to_string).collect();
+    let has = if kept.is_empty() {
+        "none is kept yet".into()
+    } else {
+        format!("kept are those before rounds {}", kept.join(", "))
+    };
+    Failure::environment(format!("{}: has no state{which}; {has}", folder.display()))
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::state::Update;
+    use muster_store::home::Home;
+
+    use super::*;
+    use crate::organise::config::Settings;
+
+    fn manifest() -> Manifest {
+        let nobody = muster_core::ids::MemberId([0; 32]);
+        let makers = crate::organise::config::Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
+        let digest = muster_core::ids::Digest::default();
+        let data = muster_core::manifest::Data {
+            root: digest,
+            bytes: 4096,
+            held_out_root: digest,
+            held_out_bytes: 0,
+            tokeniser: muster_core::manifest::Tokeniser::Bytes,
+            start: muster_core::manifest::Start::Drawn,
+        };
+        Settings::default().manifest(&makers, data).unwrap()
+    }
+
+    #[test]
+    fn a_state_of_another_model_is_refused() {
+        let manifest = manifest();
+        let mut state = Exact::new(1, None).unwrap().initial(&manifest, &[]);
+        assert!(fitting(Path::new("here"), state.clone(), &manifest).is_ok());
+        state.parameters.pop();
+        let failure = fitting(Path::new("here"), state, &manifest).unwrap_err();
+        assert!(failure.message.contains("here: a state is of another model"), "{failure}");
+    }
+
+    #[test]
+    fn an_aggregate_of_another_model_is_refused() {
+        let directory = tempfile::tempdir().unwrap();
+        let (manifest, mut exact) = (manifest(), Exact::new(1, None).unwrap());
+        let home = Home::open(directory.path()).unwrap();
+        home.write_file(MANIFEST, &manifest.bytes()).unwrap();
+        let state = exact.initial(&manifest, &[]);
+        home.save_state(Round(0), &state, &state.roots()).unwrap();
+        let layout = Layout::of(&manifest.model);
+        let (values, blocks) = (layout.parameters(), layout.blocks().len());
+        let mut open = |values, blocks| {
+            let update = Update { values: vec![1.0; values], present: vec![true; blocks] };
+            home.save_update(Round(0), &update).unwrap();
+            Checkpoint::open(directory.path(), None, &mut exact)
+        };
+        assert_eq!(open(values, blocks).unwrap().round, Round(1));
+        for (values, blocks) in [(values - 1, blocks), (values + 1, blocks), (values, blocks - 1), (0, 0)] {
+            let failure = open(values, blocks).err().unwrap();
+            assert!(failure.message.contains("the aggregate of round 0 is of another model"), "{failure}");
+        }
+    }
+}

@@ -1,0 +1,189 @@
+//! Continuing a prompt with a trained decoder, one token after another.
+
+use std::path::Path;
+
+use muster_compute::Exact;
+use muster_core::hash::{Domain, Hasher};
+use muster_core::manifest::{self, Family};
+use muster_store::dataset::TOKENISER;
+use rand_chacha::ChaCha8Rng;
+use rand_core::{Rng, SeedableRng};
+
+use crate::exit::{Failure, Outcome};
+use crate::organise::DATA;
+use crate::organise::checkpoint::Checkpoint;
+use crate::organise::tokenise::LoadedTokeniser;
+
+/// How the next token is drawn.
+#[derive(Clone, Copy, Debug)]
+pub struct Sampling {
+    /// Divides the logits; 0 always takes the most likely token.
+    pub temperature: f64,
+    /// Tokens that may be drawn: so many of the most likely ones; 0 stands for all.
+    pub top: usize,
+    /// The same seed draws the same text.
+    pub seed: u64,
+}
+
+/// The text to write.
+#[derive(Clone, Copy, Debug)]
+pub struct Continuation<'a> {
+    /// The text that it continues.
+    pub prompt: &'a str,
+    /// Tokens to draw.
+    pub count: usize,
+    /// How each of them is drawn.
+    pub sampling: Sampling,
+}
+
+impl Default for Sampling {
+    fn default() -> Self {
+        Self { temperature: 0.7, top: 40, seed: 0 }
+    }
+}
+
+/// Continues a prompt by `count` tokens; `show` gets the text piece by piece and says whether to go on. An empty
+/// prompt stands for the end of the text before.
+///
+/// The model reads the last `sequence` tokens. Every step computes all that are there, with weights that are packed once:
+/// simple, and quick enough for the models that a processor trains.
+///
+/// # Errors
+/// [`Failure`] for a model that does not predict the next token.
+pub fn continue_text(
+    exact: &mut Exact,
+    checkpoint: &Checkpoint,
+    words: &Words,
+    continuation: &Continuation<'_>,
+    show: &mut dyn FnMut(&str) -> bool,
+) -> Outcome<()> {
+    let Checkpoint { manifest, parameters, .. } = checkpoint;
+    let Continuation { prompt, count, sampling } = *continuation;
+    if !matches!(manifest.model.family, Family::Decoder(_)) {
+        return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
+    }
+    let mut tokens = words.read(prompt)?;
+    if tokens.is_empty() {
+        tokens.push(0);
+    }
+    let (sequence, kinds) = (manifest.model.sequence as usize, manifest.data.kinds() as usize);
+    let mut reader = exact.reader(manifest, parameters);
+    let seed = Hasher::new(Domain::INITIAL).value(&sampling.seed).finish();
+    let mut stream = ChaCha8Rng::from_seed(seed.0);
+    let (first, mut shown) = (tokens.len(), 0);
+    for _ in 0..count {
+        let read = &tokens[tokens.len().saturating_sub(sequence)..];
+        tokens.push(draw(&reader.after(read)[..kinds], sampling, &mut stream));
+        let text = words.write(&tokens[first..]);
+        // A character whose bytes are not all there yet is shown with the next token.
+        let whole = text.trim_end_matches('\u{fffd}');
+        let new = whole.get(shown..).unwrap_or_default();
+        if !new.is_empty() && !show(new) {
+            return Ok(());
+        }
+        shown = shown.max(whole.len());
+    }
+    Ok(())
+}
+
+/// How text and tokens become each other.
+pub enum Words {
+    /// A byte is a token.
+    Bytes,
+    /// As a `tokenizer.json` says.
+    File(Box<LoadedTokeniser>),
+}
+
+impl Words {
+    /// Those of a run, with the file named or the one in the checkpoint's folder.
+    ///
+    /// # Errors
+    /// [`Failure`] naming a tokeniser that is missing or not the run's.
+    pub fn of(checkpoint: &Checkpoint, file: Option<&Path>) -> Outcome<Self> {
+        let wanted = match &checkpoint.manifest.data.tokeniser {
+            manifest::Tokeniser::Bytes => return Ok(Self::Bytes),
+            manifest::Tokeniser::File(wanted) => wanted,
+        };
+        let own = checkpoint.folder.join(DATA).join(TOKENISER);
+        let path = file.unwrap_or(&own);
+        if !path.exists() {
+            let what = "does not exist; name the run's tokenizer.json by --tokenizer";
+            return Err(Failure::environment(format!("{}: {what}", path.display())));
+        }
+        let tokeniser = LoadedTokeniser::open(path)?;
+        if tokeniser.digest() != wanted.digest {
+            return Err(Failure::environment(format!(
+                "{}: is not the tokeniser of this run",
+                path.display()
+            )));
+        }
+        Ok(Self::File(Box::new(tokeniser)))
+    }
+
+    fn read(&self, text: &str) -> Outcome<Vec<u32>> {
+        match self {
+            Self::Bytes => Ok(text.bytes().map(u32::from).collect()),
+            Self::File(tokeniser) => tokeniser.encode(text),
+        }
+    }
+
+    fn write(&self, tokens: &[u32]) -> String {
+        let text = match self {
+            Self::Bytes => {
+                let bytes: Vec<u8> = tokens.iter().map(|token| *token as u8).collect();
+                String::from_utf8_lossy(&bytes).into_owned()
+            }
+            Self::File(tokeniser) => tokeniser.decode(tokens),
+        };
+        // A model may have learnt, or been taught, what steers a terminal.
+        text.replace(|c: char| c.is_control() && !matches!(c, '\n' | '\t'), "\u{b7}")
+    }
+}
+
+/// Draws a token; where no logit is finite, token 0.
+fn draw(logits: &[f32], sampling: Sampling, stream: &mut ChaCha8Rng) -> u32 {
+    let mut order: Vec<u32> =
+        (0..logits.len() as u32).filter(|token| logits[*token as usize].is_finite()).collect();
+    order.sort_by(|a, b| logits[*b as usize].total_cmp(&logits[*a as usize]).then(a.cmp(b)));
+    if sampling.top > 0 {
+        order.truncate(sampling.top);
+    }
+    let Some(first) = order.first().copied() else { return 0 };
+    if sampling.temperature <= 0.0 {
+        return first;
+    }
+    let most = f64::from(logits[first as usize]);
+    let weight = |token: u32| ((f64::from(logits[token as usize]) - most) / sampling.temperature).exp();
+    let total: f64 = order.iter().map(|token| weight(*token)).sum();
+    let mut left = stream.next_u64() as f64 / u64::MAX as f64 * total;
+    for token in &order {
+        left -= weight(*token);
+        if left <= 0.0 {
+            return *token;
+        }
+    }
+    first
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn draws_follow_the_logits() {
+        let mut stream = ChaCha8Rng::from_seed([1; 32]);
+        let logits = [1.0, 3.0, f32::NAN, 2.0, f32::NEG_INFINITY];
+        let sampling = Sampling { temperature: 1.0, top: 0, seed: 0 };
+        let mut counts = [0u32; 5];
+        for _ in 0..30_000 {
+            counts[draw(&logits, sampling, &mut stream) as usize] += 1;
+        }
+        let expected = [0.0900, 0.6652, 0.0, 0.2447, 0.0];
+        for (count, expected) in counts.iter().zip(expected) {
+            assert!((f64::from(*count) / 30_000.0 - expected).abs() < 0.02, "{counts:?}");
+        }
+        assert_eq!(draw(&logits, Sampling { temperature: 0.0, ..sampling }, &mut stream), 1);
+        assert_eq!(draw(&logits, Sampling { top: 1, ..sampling }, &mut stream), 1);
+        assert_eq!(draw(&[f32::NAN], sampling, &mut stream), 0);
+    }
+}

@@ -1,0 +1,219 @@
+//! `muster members`: who takes part by whose leave, and what each of them weighs. A member's own invitations, and
+//! `muster close-tree`, which ends them.
+
+use std::fmt::Write;
+use std::path::Path;
+use std::sync::Arc;
+
+use muster_core::ids::MemberId;
+use muster_core::ledger::{Closed, Ledger, Member, Standing};
+use muster_core::manifest::Manifest;
+use muster_core::messages::enrol::{CloseTree, Role, Ticket};
+use muster_core::messages::wire::{Request, Response};
+use muster_core::sign::Identity;
+use muster_net::endpoint::Endpoint;
+use muster_replica::archive::read_ledger;
+use muster_replica::{Contact, PeerError, Peers, fetch_ledger, fetch_manifest};
+
+use crate::exit::{Exit, Failure, Outcome};
+use crate::organise::invite::{InviteOptions, bounded, hosted_at, invite, organiser, read_manifest};
+use crate::organise::ticket;
+use crate::organise::{organiser_key, read_identity};
+
+/// The records of a run that is over, in its folder.
+const LEDGER: &str = "ledger.bin";
+
+/// Prints an invitation from a run's folder, or from the directory of a member that may bring in others.
+///
+/// # Errors
+/// [`Failure`] as of [`invite`]; a member invites nodes only. Whether it may invite at all the ledger says when the
+/// invitation is used.
+pub fn invitation(options: &InviteOptions) -> Outcome<Ticket> {
+    let organises = options.organiser_key.is_some() || organiser_key(&options.folder, None).exists();
+    let member = if organises { None } else { ticket(&options.folder)? };
+    let Some(own) = member else { return invite(options) };
+    if options.founder || options.role == Some(Role::Verifier) {
+        return Err(Failure::usage("a member invites nodes; founders and verifiers come by the organiser"));
+    }
+    let identity = read_identity(&options.folder, "identity")?;
+    let pass = Some(options.sign(&identity, own.run, Role::Node)?);
+    let addresses = if options.addresses.is_empty() { own.addresses } else { bounded(&options.addresses)? };
+    Ok(Ticket { addresses, pass, ..own })
+}
+
+/// The members of the run that a folder belongs to, the steward's or a member's, as a tree for people.
+///
+/// # Errors
+/// [`Failure`]: the folder belongs to no run, or its steward cannot be reached and the run is not over.
+pub async fn members(folder: &Path) -> Outcome<String> {
+    let ledger = match ticket(folder)? {
+        Some(ticket) => {
+            let (peers, steward, manifest) = reach(&ticket).await?;
+            fetch_ledger(&peers, &steward, &manifest).await?
+        }
+        None if folder.join(LEDGER).exists() => archived(folder)?,
+        None => Hosted::of(folder)?.ledger().await?,
+    };
+    Ok(tree(&ledger))
+}
+
+/// What an invitation is to: the manifest of its run, fetched by nobody in particular.
+///
+/// # Errors
+/// [`Failure`]: the steward cannot be reached, or the manifest is not the run's or breaks a rule.
+pub async fn agreed(ticket: &Ticket) -> Outcome<Manifest> {
+    let (_, _, manifest) = reach(ticket).await?;
+    Ok(Arc::unwrap_or_clone(manifest))
+}
+
+async fn reach(ticket: &Ticket) -> Outcome<(Peers, Contact, Arc<Manifest>)> {
+    let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
+    let steward = Contact { member: ticket.steward, addresses };
+    let peers = Peers::new(Endpoint::new(ticket.run, stranger()?));
+    let manifest = fetch_manifest(&peers, &steward, ticket.run).await?;
+    Ok((peers, steward, manifest))
+}
+
+/// Has the steward seal that nobody comes any more by a member, named by the beginning of its id, or by those below it.
+/// Gives the tree that is closed, in words.
+///
+/// # Errors
+/// [`Failure`]: there is no key of the organiser, nobody hosts the run or it takes nobody any more, no member or
+/// more than one is called so, or the tree is closed already.
+pub async fn close_tree(folder: &Path, organiser_key: Option<&Path>, name: &str) -> Outcome<String> {
+    let hosted = Hosted::of(folder)?;
+    let organiser = organiser(folder, organiser_key, &hosted.manifest)?;
+    if folder.join(LEDGER).exists() {
+        return Err(Failure {
+            exit: Exit::Negative,
+            message: "the run is over: nobody comes to it any more".into(),
+        });
+    }
+    let member = named(&hosted.ledger().await?, name)?;
+    let order = organiser.sign(hosted.manifest.run(), &CloseTree { member });
+    match hosted.peers.ask(&hosted.steward, &Request::CloseTree(order)).await? {
+        Response::Done => {}
+        _ => return Err(PeerError::Unexpected.into()),
+    }
+    let ledger = hosted.ledger().await?;
+    let mut text =
+        String::from("closed: nobody comes by these invitations any more. Whoever is there stays.\n");
+    ledger.member(&member).into_iter().for_each(|member| branch(&ledger, member, &mut text));
+    Ok(text)
+}
+
+/// The one member whose id begins like this.
+fn named(ledger: &Ledger, name: &str) -> Outcome<MemberId> {
+    let name = name.to_lowercase();
+    let ids = ledger.members().iter().map(|member| member.id);
+    let mut found = ids.filter(|id| format!("{id:#}").starts_with(&name));
+    match (found.next(), found.next()) {
+        (Some(one), None) => Ok(one),
+        (None, _) => {
+            Err(Failure::usage(format!("no member is called {name:?}; `muster members` lists them")))
+        }
+        (Some(_), Some(_)) => {
+            Err(Failure::usage(format!("more than one member begins with {name:?}; say more of the id")))
+        }
+    }
+}
+
+/// A run that is being hosted from a folder on this machine.
+struct Hosted {
+    manifest: Arc<Manifest>,
+    steward: Contact,
+    peers: Peers,
+}
+
+impl Hosted {
+    fn of(folder: &Path) -> Outcome<Self> {
+        let manifest = Arc::new(read_manifest(folder)?);
+        let steward = Contact { member: manifest.steward, addresses: hosted_at(folder)? };
+        let peers = Peers::new(Endpoint::new(manifest.run(), stranger()?));
+        Ok(Self { manifest, steward, peers })
+    }
+
+    async fn ledger(&self) -> Outcome<Ledger> {
+        Ok(fetch_ledger(&self.peers, &self.steward, &self.manifest).await?)
+    }
+}
+
+/// A key for asking only.
+fn stranger() -> Outcome<Arc<Identity>> {
+    let mut secret = [0; 32];
+    getrandom::fill(&mut secret)
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    Ok(Arc::new(Identity::from_secret(&secret)))
+}
+
+fn archived(folder: &Path) -> Outcome<Ledger> {
+    let manifest: Arc<Manifest> = Arc::new(read_manifest(folder)?);
+    let mut ledger = Ledger::new(manifest);
+    let path = folder.join(LEDGER);
+    let damaged = |why: String| Failure::environment(format!("{}: is damaged ({why})", path.display()));
+    for record in read_ledger(folder).map_err(|error| damaged(error.to_string()))? {
+        ledger.apply(&record).map_err(|reject| damaged(reject.to_string()))?;
+    }
+    Ok(ledger)
+}
+
+/// One line a member, those that it brought in below it.
+pub fn tree(ledger: &Ledger) -> String {
+    let mut text = String::new();
+    below(ledger, None, &mut text);
+    text
+}
+
+fn below(ledger: &Ledger, inviter: Option<MemberId>, text: &mut String) {
+    let members = ledger.members().iter().filter(|member| member.inviter == inviter);
+    members.for_each(|member| branch(ledger, member, text));
+}
+
+fn branch(ledger: &Ledger, member: &Member, text: &mut String) {
+    let indent = "  ".repeat(usize::from(member.depth));
+    let (id, role) = (member.id, member.role.word());
+    let _ = writeln!(text, "{indent}{id}  {role:<8}  {}", standing(ledger, member));
+    below(ledger, Some(member.id), text);
+}
+
+fn standing(ledger: &Ledger, member: &Member) -> String {
+    let mut said = vec![
+        match member.standing {
+            Standing::Active => "active",
+            Standing::Away => "away",
+            Standing::Silent(_) => "owes an answer",
+            Standing::Left => "left",
+            Standing::Banned => "banned",
+        }
+        .to_owned(),
+    ];
+    if member.role == Role::Node {
+        said.push(weight(ledger, member));
+    }
+    if member.invited > 0 {
+        said.push(format!("brought in {}", member.invited));
+    }
+    match member.closed {
+        Some(Closed::Ordered) => said.push("closed by the organiser".into()),
+        _ if ledger.is_closed(member) => said.push("may bring in nobody any more".into()),
+        _ => {}
+    }
+    said.join(", ")
+}
+
+/// What a node's leaves weigh, in words.
+pub fn weight(ledger: &Ledger, member: &Member) -> String {
+    let admission = &ledger.manifest().admission;
+    let credit = ledger.credit(member);
+    if member.founder && admission.probation > 0 {
+        return format!("founder, {credit} leaves recomputed");
+    }
+    if ledger.weighs(member) {
+        return format!("counts, {credit} leaves recomputed");
+    }
+    let (vouched, verifiers) = (ledger.vouched(member), member.credits.len());
+    format!(
+        "on probation: {vouched} of {} leaves recomputed, by {verifiers} of {} verifiers",
+        admission.probation, admission.vouchers
+    )
+}

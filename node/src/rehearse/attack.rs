@@ -1,0 +1,229 @@
+//! Members that cheat, one file for each way to do it. They join like everyone else, see what every member sees, and
+//! differ in their [`NodeConduct`] only. What they do follows from the round, their campaign and what is public.
+//!
+//! To add one: a file with a first line `Peer that …`, a row in [`ATTACKS`], and one in each table of spec/model.md and
+//! spec/attacks.md.
+
+mod alie;
+mod betrayal;
+mod burst;
+mod coalition;
+mod conceal;
+mod data;
+mod equivocate;
+mod fit;
+mod flip;
+mod forge;
+mod half;
+mod hide;
+mod hush;
+mod idle;
+mod inflate;
+mod ipm;
+mod jam;
+mod labels;
+mod late;
+mod lazy;
+mod loss;
+mod mimic;
+mod mute;
+mod nudge;
+mod omit;
+mod one_leaf;
+mod overclaim;
+mod partial;
+mod place;
+mod random;
+mod refuse;
+mod scale;
+mod slow;
+mod spoil;
+mod spread;
+mod stale;
+mod swap;
+mod timed;
+mod turn_away;
+mod twice;
+mod weights;
+mod withhold;
+mod zero;
+
+use std::str::FromStr;
+use std::sync::Arc;
+
+use muster_core::error::Misuse;
+use muster_core::ids::Round;
+
+pub use self::betrayal::{Betrayal, Rhythm, Wrong};
+pub use self::coalition::Coalition;
+use self::timed::Timed;
+use crate::member::NodeConduct;
+
+/// A way to cheat.
+#[derive(Clone, Copy, Debug)]
+pub struct Attack {
+    /// What `--attack` calls it.
+    pub name: &'static str,
+    /// What gives it away.
+    pub betrayal: Betrayal,
+    /// The text of the file that does it.
+    source: &'static str,
+    /// Which of the file's variants it is.
+    variant: &'static str,
+    /// Rounds that it watches, honest, before it begins.
+    prepares: u32,
+    make: fn(&Campaign) -> Arc<dyn NodeConduct>,
+}
+
+/// When, with whom, and what is drawn at random.
+#[derive(Clone, Debug, Default)]
+pub struct Campaign {
+    /// The first round in which it cheats.
+    pub from: Round,
+    /// Who conspires.
+    pub coalition: Coalition,
+    /// Draws what an attack chooses at random; members with one seed choose alike.
+    pub seed: u64,
+}
+
+impl Campaign {
+    /// Alone, from this round on.
+    pub fn from(from: Round) -> Self {
+        Self { from, ..Self::default() }
+    }
+}
+
+macro_rules! attack {
+    ($name:literal, $file:literal $(($variant:literal))?, $wrong:expr, $make:expr $(, $key:ident: $value:expr)*) => {
+        Attack {
+            $($key: $value,)*
+            ..Attack {
+                name: $name,
+                betrayal: Betrayal { wrong: $wrong, rhythm: Rhythm::Always },
+                source: include_str!(concat!("attack/", $file)),
+                variant: concat!($($variant)?),
+                prepares: 0,
+                make: $make,
+            }
+        }
+    };
+}
+
+const NOT_TAKEN: &str = "nobody takes such a commitment, but each round waits for another until T_commit";
+const NOT_DELIVERED: &str =
+    "what is not delivered does not count, for anyone alike: it costs the peer its own work";
+const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
+
+const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
+const DAWDLES: &str =
+    "while it has the word nobody else owes anything, and too long a turn is its own silence";
+const ANOTHER_REDUCES: &str = "another one reduces the part, once T_result is over, ever more rarely";
+const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
+
+/// All ways to cheat, in the order in which help lists them.
+pub const ATTACKS: &[Attack] = &[
+    attack!("flip", "flip.rs", Wrong::Sum, |_| Arc::new(flip::Flip)),
+    attack!("lazy", "lazy.rs", Wrong::Rows, |_| Arc::<lazy::Lazy>::default(), prepares: 1),
+    attack!("sign", "scale.rs"("factor −1"), Wrong::Rows, |_| Arc::new(scale::Scale(-1))),
+    attack!("scale", "scale.rs"("factor 10"), Wrong::Rows, |_| Arc::new(scale::Scale(10))),
+    attack!("random", "random.rs", Wrong::Rows, |campaign| Arc::new(random::RandomGradient {
+        seed: campaign.seed
+    })),
+    attack!("ipm-0.1", "ipm.rs"("ε = 0.1"), Wrong::Rows, |campaign| {
+        Arc::new(ipm::Ipm { epsilon: 0.1, coalition: campaign.coalition.clone() })
+    }),
+    attack!("ipm-0.6", "ipm.rs"("ε = 0.6"), Wrong::Rows, |campaign| {
+        Arc::new(ipm::Ipm { epsilon: 0.6, coalition: campaign.coalition.clone() })
+    }),
+    attack!("alie", "alie.rs", Wrong::Rows, |campaign| {
+        Arc::new(alie::Alie { coalition: campaign.coalition.clone() })
+    }),
+    attack!("mimic", "mimic.rs"("all the same one"), Wrong::Rows, |campaign| {
+        Arc::new(mimic::Mimic { together: true, coalition: campaign.coalition.clone() })
+    }),
+    attack!("copy", "mimic.rs"("the one before it"), Wrong::Rows, |campaign| {
+        Arc::new(mimic::Mimic { together: false, coalition: campaign.coalition.clone() })
+    }),
+    attack!("labels", "labels.rs", Wrong::Rows, |_| Arc::new(labels::Labels)),
+    attack!("data", "data.rs", Wrong::Rows, |_| Arc::new(data::FavouriteText)),
+    attack!("stale", "stale.rs", Wrong::Rows, |_| Arc::<stale::Stale>::default(), prepares: stale::LAG),
+    attack!("half", "half.rs", Wrong::HalfOfRows, |_| Arc::new(half::Half)),
+    attack!("int8", "weights.rs"("int8"), Wrong::Rows, |_| Arc::new(weights::RoundedWeights::Int8)),
+    attack!("bf16", "weights.rs"("bfloat16"), Wrong::Rows, |_| Arc::new(weights::RoundedWeights::Bf16)),
+    attack!("zero", "zero.rs", Wrong::Rows, |_| Arc::new(zero::Zero)),
+    attack!("one-block", "place.rs"("a block"), Wrong::Rows, |_| Arc::new(place::Scope::Block)),
+    attack!("one-part", "place.rs"("a part"), Wrong::Rows, |_| Arc::new(place::Scope::Part)),
+    attack!("one-tensor", "place.rs"("a tensor"), Wrong::Rows, |_| Arc::new(place::Scope::Tensor)),
+    attack!("spread", "spread.rs", Wrong::Sum, |_| Arc::new(spread::Spread)),
+    attack!("loss", "loss.rs", Wrong::Rows, |_| Arc::new(loss::Loss)),
+    attack!("one-leaf", "one_leaf.rs", Wrong::Row, |_| Arc::new(one_leaf::OneLeaf)),
+    attack!("slow", "slow.rs", Wrong::Row, |campaign| Arc::new(slow::Slow { from: campaign.from }),
+        betrayal: Betrayal { wrong: Wrong::Row, rhythm: Rhythm::Every(slow::EVERY) }),
+    attack!("burst", "burst.rs", Wrong::Silence, |campaign| Arc::new(burst::Burst { from: campaign.from }),
+        betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Once }),
+    attack!("fit", "fit.rs", Wrong::Row, |_| Arc::new(fit::Fit)),
+    attack!("swap", "swap.rs", Wrong::Silence, |_| Arc::new(swap::Swap)),
+    attack!("refuse", "refuse.rs", Wrong::Silence, |campaign| Arc::new(refuse::AuditRefusal { from: campaign.from }),
+        betrayal: Betrayal { wrong: Wrong::Silence, rhythm: Rhythm::Every(refuse::EVERY) }),
+    attack!("mute", "mute.rs", Wrong::Silence, |_| Arc::new(mute::Mute)),
+    attack!("equivocate", "equivocate.rs", Wrong::Words, |_| Arc::new(equivocate::Equivocate)),
+    attack!("overclaim", "overclaim.rs", Wrong::Nothing(NOT_TAKEN), |_| Arc::new(overclaim::Overclaim)),
+    attack!("inflate", "inflate.rs", Wrong::Part, |_| Arc::new(inflate::Inflate)),
+    attack!("spoil", "spoil.rs", Wrong::Part, |_| Arc::new(spoil::Spoil::default())),
+    attack!("twice", "twice.rs", Wrong::Words, |_| Arc::new(twice::Twice)),
+    attack!("nudge", "nudge.rs", Wrong::Block, |_| Arc::new(nudge::Nudge)),
+    attack!("omit", "omit.rs", Wrong::Block, |_| Arc::new(omit::Omit)),
+    attack!("idle", "idle.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(idle::IdleAggregator)),
+    attack!("withhold", "withhold.rs"("and says so"), Wrong::Nothing(NOT_DELIVERED), |_| {
+        Arc::new(withhold::Withhold { says_so: true })
+    }),
+    attack!("stall", "withhold.rs"("and says nothing"), Wrong::Nothing(WAITS), |_| {
+        Arc::new(withhold::Withhold { says_so: false })
+    }),
+    attack!("conceal", "conceal.rs", Wrong::Hidden, |_| Arc::new(conceal::Conceal)),
+    attack!("hide", "hide.rs", Wrong::Hidden, |_| Arc::new(hide::Hide)),
+    attack!("hush", "hush.rs", Wrong::Sum, |_| Arc::new(hush::Hush),
+        betrayal: Betrayal { wrong: Wrong::Sum, rhythm: Rhythm::Once }),
+    attack!("jam", "jam.rs", Wrong::Nothing(JAMS), |_| Arc::new(jam::Jam)),
+    attack!("late", "late.rs", Wrong::Nothing(DAWDLES), |_| Arc::new(late::Late)),
+    attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
+    attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
+];
+
+impl Attack {
+    /// What it does, in one line.
+    pub fn about(&self) -> String {
+        let first = self.source.lines().next().unwrap_or_default();
+        let first = first.trim_start_matches("//! ").trim_end_matches('.');
+        if self.variant.is_empty() { first.to_owned() } else { format!("{first} ({})", self.variant) }
+    }
+
+    /// The conduct of a member that is honest until its campaign begins.
+    pub fn conduct(&self, campaign: &Campaign) -> Arc<dyn NodeConduct> {
+        let from = Round(campaign.from.0.saturating_sub(self.prepares));
+        Arc::new(Timed { from, attack: (self.make)(campaign) })
+    }
+}
+
+impl PartialEq for Attack {
+    fn eq(&self, other: &Self) -> bool {
+        self.name == other.name
+    }
+}
+
+impl Eq for Attack {}
+
+impl FromStr for Attack {
+    type Err = Misuse;
+
+    fn from_str(name: &str) -> Result<Self, Misuse> {
+        let found = ATTACKS.iter().find(|attack| attack.name == name).copied();
+        found.ok_or_else(|| {
+            let names: Vec<_> = ATTACKS.iter().map(|attack| attack.name).collect();
+            Misuse(format!("no attack {name:?}; there are {}", names.join(", ")))
+        })
+    }
+}
+
+#[cfg(test)]
+mod tests;

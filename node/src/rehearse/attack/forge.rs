@@ -1,0 +1,79 @@
+//! Ways to forge a contribution whose table adds up.
+
+use muster_core::assign;
+use muster_core::ids::{Leaf, Slot};
+use muster_core::state::{Arithmetic, State};
+
+use super::Coalition;
+use crate::member::{Assignment, LeafSum, Summed};
+
+/// The true leaves, each changed; it is told the position.
+pub(super) fn changed(
+    work: &Assignment,
+    arithmetic: &mut dyn Arithmetic,
+    change: impl Fn(usize, &mut [i32]),
+) -> Summed {
+    let mut leaves = work.sum(arithmetic).leaves;
+    leaves.iter_mut().enumerate().for_each(|(position, (q, _))| change(position, q));
+    Summed::of(leaves)
+}
+
+/// One leaf, again and again, as often as the quota allows.
+pub(super) fn repeated(work: &Assignment, leaf: LeafSum) -> Summed {
+    Summed::of(vec![leaf; work.quota as usize])
+}
+
+/// Mean and standard deviation of what the honest members will commit to a leaf, coefficient by coefficient, and
+/// their mean loss: every leaf of theirs is recomputed.
+pub(super) fn honest(work: &Assignment, arithmetic: &mut dyn Arithmetic, coalition: &Coalition) -> Crowd {
+    let d = work.state.parameters.len();
+    let (mut mean, mut square, mut loss) = (vec![0.0f64; d], vec![0.0f64; d], 0.0);
+    let slots = coalition.honest(work);
+    for slot in &slots {
+        let quota = work.seating.get(slot.index()).map_or(1, |seat| seat.quota).max(1);
+        let Summed { q, loss: own, .. } = sum_of(work, arithmetic, *slot, quota);
+        for ((mean, square), q) in mean.iter_mut().zip(&mut square).zip(&q) {
+            let x = f64::from(*q) / f64::from(quota);
+            *mean += x;
+            *square += x * x;
+        }
+        loss += own as f64 / f64::from(quota);
+    }
+    let n = slots.len().max(1) as f64;
+    let deviation = |(mean, square): (&mut f64, f64)| {
+        *mean /= n;
+        (square / n - *mean * *mean).max(0.0).sqrt()
+    };
+    let deviation = mean.iter_mut().zip(square).map(deviation).collect();
+    Crowd { mean, deviation, loss: (loss / n) as i64 }
+}
+
+/// The honest members of a round, as a leaf of theirs looks on average.
+pub(super) struct Crowd {
+    pub(super) mean: Vec<f64>,
+    pub(super) deviation: Vec<f64>,
+    pub(super) loss: i64,
+}
+
+/// The contribution of another slot.
+pub(super) fn sum_of(work: &Assignment, arithmetic: &mut dyn Arithmetic, slot: Slot, quota: u32) -> Summed {
+    let leaf = |position| {
+        let leaf = assign::leaf(slot, work.seats, position);
+        work.gradient(arithmetic, &work.state, leaf, &work.windows(leaf))
+    };
+    Summed::of((0..quota).map(leaf).collect())
+}
+
+/// True gradients, but under this state and of this text.
+pub(super) fn computed(
+    work: &Assignment,
+    arithmetic: &mut dyn Arithmetic,
+    state: &State,
+    windows: impl Fn(Leaf) -> Vec<Vec<u32>>,
+) -> Summed {
+    let leaf = |position| {
+        let leaf = assign::leaf(work.slot, work.seats, position);
+        work.gradient(arithmetic, state, leaf, &windows(leaf))
+    };
+    Summed::of((0..work.quota).map(leaf).collect())
+}

@@ -1,0 +1,15 @@
+//! Peer that takes parts in and never says what came of them, so that rounds wait for it.
+//!
+//! Another one reduces the part, and it has failed in that round.
+
+use muster_core::reduction::Reduced;
+
+use crate::member::{AggregatorView, NodeConduct};
+
+pub(super) struct IdleAggregator;
+
+impl NodeConduct for IdleAggregator {
+    fn reduce(&self, _: &AggregatorView<'_>) -> Vec<Reduced> {
+        Vec::new()
+    }
+}

@@ -1,0 +1,15 @@
+//! Peer that takes nobody's part in and gives no receipt for any, so that the others seem to have delivered nothing.
+//!
+//! They bring to the steward what it turned away (ROUND-24), and it gets the inputs from there.
+
+use muster_core::ids::{MemberId, Round};
+
+use crate::member::NodeConduct;
+
+pub(super) struct TurnAway;
+
+impl NodeConduct for TurnAway {
+    fn takes_in(&self, _: Round, _: &MemberId) -> bool {
+        false
+    }
+}

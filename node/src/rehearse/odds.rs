@@ -1,0 +1,317 @@
+//! What audits at the rates of a run do to an attack, before anybody tries: spec/model.md C3.
+
+use std::fmt::Write;
+
+use super::lie::Lie;
+use crate::organise::config::Settings;
+use crate::organise::rates::{Rates, percent};
+use crate::rehearse::attack::{Attack, Wrong};
+
+/// An attack that escapes less often than this should have been caught.
+pub(super) const CERTAIN: f64 = 1e-3;
+/// Bad contributions for which the chance to escape is shown.
+const SHOWN: [u32; 6] = [1, 2, 5, 10, 20, 50];
+
+/// The rates of a run, for a number of nodes and verifiers.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Odds {
+    /// How one verifier audits a contribution.
+    rates: Rates,
+    /// Probability that a block of an aggregate is reduced again.
+    blocks: f64,
+    verifiers: u16,
+    /// Verifiers whose audits find nothing.
+    sparing: u16,
+    /// T_audit in seconds: how long a verifier may owe the same.
+    patience: f64,
+    /// Probability that another verifier re-executes a passing verdict.
+    rechecked: f64,
+    /// Contributions of a round.
+    nodes: u32,
+    /// Aggregators of each part.
+    replicas: u8,
+    /// First round, rounds, and how many of the last are audited by everyone.
+    rounds: (u32, u32, u32),
+}
+
+/// What is to be expected of an attack that goes on until it is found.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Expected {
+    /// Bad contributions up to the one that convicts.
+    pub(super) contributions: f64,
+    /// Audits of bad contributions up to the one that convicts.
+    pub(super) audits: f64,
+    /// Probability that the run ends before.
+    pub(super) escapes: f64,
+}
+
+/// What every run sees before it is sealed.
+const AT_ONCE: Expected = Expected { contributions: 1.0, audits: 0.0, escapes: 0.0 };
+
+impl Expected {
+    /// Whether it should be banned by the end.
+    pub(super) fn certain(&self) -> bool {
+        self.escapes < CERTAIN
+    }
+}
+
+impl Odds {
+    /// Of these settings, with attacks from a round on and none of the verifiers lying.
+    pub(super) fn of(settings: &Settings, nodes: u32, verifiers: u16, from: u32) -> Self {
+        let training = &settings.training;
+        Self {
+            rates: Rates::new(settings.audit.share, training.leaves / nodes.max(1), settings.audit.leaves),
+            blocks: settings.audit.blocks.clamp(0.0, 1.0),
+            verifiers,
+            sparing: 0,
+            patience: settings.timers.audit,
+            rechecked: if verifiers > 1 { settings.audit.recheck.clamp(0.0, 1.0) } else { 0.0 },
+            nodes,
+            replicas: settings.aggregation.replicas,
+            rounds: (from, training.rounds, settings.audit.final_rounds),
+        }
+    }
+
+    /// The same with verifiers that lie.
+    pub(super) fn with(self, liars: &[Lie]) -> Self {
+        let sparing = liars.iter().filter(|lie| lie.spares()).count();
+        Self { sparing: (sparing as u16).min(self.verifiers), ..self }
+    }
+
+    /// 1 − δ: share of the verifiers that find what there is to find. One that accuses everybody counts: it does not spare
+    /// a cheat.
+    fn upright(&self) -> f64 {
+        f64::from(self.verifiers - self.sparing) / f64::from(self.verifiers.max(1))
+    }
+
+    /// Probability that the audit of one bad contribution, which its inspector draws with probability `share`, convicts. The
+    /// inspector is drawn; that a recheck may find out one that lets everything pass, or that others take over what one
+    /// leaves undone, is not counted on.
+    fn convicted(&self, found: f64, share: f64) -> f64 {
+        self.upright() * share * found
+    }
+
+    /// None where there is nothing to convict.
+    pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
+        let (from, rounds, last) = self.rounds;
+        match attack.betrayal.wrong {
+            Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
+            Wrong::Words | Wrong::Part => return Some(AT_ONCE),
+            Wrong::Block => {
+                let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
+                let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
+                return Some(Expected { contributions: 1.0 / share, audits: 0.0, escapes });
+            }
+            _ => {}
+        }
+        let found = attack.betrayal.wrong.found(self.rates.leaves, self.rates.drawn)?;
+        let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
+        let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
+        let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
+        let contributions = 1.0 / self.convicted(found, self.rates.share);
+        Some(Expected { contributions, audits: 1.0 / (self.upright() * found), escapes })
+    }
+
+    /// Probability that a verifier that lies from the first round on is not banned; none where that depends on what others
+    /// do. One that accuses is convicted by the first verdict that it gives on an honest member; verifiers share the
+    /// audits.
+    pub(super) fn liar_escapes(&self, lie: Lie) -> Option<f64> {
+        let verdict = self.rates.share / f64::from(self.verifiers.max(1));
+        let contributions = self.nodes.saturating_mul(self.rounds.1);
+        (lie == Lie::Accuse).then(|| (1.0 - verdict).powi(contributions.min(i32::MAX as u32) as i32))
+    }
+
+    /// What is to be expected of a verifier that lies, in a sentence.
+    pub(super) fn liar_promise(&self, lie: Lie) -> String {
+        match lie {
+            Lie::Accuse => {
+                "convicted by its first verdict on an honest member, which the steward re-executes".into()
+            }
+            Lie::Acquit if self.rechecked > 0.0 && self.sparing < self.verifiers => format!(
+                "convicted after {:.1} passes of a cheat in the mean, and the cheat with it",
+                1.0 / self.rechecked
+            ),
+            Lie::Acquit => "never convicted: nobody rechecks what it passes".into(),
+            Lie::Sleep | Lie::Hunt | Lie::EarlyCoin => format!(
+                "never convicted: it owes what it leaves undone, is sealed as idle after {:.0} s, and others take over",
+                self.patience
+            ),
+        }
+    }
+
+    /// The expected harm, for people.
+    pub(super) fn text(&self, attackers: &[Attack], liars: &[Lie]) -> String {
+        let Self { rates: Rates { share, drawn, leaves: m }, verifiers, .. } = *self;
+        let mut text = String::new();
+        // Writing to a string does not fail.
+        let _ = writeln!(
+            text,
+            "What these settings promise: {} of the contributions are audited, and {} of {m} leaves recomputed in each: {} of \
+             all leaves. Verifiers share the work: {verifiers}.\n",
+            percent(share),
+            drawn,
+            percent(self.rates.recomputed())
+        );
+        if self.sparing > 0 {
+            let _ = writeln!(
+                text,
+                "Of them {} find nothing: below, no recheck finds them out, and nobody does their audits for them.\n",
+                self.sparing
+            );
+        }
+        let kinds = [("a whole contribution", Wrong::Rows, m), ("one leaf", Wrong::Row, 1)];
+        let heads = SHOWN.map(|bad| format!("{bad:>7}")).concat();
+        let _ = writeln!(
+            text,
+            "a round spoils         bad leaves until found   chance to escape {heads} bad rounds"
+        );
+        for (name, wrong, spoiled) in kinds {
+            let once = self.convicted(wrong.found(m, drawn).unwrap_or(0.0), share);
+            let escapes =
+                SHOWN.map(|bad| percent((1.0 - once).powi(bad as i32))).map(|word| format!("{word:>7}"));
+            let until =
+                if once > 0.0 { format!("{:.1}", f64::from(spoiled) / once) } else { "no end".into() };
+            let _ = writeln!(text, "{name:<23}{until:>10}{:>34}{}", "", escapes.concat());
+        }
+        let _ = writeln!(
+            text,
+            "and what else counts until a verdict takes effect, one to four rounds later in drills (spec/harm.md).\n"
+        );
+        let _ = writeln!(
+            text,
+            "Not rehearsed: admission. All nodes here are founders, with weight from the first round on; a stranger has none \
+             before its probation is over (admission.*).\n"
+        );
+        let attackers = attackers.iter().map(|attack| (attack.name, attack.about(), self.promise(attack)));
+        let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
+        let mut told: Vec<&str> = Vec::new();
+        for (name, about, promise) in attackers.chain(liars) {
+            if !told.contains(&name) {
+                told.push(name);
+                let _ = writeln!(text, "{name:<11} {about}\n{:<11} {promise}", "");
+            }
+        }
+        text
+    }
+
+    /// What is to be expected of an attack, in a sentence.
+    pub(super) fn promise(&self, attack: &Attack) -> String {
+        match (attack.betrayal.wrong, self.expected(attack)) {
+            (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
+            (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
+            (Wrong::Block, _) if self.replicas > 1 => {
+                "the other aggregator of the part signs another result; reduced again before it is sealed, it convicts at \
+                 once, unless both conspire"
+                    .into()
+            }
+            (Wrong::Part, _) => {
+                "contributors object; reduced again before it is sealed, it convicts at once".into()
+            }
+            (wrong, Some(Expected { contributions, escapes, .. })) if contributions.is_finite() => {
+                let silent =
+                    if wrong == Wrong::Silence { ", once its silence is sealed (T_audit)" } else { "" };
+                format!(
+                    "convicted after {contributions:.1} bad contributions in the mean{silent}; escapes this run with probability {}",
+                    percent(escapes)
+                )
+            }
+            _ => "never convicted: nobody audits".into(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn odds(share: f64, drawn: u8, verifiers: u16) -> Odds {
+        let mut settings = Settings::default();
+        (settings.audit.share, settings.audit.leaves, settings.audit.final_rounds) = (share, drawn, 2);
+        (settings.training.leaves, settings.training.rounds) = (16, 30);
+        Odds::of(&settings, 4, verifiers, 10)
+    }
+
+    fn expected(odds: Odds, name: &str) -> Option<Expected> {
+        odds.expected(&name.parse().unwrap())
+    }
+
+    #[test]
+    fn c3_holds_at_both_ends() {
+        // π = 1/4, a = 1 of m = 4: ρ = 1/16; a bad leaf a round lasts 1/ρ rounds, a burst m/π leaves.
+        let spread = expected(odds(0.25, 1, 1), "one-leaf").unwrap();
+        assert!((spread.contributions - 16.0).abs() < 1e-9 && (spread.audits - 4.0).abs() < 1e-9);
+        let all = expected(odds(0.25, 1, 1), "sign").unwrap();
+        assert!((4.0 * all.contributions - 16.0).abs() < 1e-9 && (all.audits - 1.0).abs() < 1e-9);
+        assert_eq!(expected(odds(0.25, 1, 2), "sign"), Some(all), "verifiers share the work");
+    }
+
+    #[test]
+    fn the_last_rounds_are_audited_by_all_and_rhythms_count() {
+        // Rounds 10..28 by coin, 28 and 29 by everyone.
+        let spread = expected(odds(0.25, 1, 1), "one-leaf").unwrap();
+        let escapes = (15.0f64 / 16.0).powi(18) * 0.75f64.powi(2);
+        assert!((spread.escapes - escapes).abs() < 1e-9 && !spread.certain());
+        assert_eq!(expected(odds(0.25, 1, 1), "sign").unwrap().escapes, 0.0);
+        // Rounds 10, 18, 26 only.
+        let slow = expected(odds(0.25, 1, 1), "slow").unwrap();
+        assert!((slow.escapes - (15.0f64 / 16.0).powi(3)).abs() < 1e-9);
+        let once = expected(odds(0.25, 1, 1), "burst").unwrap();
+        assert!((once.escapes - 0.75).abs() < 1e-9);
+        assert_eq!(expected(odds(0.25, 1, 1), "withhold"), None);
+        assert!((expected(odds(0.25, 1, 1), "nudge").unwrap().contributions - 20.0).abs() < 1e-9);
+        assert!(expected(odds(0.0, 1, 1), "equivocate").unwrap().certain());
+        let twins = Odds { replicas: 2, ..odds(0.25, 1, 1) };
+        assert_eq!(expected(twins, "nudge"), Some(AT_ONCE), "the other aggregator differs");
+    }
+
+    #[test]
+    fn liars_are_convicted_by_those_whom_they_accuse_or_by_rechecks() {
+        // Four contributions in each of 30 rounds; one of two verifiers audits an eighth of them.
+        let escapes = odds(0.25, 1, 2).liar_escapes(Lie::Accuse).unwrap();
+        assert!((escapes - (7.0f64 / 8.0).powi(120)).abs() < 1e-12);
+        assert_eq!(odds(0.0, 1, 2).liar_escapes(Lie::Accuse), Some(1.0), "who audits nothing accuses nobody");
+        assert_eq!(odds(0.25, 1, 2).liar_escapes(Lie::Acquit), None);
+        assert!(odds(0.25, 1, 2).liar_promise(Lie::Acquit).contains("after 10.0 passes"));
+        assert!(odds(0.25, 1, 1).liar_promise(Lie::Acquit).contains("nobody rechecks"));
+    }
+
+    #[test]
+    fn who_lets_everything_pass_takes_its_share_of_the_audits_with_it() {
+        let one = |liars: &[Lie]| odds(1.0, 1, 2).with(liars);
+        let burst = |liars: &[Lie]| expected(one(liars), "burst").unwrap();
+        assert_eq!((burst(&[]).escapes, burst(&[Lie::Accuse]).escapes), (0.0, 0.0));
+        let halved = burst(&[Lie::Acquit]);
+        assert!((halved.escapes - 0.5).abs() < 1e-12 && !halved.certain(), "{halved:?}");
+        assert!((halved.contributions - 2.0).abs() < 1e-12 && (halved.audits - 2.0).abs() < 1e-12);
+        // The final audit has one inspector for each contribution, too.
+        let sign = expected(odds(0.25, 1, 2).with(&[Lie::Acquit]), "sign").unwrap();
+        assert!((sign.escapes - 0.875f64.powi(18) * 0.25).abs() < 1e-9, "{sign:?}");
+        assert_eq!(burst(&[Lie::Sleep]), halved);
+        assert!(one(&[]).liar_promise(Lie::Hunt).contains("sealed as idle after"));
+        // What contradicts itself, or is wrong in the aggregate, is found without these audits.
+        assert_eq!(expected(one(&[Lie::Acquit]), "equivocate"), Some(AT_ONCE));
+        assert_eq!(expected(one(&[Lie::Acquit]), "nudge"), expected(one(&[]), "nudge"));
+        let text = one(&[Lie::Acquit]).text(&["burst".parse().unwrap()], &[Lie::Acquit]);
+        assert!(text.contains("Of them 1 find nothing"), "{text}");
+        assert!(text.contains("escapes this run with probability 50 %"), "{text}");
+    }
+
+    #[test]
+    fn what_is_promised_is_said() {
+        let attackers = ["one-leaf", "withhold", "one-leaf"].map(|name| name.parse().unwrap());
+        let text = odds(0.25, 1, 1).text(&attackers, &[Lie::Accuse]);
+        assert!(
+            text.contains("25 % of the") && text.contains("1 of 4 leaves") && text.contains("6.2 % of all"),
+            "{text}"
+        );
+        assert!(text.contains("after 16.0 bad contributions"), "{text}");
+        assert!(text.contains("nothing to convict") && text.contains("Not rehearsed: admission"), "{text}");
+        assert_eq!(text.matches("Peer that").count(), 3, "{text}");
+        assert!(
+            text.contains("accuse      Peer that inspects as it should, finds every leaf wrong"),
+            "{text}"
+        );
+        assert!(odds(0.0, 1, 1).text(&attackers, &[]).contains("never convicted"));
+        assert_eq!([0.0, 1e-9, 0.0123, 0.5].map(percent), ["0 %", "<0.1 %", "1.2 %", "50 %"]);
+    }
+}

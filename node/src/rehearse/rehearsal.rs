@@ -1,0 +1,186 @@
+//! What is rehearsed: what was asked for, and the settings that follow.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use super::lie::Lie;
+use super::odds::Odds;
+use super::share::Share;
+use crate::backend::BackendChoice;
+use crate::exit::{Failure, Outcome};
+use crate::organise::config::Settings;
+use crate::rehearse::attack::Attack;
+
+/// What a demo is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct RehearsalOptions {
+    /// Keep everything in this new folder: text, run, members, logs, and report.json.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Train on these UTF-8 files, or folders of them, instead of Rust sources; the tail is held out.
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub text: Vec<PathBuf>,
+    /// Rounds to train.
+    #[arg(long, value_name = "N", default_value_t = 200, value_parser = clap::value_parser!(u32).range(2..))]
+    pub rounds: u32,
+    /// Round in which the attackers begin to cheat.
+    #[arg(long, value_name = "ROUND", default_value_t = 10)]
+    pub attack_from: u32,
+    /// Do not demand that the model beats the bigram model: for runs too short to learn.
+    #[arg(long)]
+    pub no_learning_check: bool,
+    /// Settings to start from instead of the rehearsal's own.
+    #[arg(long, value_name = "FILE", hide = true)]
+    pub config: Option<PathBuf>,
+    /// Honest nodes.
+    #[arg(long, value_name = "N", hide = true, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: u16,
+    /// Ways to cheat, one attacker each.
+    #[arg(long, hide = true, num_args = 1.., default_values = ["flip", "lazy"])]
+    pub attack: Vec<Attack>,
+}
+
+/// What a drill is asked for.
+#[derive(Clone, Debug, clap::Args)]
+pub struct DrillOptions {
+    /// The settings to rehearse, as for `muster run new`.
+    #[arg(long, value_name = "FILE")]
+    pub config: PathBuf,
+    /// An attack of those below, and how many nodes play it, or verifiers tell that lie: a number, or a share of them all
+    /// like 25%. May be given several times.
+    #[arg(long, value_name = "NAME:SHARE", num_args = 1..)]
+    pub attack: Vec<Share>,
+    /// Nodes in all, attackers among them [default: start_nodes of the settings].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: Option<u16>,
+    /// Verifiers [default: start_verifiers of the settings].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u16).range(1..=16))]
+    pub verifiers: Option<u16>,
+    /// Rounds to train [default: those of the settings].
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(2..))]
+    pub rounds: Option<u32>,
+    /// Round in which the attackers begin to cheat.
+    #[arg(long, value_name = "ROUND", default_value_t = 5)]
+    pub from: u32,
+    /// Train on these UTF-8 files, or folders of them, instead of Rust sources; the tail is held out.
+    #[arg(long, num_args = 1.., value_name = "PATH")]
+    pub text: Vec<PathBuf>,
+    /// Keep everything in this new folder: text, run, members, logs, and report.json.
+    #[arg(long, value_name = "DIR")]
+    pub out: Option<PathBuf>,
+    /// Draws what attackers choose at random.
+    #[arg(long, value_name = "N", default_value_t = 0)]
+    pub seed: u64,
+    /// How every member computes leaves.
+    #[command(flatten)]
+    pub backend: BackendChoice,
+}
+
+pub(super) fn read(path: &Path) -> Outcome<String> {
+    let text = fs::read_to_string(path);
+    text.map_err(|error| Failure::environment(format!("{}: cannot be read ({error})", path.display())))
+}
+
+/// What is rehearsed.
+#[derive(Clone, Debug)]
+pub(super) struct Rehearsal {
+    /// The name of the settings for people, and their text.
+    pub(super) settings: (String, String),
+    pub(super) out: Option<PathBuf>,
+    pub(super) text: Vec<PathBuf>,
+    pub(super) rounds: u32,
+    /// Round in which the attackers begin.
+    pub(super) from: u32,
+    /// Honest nodes.
+    pub(super) honest: u16,
+    /// One attacker each.
+    pub(super) attackers: Vec<Attack>,
+    /// Verifiers that lie, one each.
+    pub(super) liars: Vec<Lie>,
+    /// Verifiers in all.
+    pub(super) verifiers: u16,
+    pub(super) seed: u64,
+    /// Whether the model must beat the bigram model.
+    pub(super) learning: bool,
+    /// Whether the account is that of a drill.
+    pub(super) drill: bool,
+    /// How every member computes leaves.
+    pub(super) backend: BackendChoice,
+}
+
+impl Rehearsal {
+    pub(super) fn of(options: &DrillOptions) -> Outcome<Self> {
+        let (name, template) = (options.config.display().to_string(), read(&options.config)?);
+        let settings = Settings::parse(&options.config, &template)?;
+        let all = options.nodes.unwrap_or(settings.admission.start_nodes);
+        let attackers: Vec<Attack> = options.attack.iter().flat_map(|share| share.attackers(all)).collect();
+        let honest = usize::from(all).checked_sub(attackers.len()).filter(|honest| *honest > 0);
+        let honest = honest.ok_or_else(|| {
+            Failure::usage(format!(
+                "{} of {all} nodes would be attackers, and one at least must be honest; give more with --nodes",
+                attackers.len()
+            ))
+        })?;
+        let verifiers = options.verifiers.unwrap_or(settings.admission.start_verifiers.max(1));
+        let liars: Vec<Lie> = options.attack.iter().flat_map(|share| share.liars(verifiers)).collect();
+        if liars.len() >= usize::from(verifiers) {
+            return Err(Failure::usage(format!(
+                "{} of {verifiers} verifiers would lie, and one at least must be honest; give more with --verifiers",
+                liars.len()
+            )));
+        }
+        let rounds = options.rounds.unwrap_or(settings.training.rounds);
+        if options.from >= rounds && !attackers.is_empty() {
+            return Err(Failure::usage(format!(
+                "--from {} must be below the number of rounds, {rounds}, or nobody ever cheats",
+                options.from
+            )));
+        }
+        Ok(Self {
+            settings: (name, template),
+            out: options.out.clone(),
+            text: options.text.clone(),
+            rounds,
+            from: options.from,
+            honest: honest as u16,
+            attackers,
+            liars,
+            verifiers,
+            seed: options.seed,
+            learning: false,
+            drill: true,
+            backend: options.backend,
+        })
+    }
+
+    /// Nodes in all.
+    pub(super) fn nodes(&self) -> u32 {
+        u32::from(self.honest) + self.attackers.len() as u32
+    }
+
+    /// The text of the settings with what was asked for.
+    pub(super) fn run_toml(&self) -> Outcome<String> {
+        let (name, template) = &self.settings;
+        let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
+        let mut table: toml::Table =
+            template.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
+        let asked = [
+            ("training", "rounds", i64::from(self.rounds)),
+            ("admission", "start_nodes", i64::from(self.nodes())),
+            ("admission", "start_verifiers", i64::from(self.verifiers)),
+        ];
+        for (section, key, value) in asked {
+            let section = table.entry(section).or_insert_with(|| toml::Table::new().into());
+            let section =
+                section.as_table_mut().ok_or_else(|| wrong(format!("{key} must be in a section")))?;
+            section.insert(key.to_owned(), value.into());
+        }
+        toml::to_string(&table).map_err(|error| wrong(error.to_string()))
+    }
+
+    /// What the settings do to attacks.
+    pub(super) fn odds(&self) -> Outcome<Odds> {
+        let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
+        Ok(Odds::of(&settings, self.nodes(), self.verifiers, self.from).with(&self.liars))
+    }
+}

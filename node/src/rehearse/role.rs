@@ -1,0 +1,140 @@
+//! What a process of the rehearsal plays when the product has no command for it: `muster demo-role`.
+
+use std::ffi::{OsStr, OsString};
+use std::future::Future;
+use std::path::PathBuf;
+use std::sync::Arc;
+
+use clap::Subcommand;
+use muster_core::ids::Round;
+use muster_core::messages::enrol::Ticket;
+
+use muster_net::swarm::Settings;
+use muster_roles::verifier::audits::{Conduct, Honest};
+
+use super::lie::Lie;
+use crate::backend::BackendChoice;
+use crate::exit::{Exit, Failure, Outcome};
+use crate::member::{self, End, JoinError};
+use crate::rehearse::attack::{Attack, Campaign, Coalition};
+
+/// A role of the rehearsal's own.
+#[derive(Clone, Debug, Subcommand)]
+pub enum RehearsalRole {
+    /// Joins as a node that cheats.
+    Attacker {
+        /// How.
+        attack: Attack,
+        /// From which round on.
+        from: u32,
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+        /// Draws what it chooses at random.
+        #[arg(long, default_value_t = 0)]
+        seed: u64,
+        /// Where it meets the others.
+        #[arg(long)]
+        coalition: Option<PathBuf>,
+        /// How it computes.
+        #[command(flatten)]
+        backend: BackendChoice,
+    },
+    /// Enrols as a verifier and watches.
+    Verifier {
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+        /// How it computes.
+        #[command(flatten)]
+        backend: BackendChoice,
+    },
+    /// Enrols as a verifier that lies, and watches.
+    Liar {
+        /// How.
+        lie: Lie,
+        /// The invitation.
+        invitation: String,
+        /// Its directory.
+        data_dir: PathBuf,
+        /// How it computes.
+        #[command(flatten)]
+        backend: BackendChoice,
+    },
+}
+
+/// Plays a role to its end. A verifier says itself what went wrong.
+///
+/// # Errors
+/// [`Failure`] of an attacker that did not even get as far as being banned.
+pub fn play(role: RehearsalRole) -> Outcome<Exit> {
+    match role {
+        RehearsalRole::Attacker { attack, from, invitation, data_dir, seed, coalition, backend } => {
+            let me = crate::member::leave::id(&data_dir)?;
+            let coalition = coalition.map(|folder| Coalition::meeting(&folder, me)).transpose()?;
+            let campaign = Campaign { from: Round(from), coalition: coalition.unwrap_or_default(), seed };
+            let options = member::JoinOptions {
+                ticket: Ticket::from_line(&invitation)?,
+                data_dir,
+                listen: member::Listen::At("127.0.0.1:0".into()),
+                advertise: None,
+                gossip: Some(Settings { listen: vec!["127.0.0.1:0".into()], bootstrap: vec![] }),
+                machine: backend.machine(1, None),
+                max_disk: None,
+                progress: false,
+            };
+            block_on(member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
+                match error {
+                    JoinError::Banned { .. } => Ok(Exit::Negative),
+                    error => Err(Failure::environment(error.to_string())),
+                }
+            })
+        }
+        RehearsalRole::Verifier { invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, Arc::new(Honest)))
+        }
+        RehearsalRole::Liar { lie, invitation, data_dir, backend } => {
+            Ok(watch(&invitation, data_dir.as_os_str(), backend, lie.conduct()))
+        }
+    }
+}
+
+fn ended(end: End) -> Exit {
+    match end {
+        End::Closed { .. } | End::Left => Exit::Good,
+        End::Interrupted => Exit::Interrupted,
+    }
+}
+
+fn watch(invitation: &str, data_dir: &OsStr, backend: BackendChoice, conduct: Arc<dyn Conduct>) -> Exit {
+    let enroll = [OsStr::new("enroll"), OsStr::new(invitation), OsStr::new("--data-dir"), data_dir];
+    match verifier(&enroll, conduct.clone()) {
+        Exit::Good => {
+            let backend = backend.words();
+            let mut words = vec![OsStr::new("watch"), data_dir];
+            words.extend(backend.iter().map(OsStr::new));
+            verifier(&words, conduct)
+        }
+        failed => failed,
+    }
+}
+
+/// The verifier's own command line.
+fn verifier(arguments: &[&OsStr], conduct: Arc<dyn Conduct>) -> Exit {
+    let program = std::iter::once(OsStr::new("muster-verifier"));
+    let words = program.chain(arguments.iter().copied()).map(OsString::from);
+    let code = muster_verifier::run_as(words, conduct);
+    let exits = [Exit::Good, Exit::Negative, Exit::Usage, Exit::Environment, Exit::Interrupted];
+    exits.into_iter().find(|exit| exit.code() == code).unwrap_or(Exit::Network)
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
+    let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
+    let runtime =
+        runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    let done = runtime.block_on(work);
+    runtime.shutdown_background();
+    Ok(done)
+}
