@@ -9,7 +9,6 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use muster_core::codec::List;
-use muster_core::contribution::open_block;
 use muster_core::error::Reject;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
@@ -18,6 +17,7 @@ use muster_core::limits;
 use muster_core::lock::lock;
 use muster_core::messages::round::Receipt;
 use muster_core::messages::wire::{BULK_BYTES, BlockData, InputQuery, PutBlocks, Response};
+use muster_roles::keeper::Delivery;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use tokio::sync::{Semaphore, mpsc};
@@ -56,11 +56,10 @@ impl Intake {
         Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
     }
 
-    /// Takes blocks of one part from their author. ROUND-4: gives the receipt to sign once every block of the part is there,
-    /// checked by COMMIT-5.
+    /// Takes blocks of one part from their author. Gives the receipt to sign once every block of the part is there.
     ///
     /// # Errors
-    /// [`Reject`] when they are not of the frozen contribution, or not for this keeper.
+    /// [`Reject`] as of [`Delivery::check`], or when the disk does not take them.
     pub(crate) fn take(
         &self,
         view: &RoundView,
@@ -68,36 +67,16 @@ impl Intake {
         sender: &MemberId,
         put: PutBlocks,
     ) -> Result<Option<Receipt>, Reject> {
-        let slot = view.slot_of(sender).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
-        let commitment =
-            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
-        let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
-        let part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
-        if !view.takes_in(part, sender, me) || view.attempt(part) != Some(put.attempt) {
-            return Err(Reject::NotEntitled("deliver this part here"));
-        }
-        let plan = view.parts().get(part.index()).ok_or(Reject::Rule("a part is one of the round"))?;
-        each_once(&put.blocks)?;
-        let mut opened = Blocks::new();
-        for data in put.blocks.into_inner() {
-            if plan.blocks.binary_search(&data.block).is_err() {
-                return Err(Reject::Rule("a delivery holds blocks of one part"));
-            }
-            let integers = open_block(&self.layout, &commitment.commit.root, &data)?;
-            opened.insert(data.block, Arc::new((data, integers)));
-        }
-        let keeps = view.keepers(part, sender).is_some_and(|(keepers, _)| keepers.contains(me));
-        let whole = if keeps {
-            self.hold(view.round(), *sender, part, &plan.blocks, opened)
+        let Delivery { receipt, reduces, plan, blocks } =
+            Delivery::check(&self.layout, view, me, sender, put)?;
+        let whole = if reduces {
+            let opened = blocks.into_iter().map(|(block, entry)| (block, Arc::new(entry))).collect();
+            self.hold(view.round(), *sender, receipt.part, plan, opened)
         } else {
-            let data = opened.into_values().map(|entry| Arc::unwrap_or_clone(entry).0).collect();
-            self.relay(view.round(), *sender, &plan.blocks, data)?
+            let data = blocks.into_values().map(|(data, _)| data).collect();
+            self.relay(view.round(), *sender, plan, data)?
         };
-        if !whole {
-            return Ok(None);
-        }
-        let root = commitment.commit.root;
-        Ok(Some(Receipt { round: view.round(), part, attempt: put.attempt, sender: *sender, root }))
+        Ok(whole.then_some(receipt))
     }
 
     /// Holds blocks of a part in memory; whether the part is whole, and then on its way to the disk as well.
@@ -207,13 +186,6 @@ pub(crate) fn gathered(
     List::new(found).map(Response::Blocks).map_err(|_| Reject::Rule("too many blocks"))
 }
 
-/// Refuses a block that comes twice: a few bytes may stand for a whole block of zeros, and must not fill the memory by
-/// being repeated.
-fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
-    let ascending = blocks.is_sorted_by(|one, next| one.block < next.block);
-    ascending.then_some(()).ok_or(Reject::Rule("a delivery holds each block once, in order"))
-}
-
 #[cfg(test)]
 mod tests {
     use std::path::Path;
@@ -222,17 +194,6 @@ mod tests {
 
     use super::*;
     use crate::organise::config::{Makers, Settings};
-
-    #[test]
-    fn a_block_of_few_bytes_is_not_taken_many_times() {
-        let layout = Layout::of(&Settings::default().model.checked().unwrap());
-        let q = vec![0; layout.parameters()];
-        let tree = Commitment::new(&layout, &q);
-        let block = |number| tree.block(&layout, &q, Block(number)).unwrap();
-        assert!(each_once(&[block(0), block(2), block(3)]).is_ok());
-        assert!(each_once(&[block(0), block(0)]).is_err());
-        assert!(each_once(&[block(2), block(0)]).is_err());
-    }
 
     /// One on a disk of its own.
     fn intake(folder: &Path) -> (Intake, Arc<Home>, Arc<Layout>) {

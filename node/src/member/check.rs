@@ -5,11 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::ids::{Block, Part};
-use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
-use muster_core::reduction::objects;
 use muster_core::round::Check;
-use muster_replica::{Phase, Results};
+use muster_replica::Phase;
 
 use super::own::Contribution;
 use super::server::NodeContext;
@@ -33,43 +31,19 @@ pub(super) async fn compare_results(
         tracing::warn!("results of round {} did not come in time to be checked", check.round);
         return None;
     }
-    let layout = ledger.layout().clone();
     let looked = tokio::task::spawn_blocking(move || {
-        let look = || look(&layout, &shared.results, &contribution, &check, &parts);
+        let view = ledger.round(check.round)?;
+        let Contribution { commit, q, .. } = &*contribution;
+        let shown = |_, block, digest: &_| shared.results.block(check.round, block, digest);
+        let look = || check.objections(ledger.layout(), view, commit, q, shown);
         let objections = shared.stopwatch.time(Phase::Aggregation, look);
-        (check, objections)
+        Some((check, objections))
     });
-    looked.await.ok()
+    looked.await.ok().flatten()
 }
 
 fn planned(ledger: &Ledger, check: &Check) -> Option<BTreeMap<Part, Vec<Block>>> {
     let view = ledger.round(check.round)?;
     let blocks = |part: &Part| Some((*part, view.parts().get(part.index())?.blocks.clone()));
     check.parts.iter().map(|(part, _)| blocks(part)).collect()
-}
-
-/// The blocks that this member objects to, by part.
-fn look(
-    layout: &Layout,
-    results: &Results,
-    own: &Contribution,
-    check: &Check,
-    parts: &BTreeMap<Part, Vec<Block>>,
-) -> BTreeMap<Part, Vec<Block>> {
-    let mut objections: BTreeMap<Part, Vec<Block>> = BTreeMap::new();
-    for (part, digest) in &check.parts {
-        let far = |block: &&Block| {
-            let range = layout.block(**block).map(|block| block.range.clone());
-            let q = range.and_then(|range| own.q.get(range));
-            match (q, results.block(check.round, **block, digest)) {
-                (Some(q), Some(values)) => objects(q, own.commit.leaves, &values),
-                _ => false,
-            }
-        };
-        let far: Vec<Block> = parts.get(part).into_iter().flatten().filter(far).copied().collect();
-        if !far.is_empty() {
-            objections.insert(*part, far);
-        }
-    }
-    objections
 }

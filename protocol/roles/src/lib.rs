@@ -4,6 +4,7 @@
 //! the effects in their order; what takes long comes back as an input. The programs, the simulator and the fuzzers drive
 //! the same machines.
 
+pub mod keeper;
 pub mod node;
 pub mod steward;
 pub mod verifier;

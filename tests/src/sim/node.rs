@@ -6,19 +6,20 @@ use std::time::{Duration, Instant};
 
 use muster_core::audit::probe;
 use muster_core::codec::{List, Text};
-use muster_core::contribution::{Commitment, open_block};
+use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, TableOpening};
 use muster_core::messages::enrol::Addresses;
 use muster_core::messages::round::{Bitmap, Commit, Receipt};
-use muster_core::messages::wire::{Notice, Request, Response};
-use muster_core::reduction::{objects, reduce};
+use muster_core::messages::wire::{Notice, PutBlocks, Request, Response};
+use muster_core::reduction::reduce;
 use muster_core::round::Check;
 use muster_core::sign::{Identity, Signed};
 use muster_node::member::{
     AggregatorView, Assignment, AuditedContribution, LeafSum, Spares, Summed, rows_of,
 };
+use muster_roles::keeper::Delivery;
 use muster_roles::node::{
     Computed, MembershipEnd, Node as Machine, NodeEffect, NodeInput, NodeSetup, Parcel, PartTask, Promise,
     commit_to,
@@ -260,19 +261,14 @@ impl Sim {
         let Some(q) = self.contributions.get(&(check.round, node.identity.id())) else {
             return BTreeMap::new();
         };
-        let far = |block: &Block, values: &[f32]| {
-            let range = self.layout.block(*block).map(|block| block.range.clone());
-            let own = range.and_then(|range| q.get(range));
-            node.is(Behaviour::Objects) || own.is_some_and(|q| objects(q, held.commit.leaves, values))
-        };
-        let of_part = |(part, digest): &(Part, Digest)| {
-            let values = self.reduced.get(&(check.round, *part, *digest))?;
-            let blocks = view.parts().get(part.index())?.blocks.iter().zip(values);
-            let far: Vec<Block> =
-                blocks.filter(|(block, values)| far(block, values)).map(|(block, _)| *block).collect();
-            (!far.is_empty()).then_some((*part, far))
-        };
-        check.parts.iter().filter_map(of_part).collect()
+        if node.is(Behaviour::Objects) {
+            let all = check.parts.iter().map(|(part, _)| (*part, view.parts()[part.index()].blocks.clone()));
+            return all.collect();
+        }
+        check.objections(&self.layout, view, &held.commit, q, |part, block, digest| {
+            let place = view.parts().get(part.index())?.blocks.binary_search(&block).ok()?;
+            self.reduced.get(&(check.round, part, *digest))?.get(place)
+        })
     }
 
     fn contribute(&mut self, number: usize, round: Round, slot: Slot, quota: u32) -> Option<NodeInput> {
@@ -332,22 +328,13 @@ impl Sim {
         let node = &self.nodes[number];
         let sender = node.identity.id();
         let (view, held) = (node.machine.ledger().round(round)?, node.held.get(&round)?);
-        let keeper = self.keeper(&keeper, number)?;
-        let root = held.tree.root();
-        let receipt = Receipt { round, part, attempt, sender, root };
-        self.takes_in(view, &sender, held, part).then(|| keeper.sign(self.run, &receipt))
-    }
-
-    /// Whether all blocks of a part are proved against the frozen commitment, as its keeper checks.
-    fn takes_in(&self, view: &RoundView, sender: &MemberId, held: &Held, part: Part) -> bool {
-        let slot = view.slot_of(sender).and_then(|slot| view.commitment(slot));
-        let Some(root) = slot.map(|commitment| commitment.commit.root) else { return false };
-        let (plan, q) = (view.parts().get(part.index()), self.contributions.get(&(view.round(), *sender)));
-        let (Some(plan), Some(q)) = (plan, q) else { return false };
-        plan.blocks.iter().all(|block| {
-            let data = held.tree.block(&self.layout, q, *block);
-            data.is_some_and(|data| open_block(&self.layout, &root, &data).is_ok())
-        })
+        let q = self.contributions.get(&(round, sender))?;
+        let (name, keeper) = (keeper, self.keeper(&keeper, number)?);
+        let blocks = view.parts().get(part.index())?.blocks.iter();
+        let blocks: Option<Vec<_>> = blocks.map(|block| held.tree.block(&self.layout, q, *block)).collect();
+        let put = PutBlocks { round, attempt, blocks: List::new(blocks?).ok()? };
+        let taken = Delivery::check(&self.layout, view, &name, &sender, put).ok()?;
+        Some(keeper.sign(self.run, &taken.receipt))
     }
 
     fn keeper(&self, id: &MemberId, sender: usize) -> Option<&Arc<Identity>> {

@@ -1,13 +1,16 @@
 //! A contributor's say before a round is sealed: which results it has seen, and when it owes its word on them.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::ops::Deref;
 
 use crate::codec::List;
 use crate::error::Reject;
 use crate::ids::{Block, Digest, MemberId, Part, Round};
+use crate::layout::Layout;
 use crate::ledger::{Ledger, RoundView, Stage};
 use crate::limits;
-use crate::messages::round::{Checked, PartResult};
+use crate::messages::round::{Checked, Commit, PartResult};
+use crate::reduction::objects;
 use crate::sign::Signed;
 
 /// Results to fetch and to compare with one's own contribution.
@@ -22,6 +25,35 @@ pub struct Check {
 }
 
 impl Check {
+    /// The blocks that a contributor objects to, by part (AGG-20): those where the values that an aggregator shows are far
+    /// from its own integers `q`, which it committed to. Blocks whose values `shown` does not have are not looked at.
+    ///
+    /// # Panics
+    /// As [`objects`].
+    pub fn objections<V: Deref<Target = Vec<f32>>>(
+        &self,
+        layout: &Layout,
+        view: &RoundView,
+        own: &Commit,
+        q: &[i32],
+        shown: impl Fn(Part, Block, &Digest) -> Option<V>,
+    ) -> BTreeMap<Part, Vec<Block>> {
+        let mut objections: BTreeMap<Part, Vec<Block>> = BTreeMap::new();
+        for (part, digest) in &self.parts {
+            let far = |block: &&Block| {
+                let q = layout.block(**block).and_then(|block| q.get(block.range.clone()));
+                let values = shown(*part, **block, digest);
+                q.zip(values).is_some_and(|(q, values)| objects(q, own.leaves, &values))
+            };
+            let planned = view.parts().get(part.index()).map(|plan| plan.blocks.iter());
+            let far: Vec<Block> = planned.into_iter().flatten().filter(far).copied().collect();
+            if !far.is_empty() {
+                objections.insert(*part, far);
+            }
+        }
+        objections
+    }
+
     /// What to say: the parts checked, and the blocks objected to, part by part.
     ///
     /// One part has room for an equal share of [`limits::OBJECTIONS`]; the first ones are named. One is enough to have
