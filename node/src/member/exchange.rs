@@ -5,14 +5,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::codec::List;
-use muster_core::contribution::open_block;
+use muster_core::contribution::Assembly;
 use muster_core::ids::{Block, Digest, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::round::{Bitmap, Receipt};
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::reduction::{Reduced, reduce};
 use muster_core::sign::Signed;
-use muster_replica::{Contact, Phase, contact, groups};
+use muster_replica::{CommittedContribution, Contact, Phase, contact, groups};
 use muster_roles::node::{Parcel, PartTask};
 
 use super::conduct::{AggregatorView, NodeConduct};
@@ -108,7 +108,8 @@ async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, t
         }
         let holders: Vec<Contact> =
             std::iter::once(uplink.steward.clone()).chain(contact(ledger, &author)).collect();
-        match uplink.peers.contribution(&holders, ledger.layout(), (round, author, root), &lacking).await {
+        let name = CommittedContribution { round, member: author, root };
+        match uplink.peers.contribution(&holders, ledger.layout(), &name, &lacking).await {
             Ok(found) => {
                 fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
             }
@@ -157,13 +158,7 @@ pub(super) fn reassemble(
     root: &Digest,
     kept: &[muster_core::messages::wire::BlockData],
 ) -> Option<Vec<i32>> {
-    let layout = ledger.layout();
-    let mut q = vec![0; layout.parameters()];
-    let mut seen = std::collections::BTreeSet::new();
-    for data in kept {
-        let integers = open_block(layout, root, data).ok()?;
-        q.get_mut(layout.block(data.block)?.range.clone())?.copy_from_slice(&integers);
-        seen.insert(data.block);
-    }
-    (0..layout.blocks().len() as u32).all(|block| seen.contains(&Block(block))).then_some(q)
+    let mut assembly = Assembly::new(ledger.layout(), *root);
+    kept.iter().try_for_each(|data| assembly.open(data)).ok()?;
+    assembly.whole()
 }

@@ -9,23 +9,17 @@ use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
 use muster_core::state::StateRoots;
-use muster_replica::{PeerError, Results, contact, patience};
+use muster_replica::{PeerError, Results, WantedValues, patience};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
 use super::court::Court;
 use crate::exit::{Failure, Outcome};
 
-struct WantedPart {
-    result: PartResult,
-    blocks: Vec<Block>,
-    holders: Vec<muster_replica::Contact>,
-}
-
 /// The values of a round on their way into the state.
 pub(super) struct Applying {
     round: Round,
-    wanted: Vec<WantedPart>,
+    wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
 }
@@ -41,11 +35,9 @@ impl Applying {
         let view = ledger.current()?;
         let wanted = sealed.iter().flatten().filter_map(|signed| {
             let result = signed.verify(ledger.run()).ok()?;
-            let blocks = view.parts().get(result.part.index())?.blocks.clone();
-            let others = view.reducers(result.part, result.attempt).filter(|other| *other != result.author());
-            let holders = std::iter::once(result.author()).chain(others);
-            let holders = holders.filter_map(|holder| contact(ledger, &holder)).collect();
-            Some(WantedPart { result: result.into_inner(), blocks, holders })
+            let author = result.author();
+            let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
+            WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
         });
         Some(Self { round: view.round(), wanted: wanted.collect(), court, results })
     }
@@ -54,12 +46,12 @@ impl Applying {
     pub(super) async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
         let mut missing = self.fetch().await;
         // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
-        let defined = |part: &&WantedPart| part.blocks.iter().all(|block| self.is_finite(part, *block));
+        let defined = |part: &&WantedValues| part.blocks.iter().all(|block| self.is_finite(part, *block));
         missing.extend(self.wanted.iter().filter(|part| !defined(part)).map(|part| part.result.part));
         if !missing.is_empty() {
             return Ok(Err(missing));
         }
-        let named = |part: &WantedPart| (part.result.part, part.blocks.clone(), part.result.digest);
+        let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
         let parts: Vec<_> = self.wanted.iter().map(named).collect();
         let update = match self.results.update(self.round, &parts) {
             Ok(update) => update,
@@ -83,25 +75,15 @@ impl Applying {
     async fn fetch(&self) -> Vec<Part> {
         let mut tasks = JoinSet::new();
         let least = Duration::from_millis(self.court.manifest.timers.result.into());
-        for WantedPart { result, blocks, holders } in &self.wanted {
-            if self.results.has(self.round, blocks, &result.digest) {
-                continue;
-            }
+        for wanted in self.wanted.iter().cloned() {
             let (court, results) = (self.court.clone(), self.results.clone());
-            let (round, part, digest) = (self.round, result.part, result.digest);
-            let (blocks, holders) = (blocks.clone(), holders.clone());
             tasks.spawn(async move {
-                let limit = least.max(patience(&court.layout, &blocks));
-                let values = court.peers.values(&holders, &court.layout, round, &blocks, &digest);
-                let values = timeout(limit, values).await.unwrap_or(Err(PeerError::Late));
-                match values {
-                    Ok(values) => results.put(round, &blocks, &digest, values),
-                    Err(error) => {
-                        tracing::warn!("part {part} of round {round} is not to be had: {error}");
-                        return Some(part);
-                    }
-                }
-                None
+                let limit = least.max(patience(&court.layout, &wanted.blocks));
+                let fetched = timeout(limit, results.fetch(&court.peers, &wanted)).await;
+                let PartResult { round, part, .. } = wanted.result;
+                let unavailable = fetched.unwrap_or(Err(PeerError::Late)).err()?;
+                tracing::warn!("part {part} of round {round} is unavailable: {unavailable}");
+                Some(part)
             });
         }
         let mut missing = Vec::new();
@@ -111,7 +93,7 @@ impl Applying {
         missing
     }
 
-    fn is_finite(&self, part: &WantedPart, block: Block) -> bool {
+    fn is_finite(&self, part: &WantedValues, block: Block) -> bool {
         let values = self.results.block(self.round, block, &part.result.digest);
         values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
     }

@@ -15,13 +15,14 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
-use muster_replica::{Brought, Contact, InputBlocks, InputSources, PartInputs, Peers, Replica, contact};
+use muster_replica::{
+    Brought, CommittedContribution, InputBlocks, InputSources, PartInputs, Peers, Replica, WantedContribution,
+};
 use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::home::Home;
 use muster_store::reading::part_exhibit;
 use tokio::sync::{Semaphore, watch};
-use tokio::task::JoinSet;
 
 use super::second::Second;
 use crate::intake::shelf::Shelf;
@@ -68,42 +69,6 @@ impl Wants {
     }
 }
 
-/// A contribution and who may have it.
-#[derive(Clone)]
-pub(super) struct WantedContribution {
-    pub(super) round: Round,
-    pub(super) member: MemberId,
-    pub(super) root: Digest,
-    /// Blocks and their holders, the likeliest first.
-    pub(super) parts: Vec<(Vec<Block>, Vec<Contact>)>,
-}
-
-impl WantedContribution {
-    /// A frozen contribution of a round that is remembered.
-    pub(super) fn of(ledger: &Ledger, round: Round, member: MemberId) -> Option<Self> {
-        let view = ledger.round(round)?;
-        let root = view.commitment(view.slot_of(&member)?)?.commit.root;
-        let author = contact(ledger, &member);
-        let parts = view.parts().iter().enumerate().map(|(part, plan)| {
-            let keepers = |attempt| view.reducers(Part(part as u16), attempt);
-            let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
-            (plan.blocks.clone(), holders.chain(author.clone()).collect())
-        });
-        let mut parts: Vec<_> = parts.collect();
-        if parts.is_empty() {
-            let blocks = (0..ledger.layout().blocks().len() as u32).map(Block).collect();
-            parts.push((blocks, author.into_iter().collect()));
-        }
-        Some(Self { round, member, root, parts })
-    }
-
-    /// One that nobody has.
-    #[cfg(test)]
-    pub(super) fn lost(round: Round, member: MemberId, root: Digest) -> Self {
-        Self { round, member, root, parts: vec![(vec![Block(0)], Vec::new())] }
-    }
-}
-
 /// What examining needs; shared with the tasks that do it.
 pub(super) struct Court {
     pub(super) manifest: Arc<Manifest>,
@@ -144,45 +109,20 @@ impl Court {
     /// # Errors
     /// Why it could not be had, in words.
     pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<Vec<i32>, String> {
-        if let Ok(kept) = self.home.load_exhibit(wanted.round, &wanted.member) {
+        let CommittedContribution { round, member, .. } = wanted.name;
+        if let Ok(kept) = self.home.load_exhibit(round, &member) {
             return Ok(kept);
         }
-        let mut q = vec![0; self.layout.parameters()];
-        let commitment = (wanted.round, wanted.member, wanted.root);
-        let mut kept = BTreeSet::new();
-        for data in self.home.load_contribution(wanted.round, &wanted.member).unwrap_or_default() {
-            let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-            if let (Some(integers), Ok(values)) = (integers, open_block(&self.layout, &wanted.root, &data)) {
-                integers.copy_from_slice(&values);
-                kept.insert(data.block);
+        let kept = self.home.load_contribution(round, &member).unwrap_or_default();
+        let shelve = |part: Part, found: &[(BlockData, Vec<i32>)]| {
+            if self.is_exact() {
+                return Ok(());
             }
-        }
-        let mut tasks = JoinSet::new();
-        for (part, (blocks, holders)) in wanted.parts.iter().cloned().enumerate() {
-            if !blocks.iter().all(|block| kept.contains(block)) {
-                let (peers, layout) = (self.peers.clone(), self.layout.clone());
-                tasks.spawn(async move {
-                    (part, peers.contribution(&holders, &layout, commitment, &blocks).await)
-                });
-            }
-        }
-        while let Some(done) = tasks.join_next().await {
-            let (part, found) = done.map_err(|error| error.to_string())?;
-            let found = found.map_err(|error| error.to_string())?;
-            if self.manifest.profile != Profile::Exact {
-                // TOL-12: verifiers and jurors have it of the steward from now on.
-                let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
-                let kept = self.shelf.save(wanted.round, &wanted.member, part as u16, &data);
-                kept.map_err(|error| error.to_string())?;
-            }
-            for (data, values) in found {
-                let integers = self.layout.block(data.block).and_then(|block| q.get_mut(block.range.clone()));
-                if let Some(integers) = integers.filter(|integers| integers.len() == values.len()) {
-                    integers.copy_from_slice(&values);
-                }
-            }
-        }
-        Ok(q)
+            // TOL-12: verifiers and jurors have it of the steward from now on.
+            let data: Vec<BlockData> = found.iter().map(|(data, _)| data.clone()).collect();
+            self.shelf.save(round, &member, part.0, &data).map_err(|error| error.to_string())
+        };
+        wanted.fetch(&self.peers, &self.layout, &kept, shelve).await
     }
 
     /// Fetches a contribution of which the blocks stay here until their round is forgotten (TOL-12), and no longer: whoever
@@ -200,7 +140,7 @@ impl Court {
     /// Why not, in words.
     pub(super) async fn exhibit(&self, wanted: &WantedContribution) -> Result<(), String> {
         let q = self.fetch(wanted).await?;
-        let kept = self.home.save_exhibit(wanted.round, &wanted.member, &q);
+        let kept = self.home.save_exhibit(wanted.name.round, &wanted.name.member, &q);
         kept.map_err(|error| error.to_string())
     }
 
@@ -239,7 +179,7 @@ impl Court {
             Wants::Nothing => {}
             Wants::Contribution(wanted) => {
                 let q = self.fetch(wanted).await?;
-                brought.contributions.insert((wanted.round, wanted.member), q);
+                brought.contributions.insert((wanted.name.round, wanted.name.member), q);
             }
             Wants::Part(inputs) => {
                 // The aggregator is the suspect: authors are asked first.

@@ -15,7 +15,7 @@ use muster_core::messages::record::{Record, Rewind};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{PutBlocks, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_replica::{Gossiping, Results, contact};
+use muster_replica::{Gossiping, Results, WantedContribution, WantedValues};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::exhibits::{Counted, OwedContribution, OwedPart, Purpose};
 use muster_roles::steward::hearing::Matter;
@@ -26,7 +26,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 
 use super::apply::Applying;
 use super::board::Board;
-use super::court::{Court, WantedContribution, Wants};
+use super::court::{Court, Wants};
 use super::inbox::Inbox;
 use super::presence::Connections;
 use super::recover::write_down;
@@ -275,17 +275,14 @@ impl StewardDriver {
     fn prefetch(&self, signed: &Signed<PartResult>) {
         let ledger = self.machine.ledger();
         let Ok(result) = signed.verify(ledger.run()) else { return };
-        let plan = ledger.round(result.round).and_then(|view| view.parts().get(result.part.index()));
-        let (Some(plan), Some(holder)) = (plan, contact(ledger, &result.author())) else { return };
-        let (blocks, results, court) = (plan.blocks.clone(), self.results.clone(), self.court.clone());
+        let author = result.author();
+        let wanted = WantedValues::of(ledger, result.into_inner(), std::iter::once(author));
+        let Some(wanted) = wanted.filter(|wanted| !wanted.holders.is_empty()) else { return };
+        let (results, court) = (self.results.clone(), self.court.clone());
         tokio::spawn(async move {
-            let (round, digest) = (result.round, result.digest);
-            let holders = std::slice::from_ref(&holder);
-            match court.peers.values(holders, &court.layout, round, &blocks, &digest).await {
-                Ok(values) => results.put(round, &blocks, &digest, values),
-                Err(error) => {
-                    tracing::debug!("part {} of round {round} is not there yet: {error}", result.part)
-                }
+            if let Err(error) = results.fetch(&court.peers, &wanted).await {
+                let PartResult { round, part, .. } = wanted.result;
+                tracing::debug!("part {part} of round {round} is not there yet: {error}");
             }
         });
     }

@@ -5,13 +5,13 @@ use std::collections::BTreeMap;
 use muster_core::contribution::open_block;
 use muster_core::ids::{Block, MemberId, Part, Round};
 use muster_core::messages::wire::BlockData;
-use muster_replica::{PeerError, patience};
+use muster_replica::{CommittedContribution, HeldBlocks, PeerError, WantedContribution, patience};
 use muster_roles::steward::exhibits::{Counted, OwedPart};
 use muster_store::error::StoreError;
 use tokio::task::JoinSet;
 use tokio::time::timeout;
 
-use super::court::{Court, WantedContribution};
+use super::court::Court;
 
 /// How many holders' patience one try may take.
 const HOLDERS: u32 = 2;
@@ -59,8 +59,8 @@ impl Court {
         counted: &Counted,
         lasting: bool,
     ) -> Result<(), String> {
-        let (round, member) = (wanted.round, wanted.member);
-        let commitment = (round, member, wanted.root);
+        let name = wanted.name;
+        let CommittedContribution { round, member, .. } = name;
         // It is never closed; without it, only memory is at stake.
         let _few = self.showing.acquire().await.ok();
         let mut tasks = JoinSet::new();
@@ -68,14 +68,16 @@ impl Court {
             if lasting && self.home.has_exhibited_blocks(round, &member, part) {
                 continue;
             }
-            let Some((blocks, holders)) = wanted.parts.get(part.index()).cloned() else { continue };
+            let Some(HeldBlocks { blocks, holders }) = wanted.parts.get(part.index()).cloned() else {
+                continue;
+            };
             let kept = self.shelved(wanted, part, &blocks);
             let (peers, layout) = (self.peers.clone(), self.layout.clone());
             tasks.spawn(async move {
                 let found = match kept {
                     Some(kept) => Ok(kept),
                     None => {
-                        let asked = peers.contribution(&holders, &layout, commitment, &blocks);
+                        let asked = peers.contribution(&holders, &layout, &name, &blocks);
                         let limit = HOLDERS * patience(&layout, &blocks);
                         let found = timeout(limit, asked).await.unwrap_or(Err(PeerError::Late));
                         found.map(|found| found.into_iter().map(|(data, _)| data).collect())
@@ -103,9 +105,10 @@ impl Court {
 
     /// The blocks of a part that are here, if they are all here and prove themselves.
     fn shelved(&self, wanted: &WantedContribution, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
-        let kept = self.home.load_part(wanted.round, &wanted.member, part.0).ok()??;
+        let CommittedContribution { round, member, root } = wanted.name;
+        let kept = self.home.load_part(round, &member, part.0).ok()??;
         let same = kept.iter().map(|data| data.block).eq(blocks.iter().copied());
-        let proved = |data: &BlockData| open_block(&self.layout, &wanted.root, data).is_ok();
+        let proved = |data: &BlockData| open_block(&self.layout, &root, data).is_ok();
         (same && kept.iter().all(proved)).then_some(kept)
     }
 
@@ -116,9 +119,10 @@ impl Court {
         blocks: &[BlockData],
         lasting: bool,
     ) -> Result<(), StoreError> {
+        let CommittedContribution { round, member, .. } = wanted.name;
         if lasting {
-            return self.home.save_exhibited_blocks(wanted.round, &wanted.member, part, blocks);
+            return self.home.save_exhibited_blocks(round, &member, part, blocks);
         }
-        self.shelf.save(wanted.round, &wanted.member, part.0, blocks)
+        self.shelf.save(round, &member, part.0, blocks)
     }
 }

@@ -14,12 +14,12 @@ use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
 use muster_core::state::State;
-use muster_replica::{Brought, Exhibited, PartInputs};
+use muster_replica::{Brought, Exhibited, PartInputs, WantedContribution};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::past::{Found, PastRound};
 use tokio::time::timeout;
 
-use super::court::{Court, WantedContribution, Wants};
+use super::court::{Court, Wants};
 
 /// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
 /// that keep inputs back hold up a Rewind for twice as long and no longer, however many parts it signed.
@@ -258,7 +258,7 @@ pub(super) mod tests {
     use muster_core::manifest::{Manifest, Profile};
     use muster_core::sign::Identity;
     use muster_net::endpoint::Endpoint;
-    use muster_replica::{Peers, Replica};
+    use muster_replica::{CommittedContribution, HeldBlocks, Peers, Replica};
     use muster_store::dataset::{self, Dataset, SourceText};
     use muster_store::home::Home;
 
@@ -350,7 +350,9 @@ pub(super) mod tests {
         assert!(!found(None).await.unwrap().1);
         assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
         // Nobody has what this one contributed.
-        let wanted = WantedContribution::lost(Round(0), MemberId([9; 32]), theirs_root);
+        let name = CommittedContribution { round: Round(0), member: MemberId([9; 32]), root: theirs_root };
+        let parts = vec![HeldBlocks { blocks: vec![Block(0)], holders: Vec::new() }];
+        let wanted = WantedContribution { name, parts };
         assert!(court.fetch(&wanted).await.is_err());
         let inputs =
             court.clone().inputs(&[(Slot(1), commit.clone(), wanted)], &state, &mut PATIENCE.clone()).await;

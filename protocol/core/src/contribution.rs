@@ -1,5 +1,6 @@
 //! A contribution Q: its Merkle commitment over chunks, its blocks with proofs, and their checking.
 
+use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::codec::{Bytes, List};
@@ -41,6 +42,50 @@ impl Commitment {
             proofs.push(self.0.prove(index as u64)?);
         }
         Some(BlockData { block, chunks: List::new(chunks).ok()?, proofs: List::new(proofs).ok()? })
+    }
+}
+
+/// A contribution that is put together from its blocks, each proved against the committed root.
+pub struct Assembly<'a> {
+    layout: &'a Layout,
+    root: Digest,
+    q: Vec<i32>,
+    present: BTreeSet<Block>,
+}
+
+impl<'a> Assembly<'a> {
+    /// Of no blocks yet.
+    pub fn new(layout: &'a Layout, root: Digest) -> Self {
+        Self { layout, root, q: vec![0; layout.parameters()], present: BTreeSet::new() }
+    }
+
+    /// Adds a block.
+    ///
+    /// # Errors
+    /// As [`open_block`].
+    pub fn open(&mut self, data: &BlockData) -> Result<(), Reject> {
+        let integers = open_block(self.layout, &self.root, data)?;
+        self.put(data.block, &integers);
+        Ok(())
+    }
+
+    /// Adds a block that was proved against the root already. Integers of another count are left out.
+    pub fn put(&mut self, block: Block, integers: &[i32]) {
+        let range = self.layout.block(block).and_then(|block| self.q.get_mut(block.range.clone()));
+        if let Some(range) = range.filter(|range| range.len() == integers.len()) {
+            range.copy_from_slice(integers);
+            self.present.insert(block);
+        }
+    }
+
+    /// Whether a block is there.
+    pub fn has(&self, block: Block) -> bool {
+        self.present.contains(&block)
+    }
+
+    /// All integers; `None` while a block lacks.
+    pub fn whole(self) -> Option<Vec<i32>> {
+        (self.present.len() == self.layout.blocks().len()).then_some(self.q)
     }
 }
 

@@ -30,9 +30,9 @@ use tokio::task::JoinSet;
 use self::proofs::{Shown, advise};
 use crate::gossip::Gossiping;
 use crate::hearsay::{Misbehaviour, SplitView};
-use crate::peers::{Contact, PeerError, Peers, contact};
+use crate::peers::{Contact, PeerError, Peers};
 use crate::replica::Replica;
-use crate::results::Results;
+use crate::results::{Results, WantedValues};
 use crate::stopwatch::Phase;
 
 /// Patience with a long poll: longer than the steward waits for news.
@@ -368,28 +368,18 @@ impl Follower {
     fn prefetch(&self, notice: &Notice) {
         let Notice::Result(signed) = notice else { return };
         let Ok(result) = self.ledger.check_result(signed) else { return };
-        let wanted = self.wanted(&result);
+        let Some(wanted) = self.wanted(&result) else { return };
         let results = self.results.clone();
         let peers = self.peers.clone();
-        let layout = self.ledger.layout().clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
         tokio::spawn(async move {
-            let (round, blocks) = (result.round, wanted.blocks);
             for _ in 0..FETCHES {
-                if results.has(round, &blocks, &result.digest) {
-                    return;
-                }
                 let begun = Instant::now();
-                match peers.values(&wanted.holders, &layout, round, &blocks, &result.digest).await {
-                    Ok(values) => {
-                        stopwatch.add(Phase::Exchange, begun.elapsed());
-                        results.put(round, &blocks, &result.digest, values);
-                    }
+                match results.fetch(&peers, &wanted).await {
+                    Ok(()) => return stopwatch.add(Phase::Exchange, begun.elapsed()),
                     Err(error) => {
-                        tracing::debug!(
-                            "part {} of round {round} could not be fetched yet: {error}",
-                            result.part
-                        );
+                        let PartResult { round, part, .. } = wanted.result;
+                        tracing::debug!("part {part} of round {round} could not be fetched yet: {error}");
                         tokio::time::sleep(AGAIN).await;
                     }
                 }
@@ -397,13 +387,12 @@ impl Follower {
         });
     }
 
-    fn wanted(&self, result: &PartResult) -> ResultFetch {
-        let view = self.ledger.round(result.round);
-        let blocks = view.and_then(|view| Some(view.parts().get(result.part.index())?.blocks.clone()));
-        let holders = view.into_iter().flat_map(|view| view.reducers(result.part, result.attempt));
-        let mut holders: Vec<Contact> = holders.filter_map(|member| contact(&self.ledger, &member)).collect();
-        holders.push(self.steward.clone());
-        ResultFetch { part: result.part, blocks: blocks.unwrap_or_default(), digest: result.digest, holders }
+    fn wanted(&self, result: &PartResult) -> Option<WantedValues> {
+        let view = self.ledger.round(result.round)?;
+        let holders = view.reducers(result.part, result.attempt);
+        let mut wanted = WantedValues::of(&self.ledger, result.clone(), holders)?;
+        wanted.holders.push(self.steward.clone());
+        Some(wanted)
     }
 
     /// Applies what is pending, or fetches a state when that is not possible any more.
@@ -460,26 +449,15 @@ impl Follower {
         let Some(view) = self.ledger.round(round) else { return false };
         let mut tasks = JoinSet::new();
         for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
-            let ResultFetch { part, blocks, digest, holders } = self.wanted(result);
-            if self.results.has(round, &blocks, &digest) {
-                continue;
-            }
+            let Some(wanted) = self.wanted(result) else { return false };
             let (peers, results) = (self.peers.clone(), self.results.clone());
-            let layout = self.ledger.layout().clone();
             tasks.spawn(async move {
-                let values = tokio::select! {
-                    values = peers.values(&holders, &layout, round, &blocks, &digest) => values,
-                    // It is being fetched ahead, too.
-                    () = results.wait(round, &blocks, &digest) => return true,
+                // It may be fetched ahead at the same time.
+                let fetched = results.fetch(&peers, &wanted).await;
+                let unavailable = |error: &PeerError| {
+                    tracing::info!("part {} of round {round} is unavailable ({error})", wanted.result.part);
                 };
-                match values {
-                    Ok(values) => results.put(round, &blocks, &digest, values),
-                    Err(error) => {
-                        tracing::info!("part {part} of round {round} is not to be had ({error})");
-                        return false;
-                    }
-                }
-                true
+                fetched.inspect_err(unavailable).is_ok()
             });
         }
         while let Some(done) = tasks.join_next().await {
@@ -584,11 +562,4 @@ async fn heard(findings: &mut Option<mpsc::Receiver<Misbehaviour>>) -> Misbehavi
         return finding;
     }
     std::future::pending().await
-}
-
-struct ResultFetch {
-    part: Part,
-    blocks: Vec<Block>,
-    digest: Digest,
-    holders: Vec<Contact>,
 }

@@ -2,14 +2,14 @@
 
 use std::collections::BTreeMap;
 
-use muster_core::ids::{Block, Digest, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::BlockData;
 use tokio::task::JoinSet;
 
-use crate::peers::{Contact, PeerError, Peers, contact};
+use crate::peers::{CommittedContribution, Contact, PeerError, Peers, contact};
 
 /// Blocks of contributions with their proofs, and their integers.
 pub type InputBlocks = BTreeMap<(MemberId, Block), (BlockData, Vec<i32>)>;
@@ -104,8 +104,9 @@ impl PartInputs {
             sender.author.iter().for_each(|author| holders.insert(position, author.clone()));
             holders.extend(steward.cloned());
             let (peers, layout, member) = (peers.clone(), layout.clone(), sender.member);
-            let name: (Round, MemberId, Digest) = (self.view.round(), member, sender.root);
-            tasks.spawn(async move { (member, peers.contribution(&holders, &layout, name, &lacking).await) });
+            let name = CommittedContribution { round: self.view.round(), member, root: sender.root };
+            tasks
+                .spawn(async move { (member, peers.contribution(&holders, &layout, &name, &lacking).await) });
         }
         while let Some(done) = tasks.join_next().await {
             let (member, answer): (MemberId, Result<_, PeerError>) =

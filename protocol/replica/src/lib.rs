@@ -6,6 +6,7 @@
 
 pub mod archive;
 mod bootstrap;
+mod contributions;
 mod crew;
 mod evidence;
 pub mod exit;
@@ -22,6 +23,7 @@ mod stopwatch;
 mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest};
+pub use contributions::{HeldBlocks, WantedContribution};
 pub use crew::Crew;
 pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{FollowError, Follower};
@@ -29,8 +31,8 @@ pub use gossip::{Gossiping, find_member, moved};
 pub use hearsay::{Hearsay, Misbehaviour, SplitView};
 pub use inputs::{InputBlocks, InputSources, PartInputs};
 pub use muster_core::ledger::Event;
-pub use peers::{Contact, PeerError, Peers, contact, groups, patience};
+pub use peers::{CommittedContribution, Contact, PeerError, Peers, contact, groups, patience};
 pub use replica::{HELD_OUT_WINDOWS, Replica};
-pub use results::Results;
+pub use results::{Results, WantedValues};
 pub use stopwatch::{Phase, Stopwatch};
 pub use witness::{Brought, Contributions, Exhibited};

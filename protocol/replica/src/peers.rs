@@ -58,6 +58,17 @@ pub fn contact(ledger: &Ledger, member: &MemberId) -> Option<Contact> {
     })
 }
 
+/// What a contribution is called, and what proves its blocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CommittedContribution {
+    /// The round.
+    pub round: Round,
+    /// The author.
+    pub member: MemberId,
+    /// The committed root.
+    pub root: Digest,
+}
+
 /// Why an answer could not be had.
 #[derive(Debug)]
 pub enum PeerError {
@@ -211,7 +222,7 @@ impl Peers {
         &self,
         contacts: &[Contact],
         layout: &Layout,
-        name: (Round, MemberId, Digest),
+        name: &CommittedContribution,
         blocks: &[Block],
     ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
         let ask = |contact: &Contact| {
@@ -244,10 +255,10 @@ impl Peers {
         &self,
         contact: &Contact,
         layout: &Layout,
-        name: (Round, MemberId, Digest),
+        name: &CommittedContribution,
         blocks: &[Block],
     ) -> Result<Vec<(BlockData, Vec<i32>)>, PeerError> {
-        let (round, member, root) = name;
+        let CommittedContribution { round, member, root } = *name;
         let mut found = Vec::with_capacity(blocks.len());
         for group in groups(layout, blocks) {
             let query = InputQuery { round, member, blocks: bounded(&group)? };

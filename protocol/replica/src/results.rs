@@ -3,15 +3,17 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use muster_core::ids::{Block, Digest, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round};
 use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
+use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{BlockQuery, Response};
 use muster_core::state::{Update, real_bytes};
 
 use tokio::sync::watch;
 
-use crate::peers::bulk;
+use crate::peers::{Contact, PeerError, Peers, bulk, contact};
 
 /// Rounds kept for members that are a little behind.
 pub(crate) const ROUNDS: usize = 6;
@@ -30,6 +32,27 @@ struct Version {
     values: Arc<Vec<f32>>,
     /// Whether they were reduced here: whoever asks for a block means these.
     own: bool,
+}
+
+/// The values of a result, and who may have them.
+#[derive(Clone, Debug)]
+pub struct WantedValues {
+    /// The result.
+    pub result: PartResult,
+    /// The blocks of its part.
+    pub blocks: Vec<Block>,
+    /// Who is asked, in this order.
+    pub holders: Vec<Contact>,
+}
+
+impl WantedValues {
+    /// Of a result of a round that is remembered, from those of these members that can be dialled; `None` when it names no
+    /// part of the round.
+    pub fn of(ledger: &Ledger, result: PartResult, holders: impl Iterator<Item = MemberId>) -> Option<Self> {
+        let blocks = ledger.round(result.round)?.parts().get(result.part.index())?.blocks.clone();
+        let holders = holders.filter_map(|holder| contact(ledger, &holder)).collect();
+        Some(Self { result, blocks, holders })
+    }
 }
 
 /// Values by round and block, shared by whoever serves and whoever applies.
@@ -84,6 +107,23 @@ impl Results {
         }
         drop(rounds);
         self.news.send_replace(());
+    }
+
+    /// Has values here: fetches them from the first holder whose values have the digest, unless they are here, or come
+    /// meanwhile.
+    ///
+    /// # Errors
+    /// [`PeerError`] of the last holder.
+    pub async fn fetch(&self, peers: &Peers, wanted: &WantedValues) -> Result<(), PeerError> {
+        let WantedValues { result: PartResult { round, digest, .. }, blocks, holders } = wanted;
+        tokio::select! {
+            biased;
+            () = self.wait(*round, blocks, digest) => {}
+            values = peers.values(holders, &self.layout, *round, blocks, digest) => {
+                self.put(*round, blocks, digest, values?);
+            }
+        }
+        Ok(())
     }
 
     /// Whether all blocks of the part with this digest are there.

@@ -159,7 +159,7 @@ impl VerifierDriver {
             }
             VerifierEffect::Compute(work, q) => self.compute(work, q),
             VerifierEffect::Fetch(subject) => {
-                let wanted = FetchPlan::of(subject, &self.contacts);
+                let wanted = FetchPlan::of(subject, &self.contacts, &tools.session.target.steward);
                 self.tasks.spawn(async move {
                     let q = tools.fetch_in_time(&wanted).await.map(Arc::new);
                     Ok(VerifierInput::Fetched(wanted.subject.key(), q))

@@ -9,11 +9,14 @@ use muster_core::ids::Block;
 use muster_core::lock::lock;
 use muster_core::manifest::Profile;
 use muster_core::messages::evidence::Reduction;
+use muster_core::messages::wire::BlockData;
 use muster_replica::exit::Failure;
-use muster_replica::{Contact, InputSources, PartInputs, PeerError, patience};
+use muster_replica::{
+    CommittedContribution, Contact, HeldBlocks, InputSources, PartInputs, WantedContribution, WantedValues,
+    patience,
+};
 use muster_roles::verifier::audits::Subject;
 use muster_roles::verifier::parts::{DrawnBlocks, Seen};
-use tokio::task::JoinSet;
 use tokio::time::timeout;
 use tracing::info;
 
@@ -27,14 +30,21 @@ const HOLDERS: u32 = 2;
 /// A contribution to be fetched, and where it can be had.
 pub(super) struct FetchPlan {
     pub(super) subject: Arc<Subject>,
-    sources: Vec<(Vec<Block>, Vec<Contact>)>,
+    wanted: WantedContribution,
 }
 
 impl FetchPlan {
-    pub(super) fn of(subject: Arc<Subject>, contacts: &Contacts) -> Self {
-        let sources = subject.sources.iter();
-        let sources = sources.map(|source| (source.blocks.clone(), contacts.all(&source.holders))).collect();
-        Self { subject, sources }
+    pub(super) fn of(subject: Arc<Subject>, contacts: &Contacts, steward: &Contact) -> Self {
+        let Subject { commit, author, sources, .. } = &*subject;
+        let parts = sources.iter().map(|source| {
+            let mut holders = contacts.all(&source.holders);
+            // The steward keeps what an aggregator would otherwise keep of itself alone.
+            holders.push(steward.clone());
+            HeldBlocks { blocks: source.blocks.clone(), holders }
+        });
+        let name = CommittedContribution { round: commit.round, member: *author, root: commit.root };
+        let wanted = WantedContribution { name, parts: parts.collect() };
+        Self { subject, wanted }
     }
 }
 
@@ -56,62 +66,43 @@ impl Inspected {
 impl Tools {
     /// The committed integers. In `exact` nobody waits for them any longer than it takes to have them of somebody else: the
     /// leaves, all recomputed, stand for them.
-    pub(super) async fn fetch_in_time(&self, wanted: &FetchPlan) -> Option<Vec<i32>> {
+    pub(super) async fn fetch_in_time(&self, plan: &FetchPlan) -> Option<Vec<i32>> {
         let manifest = &self.session.manifest;
         if manifest.profile != Profile::Exact {
-            return self.fetch(wanted).await;
+            return self.fetch(&plan.wanted).await;
         }
-        let blocks: Vec<Block> = wanted.sources.iter().flat_map(|(blocks, _)| blocks).copied().collect();
+        let blocks: Vec<Block> = plan.wanted.parts.iter().flat_map(|part| &part.blocks).copied().collect();
         // The verdict has its own clock (DUTY-4), and all leaves take time, too.
         let most = Duration::from_millis(manifest.timers.audit.into()) / 2;
         let limit = (HOLDERS * patience(&self.layout, &blocks)).min(most);
-        timeout(limit, self.fetch(wanted)).await.ok().flatten()
+        timeout(limit, self.fetch(&plan.wanted)).await.ok().flatten()
     }
 
     /// The committed integers, every chunk proved; `None` when a part is not to be had.
-    async fn fetch(&self, wanted: &FetchPlan) -> Option<Vec<i32>> {
-        let (subject, steward) = (&wanted.subject, &self.session.target.steward);
-        let mut q = vec![0; self.layout.parameters()];
-        let name = (subject.commit.round, subject.author, subject.commit.root);
-        let mut tasks = JoinSet::new();
-        for (blocks, mut contacts) in wanted.sources.clone() {
-            // The steward keeps what an aggregator would otherwise keep of itself alone.
-            contacts.push(steward.clone());
-            let (peers, layout) = (self.session.peers.clone(), self.layout.clone());
-            tasks.spawn(async move { peers.contribution(&contacts, &layout, name, &blocks).await });
-        }
-        while let Some(done) = tasks.join_next().await {
-            match done.unwrap_or(Err(PeerError::Unexpected)) {
-                Ok(found) => {
-                    lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
-                    for (data, values) in found {
-                        q.get_mut(self.layout.block(data.block)?.range.clone())?.copy_from_slice(&values);
-                    }
-                }
-                Err(error) => {
-                    let (round, who) = (name.0, name.1);
-                    info!(
-                        "round {round}: the contribution of {who} is unavailable ({error}); its leaves are recomputed"
-                    );
-                    return None;
-                }
-            }
-        }
-        Some(q)
+    async fn fetch(&self, wanted: &WantedContribution) -> Option<Vec<i32>> {
+        let came = |_, found: &[(BlockData, Vec<i32>)]| {
+            lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
+            Ok(())
+        };
+        let fetched = wanted.fetch(&self.session.peers, &self.layout, &[], came).await;
+        let unavailable = |why: &String| {
+            let CommittedContribution { round, member, .. } = wanted.name;
+            info!(
+                "round {round}: the contribution of {member} is unavailable ({why}); its leaves are recomputed"
+            );
+        };
+        fetched.inspect_err(unavailable).ok()
     }
 
     /// The values that were applied, from what this replica fetched, else from the aggregator or the steward.
     async fn values(&self, part: &Inspected) -> Result<(), String> {
         let drawn = &part.drawn;
-        let (round, digest, blocks) = (drawn.result.round, &drawn.result.digest, &drawn.part);
-        if self.results.has(round, blocks, digest) {
-            return Ok(());
-        }
         let mut holders = part.holders.clone();
         holders.push(self.session.target.steward.clone());
-        let values = self.session.peers.values(&holders, &self.layout, round, blocks, digest).await;
-        self.results.put(round, blocks, digest, values.map_err(|error| error.to_string())?);
-        Ok(())
+        let (result, blocks) = (drawn.result.clone(), drawn.part.clone());
+        let wanted = WantedValues { result, blocks, holders };
+        let fetched = self.results.fetch(&self.session.peers, &wanted).await;
+        fetched.map_err(|error| error.to_string())
     }
 
     /// Looks at drawn blocks.

@@ -1,0 +1,83 @@
+//! Whole contributions, fetched from whoever may have them.
+
+use muster_core::contribution::Assembly;
+use muster_core::ids::{Block, MemberId, Part, Round};
+use muster_core::layout::Layout;
+use muster_core::ledger::Ledger;
+use muster_core::messages::wire::BlockData;
+use tokio::task::JoinSet;
+
+use crate::peers::{CommittedContribution, Contact, Peers, contact};
+
+/// Blocks of a contribution, and who may have them.
+#[derive(Clone, Debug)]
+pub struct HeldBlocks {
+    /// Which.
+    pub blocks: Vec<Block>,
+    /// The likeliest first.
+    pub holders: Vec<Contact>,
+}
+
+/// A contribution to be fetched.
+#[derive(Clone, Debug)]
+pub struct WantedContribution {
+    /// Which.
+    pub name: CommittedContribution,
+    /// All its blocks, by part; all as one where the round has no parts.
+    pub parts: Vec<HeldBlocks>,
+}
+
+impl WantedContribution {
+    /// A frozen contribution of a round that is remembered.
+    pub fn of(ledger: &Ledger, round: Round, member: MemberId) -> Option<Self> {
+        let view = ledger.round(round)?;
+        let root = view.commitment(view.slot_of(&member)?)?.commit.root;
+        let author = contact(ledger, &member);
+        let parts = view.parts().iter().enumerate().map(|(part, plan)| {
+            let keepers = |attempt| view.reducers(Part(part as u16), attempt);
+            let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
+            HeldBlocks { blocks: plan.blocks.clone(), holders: holders.chain(author.clone()).collect() }
+        });
+        let mut parts: Vec<_> = parts.collect();
+        if parts.is_empty() {
+            let blocks = (0..ledger.layout().blocks().len() as u32).map(Block).collect();
+            parts.push(HeldBlocks { blocks, holders: author.into_iter().collect() });
+        }
+        Some(Self { name: CommittedContribution { round, member, root }, parts })
+    }
+
+    /// All integers: from blocks that are `kept` here, and of each part that lacks one from the first holder whose blocks are
+    /// proved, all parts at once. `fetched` is told of each part that came.
+    ///
+    /// # Errors
+    /// Why a part is unavailable, or what `fetched` says.
+    pub async fn fetch(
+        &self,
+        peers: &Peers,
+        layout: &Layout,
+        kept: &[BlockData],
+        mut fetched: impl FnMut(Part, &[(BlockData, Vec<i32>)]) -> Result<(), String>,
+    ) -> Result<Vec<i32>, String> {
+        let mut assembly = Assembly::new(layout, self.name.root);
+        for data in kept {
+            // A block that was damaged here is fetched.
+            let _ = assembly.open(data);
+        }
+        let mut tasks = JoinSet::new();
+        for (part, HeldBlocks { blocks, holders }) in self.parts.iter().cloned().enumerate() {
+            if !blocks.iter().all(|block| assembly.has(*block)) {
+                let (peers, layout, name) = (peers.clone(), layout.clone(), self.name);
+                tasks.spawn(async move {
+                    (Part(part as u16), peers.contribution(&holders, &layout, &name, &blocks).await)
+                });
+            }
+        }
+        while let Some(done) = tasks.join_next().await {
+            let (part, found) = done.map_err(|error| error.to_string())?;
+            let found = found.map_err(|error| error.to_string())?;
+            fetched(part, &found)?;
+            found.iter().for_each(|(data, integers)| assembly.put(data.block, integers));
+        }
+        assembly.whole().ok_or_else(|| "a block is in none of its parts".to_owned())
+    }
+}
