@@ -17,7 +17,7 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Refuse, serve};
+use muster_net::serve::{Unanswered, serve};
 use muster_replica::memory;
 use muster_store::dataset::{Dataset, committed_parameters};
 use muster_store::home::Home;
@@ -267,9 +267,11 @@ impl Liar {
                         }
                         Bytes::new(bytes).map(Response::Bytes)
                     }
-                    _ => return Err(Refuse("not told".into())),
+                    _ => return Err(Unanswered::Refused("not told".into())),
                 };
-                response.map(|response| encode(&response)).map_err(|misuse| Refuse(misuse.to_string()))
+                response
+                    .map(|response| encode(&response))
+                    .map_err(|misuse| Unanswered::Refused(misuse.to_string()))
             }
         });
         runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));

@@ -20,7 +20,7 @@ use muster_core::state::{StateRoots, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Refuse, serve};
+use muster_net::serve::{Unanswered, serve};
 use muster_replica::{Contact, InputSources, PartInputs, Peers, contact};
 
 const NODES: u8 = 3;
@@ -67,10 +67,10 @@ async fn server(ledger: &Ledger, secret: u8, conduct: Conduct) -> String {
                     }
                     return Ok(encode(&Response::Bytes(Bytes::new(real_bytes(&values)).expect("few"))));
                 }
-                _ => return Err(Refuse("no".into())),
+                _ => return Err(Unanswered::Refused("no".into())),
             };
             if conduct == Conduct::Refuses {
-                return Err(Refuse("this block is not held here".into()));
+                return Err(Unanswered::Refused("this block is not held here".into()));
             }
             let number = (0..NODES).find(|number| identity(10 + number).id() == query.member);
             let mut q = contribution(&layout, number.expect("a node"));

@@ -24,7 +24,7 @@ use muster_core::state::{StateRoots, Update, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Refuse, serve};
+use muster_net::serve::{Unanswered, serve};
 use muster_replica::Replica;
 use muster_replica::archive::Archive;
 use muster_store::home::Home;
@@ -288,7 +288,7 @@ impl Teller {
         let address = format!("{id:#}@{:#}@{}", identity.id(), listener.local_addr());
         let handler = Arc::new(move |_: MemberId, request: Vec<u8>| {
             let story = story.clone();
-            async move { story.answer(&request).ok_or_else(|| Refuse("not told".into())) }
+            async move { story.answer(&request).ok_or_else(|| Unanswered::Refused("not told".into())) }
         });
         runtime.spawn(serve(listener, Endpoint::new(id, identity), handler, std::future::pending()));
         Self { address, _runtime: runtime }

@@ -25,7 +25,7 @@ use muster_core::state::{State, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Refuse, serve};
+use muster_net::serve::{Unanswered, serve};
 use muster_replica::Replica;
 use muster_replica::archive::{Archive, Plan, Replay};
 use muster_store::dataset::Dataset;
@@ -524,7 +524,7 @@ fn a_node_halts_on_a_steward_that_breaks_its_word() {
         let liar = liar.clone();
         async move {
             tokio::time::sleep(std::time::Duration::from_millis(20)).await;
-            liar.answer(&request).ok_or_else(|| Refuse("not told".into()))
+            liar.answer(&request).ok_or_else(|| Unanswered::Refused("not told".into()))
         }
     });
     runtime.spawn(serve(listener, endpoint, handler, std::future::pending()));

@@ -11,7 +11,7 @@ use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Refuse, serve};
+use muster_net::serve::{Unanswered, serve};
 use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
 use tokio::runtime::Runtime;
@@ -49,7 +49,7 @@ impl Between {
         let handler = Arc::new(move |_: MemberId, bytes: Vec<u8>| {
             let (caller, steward, change) = (caller.clone(), steward.clone(), change.clone());
             async move {
-                let request = decode(&bytes).map_err(|reject| Refuse(reject.to_string()))?;
+                let request = decode(&bytes)?;
                 let answer = ask(&caller.peers, &caller.steward, &request).await?;
                 Ok(change(&steward, &request, answer))
             }
@@ -64,13 +64,13 @@ impl Between {
     }
 }
 
-async fn ask(peers: &Peers, steward: &Contact, request: &Request) -> Result<Response, Refuse> {
+async fn ask(peers: &Peers, steward: &Contact, request: &Request) -> Result<Response, Unanswered> {
     let answer = match request {
         Request::Follow(_) => peers.poll(steward, request, PATIENCE).await,
         _ => peers.ask(steward, request).await,
     };
     answer.map_err(|error| match error {
-        PeerError::Refused(why) => Refuse(why),
-        error => Refuse(error.to_string()),
+        PeerError::Refused(why) => Unanswered::Refused(why),
+        error => Unanswered::Refused(error.to_string()),
     })
 }

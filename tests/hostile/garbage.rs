@@ -147,7 +147,7 @@ impl Sender {
             None => Client::dial(&self.address, &self.endpoint, Some(self.whom)).await.expect("it listens"),
         };
         match client.call(bytes, patience).await.map_err(|error| error.cause) {
-            Ok(_) | Err(Cause::Declined(_)) => self.client = Some(client),
+            Ok(_) => self.client = Some(client),
             Err(Cause::Timeout(_)) => {}
             Err(cause) => panic!("{}: {cause:?} after {:?}", self.address, &bytes[..bytes.len().min(40)]),
         }

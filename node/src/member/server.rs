@@ -8,7 +8,7 @@ use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::wire::{InputQuery, PutBlocks, Request, Response};
 use muster_core::sign::Identity;
-use muster_net::serve::{Handler, Refuse};
+use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
@@ -31,35 +31,35 @@ pub(super) struct NodeContext {
 }
 
 impl Handler for NodeContext {
-    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
-        let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
+    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
+        let request: Request = decode(&request)?;
         let response = match request {
             Request::PutBlocks(put) => self.put(peer, put).await?,
             Request::ResultBlocks(query) => {
                 self.results.answer(&query).ok_or_else(|| absent("these results"))?
             }
             Request::InputBlocks(query) => self.inputs(peer, query).await?,
-            _ => return Err(Refuse("a node does not answer this: ask the steward".into())),
+            _ => return Err(Unanswered::Refused("a node does not answer this: ask the steward".into())),
         };
         Ok(encode(&response))
     }
 }
 
 impl NodeContext {
-    async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Refuse> {
+    async fn put(&self, sender: MemberId, put: PutBlocks) -> Result<Response, Unanswered> {
         let ledger = self.ledger_at(put.round, put.attempt).await?;
         let view = ledger.round(put.round).ok_or_else(|| absent("this round"))?;
         if !self.conduct.takes_in(put.round, &sender) {
-            return Err(Refuse("not from you".into()));
+            return Err(Unanswered::Refused("not from you".into()));
         }
         let taken = self.intake.take(view, &self.identity.id(), &sender, put);
-        let receipt = taken.map_err(|reject| Refuse(reject.to_string()))?;
+        let receipt = taken?;
         Ok(receipt
             .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
 
     /// Waits until the freeze, or the reassignment, of a round is known here too.
-    async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Refuse> {
+    async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Unanswered> {
         let known = |view: &RoundView| {
             view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
         };
@@ -74,10 +74,10 @@ impl NodeContext {
 
     /// Blocks of a contribution, for those who reduce, audit or judge: members and the steward. A stranger's keys cost
     /// nothing, and what it asks for is read from the disk.
-    async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Refuse> {
+    async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
         let ledger = self.ledger.borrow().clone();
         if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
-            return Err(Refuse("blocks are for members".into()));
+            return Err(Unanswered::Refused("blocks are for members".into()));
         }
         let view = ledger.round(query.round).ok_or_else(|| absent("this round"))?;
         let slot = view.slot_of(&query.member).ok_or_else(|| absent("this member in the round"))?;
@@ -94,12 +94,12 @@ impl NodeContext {
             Some(contribution) => gathered(&query.blocks, |block| contribution.block(ledger.layout(), block)),
             None => self.intake.clone().answer(query, commitment.commit.root).await,
         };
-        answer.map_err(|reject| Refuse(reject.to_string()))
+        answer.map_err(|reject| Unanswered::Refused(reject.to_string()))
     }
 }
 
-fn absent(what: &str) -> Refuse {
-    Refuse(format!("{what} is not held here"))
+fn absent(what: &str) -> Unanswered {
+    Unanswered::Refused(format!("{what} is not held here"))
 }
 
 #[cfg(test)]
@@ -137,7 +137,7 @@ mod tests {
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
-        assert_eq!(refused(stranger).await, Err(Refuse("blocks are for members".into())));
+        assert_eq!(refused(stranger).await, Err(Unanswered::Refused("blocks are for members".into())));
         assert_eq!(refused(steward).await, Err(absent("this round")));
     }
 }

@@ -192,7 +192,7 @@ impl StewardDriver {
                 let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
                 let read = self.intake.clone().answer(query, root);
                 tokio::spawn(async move {
-                    let refused = |reject: Reject| muster_roles::steward::refused(&reject.to_string());
+                    let refused = |reject: Reject| Response::refused(&reject.to_string());
                     let _ = answer.send(read.await.unwrap_or_else(refused));
                 });
             }

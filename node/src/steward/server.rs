@@ -10,7 +10,7 @@ use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery};
 use muster_core::state::{State, real_bytes};
-use muster_net::serve::{Handler, Refuse};
+use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Replica, Results};
 use muster_store::dataset::Dataset;
 use muster_store::home::Home;
@@ -38,16 +38,17 @@ pub(super) struct Server {
 }
 
 impl Handler for Server {
-    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
-        let request: Request = decode(&request).map_err(|reject| Refuse(reject.to_string()))?;
+    async fn handle(&self, peer: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
+        let request: Request = decode(&request)?;
         let response = match request {
             Request::Manifest => bytes(self.manifest.bytes(), Response::Manifest)?,
-            Request::Follow(follow) => {
-                Response::News(self.board.follow(&follow).await.map_err(|error| Refuse(error.to_string()))?)
-            }
-            Request::ResultBlocks(query) => {
-                self.results.answer(&query).ok_or_else(|| Refuse("these results are not held here".into()))?
-            }
+            Request::Follow(follow) => Response::News(
+                self.board.follow(&follow).await.map_err(|error| Unanswered::Refused(error.to_string()))?,
+            ),
+            Request::ResultBlocks(query) => self
+                .results
+                .answer(&query)
+                .ok_or_else(|| Unanswered::Refused("these results are not held here".into()))?,
             Request::StateOffer => self.offer().await?,
             Request::State(query) => self.offers.piece(&query)?,
             Request::Data(query) => self.data(&query)?,
@@ -75,31 +76,36 @@ impl Handler for Server {
 }
 
 impl Server {
-    async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Refuse> {
-        let stopping = || Refuse("the steward is stopping".into());
+    async fn ask(&self, peer: MemberId, request: Request) -> Result<Response, Unanswered> {
         let (answer, answered) = oneshot::channel();
         let asked = Inbound::Ask { peer, request: Box::new(request), answer };
-        self.driver.send(asked).await.map_err(|_| stopping())?;
-        answered.await.map_err(|_| stopping())
+        self.driver.send(asked).await.map_err(|_| Unanswered::Stopping)?;
+        answered.await.map_err(|_| Unanswered::Stopping)
     }
 
-    fn data(&self, query: &DataQuery) -> Result<Response, Refuse> {
+    fn data(&self, query: &DataQuery) -> Result<Response, Unanswered> {
         let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
         bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
     }
 
     /// What a ban rests on; nothing else is ever kept as evidence here.
-    async fn evidence(&self, name: Digest) -> Result<Response, Refuse> {
+    async fn evidence(&self, name: Digest) -> Result<Response, Unanswered> {
         let home = self.home.clone();
         let loaded = tokio::task::spawn_blocking(move || home.load_evidence(&name)).await;
         let evidence = loaded.ok().and_then(Result::ok);
-        evidence.map(Response::Evidence).ok_or_else(|| Refuse("no such evidence is held here".into()))
+        evidence
+            .map(Response::Evidence)
+            .ok_or_else(|| Unanswered::Refused("no such evidence is held here".into()))
     }
 
-    async fn offer(&self) -> Result<Response, Refuse> {
+    async fn offer(&self) -> Result<Response, Unanswered> {
         let offers = self.offers.clone();
         let offer = tokio::task::spawn_blocking(move || offers.newest()).await;
-        offer.ok().flatten().map(Response::State).ok_or_else(|| Refuse("no state can be fetched now".into()))
+        offer
+            .ok()
+            .flatten()
+            .map(Response::State)
+            .ok_or_else(|| Unanswered::Refused("no state can be fetched now".into()))
     }
 }
 
@@ -137,28 +143,31 @@ impl Offers {
         Some(offer)
     }
 
-    fn piece(&self, query: &StateQuery) -> Result<Response, Refuse> {
+    fn piece(&self, query: &StateQuery) -> Result<Response, Unanswered> {
         let held = lock(&self.held);
         let wanted = |offer: &StateOffer| offer.round == query.round && offer.roots.root() == query.root;
         let found = held.iter().find(|(offer, _)| wanted(offer)).map(|(_, state)| state.clone());
         drop(held);
-        let state = found.ok_or_else(|| Refuse("this state is not offered any more".into()))?;
+        let state = found.ok_or_else(|| Unanswered::Refused("this state is not offered any more".into()))?;
         let vector = match query.vector {
             0 => &state.parameters,
             1 => &state.first,
             2 => &state.second,
-            _ => return Err(Refuse("a state has the vectors 0, 1 and 2".into())),
+            _ => return Err(Unanswered::Refused("a state has the vectors 0, 1 and 2".into())),
         };
         let first = usize::try_from(query.first).unwrap_or(usize::MAX);
         let values = first.checked_add(query.count as usize).and_then(|end| vector.get(first..end));
         let values = values.filter(|values| values.len() <= BULK_BYTES / 4);
-        bytes(real_bytes(values.ok_or_else(|| Refuse("no such piece of the state".into()))?), Response::Bytes)
+        bytes(
+            real_bytes(values.ok_or_else(|| Unanswered::Refused("no such piece of the state".into()))?),
+            Response::Bytes,
+        )
     }
 }
 
 fn bytes<const MAX: usize>(
     bytes: Vec<u8>,
     wrap: impl FnOnce(Bytes<MAX>) -> Response,
-) -> Result<Response, Refuse> {
-    Bytes::new(bytes).map(wrap).map_err(|misuse| Refuse(misuse.to_string()))
+) -> Result<Response, Unanswered> {
+    Bytes::new(bytes).map(wrap).map_err(|misuse| Unanswered::Refused(misuse.to_string()))
 }

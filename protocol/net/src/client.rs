@@ -1,24 +1,13 @@
-//! One request at a time to one peer.
-//!
-//! A request is a message. A response is a message whose last byte says what the rest is: [`GIVEN`] the answer,
-//! [`DECLINED`] a reason in UTF-8. Responses come in the order of the requests.
+//! One request at a time to one peer. Responses come in the order of the requests (CHAN-9).
 
 use std::time::Duration;
 
 use muster_core::ids::MemberId;
-use muster_core::limits;
 use tokio::time;
 
 use crate::connection::Connection;
 use crate::endpoint::Endpoint;
 use crate::error::{Cause, NetError};
-
-/// Last byte of a response that is an answer.
-pub const GIVEN: u8 = 0;
-/// Last byte of a response that is a reason for none.
-pub const DECLINED: u8 = 1;
-/// Longest answer.
-pub const ANSWER_BYTES: usize = limits::MESSAGE_BYTES - 1;
 
 /// A connection on which we ask.
 pub struct Client {
@@ -47,8 +36,7 @@ impl Client {
         self.peer
     }
 
-    /// Whether the next call can succeed. A call that failed, except by [`Cause::Declined`], or was cancelled leaves a
-    /// client broken.
+    /// Whether the next call can succeed. A call that failed or was cancelled leaves a client broken.
     pub fn is_usable(&self) -> bool {
         self.connection.is_some()
     }
@@ -56,8 +44,8 @@ impl Client {
     /// Sends a request and waits for its answer, for `patience` in all.
     ///
     /// # Errors
-    /// [`Cause::Declined`] by the peer; [`Cause::Timeout`]; [`Cause::Own`] when the request is over the limit;
-    /// [`Cause::Closed`], also on a broken client; [`Cause::Peer`].
+    /// [`Cause::Timeout`]; [`Cause::Own`] when the request is over the limit; [`Cause::Closed`], also on a broken client;
+    /// [`Cause::Peer`].
     pub async fn call(&mut self, request: &[u8], patience: Duration) -> Result<Vec<u8>, NetError> {
         let failed = |cause| NetError { address: self.address.clone(), cause };
         let mut connection = self.connection.take().ok_or_else(|| failed(Cause::Closed))?;
@@ -66,17 +54,8 @@ impl Client {
             connection.receive_within(patience).await
         };
         let response = time::timeout(patience, exchange).await;
-        let mut response = response.unwrap_or_else(|_| Err(failed(Cause::Timeout("an answer"))))?;
-        let kind = response.pop();
-        if kind == Some(GIVEN) {
-            self.connection = Some(connection);
-            return Ok(response);
-        }
-        if kind == Some(DECLINED) && response.len() <= limits::TEXT_BYTES {
-            self.connection = Some(connection);
-            let reason = String::from_utf8_lossy(&response).replace(char::is_control, " ");
-            return Err(failed(Cause::Declined(reason)));
-        }
-        Err(failed(muster_core::error::Reject::Malformed("the kind of a response".into()).into()))
+        let response = response.unwrap_or_else(|_| Err(failed(Cause::Timeout("an answer"))))?;
+        self.connection = Some(connection);
+        Ok(response)
     }
 }

@@ -29,8 +29,6 @@ pub enum Cause {
     Handshake(HandshakeError),
     /// The other end closed the connection, or it broke.
     Closed,
-    /// The peer understood the request and declined it; the text is the peer's.
-    Declined(String),
     /// The peer broke the rules of the channel.
     Peer(Reject),
     /// We did: a message over the limit.
@@ -63,7 +61,6 @@ impl fmt::Display for NetError {
             Cause::Timeout(what) => write!(f, "{what} took too long"),
             Cause::Handshake(error) => error.fmt(f),
             Cause::Closed => write!(f, "the connection was closed"),
-            Cause::Declined(why) => write!(f, "declined: {why}"),
             Cause::Peer(reject) => write!(f, "the peer broke the channel: {reject}"),
             Cause::Own(misuse) => misuse.fmt(f),
             Cause::System(error) => error.fmt(f),

@@ -4,14 +4,16 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::codec::encode;
+use muster_core::error::Reject;
 use muster_core::ids::MemberId;
 use muster_core::limits;
+use muster_core::messages::wire::Response;
 use tokio::sync::watch;
 use tokio::task::JoinSet;
 use tokio::time;
 use tracing::{debug, error};
 
-use crate::client::{ANSWER_BYTES, DECLINED, GIVEN};
 use crate::endpoint::Endpoint;
 use crate::error::NetError;
 use crate::listener::{Incoming, Listener};
@@ -19,19 +21,31 @@ use crate::listener::{Incoming, Listener};
 /// How long requests under way may still take after the shutdown.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// A request declined, with the reason that the peer is told; cut to [`limits::TEXT_BYTES`].
+/// Why a request has no answer.
 #[derive(Clone, PartialEq, Eq, Debug)]
-pub struct Refuse(pub String);
+pub enum Unanswered {
+    /// It is declined; the peer is told why, by [`Response::Refused`].
+    Refused(String),
+    /// The server is stopping. The connection is closed without a word: a refusal would be final, and whoever asks tries a
+    /// closed connection again.
+    Stopping,
+}
+
+impl From<Reject> for Unanswered {
+    fn from(reject: Reject) -> Self {
+        Self::Refused(reject.to_string())
+    }
+}
 
 /// Answers the requests of known members.
 pub trait Handler: Send + Sync + 'static {
-    /// Answers one request of `peer`, with at most [`ANSWER_BYTES`]. May wait, as for a long poll; is cancelled when the
+    /// Answers one request of `peer`, with at most [`limits::MESSAGE_BYTES`]. May wait, as for a long poll; is cancelled when the
     /// server stops. Called concurrently, but only once at a time for one connection.
     fn handle(
         &self,
         peer: MemberId,
         request: Vec<u8>,
-    ) -> impl Future<Output = Result<Vec<u8>, Refuse>> + Send;
+    ) -> impl Future<Output = Result<Vec<u8>, Unanswered>> + Send;
 
     /// A connection of `peer` was established; comes before its first request.
     fn connected(&self, _peer: MemberId) {}
@@ -43,13 +57,13 @@ pub trait Handler: Send + Sync + 'static {
 impl<F, A> Handler for F
 where
     F: Fn(MemberId, Vec<u8>) -> A + Send + Sync + 'static,
-    A: Future<Output = Result<Vec<u8>, Refuse>> + Send,
+    A: Future<Output = Result<Vec<u8>, Unanswered>> + Send,
 {
     fn handle(
         &self,
         peer: MemberId,
         request: Vec<u8>,
-    ) -> impl Future<Output = Result<Vec<u8>, Refuse>> + Send {
+    ) -> impl Future<Output = Result<Vec<u8>, Unanswered>> + Send {
         self(peer, request)
     }
 }
@@ -109,8 +123,8 @@ async fn answer<H: Handler>(
             request = connection.receive() => request?,
             _ = stop.changed() => return Ok(()),
         };
-        let answer = handler.handle(peer, request).await;
-        connection.send(&response(answer)).await?;
+        let Some(response) = response(handler.handle(peer, request).await) else { return Ok(()) };
+        connection.send(&response).await?;
     }
 }
 
@@ -130,21 +144,16 @@ impl<H: Handler> Drop for ConnectionGuard<'_, H> {
     }
 }
 
-fn response(answer: Result<Vec<u8>, Refuse>) -> Vec<u8> {
+/// What is sent; `None` when the connection is closed instead.
+fn response(answer: Result<Vec<u8>, Unanswered>) -> Option<Vec<u8>> {
+    let refused = |why: &str| encode(&Response::refused(why));
     match answer {
-        Ok(mut answer) if answer.len() <= ANSWER_BYTES => {
-            answer.push(GIVEN);
-            answer
-        }
+        Ok(answer) if answer.len() <= limits::MESSAGE_BYTES => Some(answer),
         Ok(answer) => {
             error!(bytes = answer.len(), "an answer over the limit");
-            response(Err(Refuse("the answer is too long".into())))
+            Some(refused("the answer is too long"))
         }
-        Err(Refuse(mut reason)) => {
-            reason.truncate(reason.floor_char_boundary(limits::TEXT_BYTES));
-            let mut reason = reason.into_bytes();
-            reason.push(DECLINED);
-            reason
-        }
+        Err(Unanswered::Refused(why)) => Some(refused(&why)),
+        Err(Unanswered::Stopping) => None,
     }
 }

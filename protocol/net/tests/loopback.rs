@@ -6,17 +6,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use muster_core::channel::FULL;
+use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, RunId};
 use muster_core::limits;
+use muster_core::messages::wire::Response;
 use muster_core::sign::Identity;
-use muster_net::client::{ANSWER_BYTES, Client};
+use muster_net::client::Client;
 use muster_net::connection::Connection;
 use muster_net::endpoint::{Endpoint, Timeouts};
 use muster_net::error::{Cause, NetError};
 use muster_net::listener::Listener;
 use muster_net::pool::Pool;
 use muster_net::seats::ConnectionLimit;
-use muster_net::serve::{Handler, Refuse, serve};
+use muster_net::serve::{Handler, Unanswered, serve};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
@@ -73,7 +75,7 @@ impl Server {
     }
 }
 
-async fn echo(_: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+async fn echo(_: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
     Ok(request)
 }
 
@@ -86,7 +88,7 @@ async fn requests_of_all_sizes_are_answered_in_order() {
     let server = Server::start(echo).await;
     let mut client = server.client(1).await;
     assert_eq!(client.peer(), server.id);
-    for length in [0, 1, 65_515, 65_516, 1 << 20, ANSWER_BYTES, 5] {
+    for length in [0, 1, 65_515, 65_516, 1 << 20, limits::MESSAGE_BYTES, 5] {
         let request = vec![length as u8; length];
         assert_eq!(client.call(&request, LONG).await.unwrap(), request);
     }
@@ -110,7 +112,7 @@ struct Presences {
 }
 
 impl Handler for Presences {
-    async fn handle(&self, _: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Refuse> {
+    async fn handle(&self, _: MemberId, request: Vec<u8>) -> Result<Vec<u8>, Unanswered> {
         assert_ne!(request, b"bug");
         Ok(vec![self.here.load(Ordering::SeqCst) as u8])
     }
@@ -162,7 +164,7 @@ async fn requests_sent_ahead_are_answered_one_after_the_other() {
         connection.send(&[number]).await.unwrap();
     }
     for number in 0..20 {
-        assert_eq!(connection.receive().await.unwrap(), [number, 0]);
+        assert_eq!(connection.receive().await.unwrap(), [number]);
     }
     server.stop().await;
 }
@@ -171,15 +173,16 @@ async fn requests_sent_ahead_are_answered_one_after_the_other() {
 async fn refusals_and_long_answers_keep_the_client() {
     let server = Server::start(|_, request: Vec<u8>| async move {
         match request.as_slice() {
-            b"long" => Ok(vec![0; ANSWER_BYTES + 1]),
-            b"wordy" => Err(Refuse("é\n".repeat(1000))),
-            _ => Err(Refuse("not yet".into())),
+            b"long" => Ok(vec![0; limits::MESSAGE_BYTES + 1]),
+            b"stop" => Err(Unanswered::Stopping),
+            b"wordy" => Err(Unanswered::Refused("é\n".repeat(1000))),
+            _ => Err(Unanswered::Refused("not yet".into())),
         }
     })
     .await;
     let mut client = server.client(1).await;
-    let mut declined = async |request: &[u8]| match cause(client.call(request, LONG).await) {
-        Cause::Declined(reason) => reason,
+    let mut declined = async |request: &[u8]| match decode(&client.call(request, LONG).await.unwrap()) {
+        Ok(Response::Refused(reason)) => reason.to_string(),
         other => panic!("{other:?}"),
     };
     assert_eq!(declined(b"please").await, "not yet");
@@ -188,6 +191,8 @@ async fn refusals_and_long_answers_keep_the_client() {
     assert!(reason.len() <= limits::TEXT_BYTES && reason.starts_with("é é "), "{reason}");
     assert!(client.is_usable());
     assert!(matches!(cause(client.call(&vec![0; limits::MESSAGE_BYTES + 1], LONG).await), Cause::Own(_)));
+    // Not a word: what is refused is over, and what a stopping server did not answer is asked again.
+    assert!(matches!(cause(server.client(1).await.call(b"stop", LONG).await), Cause::Closed));
     server.stop().await;
 }
 
@@ -363,7 +368,7 @@ async fn a_stop_does_not_wait_for_ever() {
     let enter = entered.clone();
     let server = Server::start(move |_, _: Vec<u8>| {
         enter.notify_one();
-        std::future::pending::<Result<Vec<u8>, Refuse>>()
+        std::future::pending::<Result<Vec<u8>, Unanswered>>()
     })
     .await;
     let mut client = server.client(1).await;
@@ -472,7 +477,7 @@ async fn a_pool_asks_one_peer_in_turn_and_different_peers_at_once() {
 
 #[tokio::test]
 async fn a_call_waits_no_longer_than_it_says() {
-    let server = Server::start(|_, _: Vec<u8>| std::future::pending::<Result<Vec<u8>, Refuse>>()).await;
+    let server = Server::start(|_, _: Vec<u8>| std::future::pending::<Result<Vec<u8>, Unanswered>>()).await;
     let pool = Pool::new(endpoint(1), 1);
     let call = || pool.call(&server.address, server.id, b"hang", SHORT);
     let (one, two) = tokio::join!(call(), call());

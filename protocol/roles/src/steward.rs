@@ -46,7 +46,6 @@ use hearing::{Matter, Ruling};
 use justice::Justice;
 use past::PastRound;
 use presence::Attendance;
-pub use requests::refused;
 
 /// Refused records of a round's own in a row that mean a bug.
 const REFUSALS: u32 = 16;
@@ -467,7 +466,7 @@ impl Steward {
                         "the round cannot go on, its record is refused: {reject}; please report this"
                     )));
                 }
-                refused(&reject.to_string())
+                Response::refused(&reject.to_string())
             }
         };
         if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {

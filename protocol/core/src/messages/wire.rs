@@ -87,6 +87,15 @@ wire! {
     }
 }
 
+impl Response {
+    /// A refusal: the reason without control characters, cut to [`limits::TEXT_BYTES`].
+    pub fn refused(why: &str) -> Self {
+        let why = why.replace(char::is_control, " ");
+        let cut = why.floor_char_boundary(limits::TEXT_BYTES);
+        Self::Refused(Text::new(&why[..cut]).unwrap_or_default())
+    }
+}
+
 wire! {
     /// Where the asker is.
     pub struct Follow {

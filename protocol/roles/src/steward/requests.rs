@@ -1,6 +1,6 @@
 //! What members say to the steward, checked, and the answers.
 
-use muster_core::codec::{Text, encode};
+use muster_core::codec::encode;
 use muster_core::error::Reject;
 use muster_core::ids::{Digest, MemberId};
 use muster_core::ledger::Standing;
@@ -44,7 +44,7 @@ impl Steward {
             }
             Ok(Disposition::Read(query, root)) => StewardEffect::Read(question, query, root),
             Ok(Disposition::Stored(put)) => StewardEffect::Store(question, *from, put),
-            Err(reject) => StewardEffect::Answer(question, refused(&reject.to_string())),
+            Err(reject) => StewardEffect::Answer(question, Response::refused(&reject.to_string())),
         };
         self.effects.push_back(effect);
     }
@@ -61,7 +61,7 @@ impl Steward {
                 let signed = |receipt| Response::Receipt(self.identity.sign(run, &receipt));
                 receipt.map_or(Response::Done, signed)
             }
-            Err(reject) => refused(&reject.to_string()),
+            Err(reject) => Response::refused(&reject.to_string()),
         };
         self.effects.push_back(StewardEffect::Answer(question, answer));
     }
@@ -320,11 +320,4 @@ impl Steward {
         let round = self.ledger().next_round();
         self.effects.push_back(StewardEffect::Keep(round, Box::new(request)));
     }
-}
-
-/// A refusal in words, cut to the length that an answer may have.
-pub fn refused(why: &str) -> Response {
-    let why = why.replace(char::is_control, " ");
-    let cut = why.floor_char_boundary(muster_core::limits::TEXT_BYTES);
-    Response::Refused(Text::new(&why[..cut]).unwrap_or_default())
 }
