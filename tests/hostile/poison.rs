@@ -155,6 +155,7 @@ fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
     assert!(run.events("ban").is_empty());
 }
 
+/// STATE-4: roots that no record has sealed are not believed, and the next offer is.
 #[test]
 fn a_newcomer_takes_no_state_that_was_not_sealed_and_goes_on_with_one_that_was() {
     let (run, _members) = under_way();

@@ -14,7 +14,7 @@ use muster_replica::archive::{Archive, Plan, Replay};
 fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     let (run, output) = taken_back("flip", (1.0, 2), 0.3);
     let root = run.root();
-    // As many updates as were to be made lead to the end.
+    // LEDGER-19: updates count, not rounds: what was taken back is trained again.
     let archive = Archive::open(&run.path("run")).expect("an archive");
     let mut ledger = Ledger::new(archive.manifest.clone());
     archive.records.iter().for_each(|record| drop(ledger.apply(record).expect("a good record")));
@@ -87,6 +87,7 @@ fn taken_back(attack: &str, audit: (f64, u32), blocks: f64) -> (Run, String) {
     assert_eq!(rewinds.len(), 1, "{rewinds:?}");
     let root = run.root();
     for member in ["first", "second", "verifier"] {
+        // STATE-6: each went back to the sealed state, by its own copy or a fetched one, with step and moments.
         assert_eq!(run.result(member)["final_state_root"], root.as_str(), "{member}");
     }
     let (code, output) = run.replay();

@@ -35,6 +35,7 @@ fn a_flood_of_keys_gets_a_turn_at_a_time_and_half_the_places() {
     for _ in 0..4 {
         let seats = chain.ledger.current().expect("a round").seats().to_vec();
         let members: Vec<MemberId> = seats.iter().map(|seat| seat.member).collect();
+        // LEDGER-14: members with weight in order of admission, then newcomers, who take turns.
         assert_eq!((members[..6].to_vec(), members.len()), (founders.clone(), 8), "a quarter of the seats");
         // STAND-8: what newcomers compute comes on top; nothing of the round is lost by them.
         assert_eq!(seats[..6].iter().map(|seat| seat.quota).sum::<u32>(), 32);
@@ -60,6 +61,7 @@ fn without_an_invitation_only_those_come_whom_the_manifest_lets() {
     let mut open = Chain::new(Admission { mode: Mode::Open, per_round: 9, ..on_probation() });
     open.admit(30, None, 30).expect("everyone may come");
     assert!(!open.ledger.weighs(open.member(30)));
+    // LEDGER-5: coins are a verifier's alone, and nobody is a member twice.
     // STAND-7: nobody makes itself a verifier, and with that its friends weighty.
     refused(open.admit(VERIFIERS[0], None, VERIFIERS[0]), "a node registers no coins");
     refused(open.admit(30, None, 30), "enrols once");

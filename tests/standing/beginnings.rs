@@ -49,6 +49,7 @@ fn a_run_begins_without_who_came_and_went_away() {
     assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(seats))) if seats.len() == 3));
 }
 
+/// ROUND-16: [`Conductor::start`] says that everything receipted has been taken in again.
 #[test]
 fn nothing_is_sealed_before_what_was_promised_is_taken_again() {
     let mut chain = Chain::new(Admission::closed(2, 0, 64));

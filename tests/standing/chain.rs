@@ -167,10 +167,13 @@ impl Chain {
     }
 
     pub fn freeze(&mut self) {
+        self.freeze_of(commits(&self.ledger)).expect("a freeze");
+    }
+
+    pub fn freeze_of(&mut self, commits: Vec<Signed<Commit>>) -> Result<(), Reject> {
         let view = self.ledger.current().expect("a round");
         let (round, state) = (view.round(), view.state().root());
-        let commits = List::new(commits(&self.ledger)).expect("few");
-        self.seal(Body::Freeze(Freeze { round, state, commits })).expect("a freeze");
+        self.seal(Body::Freeze(Freeze { round, state, commits: List::new(commits).expect("few") }))
     }
 
     pub fn inputs(&mut self, counted: &[Slot]) -> Result<(), Reject> {
@@ -265,19 +268,29 @@ impl Chain {
         self.seal(Body::CloseTree(order))
     }
 
-    /// Seals that a member did not answer its inspector about the newest finished round, and gives the request.
-    pub fn silence(&mut self, who: u8) -> Digest {
+    /// Who inspects a member's contribution to the newest finished round.
+    pub fn inspector(&self, who: u8) -> u8 {
         let view = self.ledger.round(Round(self.ledger.next_round().0 - 1)).expect("kept");
         let inspector = view.slot_of(&id(who)).and_then(|slot| view.inspector(slot));
         let inspector = VERIFIERS.into_iter().find(|verifier| inspector == Some(id(*verifier)));
-        let inspector = inspector.expect("an inspector");
+        inspector.expect("an inspector")
+    }
+
+    /// A verifier's request about a member's contribution to the newest finished round.
+    pub fn request(&self, who: u8, verifier: u8) -> Signed<AuditRequest> {
+        let view = self.ledger.round(Round(self.ledger.next_round().0 - 1)).expect("kept");
         let request = AuditRequest {
             round: view.round(),
             freeze: view.freeze_digest().expect("frozen"),
             target: id(who),
-            coin: Self::coins(inspector).open(CoinKind::Node, view.round(), 0),
+            coin: Self::coins(verifier).open(CoinKind::Node, view.round(), 0),
         };
-        let request = person(inspector).sign(self.run(), &request);
+        person(verifier).sign(self.run(), &request)
+    }
+
+    /// Seals that a member did not answer its inspector about the newest finished round, and gives the request.
+    pub fn silence(&mut self, who: u8) -> Digest {
+        let request = self.request(who, self.inspector(who));
         self.seal(Body::Silence(request.clone())).expect("a silence");
         assert_eq!(self.member(who).standing, Standing::Silent(request.digest()));
         request.digest()

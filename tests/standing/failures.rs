@@ -7,7 +7,7 @@ use muster_core::manifest::Admission;
 use muster_core::messages::enrol::{Leave, Role};
 use muster_core::messages::record::{Body, Outcome};
 
-use crate::chain::{Chain, asked, four, id, on_probation, person, refused};
+use crate::chain::{Chain, VERIFIERS, asked, four, id, on_probation, person, refused};
 
 #[test]
 fn ledger_20_who_was_silent_until_its_round_is_forgotten_has_failed_and_may_return() {
@@ -36,6 +36,21 @@ fn ledger_20_who_was_silent_until_its_round_is_forgotten_has_failed_and_may_retu
         (0..2).for_each(|_| chain.round(Vec::new()));
         assert!(chain.ledger.current().expect("a round").slot_of(&id(10)).is_some(), "it has a seat again");
     }
+}
+
+#[test]
+fn ledger_11_only_a_due_request_makes_silent_and_is_answered_once() {
+    let mut chain = asked();
+    let inspector = chain.inspector(10);
+    let other = VERIFIERS.into_iter().find(|verifier| *verifier != inspector).expect("two verifiers");
+    let request = chain.request(10, inspector);
+    let not_due = chain.request(10, other);
+    chain.seal(Body::Silence(not_due)).expect_err("another verifier inspects it");
+    chain.seal(Body::Answered(request.digest())).expect_err("nobody is silent");
+    chain.seal(Body::Silence(request.clone())).expect("it is due");
+    chain.seal(Body::Silence(request.clone())).expect_err("it is silent already");
+    chain.seal(Body::Answered(request.digest())).expect("an answer");
+    chain.seal(Body::Answered(request.digest())).expect_err("it has answered");
 }
 
 #[test]

@@ -45,6 +45,27 @@ fn a_verdict_is_credited_once_and_only_as_it_can_be() {
 }
 
 #[test]
+fn duty_5_only_a_verifier_with_a_duty_in_a_finished_round_is_idle() {
+    let mut chain = asked();
+    let idle = |who: u8, round: u32| Body::Idle(Idle { verifier: id(who), round: Round(round) });
+    chain.seal(idle(10, 0)).expect_err("a node has no duty");
+    chain.seal(idle(VERIFIERS[0], 1)).expect_err("the round is open");
+    chain.seal(idle(VERIFIERS[0], 0)).expect("the round is over and echoed");
+    assert_eq!(
+        (chain.member(VERIFIERS[0]).standing, chain.member(VERIFIERS[0]).failures),
+        (Standing::Away, 1)
+    );
+    chain.seal(idle(VERIFIERS[0], 0)).expect_err("it is away already");
+    chain.round(Vec::new());
+    let inspectors =
+        |chain: &Chain, round: u32| chain.ledger.round(Round(round)).expect("kept").inspectors().to_vec();
+    assert_eq!(inspectors(&chain, 1), [id(VERIFIERS[1])], "frozen before it returned");
+    chain.come_back(VERIFIERS[0]).expect("it may return at once");
+    chain.round(Vec::new());
+    assert_eq!(inspectors(&chain, 2), VERIFIERS.map(id));
+}
+
+#[test]
 fn audit_20_blocks_are_shared_by_the_verifiers_of_the_round_that_are_left() {
     let mut chain = asked();
     let verifiers = VERIFIERS.map(id);

@@ -15,6 +15,7 @@ use crate::chain::{
 fn members_bring_in_as_many_and_as_deep_as_the_manifest_says() {
     let mut chain = family();
     assert_eq!((chain.member(42).inviter, chain.member(42).depth), (Some(id(40)), 2));
+    // STAND-5: how many, how deep, by whom, and for which role.
     refused(chain.bring(43, 10), "as many as it may");
     refused(chain.bring(43, 42), "too long");
     refused(chain.bring(43, 99), "only the organiser and members do");
@@ -75,6 +76,7 @@ fn a_newcomer_brings_in_nobody_before_its_probation_is_over() {
     chain.begin();
     chain.bring(30, 10).expect("a founder may");
     chain.round(Vec::new());
+    // STAND-5: an inviter has weight.
     refused(chain.bring(31, 30), "past its probation");
     chain.earn(30, 2);
     assert!(chain.ledger.weighs(chain.member(30)));

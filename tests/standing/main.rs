@@ -8,5 +8,6 @@ mod echoes;
 mod failures;
 mod inspectors;
 mod invitations;
+mod pace;
 mod trees;
 mod weight;

@@ -47,6 +47,7 @@ fn two_verifiers_end_a_probation_and_one_alone_does_not() {
         let credit = chain.drawn(30, VERIFIERS[0]);
         chain.round(vec![credit]);
     }
+    // STAND-2: one verifier counts for half of the probation at most, however often it vouches.
     assert_eq!(chain.ledger.credit(chain.member(30)), 18);
     assert!(!chain.ledger.weighs(chain.member(30)));
     for _ in 0..2 {
