@@ -108,7 +108,7 @@ impl NumericSettings {
         })
     }
 
-    /// A run of one node on a text of so many bytes; the seed makes another run of the same settings.
+    /// A run of one node on a text of this length. Another seed gives another run of the same settings.
     fn manifest(&self, bytes: u64) -> Result<Manifest, Failure> {
         let nobody = MemberId([0; 32]);
         let tiny = tiny(nobody, nobody, self.number("rounds"), 1);
