@@ -51,6 +51,7 @@ impl DecoderTape {
             let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
             let run = LayerPass { passes, decoder, number };
             run.forward(layer, input, &mut self.passing, &mut self.attention);
+            // The chains of a residual sum start from the stream (ARITH-41, steps 4 and 6).
             output.copy_from_slice(&layer.middle);
             passes.forward(
                 DecoderRanges::matrix(number, DecoderMatrix::Down),
@@ -82,6 +83,7 @@ impl DecoderTape {
         let factors = [&*self.logits, &*self.normed];
         passes.weigh_in_turn(turn, decoder.head_part(), decoder.head(), factors, &mut self.panels);
         let gradient = &mut embedded.rows;
+        // Norms add to it, from +0 (ARITH-42).
         gradient.clear();
         gradient.resize(plan.tokens * plan.width, 0.0);
         let gain = &parameters[decoder.last_gain()];
@@ -89,6 +91,7 @@ impl DecoderTape {
         passes.add_rows(turn, decoder.last_gain_part(), normed);
         for number in (0..plan.layers).rev() {
             let run = LayerPass { passes, decoder, number };
+            // The forward pass ended with the last layer, whose activations are still there.
             if passes.recompute && number + 1 < plan.layers {
                 let (layer, input) = (&mut self.layers[0], &self.residual[number]);
                 run.forward(layer, input, &mut self.passing, &mut self.attention);
@@ -178,6 +181,7 @@ impl LayerPass<'_> {
         self.weigh(turn, DecoderMatrix::Output, [gradient, &layer.mixed], &mut tape.panels);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
+        // Back by the negative angle: a rotation's transpose is its inverse.
         self.rotate(&mut to.joint, -1.0);
         passes.backward(
             DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
@@ -235,6 +239,7 @@ impl LayerPass<'_> {
 
 /// Adds the gradient of the embedded tokens of every window, in order, to some rows of the embedding's (ARITH-44).
 pub(crate) fn embed(width: usize, first: usize, windows: &[Embedded], out: &mut [f32]) {
+    // Tasks share the embedding by rows, each reads all windows: a row's sum has one order however many threads there are.
     let rows = first..first + out.len() / width;
     for Embedded { tokens, rows: gradients } in windows {
         let gradients = gradients.chunks_exact(width);

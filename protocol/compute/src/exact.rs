@@ -130,6 +130,7 @@ impl Reader<'_> {
             model.sequence = tokens.len() as u32;
         }
         let mut window = tokens.to_vec();
+        // The token after the last one is a target only, and no logit depends on it.
         window.resize(model.sequence as usize + 1, 0);
         let seed = calibration_seed(self.manifest.run());
         let batch = Batch { windows: &[window], seed, leaf: Leaf(1) };

@@ -49,6 +49,7 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
         State { step: 0, beta_powers: [1.0; 2], exponents, parameters, first: zeros.clone(), second: zeros };
     let setting = Setting { model, recompute: false };
     let mut hasher = Hasher::new(Domain::STATE);
+    // The second round reads what the first one's update has written: moments, exponents, β powers.
     for round in 0..2 {
         let mut sum = vec![0; length];
         for leaf in 0..2 {

@@ -105,9 +105,11 @@ impl WindowTurns<'_, '_> {
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
         for Segment { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+            // Waits for earlier windows only, so that no two ever wait for each other.
             let mut turn = lock(next);
             while turn.window != self.window {
                 assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
+                // A poisoned lock means no more than `failed`, which says it in words.
                 turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
             }
             let Next { window, values, q } = &mut *turn;
@@ -116,6 +118,7 @@ impl WindowTurns<'_, '_> {
             if *window == self.turns.windows && !q.is_empty() {
                 (self.turns.quantise)(*first, values, q);
             }
+            // All of them: several windows may wait here, and only one is the next.
             moved.notify_all();
         }
     }
@@ -126,6 +129,7 @@ impl Drop for WindowTurns<'_, '_> {
         if std::thread::panicking() {
             self.turns.failed.store(true, Ordering::SeqCst);
             for Segment { next, moved, .. } in &self.turns.pieces {
+                // Between a look at `failed` and the wait a window holds this lock: without it the call could be missed.
                 drop(lock(next));
                 moved.notify_all();
             }

@@ -32,6 +32,7 @@ impl AlbertTape {
             run.attention_backward(self, kept, number);
         }
         run.embed_backward(self);
+        // At the very end: layers share parameters, so that a part is whole only once all layers have added to it.
         for (part, GradientSlice { range, width }) in plan.parts.iter().enumerate() {
             turn.take(part, |row, out, holds| {
                 let window = &self.window[range.start + row * width..][..out.len()];
@@ -72,6 +73,7 @@ impl WindowPass<'_> {
         gelu_backward(kernels, &head.dense, narrow);
         add_rows(kernels, narrow, &mut window[albert.prediction_bias.clone()]);
         self.weigh(window, AlbertMatrix::Prediction, [narrow, &head.gathered], panels);
+        // The last use of the gathered rows was above: the buffer takes their gradient.
         let gathered = &mut head.gathered;
         self.passes.backward(AlbertMatrix::Prediction as usize, narrow, gathered, false);
         for (row, position) in gathered.chunks_exact(plan.width).zip(&tape.predicted) {
@@ -109,6 +111,7 @@ impl WindowPass<'_> {
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, heads, &layer.probabilities, rows, &mut to.joint);
         let (stride, width) = (heads.joint_width(), plan.width);
+        // Before the biases: theirs is the gradient of what the scale was applied to (ARITH-66).
         scale_columns(kernels, &mut to.joint, stride, width, heads.score_scale());
         add_columns(kernels, &to.joint, stride, 0, &mut window[albert.query_bias.clone()]);
         add_columns(kernels, &to.joint, stride, 2 * width, &mut window[albert.value_bias.clone()]);
