@@ -252,7 +252,7 @@ impl Chain {
         }
     }
 
-    /// Rounds in which a newcomer earns so many times two leaves from each verifier.
+    /// Rounds in which a newcomer earns two leaves from each verifier, `times` times.
     pub fn earn(&mut self, who: u8, times: u32) {
         for _ in 0..times {
             for verifier in VERIFIERS {

@@ -22,7 +22,7 @@ fn members_bring_in_as_many_and_as_deep_as_the_manifest_says() {
     refused(chain.admit(43, Some(invitation(40, Role::Node, true, 1)), 40), "neither founders nor verifiers");
     let verifier = invitation(40, Role::Verifier, false, 1);
     refused(chain.admit(VERIFIERS[0], Some(verifier), 40), "neither founders nor verifiers");
-    // An invitation is for one run, and for so many.
+    // An invitation is for one run, and for a number of uses.
     let other = invitation(40, Role::Node, false, 1);
     let elsewhere = person(40).sign(RunId(Digest([3; 32])), &other);
     let enrol = chain.enrol(43, Some(secret_of(&other).present(chain.run(), elsewhere, id(43))));
