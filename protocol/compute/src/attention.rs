@@ -129,6 +129,7 @@ impl Attention {
                 multiply(kernels, &product, scores, block.stride);
                 softmax(kernels, &mut scores[..rows * block.stride], block.scores(heads));
                 let scores = Strided::rows(scores, block.stride);
+                // A row's chain over keys ends with its block (ARITH-5), not with its own token.
                 let product = Product { depth: 0..keys, ..Product::full(scores, &self.panels[1], rows) };
                 multiply(kernels, &product, &mut mixed[first * across + own..], across);
             }
@@ -203,6 +204,7 @@ impl Attention {
             for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)]
             {
                 let left = Strided::transposed(&left[first..], down);
+                // A key's chain over rows begins with its block: earlier rows have no scores of it.
                 let product = Product { depth: since..tokens, add, ..Product::full(left, right, rows) };
                 multiply(kernels, &product, &mut d_joint[first * stride + column..], stride);
             }

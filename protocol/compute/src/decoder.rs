@@ -63,6 +63,7 @@ impl DecoderTape {
         let gain = &parameters[decoder.last_gain()];
         let last = &self.residual[plan.layers];
         rms_norm(kernels, last, gain, plan.epsilon, &mut self.normed, &mut self.scales);
+        // Rows that nobody asked for are left out: the head is a product as wide as the vocabulary.
         let logits = &mut self.logits[first * plan.vocabulary..];
         passes.forward(decoder.head(), &self.normed[first * plan.width..], logits, false);
         logits
@@ -157,6 +158,7 @@ impl LayerPass<'_> {
         passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Down), gradient, &mut to.product, false);
         let product = &mut to.product;
         swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, product, &mut to.gate_up);
+        // The kernel has put the product itself back: it is the input of this matrix.
         self.weigh(turn, DecoderMatrix::Down, [gradient, product], &mut tape.panels);
         passes.backward(
             DecoderRanges::matrix(number, DecoderMatrix::GateUp),
@@ -164,6 +166,7 @@ impl LayerPass<'_> {
             &mut to.normed,
             false,
         );
+        // The input of the next matrix was not kept: scales and stream give it again.
         let (gain, scales) = (self.gain(RmsNorm::Feed), &layer.feed_scales);
         let normed = &mut tape.passing.normed;
         rms_norm_again(kernels, &layer.middle, gain, scales, normed);

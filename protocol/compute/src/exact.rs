@@ -158,6 +158,7 @@ impl Arithmetic for Exact {
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
         require_ieee();
+        // Masks are drawn here, too, where a model has them: by everybody alike, and not those of the calibration leaf.
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
         self.engine.evaluate(&manifest.model, &state.parameters, batch)
     }

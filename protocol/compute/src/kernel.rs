@@ -54,8 +54,10 @@ impl Fma for Software {
         let sum = product + c;
         let of_c = sum - product;
         let error = (product - (sum - of_c)) + (c - of_c);
+        // A sum that is not finite has an error that is NaN, and counts as exact.
         let inexact = u64::from(error.abs() > 0.0);
         let beyond = ((error.to_bits() ^ sum.to_bits()) >> 63) & inexact;
+        // To odd: one step back where the sum is beyond the exact one, then the last bit says that something was cut off.
         f64::from_bits(sum.to_bits().wrapping_sub(beyond) | inexact) as f32
     }
 }

@@ -86,6 +86,7 @@ impl Engine {
 
     /// The plan of a model, kept until another model comes.
     fn plan(&mut self, model: &Model) -> NetworkPlan {
+        // Taken out, so that the caller may change the buffers beside it; the caller puts it back.
         match self.plan.take() {
             Some(plan) if plan.model == *model => plan,
             _ => NetworkPlan::new(model),
@@ -135,6 +136,7 @@ impl Engine {
         check(plan, batch.windows);
         self.pack(plan, parameters, true);
         let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
+        // Values of the leaf before stay: the first window to take a part overwrites it.
         gradient.resize(plan.layout.parameters(), 0.0);
         if batch.windows.is_empty() {
             gradient.fill(0.0);
@@ -188,6 +190,7 @@ impl Engine {
                 quantise(index * EMBEDDING_ROWS * plan.width, out, q);
             });
         }
+        // In order of the windows, whichever was done first.
         losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64
     }
 
@@ -195,6 +198,7 @@ impl Engine {
     pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> f64 {
         let plan = self.plan(model);
         check(&plan, batch.windows);
+        // Nothing goes back: neither the other packing nor more than one layer's activations are wanted.
         self.pack(&plan, parameters, false);
         let Self { kernels, workers, forward, backward, .. } = self;
         let busy = workers.len().min(batch.windows.len()).max(1);

@@ -79,6 +79,7 @@ impl Machine {
             (Some(precision), Some(Library::Tch)) => torch(precision),
             // Being built with libtorch changes nothing that nobody asks for.
             (Some(Precision::F32), None) if self.device.is_none() => Ok(Choice::Exact),
+            // Where only a graphics processor was asked for, opening it says how to get a program that has libtorch.
             (Some(precision), None) if has_libtorch() || graphics => torch(precision),
             (Some(Precision::F32), None) => Ok(Choice::Exact),
             (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),

@@ -22,6 +22,7 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         Family::Decoder(decoder) => sizes.decoder(decoder, layers),
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
     };
+    // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
     let values = parameters
         + 2 * matrices
         + busy * (window + sizes.attention())
@@ -55,6 +56,7 @@ pub fn torch_buffers(model: &Model, training: &Training, device: Device, precisi
                 + heads * head
         }
     };
+    // Two gradients and the parameters, of four bytes each.
     u64::try_from(12 * parameters + kept).unwrap_or(u64::MAX).saturating_add(LIBTORCH)
 }
 

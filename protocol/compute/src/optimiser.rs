@@ -58,7 +58,9 @@ pub(crate) fn apply<W: Send>(
 ) {
     let Rules { model, optimiser, rounds, grid_bits } = *rules;
     let layout = Layout::of(model);
+    // The clip factor takes the squares of all blocks before any of them moves.
     let squares = block_squares(kernels, workers, &layout, update);
+    // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
     for (power, beta) in state.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
         *power *= f64::from(beta.value());
     }
@@ -100,6 +102,7 @@ fn adam_blocks<W: Send>(
     let tasks = tasks.zip(parts(&mut state.parameters, lengths()));
     let tasks = tasks.zip(parts(&mut state.first, lengths())).zip(parts(&mut state.second, lengths()));
     each(workers, tasks, |_, ((((block, present), parameters), first), second)| {
+        // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
         if *present {
             let values = &update.values[block.range.clone()];
             adamw(kernels, values, parameters, first, second, &steps[block.tensor]);

@@ -88,6 +88,7 @@ pub(crate) fn compare(
         let batch = Batch { windows: &windows, seed: Digest([9; 32]), leaf: Leaf(1) };
         let setting = Setting { model: &model, recompute: false };
         let (distance, limit) = distance(setting, &parameters, batch);
+        // NaN is not above any limit.
         if distance.is_nan() || distance > limit {
             return Err(Misuse(format!(
                 "the self-test of libtorch gave gradients that are {distance:.1e} of their length away from the right \

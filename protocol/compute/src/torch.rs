@@ -286,6 +286,7 @@ impl Arithmetic for Torch {
             }
             match feeding.join() {
                 Ok(spare) => gradients.extend(spare.try_iter()),
+                // With the library's own words, as where one thread does everything.
                 Err(panic) => resume_unwind(panic),
             }
         });

@@ -71,6 +71,7 @@ impl<'g> Turns<'g> {
         target: GridTarget<'g>,
     ) -> Self {
         let GridTarget { mut q, quantise } = target;
+        // Targets belong to the end of the gradient: its beginning may be whole only after all turns.
         let placed = gradient.len() - q.len();
         let failed = AtomicBool::new(false);
         let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, quantise, failed };

@@ -64,6 +64,7 @@ impl WindowPass<'_> {
         let Passes { kernels, plan, .. } = *self.passes;
         let (albert, head) = (self.albert, &mut tape.head);
         let (window, panels) = (&mut *tape.window, &mut tape.panels);
+        // The buffer serves head and embedding, of which the larger one has sized it.
         let narrow = &mut tape.gradients.narrow[..head.dense.len()];
         add_rows(kernels, &head.logits, &mut window[albert.word_bias.clone()]);
         self.weigh(window, AlbertMatrix::Words, [&head.logits, &head.normed.output], panels);
@@ -76,6 +77,7 @@ impl WindowPass<'_> {
         // The last use of the gathered rows was above: the buffer takes their gradient.
         let gathered = &mut head.gathered;
         self.passes.backward(AlbertMatrix::Prediction as usize, narrow, gathered, false);
+        // Elsewhere the stream's gradient is +0 (`make_gradients`): other places predict nothing.
         for (row, position) in gathered.chunks_exact(plan.width).zip(&tape.predicted) {
             tape.gradients.stream[position * plan.width..][..plan.width].copy_from_slice(row);
         }
@@ -94,6 +96,7 @@ impl WindowPass<'_> {
         gelu_backward(kernels, &layer.feed, &mut to.feed);
         add_rows(kernels, &to.feed, &mut window[albert.feed_bias.clone()]);
         self.weigh(window, AlbertMatrix::Feed, [&to.feed, &layer.middle.output], panels);
+        // Added: the residual sum has sent the gradient past the feed-forward as well.
         self.passes.backward(AlbertMatrix::Feed as usize, &to.feed, &mut to.stream, true);
         let statistics = [&*layer.middle.means, &*layer.middle.scales];
         self.norm_backward(window, &albert.attention_norm, (&layer.middle.input, statistics), &mut to.stream);
@@ -131,6 +134,7 @@ impl WindowPass<'_> {
         let statistics = [&*tape.embedded.means, &*tape.embedded.scales];
         self.norm_backward(window, &albert.embedding_norm, (&tape.embedded.input, statistics), narrow);
         add_rows(kernels, narrow, &mut window[albert.positions.clone()]);
+        // One by one, ascending: several places may hold one word, whose row is then one sum in order.
         for (row, token) in narrow.chunks_exact(words.inputs).zip(&tape.inputs) {
             add_rows(kernels, row, &mut window[words.offset + token * words.inputs..][..words.inputs]);
         }

@@ -235,6 +235,7 @@ kernels! {
             {
                 *d_up = *d * (gate * sigmoid);
                 *d_gate = *d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
+                // The input of the next matrix back, which the forward pass did not keep.
                 *d = gate * sigmoid * up;
             }
         }

@@ -130,6 +130,7 @@ pub(super) fn backward_recomputing(network: &dyn Network, extent: Extent) -> f64
     let gradients: Vec<Tensor> = (0..extent.windows)
         .map(|window| {
             let stream = last.narrow(0, window as i64, 1).set_requires_grad(true);
+            // Divided by the tokens of all windows: losses and gradients of windows then simply add up.
             let part = extent.mean(&network.losses(window..window + 1, &stream));
             part.backward();
             loss += part.double_value(&[]);
