@@ -66,8 +66,8 @@ fn duty_11_jurors_convict_cheats_and_nobody_else_where_there_is_a_tolerance() {
     });
 }
 
-/// Each attack in a run of its own, among so many nodes and a verifier for each dozen of them, of which this share of the
-/// contributions is audited.
+/// Each attack in a run of its own, with `nodes` nodes and a verifier for each dozen of them. `share_ppm` of the
+/// contributions are audited.
 fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
     let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().copied()).collect();
     in_parallel(&jobs, |(seed, attack)| {

@@ -86,7 +86,7 @@ fn one_ctrl_c_stops_a_steward_in_a_round_that_everybody_has_left() {
     let run = Run::new(programs!(), &settings(60, 2));
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
-    // From round 2 on none of their commitments is taken: that round waits for one, for ever.
+    // From round 2 on none of their commitments is taken. ROUND-1: a Freeze has at least one, so that round never ends.
     let mut both = ["first", "second"].map(|name| run.attack(name, "overclaim", 2, &nodes));
     run.wait_round(1);
     both.iter_mut().for_each(Process::kill);
