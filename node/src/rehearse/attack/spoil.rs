@@ -1,4 +1,4 @@
-//! Peer that delivers its own part alone to itself and spoils that part, so that nobody else can replay why it was banned.
+//! Peer that delivers only the part that it reduces itself, and spoils that part, so that nobody can replay why it was banned.
 //!
 //! The part is struck and reduced by another one, so that what was not delivered counts nowhere; the ban rests on it all the
 //! same.
