@@ -59,22 +59,22 @@ impl RoundView {
     }
 
     /// Whether the member of a slot was silent, or left, since the round began.
-    pub(in crate::ledger) fn is_unanswered(&self, slot: Slot) -> bool {
+    pub(crate) fn is_unanswered(&self, slot: Slot) -> bool {
         self.unanswered.contains(&slot)
     }
 
     /// Verifiers, and the members for whose contributions they were given credit.
-    pub(in crate::ledger) fn credited(&self) -> impl Iterator<Item = &(MemberId, MemberId)> {
+    pub(crate) fn credited(&self) -> impl Iterator<Item = &(MemberId, MemberId)> {
         self.over().into_iter().flat_map(|over| &over.credited)
     }
 
     /// Whether a verifier was given credit for the contribution of a member.
-    pub(in crate::ledger) fn is_credited(&self, verifier: &MemberId, member: &MemberId) -> bool {
+    pub(crate) fn is_credited(&self, verifier: &MemberId, member: &MemberId) -> bool {
         self.over().is_some_and(|over| over.credited.contains(&(*verifier, *member)))
     }
 
     /// Whether a verifier is or was drawn to inspect the contribution of a slot.
-    pub(in crate::ledger) fn was_drawn(&self, slot: Slot, verifier: &MemberId) -> bool {
+    pub(crate) fn was_drawn(&self, slot: Slot, verifier: &MemberId) -> bool {
         self.over().is_some_and(|over| over.drawn.contains(&(slot, *verifier)))
     }
 }

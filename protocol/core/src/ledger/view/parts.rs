@@ -118,7 +118,7 @@ impl RoundView {
     }
 
     /// Aggregators that had inputs and whose parts were reassigned.
-    pub(in crate::ledger) fn missed(&self) -> &[MemberId] {
+    pub(crate) fn missed(&self) -> &[MemberId] {
         self.moved().map_or(&[], |moved| &moved.missed)
     }
 
@@ -147,7 +147,7 @@ impl RoundView {
     }
 
     /// Whether the sealed inputs of some part count anybody.
-    pub(in crate::ledger) fn counts_somebody(&self) -> bool {
+    pub(crate) fn counts_somebody(&self) -> bool {
         self.inputs().iter().any(|inputs| !inputs.is_empty())
     }
 }
