@@ -9,8 +9,9 @@ use super::steps::Requested;
 use crate::assign;
 use crate::error::Reject;
 use crate::manifest::{Manifest, Profile};
-use crate::messages::audit::{AuditRequest, FindingKind, Rows};
+use crate::messages::audit::{AuditRequest, FindingKind, Row, Rows};
 use crate::messages::evidence::{Total, Transcript};
+use crate::messages::round::Commit;
 use crate::sign::Signed;
 use crate::sketch::Probe;
 use crate::sketch::probe::WRONG;
@@ -82,15 +83,7 @@ pub(super) fn judge_audit(
         };
         let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
-        let deviation = probe.deviation(&row, said);
-        if deviation > WRONG {
-            let leaf = assign::leaf(commit.slot, commit.seats, position);
-            let by = if deviation.is_finite() {
-                format!(", {deviation:.1} tolerances away")
-            } else {
-                String::new()
-            };
-            let detail = format!("leaf {leaf} is {}, the table says {}{by}", row.sketch, said.sketch);
+        if let Some(detail) = leaf_mismatch(&probe, commit, position, &row, said) {
             return guilty(FindingKind::LeafMismatch, detail);
         }
     }
@@ -113,6 +106,14 @@ pub(super) fn judge_audit(
         Some(detail) => guilty(FindingKind::SumMismatch, detail),
         None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
     }
+}
+
+/// What is wrong about the row that the table has for a leaf; none where it is within the tolerance.
+fn leaf_mismatch(probe: &Probe, commit: &Commit, position: u32, own: &Row, said: &Row) -> Option<String> {
+    let deviation = probe.deviation(own, said);
+    let leaf = assign::leaf(commit.slot, commit.seats, position);
+    let by = if deviation.is_finite() { format!(", {deviation:.1} tolerances away") } else { String::new() };
+    (deviation > WRONG).then(|| format!("leaf {leaf} is {}, the table says {}{by}", own.sketch, said.sketch))
 }
 
 pub(super) fn judge_total(
