@@ -7,6 +7,8 @@
 mod audits;
 mod event;
 mod failures;
+#[cfg(test)]
+pub(crate) mod fixture;
 mod members;
 mod rewind;
 mod rounds;
@@ -279,3 +281,6 @@ impl Ledger {
         if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
     }
 }
+
+#[cfg(test)]
+mod tests;
