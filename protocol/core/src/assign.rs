@@ -142,3 +142,32 @@ pub fn reassignment(seed: &Digest, part: Part, failed: Slot, aggregators: &[Slot
     }
     others
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::ids::MemberId;
+    use crate::manifest::fixture::tiny;
+
+    #[test]
+    fn assign_6_part_p_belongs_to_entry_p_of_the_shuffled_aggregators() {
+        let layout = Layout::of(&tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1).model);
+        let aggregators: Vec<Slot> = [0, 2, 3, 7, 9].map(Slot).into();
+        let mut orders = std::collections::BTreeSet::new();
+        for byte in 0..20 {
+            let seed = Digest([byte; 32]);
+            let key = Hasher::new(Domain::AGGREGATORS).value(&seed).finish();
+            let mut stream = ChaCha8Rng::from_seed(key.0);
+            let mut expected = aggregators.clone();
+            for i in (1..expected.len()).rev() {
+                let (low, high) = (u64::from(stream.next_u32()), u64::from(stream.next_u32()));
+                expected.swap(i, below(low | high << 32, i as u64 + 1) as usize);
+            }
+            let drawn: Vec<Slot> =
+                parts(&layout, &seed, &aggregators).iter().map(|plan| plan.aggregator).collect();
+            assert_eq!(drawn, expected[..drawn.len()]);
+            orders.insert(drawn);
+        }
+        assert!(orders.len() > 10, "another order for another seed");
+    }
+}

@@ -147,3 +147,6 @@ fn judge_equivocation(manifest: &Manifest, pair: &Equivocation) -> Result<Judgem
         detail,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -274,6 +274,7 @@ impl BorshDeserialize for Real {
 
 fn bounded_length<R: io::Read>(reader: &mut R, limit: usize) -> io::Result<usize> {
     let length = u32::deserialize_reader(reader)? as usize;
+    // LIMIT-1: more than its bound is refused before anything is allocated or read for it.
     if length > limit {
         return Err(malformed(format!("Length {length} over the limit {limit}")));
     }
@@ -343,6 +344,28 @@ mod tests {
         assert!(decode::<Outer>(&[7]).unwrap_err().to_string().contains("no variant 7"));
         let long = decode::<Inner>(&[4, 0, 0, 0]).unwrap_err().to_string();
         assert!(long.contains("over the limit 3"), "{long}");
+    }
+
+    #[test]
+    fn codec_2_integers_are_little_endian_and_arrays_bare() {
+        assert_eq!(encode(&0x0102_0304u32), [4, 3, 2, 1]);
+        assert_eq!(encode(&-2i64), [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(encode(&[0x0102u16, 3]), [2, 1, 3, 0]);
+        assert_eq!(decode::<[u16; 2]>(&[2, 1, 3, 0]), Ok([0x0102, 3]));
+        assert!(decode::<u32>(&[4, 3, 2]).is_err() && decode::<[u16; 2]>(&[2, 1, 3]).is_err());
+    }
+
+    #[test]
+    fn limit_1_and_limit_2_what_is_too_long_is_neither_read_nor_written() {
+        assert!(List::<u8, 3>::new(vec![1; 3]).is_ok() && List::<u8, 3>::new(vec![1; 4]).is_err());
+        assert!(Bytes::<3>::new(vec![1; 3]).is_ok() && Bytes::<3>::new(vec![1; 4]).is_err());
+        assert!(Text::<3>::new("abc").is_ok() && Text::<3>::new("abcd").is_err());
+        for (length, good) in [(3, true), (4, false), (u32::MAX, false)] {
+            let bytes = [&u32::to_le_bytes(length)[..], &[b'a'; 4][..length.min(4) as usize]].concat();
+            assert_eq!(decode::<List<u8, 3>>(&bytes).is_ok(), good, "{length} items");
+            assert_eq!(decode::<Bytes<3>>(&bytes).is_ok(), good, "{length} bytes");
+            assert_eq!(decode::<Text<3>>(&bytes).is_ok(), good, "{length} bytes of text");
+        }
     }
 
     #[test]

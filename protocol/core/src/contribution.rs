@@ -189,7 +189,7 @@ fn width_of(values: &[i32]) -> usize {
     if any == 0 { 0 } else { with_sign.div_ceil(8) }
 }
 
-/// `H(PART, values of the blocks in order)`: what an aggregator signs.
+/// `H(PART, values of the blocks in order)`: what an aggregator signs (AGG-9).
 #[derive(Clone)]
 pub struct PartDigest(Hasher);
 
@@ -215,6 +215,38 @@ impl PartDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::MemberId;
+
+    fn layout() -> Layout {
+        Layout::of(&crate::manifest::fixture::tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1).model)
+    }
+
+    #[test]
+    fn commit_5_a_block_is_all_its_chunks_each_proved() {
+        let layout = layout();
+        let q: Vec<i32> = (0..layout.parameters()).map(|c| c as i32 % 300 - 150).collect();
+        let commitment = Commitment::new(&layout, &q);
+        let root = commitment.root();
+        for block in (0..layout.blocks().len() as u32).map(Block) {
+            let data = commitment.block(&layout, &q, block).unwrap();
+            let range = layout.block(block).unwrap().range.clone();
+            assert_eq!(open_block(&layout, &root, &data).as_deref(), Ok(&q[range]));
+            assert!(open_block(&layout, &Digest::default(), &data).is_err(), "another root");
+            for other in [block.next(), Block(u32::MAX)] {
+                assert!(open_block(&layout, &root, &BlockData { block: other, ..data.clone() }).is_err());
+            }
+            let bare = BlockData { chunks: List::default(), proofs: List::default(), ..data.clone() };
+            assert!(open_block(&layout, &root, &bare).is_err(), "no chunks");
+            let unproved = BlockData { proofs: List::default(), ..data.clone() };
+            assert!(open_block(&layout, &root, &unproved).is_err(), "no proofs");
+            let mut bytes: Vec<Bytes<_>> = data.chunks.clone().into_inner();
+            let mut changed = bytes[0].clone().into_inner();
+            *changed.last_mut().unwrap() ^= 1;
+            bytes[0] = Bytes::new(changed).unwrap();
+            let changed = BlockData { chunks: List::new(bytes).unwrap(), ..data };
+            assert!(open_block(&layout, &root, &changed).is_err(), "another integer");
+        }
+    }
 
     #[test]
     fn a_chunk_has_one_encoding() {

@@ -125,7 +125,7 @@ mod tests {
     }
 
     #[test]
-    fn exponents_move_by_one() {
+    fn grid_4_and_grid_5_exponents_follow_the_rms_and_move_by_one() {
         assert_eq!(exponent_of(1.0, 8, 0), -8);
         assert_eq!(exponent_of(0.0, 8, -3), -3);
         assert_eq!(exponent_of(f64::NAN, 8, -3), -3);

@@ -203,6 +203,15 @@ mod tests {
     }
 
     #[test]
+    fn hash_4_a_number_is_the_first_eight_bytes_little_endian() {
+        let hasher = Hasher::new(Domain::RUN).part(b"abc");
+        let digest = hasher.finish();
+        let expected = (0..8).map(|place| u64::from(digest.0[place]) << (8 * place)).sum();
+        assert_eq!(hasher.number(), expected);
+        assert_ne!(hasher.number(), u64::from_be_bytes(digest.0[..8].try_into().unwrap()));
+    }
+
+    #[test]
     fn below_covers_its_range() {
         assert_eq!(below(0, 10), 0);
         assert_eq!(below(u64::MAX, 10), 9);

@@ -229,7 +229,15 @@ mod tests {
         let signed = me.sign(run, &Ping(5));
         assert_eq!(signed.verify(run).unwrap().author(), me.id());
         assert_eq!(signed.verify(RunId(Digest([2; 32]))).unwrap_err(), Reject::WrongRun);
+        // SIGN-4: run ‖ signer ‖ signature ‖ length and body.
         let bytes = encode(&signed);
+        let parts =
+            [&run.0.0[..], &me.id().0, signed.signature(), &[4, 0, 0, 0], &5u32.to_le_bytes()].concat();
+        assert_eq!(bytes, parts);
+        // SIGN-5: the name covers the signature, too.
+        let name = Hasher::new(Domain::SIGN).part(b"ping").part(&bytes).finish();
+        assert_eq!(signed.digest(), name);
+        assert_ne!(signed.digest(), me.sign(RunId(Digest([2; 32])), &Ping(5)).digest());
         assert_eq!(decode::<Signed<Pong>>(&bytes).unwrap().verify(run).unwrap_err(), Reject::BadSignature);
         for place in 32..bytes.len() {
             let mut forged = bytes.clone();

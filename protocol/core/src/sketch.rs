@@ -250,6 +250,15 @@ mod tests {
     }
 
     #[test]
+    fn sketch_3_a_stranger_s_value_is_compared_as_it_is_and_reduced_when_added() {
+        let leaf = fingerprint([3, 5], &[2, 0, 1]);
+        let padded = leaf.map(|value| value + PRIME);
+        assert_ne!(padded, leaf, "the same number modulo p, and never a leaf's");
+        assert_eq!(add(padded, [1, 1]), add(leaf, [1, 1]));
+        assert!(fingerprint([PRIME - 1, 2], &[-1, -1, -1]).iter().all(|value| *value < PRIME));
+    }
+
+    #[test]
     fn extreme_coefficients() {
         for point in [2, PRIME / 2, PRIME / 2 + 1, PRIME - 1] {
             let points = [point, PRIME - 2];

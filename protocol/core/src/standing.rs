@@ -54,7 +54,7 @@ mod tests {
     }
 
     #[test]
-    fn one_verifier_ends_no_probation_however_much_it_vouches() {
+    fn stand_2_one_verifier_ends_no_probation_however_much_it_vouches() {
         assert_eq!(of(&[u32::MAX], 256), 0);
         assert_eq!(of(&[1_000_000, 49], 256), 0);
         assert_eq!(of(&[50, 50], 7), 7);

@@ -16,7 +16,7 @@ use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 use crate::sketch::Probe;
 
-/// Number of the leaf coin that a verifier uses for a slot.
+/// Number of the leaf coin that a verifier uses for a slot (COIN-8).
 pub fn leaf_coin(slot: Slot) -> u16 {
     slot.0
 }

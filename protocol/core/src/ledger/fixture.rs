@@ -7,8 +7,8 @@ use crate::codec::{List, Text};
 use crate::coins::{CoinKind, CoinTerms, CoinTree};
 use crate::error::Reject;
 use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::manifest::Manifest;
 use crate::manifest::fixture::tiny;
-use crate::manifest::{Manifest, Profile};
 use crate::messages::audit::{AuditRequest, Duty};
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Body, Freeze, Inputs, Outcome, Record};
@@ -92,7 +92,12 @@ impl Chain {
 
     /// Four nodes and a verifier in the first round.
     pub(crate) fn begin() -> Self {
-        let mut chain = Self::open(manifest(4));
+        Self::begin_with(manifest(4))
+    }
+
+    /// The same of another manifest.
+    pub(crate) fn begin_with(manifest: Manifest) -> Self {
+        let mut chain = Self::open(manifest);
         chain.admit_verifier(0);
         (0..4).for_each(|number| chain.admit_node(number, false));
         chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).expect("few seats")));
@@ -160,7 +165,7 @@ impl Chain {
             slot: view.slot_of(&node(number).id()).expect("a seat"),
             seats: view.seats().len() as u16,
             leaves,
-            profile: Profile::Exact,
+            profile: self.ledger.manifest().profile,
             loss: 1,
             root: Digest([number; 32]),
         }

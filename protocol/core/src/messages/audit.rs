@@ -267,3 +267,19 @@ pub fn table_seal(salt: &[u8; 32], rows: &Rows) -> Digest {
 pub fn results_seal(salt: &[u8; 32], results: &Results) -> Digest {
     Hasher::new(Domain::RESULTS).part(salt).part(&encode(results)).finish()
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tol_9_jurors_decide_what_recomputed_leaves_decide_and_nothing_else() {
+        use FindingKind::*;
+        for kind in [LeafMismatch, TotalMismatch, FalseAccusation, FalseAcquittal] {
+            assert!(kind.needs_jury(), "{}", kind.words());
+        }
+        for kind in [Equivocation, SumMismatch, StewardMisconduct, AggregationMismatch] {
+            assert!(!kind.needs_jury(), "{}", kind.words());
+        }
+    }
+}

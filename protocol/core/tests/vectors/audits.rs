@@ -129,5 +129,6 @@ fn toss(inputs: &Value) -> Value {
     let opening = tree.open(kind, round("round"), number(inputs, "k") as u16).expect("a registered coin");
     assert!(opening.verify(&tree.terms()).is_ok());
     let (terms, shown) = (hex(&encode(&tree.terms())), hex(&encode(&opening)));
+    // COIN-1: the coin follows from secret, kind, round and number.
     json!({ "coin": full(&opening.coin), "terms": terms, "opening": shown })
 }

@@ -19,6 +19,7 @@ pub(super) fn tree(inputs: &Value) -> Value {
     let tree = Tree::new(leaves.iter().copied());
     assert!(tree.prove(count).is_none());
     let proofs = (0..count).zip(&leaves).map(|(i, leaf)| {
+        // MERKLE-5: the siblings on the path, lowest first, without those that are paired with themselves.
         let proof = tree.prove(i).expect("a leaf of the tree has a proof");
         assert_eq!(proof.verify(&tree.root(), count, i, *leaf), Ok(()));
         proof.siblings.iter().map(full).collect::<Vec<_>>()
@@ -50,6 +51,7 @@ pub(super) fn dataset(inputs: &Value) -> Value {
         manifest.data.tokeniser = manifest::Tokeniser::File(file);
     }
     manifest.model.sequence = sequence as u32;
+    // DATA-3: a tail that fills no window counts for none.
     let windows = manifest.windows();
     let last = [(windows - 1) * sequence, windows * sequence];
     let mut answer = json!({ "root": full(&root), "windows": windows, "last_window": last });
@@ -72,6 +74,7 @@ pub(super) fn layout(inputs: &Value) -> Value {
     let tensors =
         layout.tensors().iter().map(|tensor| json!([tensor.name, tensor.shape[0], tensor.shape[1]]));
     let blocks = layout.blocks().iter().map(|block| json!([block.range.start, block.range.end]));
+    // LAYOUT-3
     let chunks = layout.chunks().iter().map(|chunk| json!([chunk.start, chunk.end]));
     let (tensors, blocks): (Vec<_>, Vec<_>) = (tensors.collect(), blocks.collect());
     json!({ "tensors": tensors, "blocks": blocks, "chunks": chunks.collect::<Vec<_>>() })
@@ -88,6 +91,7 @@ pub(super) fn state(inputs: &Value) -> Value {
     let roots = StateRoots {
         step: number(inputs, "step") as u32,
         beta_powers: [powers[0], powers[1]],
+        // STATE-3
         exponents: exponents_hash(&exponents.collect::<Vec<_>>()),
         parameters: vectors[0],
         first: vectors[1],

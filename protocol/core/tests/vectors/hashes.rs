@@ -25,5 +25,6 @@ pub(super) fn stream(inputs: &Value) -> Value {
     let mut wide = words.clone();
     words.set_word_pos(u128::from(number(inputs, "first")));
     let words: Vec<u32> = (0..number(inputs, "count")).map(|_| words.next_u32()).collect();
+    // HASH-7: each 64-bit number is two words, the low one first.
     json!({ "words": words, "u64": (0..3).map(|_| shown(wide.next_u64())).collect::<Vec<_>>() })
 }
