@@ -357,6 +357,7 @@ mod tests {
 
     #[test]
     fn limit_1_and_limit_2_what_is_too_long_is_neither_read_nor_written() {
+        // LIMIT-2
         assert!(List::<u8, 3>::new(vec![1; 3]).is_ok() && List::<u8, 3>::new(vec![1; 4]).is_err());
         assert!(Bytes::<3>::new(vec![1; 3]).is_ok() && Bytes::<3>::new(vec![1; 4]).is_err());
         assert!(Text::<3>::new("abc").is_ok() && Text::<3>::new("abcd").is_err());

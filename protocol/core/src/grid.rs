@@ -129,6 +129,7 @@ mod tests {
         assert_eq!(exponent_of(1.0, 8, 0), -8);
         assert_eq!(exponent_of(0.0, 8, -3), -3);
         assert_eq!(exponent_of(f64::NAN, 8, -3), -3);
+        // GRID-5
         assert_eq!(step_exponent(-8, -20), -9);
         assert_eq!(step_exponent(-8, -8), -8);
         assert_eq!(step_exponent(-8, 4), -7);

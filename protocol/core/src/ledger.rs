@@ -7,8 +7,6 @@
 mod audits;
 mod event;
 mod failures;
-#[cfg(test)]
-pub(crate) mod fixture;
 mod members;
 mod rewind;
 mod rounds;
@@ -282,5 +280,7 @@ impl Ledger {
     }
 }
 
+#[cfg(test)]
+pub(crate) mod fixture;
 #[cfg(test)]
 mod tests;

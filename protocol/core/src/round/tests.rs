@@ -40,7 +40,9 @@ fn round_1_a_freeze_waits_for_every_live_seat_or_the_timer_and_holds_a_commitmen
     assert_eq!(proposed(&mut waiting), None, "node 3 may still commit");
     let mut whole = conductor(&chain);
     whole.start();
-    (0..4).for_each(|number| drop(whole.commit(1, chain.commit(number, 2)).unwrap()));
+    for number in 0..4 {
+        whole.commit(1, chain.commit(number, 2)).unwrap();
+    }
     let Some(Body::Freeze(freeze)) = proposed(&mut whole) else { panic!("a Freeze") };
     assert_eq!(freeze.commits.len(), 4);
     waiting.tick(timer - 1);
@@ -55,7 +57,9 @@ fn round_1_nobody_waits_for_a_seat_without_a_channel() {
     let chain = Chain::begin();
     let mut conductor = conductor(&chain);
     conductor.start();
-    (0..3).for_each(|number| drop(conductor.commit(1, chain.commit(number, 2)).unwrap()));
+    for number in 0..3 {
+        conductor.commit(1, chain.commit(number, 2)).unwrap();
+    }
     assert_eq!(proposed(&mut conductor), None);
     conductor.live(2, node(3).id(), false);
     assert!(matches!(proposed(&mut conductor), Some(Body::Freeze(_))));
@@ -68,7 +72,9 @@ fn round_16_no_phase_ends_before_what_was_promised_is_taken_again() {
     conductor.commit(1, chain.commit(0, 2)).unwrap();
     conductor.tick(u64::from(u32::MAX));
     assert_eq!(proposed(&mut conductor), None, "others may have a receipt, too");
-    (1..4).for_each(|number| drop(conductor.commit(2, chain.commit(number, 2)).unwrap()));
+    for number in 1..4 {
+        conductor.commit(2, chain.commit(number, 2)).unwrap();
+    }
     conductor.start();
     let Some(Body::Freeze(freeze)) = proposed(&mut conductor) else { panic!("a Freeze") };
     assert_eq!(freeze.commits.len(), 4);
