@@ -54,12 +54,14 @@ pub fn masked(
     let mut positions: Vec<u32> = (0..inputs.len() as u32).collect();
     let count = (albert.masked(model.sequence) as usize).min(positions.len());
     for first in 0..count {
+        // No draw is rejected and repeated (HASH-5): everybody takes the same words from the stream.
         let other = first + below(stream.next_u64(), (positions.len() - first) as u64) as usize;
         positions.swap(first, other);
     }
     positions.truncate(count);
     positions.sort_unstable();
     for position in &positions {
+        // Two draws, used or not: the next position does not depend on what became of this one.
         let [what, token] = [stream.next_u64(), stream.next_u64()];
         match below(what, 10) {
             0..8 => inputs[*position as usize] = albert.mask_token,
@@ -98,10 +100,12 @@ pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPl
 /// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
 /// part among equals.
 pub fn blocks(layout: &Layout, aggregators: usize) -> Vec<Vec<Block>> {
+    // No part without a block: there would be nothing to reduce or to sign.
     let count = aggregators.min(limits::PARTS).min(layout.blocks().len());
     let mut loads = vec![0usize; count];
     let mut blocks = vec![Vec::new(); count];
     let mut order: Vec<usize> = (0..layout.blocks().len()).collect();
+    // Largest first keeps the loads of the parts nearly equal.
     order.sort_by_key(|index| (std::cmp::Reverse(layout.blocks()[*index].range.len()), *index));
     for index in order {
         let lightest = (0..count).min_by_key(|part| (loads[*part], *part));
@@ -118,6 +122,8 @@ pub fn blocks(layout: &Layout, aggregators: usize) -> Vec<Vec<Block>> {
 pub fn seconds(seed: &Digest, aggregators: &[Slot], parts: usize) -> Vec<Option<Slot>> {
     let mut drawn = shuffled(seed, aggregators);
     let others = drawn.len() > 1;
+    // Neighbours of one shuffle: one draw serves both, nobody has more than two parts, and no pair can be
+    // arranged.
     drawn.rotate_left(usize::from(others));
     drawn.into_iter().take(parts).map(|slot| others.then_some(slot)).collect()
 }
@@ -136,6 +142,7 @@ fn shuffled(seed: &Digest, aggregators: &[Slot]) -> Vec<Slot> {
 pub fn reassignment(seed: &Digest, part: Part, failed: Slot, aggregators: &[Slot]) -> Vec<Slot> {
     let mut others: Vec<Slot> = aggregators.iter().copied().filter(|slot| *slot != failed).collect();
     if !others.is_empty() {
+        // Rotated by the part: the parts of one failed aggregator do not all fall to the same member.
         let turn = Hasher::new(Domain::AGGREGATORS).value(seed).value(&part).number();
         let middle = below(turn, others.len() as u64) as usize;
         others.rotate_left(middle);

@@ -72,6 +72,7 @@ impl<'a> Assembly<'a> {
     /// Adds a block that was proved against the root already. Integers of another count are left out.
     pub fn put(&mut self, block: Block, integers: &[i32]) {
         let range = self.layout.block(block).and_then(|block| self.q.get_mut(block.range.clone()));
+        // A caller's mistake must not leave half a block counted as present.
         if let Some(range) = range.filter(|range| range.len() == integers.len()) {
             range.copy_from_slice(integers);
             self.present.insert(block);
@@ -101,6 +102,7 @@ pub fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
 /// [`Reject`] when it is no block of the layout, has another shape, or a proof does not lead to the root.
 pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Vec<i32>, Reject> {
     let range = layout.block(data.block).ok_or(Reject::Rule("a block is one of the layout"))?;
+    // From the layout, not from the sender: the count fixes the shape of a proof.
     let count = layout.chunks().len() as u64;
     if data.chunks.len() != range.chunks.len() || data.proofs.len() != range.chunks.len() {
         return Err(Reject::Rule("a block has all its chunks, each with a proof"));
@@ -108,6 +110,7 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     let mut values = Vec::with_capacity(range.range.len());
     for ((index, bytes), proof) in range.chunks.clone().zip(&data.chunks).zip(&data.proofs) {
         let length = layout.chunks().get(index).map_or(0, Range::len);
+        // Before it is decoded: bytes that were not committed to are not looked at.
         proof.verify(root, count, index as u64, merkle::leaf(index as u64, bytes))?;
         chunk_values(bytes, length, &mut values)?;
     }
@@ -158,6 +161,7 @@ fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
 pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result<(), Reject> {
     let (width, bytes) = bytes.split_first().ok_or(Reject::Rule("a chunk begins with its width"))?;
     let width = usize::from(*width);
+    // The count comes from the layout, so that a stranger's width cannot make this reserve more.
     if width > 4 || bytes.len() != width * count {
         return Err(Reject::Rule("a chunk has the length that the layout and its width give"));
     }
@@ -170,6 +174,7 @@ pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result
             .extend(bytes.as_chunks().0.iter().map(|[a, b, c]| i32::from_le_bytes([0, *a, *b, *c]) >> 8)),
         _ => values.extend(bytes.as_chunks().0.iter().map(|four| i32::from_le_bytes(*four))),
     }
+    // One encoding: the committed hash is over these bytes.
     if width_of(&values[start..]) != width {
         return Err(Reject::Rule("a chunk has the least width"));
     }

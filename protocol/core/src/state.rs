@@ -53,6 +53,7 @@ impl State {
     pub fn roots(&self) -> StateRoots {
         StateRoots {
             step: self.step,
+            // Bits, not numbers: nothing that is hashed depends on how a float is written.
             beta_powers: self.beta_powers.map(f64::to_bits),
             exponents: exponents_hash(&self.exponents),
             parameters: vector_root(&self.parameters),

@@ -16,6 +16,7 @@ impl Ledger {
         let serves = |member: &&Member| {
             member.role == Role::Verifier
                 && member.standing == Standing::Active
+                // One without coins for the round could select nobody, and its share would stay unaudited.
                 && member.coins.as_ref().is_some_and(|terms| terms.serves(round))
         };
         self.members.iter().filter(serves).map(|member| member.id).collect()
@@ -52,9 +53,11 @@ impl Ledger {
     ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
         let request = signed.verify(self.run)?;
         let view = self.auditable(request.round)?;
+        // A coin that was shown under another R_t would select others.
         self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
         let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+        // Else any verifier could make members work, and coins would be spent on whomever it likes.
         if !self.was_inspector(view, slot, &request.author()) {
             return Err(Reject::NotEntitled("audit this contribution: it was never drawn for it"));
         }
@@ -104,6 +107,7 @@ impl Ledger {
     fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
         let Some(commitment) = view.commitment(slot) else { return false };
         let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
+        // Never passed is something else than passed by liars: only the latter is audited without a coin.
         of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 
@@ -111,6 +115,7 @@ impl Ledger {
     /// (AUDIT-26).
     pub fn audit_window(&self) -> u32 {
         let retention = &self.manifest.retention;
+        // One of the kept states is the newest, which no finished round began with.
         retention.contributions.min(retention.states.saturating_sub(1)).max(1)
     }
 
@@ -173,6 +178,8 @@ impl Ledger {
 
     fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
         let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        // Coins wait for echoes: while nobody has signed R_t, the steward could read the coins and seal another
+        // Freeze.
         self.require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
         Ok(view)
     }
@@ -181,6 +188,7 @@ impl Ledger {
         let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
         let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
         self.require(
+            // With a coin of another round, or kind, its verifier could choose whom it selects.
             coin.kind() == CoinKind::Node && coin.round() == round,
             "the round's node coin is shown",
         )?;
@@ -193,6 +201,7 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
         let view = self.auditable(idle.round)?;
+        // The only verifier, too: otherwise rounds would wait for it without end.
         self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
         self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
     }
@@ -224,6 +233,7 @@ impl Ledger {
                 "say this of the contribution: another verifier inspects it, or nobody",
             ));
         }
+        // No other finding follows from leaves alone: each of them is about a table that was never shown.
         let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
         self.require(fits, "all leaves give the committed total, or they do not")?;
         Ok((said, slot))
@@ -232,6 +242,7 @@ impl Ledger {
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
+        // A verifier that is idle again and again holds up rounds as a silent node does.
         self.count_failure(&idle.verifier, self.next_round);
         self.retire(&idle.verifier);
         Ok(())

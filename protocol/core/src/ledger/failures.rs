@@ -29,6 +29,7 @@ impl Ledger {
 
     /// LEDGER-20: who has failed is away, and may have a seat again after 2^(n − 1) rounds, n its failures.
     pub(super) fn count_failure(&mut self, id: &MemberId, round: Round) {
+        // Not banned: why it did not answer nobody knows.
         self.stand(id, Standing::Away);
         self.note_failure(id, round);
     }
@@ -36,8 +37,10 @@ impl Ledger {
     /// LEDGER-20: the same of one that stands otherwise.
     pub(super) fn note_failure(&mut self, id: &MemberId, round: Round) {
         let Some(member) = self.member_mut(id) else { return };
+        // Bounded: 2^6 rounds is the longest pause, and 64 good rounds each undo one failure.
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;
+        // Doubling: one absence costs nothing, a habit costs ever more.
         let pause = 1u32 << (u32::from(member.failures) - 1).min(31);
         member.barred = Round(round.0.saturating_add(pause));
     }
@@ -51,10 +54,12 @@ impl Ledger {
     /// could have had itself counted by the steward (ROUND-24), whatever aggregators say.
     pub(super) fn miss_uncounted(&mut self, parts: &[Bitmap]) {
         let Some(view) = self.rounds.back() else { return };
+        // Where nobody counts, it was not the members that failed.
         if parts.iter().all(Bitmap::is_empty) {
             return;
         }
         let counted = |slot: Slot| parts.iter().any(|inputs| inputs.contains(slot));
+        // Missing from some parts is no failure: two or three aggregators may refuse a victim.
         let missed = view.commitments().filter(|(slot, c)| c.weight > 0 && !counted(*slot));
         let missed: Vec<MemberId> = missed.map(|(_, commitment)| commitment.author).collect();
         let round = view.round();
@@ -68,6 +73,8 @@ impl Ledger {
         let echoed: BTreeSet<MemberId> = outcome.echoes.iter().map(Signed::claimed_signer).collect();
         // With weight, who has not echoed counts nowhere, and has failed by that.
         let unheard = if view.weighs() { Vec::new() } else { view.unheard(|member| echoed.contains(member)) };
+        // By signatures in the outcome, not by what the steward says: it could let a friend off or fail a
+        // victim.
         let signers = self.signers(outcome);
         let silent = silent_aggregators(view, |part, member| signers.contains(&(part, member)));
         view.missed().iter().copied().chain(unheard).chain(silent).collect()
@@ -96,6 +103,7 @@ impl Ledger {
         for member in &counted {
             let Some(member) = self.member_mut(member).filter(|member| member.failures > 0) else { continue };
             member.good_rounds += 1;
+            // One at a time: that bounds the rounds that it lets wait in vain by 7 + R/64.
             if member.good_rounds >= limits::FORGIVING {
                 member.failures -= 1;
                 member.good_rounds = 0;

@@ -112,11 +112,14 @@ impl Ledger {
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
         let enrol = signed.verify(self.run)?;
         let entry = self.entry(&enrol.author(), &enrol)?;
+        // A key that was banned, or has left, is still a member: it does not come again with a clean slate.
         self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
+        // Members are kept for good, so that whoever enrols for nothing must not fill everybody's memory.
         let most = usize::from(self.manifest.admission.most_members);
         self.require(self.members.len() < most, "the run is full (admission.most_members)")?;
         match (entry.role, &enrol.coins) {
             (Role::Node, None) => {}
+            // A node's coins would serve nobody, and its record would be kept by everybody.
             (Role::Node, Some(_)) => return Err(Reject::Rule("a node registers no coins")),
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
             (Role::Verifier, Some(terms)) => self.check_coins(terms)?,
@@ -133,6 +136,7 @@ impl Ledger {
     /// COIN-6: coins must be registered before the randomness that they are used with is known.
     fn check_coins(&self, terms: &CoinTerms) -> Result<(), Reject> {
         terms.check()?;
+        // Before the first round no R_t is known that a secret could be chosen for.
         let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
         let first = self.next_round.0.saturating_add(lead);
         self.require(
@@ -164,7 +168,9 @@ impl Ledger {
             failures: 0,
             good_rounds: 0,
             barred: Round(0),
+            // Nobody knows yet what it manages: its first round tells.
             pace: limits::QUOTA,
+            // A judge needs it: which coins a verifier registered, only the steward's record proves.
             admitted: (entry.role == Role::Verifier).then(|| record.clone()),
             founder: entry.founder,
             inviter: entry.inviter,
@@ -187,6 +193,7 @@ impl Ledger {
         let admission = &self.manifest.admission;
         let (first, here) = (self.rounds.is_empty(), self.active(role).count());
         match role {
+            // Newcomers alone would train nothing: their leaves do not count.
             Role::Node if first => Turnout {
                 here: self.active(role).filter(|member| self.weighs(member)).count(),
                 wanted: admission.start_nodes.into(),
@@ -222,15 +229,21 @@ impl Ledger {
         let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
         let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
+        // A quarter at most, so that a flood of keys does not displace those with weight; one at least, so that
+        // a probation can end at all.
         let taken = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
         nodes.truncate(limits::SEATS - taken);
+        // Newcomers' leaves come on top: otherwise every round would lose leaves to work that counts for
+        // nothing.
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
+        // In turn, by the round's number: whoever chose them could keep its friends on probation seated.
         let first = self.next_round.index().saturating_mul(taken);
         nodes.extend((0..taken).map(|turn| newcomers[(first + turn) % newcomers.len()]));
         let leaves = self.manifest.training.leaves as usize;
         let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
             member: member.id,
+            // At least one leaf: a seat without one would have nothing to commit to, and fail.
             quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
         };
         nodes.iter().enumerate().map(seat).collect()
@@ -238,6 +251,8 @@ impl Ledger {
 
     /// Slots whose members can be dialled and have weight, in order.
     pub(super) fn aggregators(&self, seats: &Seats) -> Vec<Slot> {
+        // Senders must be able to dial it; and without weight a key costs nothing, so that it could let rounds
+        // wait for free.
         let able = |member: &Member| !member.addresses.is_empty() && self.weighs(member);
         let able = |seat: &Seat| self.member(&seat.member).is_some_and(able);
         let slots = seats.iter().enumerate().filter(|(_, seat)| able(seat));
@@ -254,7 +269,9 @@ impl Ledger {
             }
             let Some(member) = self.member_mut(&seat.member) else { continue };
             match leaves {
+                // By committed leaves, not by measured speed: others can check only the former.
                 Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
+                // One more each round: a member that grew slower for a while finds its pace again.
                 Some(_) => member.pace = member.pace.saturating_add(1).min(limits::QUOTA),
                 None => {}
             }
@@ -272,6 +289,7 @@ impl Ledger {
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
         self.note_failure(&target, self.next_round);
         self.stand(&target, Standing::Silent(digest));
+        // In every round so far: its turn would otherwise begin again for each of its audits (AUDIT-8).
         self.rounds.iter_mut().for_each(|view| view.unanswered(&target));
         self.debts.insert(target, Debt { creditor: request.author(), round: request.round });
         Ok(())
@@ -281,6 +299,7 @@ impl Ledger {
     pub(super) fn settle(&mut self, such: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
         let settled: Vec<MemberId> =
             self.debts.iter().filter(|(_, debt)| such(debt)).map(|(id, _)| *id).collect();
+        // Also those of members that stand otherwise by now: a debt outlives no round.
         self.debts.retain(|_, debt| !such(debt));
         settled.into_iter().filter(|id| self.is_silent(id)).collect()
     }
@@ -301,15 +320,18 @@ impl Ledger {
 
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
+        // A second ban would count one conviction twice, for a Rewind too.
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
         // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
         self.require(entitled, "a member or the steward accuses")?;
+        // The steward cannot spare the convict a round, nor take from it one whose seats are sealed.
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
         self.past.convicted(ban);
+        // What a convicted verifier was to inspect goes to the others at once.
         self.retire(&ban.culprit);
         self.close_trees(&ban.culprit);
         Ok(())
@@ -323,6 +345,7 @@ impl Ledger {
         let view =
             self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
         self.require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
+        // Drawn from the head after that round, which neither party chose.
         let drawn = view.jury(&ban.culprit, &ban.accuser);
         let mut said = BTreeSet::new();
         for signed in &ban.jury {
@@ -330,6 +353,7 @@ impl Ledger {
             let fits =
                 opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
             self.require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
+            // Otherwise one juror could make up the majority alone.
             self.require(said.insert(opinion.author()), "a juror has one word")?;
         }
         self.require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
@@ -355,6 +379,7 @@ impl Ledger {
         let present = silent || matches!(member.standing, Standing::Away | Standing::Active);
         self.require(present, "only a member that is away returns, or one that moved")?;
         self.require(
+            // Every Return is public: an old one must not bring back a member that is away again.
             back.height > member.since && back.height <= self.height,
             "a return is newer than the absence",
         )?;
@@ -390,6 +415,8 @@ impl Ledger {
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
         self.require(present, "only a present member leaves")?;
         self.require(
+            // A Leave that was signed and never sealed must not be used against a member that has returned
+            // since.
             leave.height > member.since && leave.height <= self.height,
             "a leave is newer than the last change",
         )?;
@@ -399,7 +426,9 @@ impl Ledger {
     pub(super) fn leave(&mut self, signed: &Signed<Leave>) -> Result<(), Reject> {
         let leave = self.check_leave(signed)?;
         self.stand(&leave.author(), Standing::Left);
+        // Its contributions are still to be audited, and nobody will answer for them.
         self.rounds.iter_mut().for_each(|view| view.unanswered(&leave.author()));
+        // Leaving is no way out of what a verifier owes: it falls to the others.
         self.retire(&leave.author());
         Ok(())
     }

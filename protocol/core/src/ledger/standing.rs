@@ -74,6 +74,7 @@ impl Ledger {
         let entitled = verifier.is_some_and(|v| v.role == Role::Verifier && v.standing != Standing::Banned);
         self.require(entitled, "a verifier vouches")?;
         let view = self.round(credit.round).ok_or(Reject::Stale("the credited round is not remembered"))?;
+        // Before that no coin may be shown, so that no verdict can exist.
         let audited = view.results().is_some() && view.echoed();
         self.require(audited, "a round is audited when it is over and was echoed")?;
         let slot = view.slot_of(&credit.member);
@@ -82,8 +83,10 @@ impl Ledger {
         // STAND-1: by the one that was drawn to inspect it, even if it inspects nothing any more.
         let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
         self.require(inspected, "the inspector of a contribution vouches for it")?;
+        // The number is not the steward's to choose: more would end a probation sooner.
         let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
         self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
+        // Otherwise one verdict, sealed again and again, would end any probation.
         let taken = view.is_credited(&credit.verifier, &credit.member);
         self.require(!taken, "a verifier vouches once for a contribution")
     }
@@ -148,6 +151,7 @@ impl Ledger {
         if possession.author() != invitation.key || possession.newcomer != *newcomer {
             return Err(Reject::NotEntitled("enrol: the invitation's key has not signed for this newcomer"));
         }
+        // Counted by the ledger, since everybody must come to the same number.
         let used = self.invitation_uses(&presented.invitation.digest());
         self.require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
@@ -167,6 +171,7 @@ impl Ledger {
             "those who answer for this invitation brought in a convict, or the organiser closed their tree";
         self.require(!self.is_closed(inviter), closed)?;
         let admission = &self.manifest.admission;
+        // Together with the depth it bounds how many keys one founder can bring in, for whom it answers.
         let quota = inviter.invited < admission.member_invites;
         self.require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
         self.require(
@@ -200,6 +205,7 @@ impl Ledger {
             self.strangers < admission.per_round,
             "enough newcomers came in this round (admission.per_round); try again in the next one",
         )?;
+        // Those that have gone count as well: their places are used up for good.
         let unproved = self.members.iter().filter(|m| m.stranger && !self.weighs(m)).count();
         let room = 2 * unproved < usize::from(admission.most_members);
         self.require(room, "too many newcomers have earned no weight yet; try again later")
@@ -207,6 +213,7 @@ impl Ledger {
 
     /// Closes the trees of a convict and of its inviter.
     pub(super) fn close_trees(&mut self, convict: &MemberId) {
+        // STAND-6: whoever brought in a convict brings in nobody else.
         let inviter = self.member(convict).and_then(|member| member.inviter);
         for id in [Some(*convict), inviter].into_iter().flatten() {
             if let Some(member) = self.member_mut(&id) {
@@ -230,12 +237,14 @@ impl Ledger {
             !self.is_closed(member),
             "nobody comes by this member any more: its tree is closed already",
         )?;
+        // An order that changes nothing would only stay on everybody's disk.
         self.require(self.takes_members(), "nobody comes to this run any more")?;
         Ok(order)
     }
 
     /// STAND-6: closing bans nobody, and takes nothing from who is there.
     pub(super) fn close_tree(&mut self, signed: &Signed<CloseTree>) -> Result<(), Reject> {
+        // A suspicion is no evidence: closing stops only what can be refused without any, more keys.
         let order = self.check_close_tree(signed)?;
         if let Some(member) = self.member_mut(&order.member) {
             member.closed = Some(Closed::Ordered);

@@ -162,6 +162,7 @@ impl RoundView {
     pub(super) fn reassign(&mut self, reassign: &Reassign) {
         let had_inputs =
             |part: &Part| self.inputs().get(part.index()).is_some_and(|inputs| !inputs.is_empty());
+        // LEDGER-20: only an aggregator that had something to reduce has failed.
         let lost = reassign.parts.iter().map(|moved| moved.part).filter(had_inputs);
         let missed: Vec<MemberId> = lost.flat_map(|part| self.reducers(part, 0)).collect();
         let mut to = vec![None; self.opening.parts.len()];
@@ -178,6 +179,7 @@ impl RoundView {
     /// The round is over, and with the head after its Outcome it is drawn who inspects what.
     pub(super) fn end(&mut self, results: SealedResults, echoed: bool, outcome: Digest) {
         let Some(frozen) = &mut self.frozen else { return };
+        // Kept as they are now: who inspects which block must not change while it is inspected (AUDIT-20).
         let block_inspectors = frozen.inspectors.clone();
         let (inspected, drawn, credited) = (Vec::new(), BTreeSet::new(), BTreeSet::new());
         frozen.over = Some(Over { results, echoed, outcome, block_inspectors, inspected, drawn, credited });
@@ -188,6 +190,7 @@ impl RoundView {
     pub(super) fn retire(&mut self, verifier: &MemberId) {
         let Some(frozen) = &mut self.frozen else { return };
         frozen.inspectors.retain(|inspector| inspector != verifier);
+        // Another draw gives the others what they had: only what this one had moves.
         if frozen.over.as_ref().is_some_and(|over| over.inspected.contains(&Some(*verifier))) {
             self.share();
         }
@@ -196,8 +199,11 @@ impl RoundView {
     fn share(&mut self) {
         let slots = (0..self.opening.seats.len() as u16).map(Slot);
         let Some(Frozen { inspectors, over: Some(over), .. }) = &mut self.frozen else { return };
+        // One inspector each: with a coin of every verifier the rate would be V·π, and the work would be done
+        // twice.
         over.inspected = slots.map(|slot| inspector(&over.outcome, slot, inspectors)).collect();
         let drawn = over.inspected.iter().enumerate();
+        // Never removed: whoever was drawn once may have signed a verdict, which is heard and credited later.
         over.drawn.extend(drawn.filter_map(|(slot, verifier)| Some((Slot(slot as u16), (*verifier)?))));
     }
 

@@ -59,10 +59,12 @@ impl Check {
     /// One part has room for an equal share of [`limits::OBJECTIONS`]; the first ones are named. One is enough to have
     /// the whole part reduced again.
     pub fn word(&self, objections: &BTreeMap<Part, Vec<Block>>) -> Checked {
+        // Shared, so that one part with many wrong blocks leaves room for the others.
         let room = limits::OBJECTIONS / self.parts.len().max(1);
         let named = self.parts.iter().filter_map(|(part, _)| objections.get(part));
         let mut blocks: Vec<Block> =
             named.flat_map(|blocks| blocks.iter().take(room).copied()).take(limits::OBJECTIONS).collect();
+        // Blocks of parts interleave, and the steward refuses what is not ascending.
         blocks.sort_unstable();
         Checked {
             round: self.round,
@@ -115,6 +117,7 @@ impl Checks {
         let current = |part: Part, result: &PartResult| {
             view.aggregator(part).is_some_and(|(_, attempt)| attempt == result.attempt)
         };
+        // A result of the first attempt says nothing once its part has moved.
         self.seen.retain(|part, result| current(*part, result));
         let whole = expected(view).all(|part| self.seen.contains_key(&part));
         if self.seen.is_empty() || !(whole || attempt > 0) {

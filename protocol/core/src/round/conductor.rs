@@ -130,6 +130,7 @@ impl Conductor {
         if self.sealing {
             return None;
         }
+        // One at a time: each record names the head before it, which is known only once that is sealed.
         let output = self.outputs.pop_front()?;
         match output {
             Output::Seal(ref body) => {
@@ -155,6 +156,7 @@ impl Conductor {
 
     /// Time goes on.
     pub fn tick(&mut self, now: u64) {
+        // A clock that went back must not lengthen a phase that was nearly over.
         self.now = self.now.max(now);
         self.advance();
     }
@@ -189,7 +191,9 @@ impl Conductor {
     pub fn applied(&mut self, now: u64, next: Result<StateRoots, Vec<Part>>) {
         self.applying = false;
         match next {
+            // Kept: an open case may hold the Outcome back for a while (AUDIT-26).
             Ok(roots) => self.gathered.next = Some(roots),
+            // ROUND-7: whoever signs a result shows its values as well, or it counts as missing.
             Err(missing) => missing.iter().for_each(|part| self.strike_standing(*part)),
         }
         self.tick(now);
@@ -204,6 +208,7 @@ impl Conductor {
         self.sealing = false;
         // What was due meanwhile is due still, whatever became of this one.
         let record = self.ledger.apply(signed).inspect_err(|_| self.tick(now))?;
+        // What the docket said was about the ledger before this record.
         self.cases = None;
         self.barren.sealed(&self.ledger, &record.body);
         if matches!(record.body, Body::Outcome(_)) {
@@ -212,12 +217,15 @@ impl Conductor {
             self.credits.retain(|credit| ledger.check_credit(credit).is_ok());
         }
         if before != (self.ledger.stage(), self.ledger.next_round()) {
+            // From the seal on, by this machine's clock: no clocks are compared.
             self.phase_began = now;
             let round_over = matches!(record.body, Body::Outcome(_) | Body::Begin(_) | Body::Rewind(_));
+            // Echoes are of R_t, which a reassignment does not change; only receipts and checks are given anew.
             let echoes = if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.echoes) };
             let results =
                 if round_over { BTreeMap::new() } else { std::mem::take(&mut self.gathered.results) };
             let before = if round_over { Gathered::default() } else { std::mem::take(&mut self.gathered) };
+            // What was found out about a result stands: its author may say it again in the second attempt.
             let Gathered { upheld, struck, contested, .. } = before;
             self.gathered = Gathered { echoes, results, upheld, struck, contested, ..Gathered::default() };
         }
@@ -252,6 +260,7 @@ impl Conductor {
     fn advance(&mut self) {
         let first = self.ledger.stage() == Stage::Gathering && self.ledger.current().is_none();
         self.ready_since = (first && self.ledger.ready()).then(|| self.ready_since.unwrap_or(self.now));
+        // Whatever is under way may change what follows: one step at a time.
         if !self.started || self.sealing || self.applying || self.inspecting || !self.outputs.is_empty() {
             return;
         }

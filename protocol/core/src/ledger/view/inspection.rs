@@ -19,6 +19,7 @@ impl RoundView {
     /// committed leaves where nobody has any; else nobody.
     pub fn unheard(&self, has_echoed: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let weighs = self.weighs();
+        // Where nobody has weight, leaves stand for it: otherwise no such round could ever be audited.
         let counts = |c: &WeightedCommit| u64::from(if weighs { c.weight } else { c.commit.leaves });
         let (mut all, mut heard, mut unheard) = (0, 0, Vec::new());
         for (_, commitment) in self.commitments().filter(|(_, commitment)| counts(commitment) > 0) {
@@ -29,6 +30,7 @@ impl RoundView {
                 unheard.push(commitment.author);
             }
         }
+        // Multiplied, not divided: two thirds are exact for every number of leaves.
         if 3 * heard >= 2 * all { Vec::new() } else { unheard }
     }
 

@@ -42,6 +42,8 @@ impl RoundView {
         let Opening { parts, seconds, .. } = &self.opening;
         let plan = parts.get(part.index()).filter(|_| attempt == 0).map(|plan| plan.aggregator);
         let second = seconds.get(part.index()).filter(|_| attempt == 0).copied().flatten();
+        // One aggregator only: the second attempt is there to end the round, and drawn blocks and objections
+        // still check it.
         let moved = self.moved_to(part).filter(|_| attempt == 1);
         [plan, second, moved].into_iter().flatten()
     }
@@ -79,11 +81,13 @@ impl RoundView {
     pub fn is_kept(&self, part: Part, sender: &MemberId, by: &[MemberId]) -> bool {
         // ROUND-5: those of all its keepers, or the steward's.
         let all = |(keepers, _): (Vec<MemberId>, u8)| keepers.iter().all(|keeper| by.contains(keeper));
+        // The steward keeps its blocks for everybody; an aggregator only for what it reduces itself.
         by.contains(&self.opening.steward) || self.keepers(part, sender).is_some_and(all)
     }
 
     /// Whether this keeper takes a sender's part in. The steward takes any: those that an aggregator refuses.
     pub fn takes_in(&self, part: Part, sender: &MemberId, keeper: &MemberId) -> bool {
+        // So that no aggregator can keep a sender out by refusing it (ROUND-24).
         let is_one =
             |(keepers, _): (Vec<MemberId>, u8)| keepers.contains(keeper) || *keeper == self.opening.steward;
         self.keepers(part, sender).is_some_and(is_one)
@@ -106,6 +110,7 @@ impl RoundView {
     /// Whether the inputs of the attempt under way are sealed.
     pub fn inputs_sealed(&self) -> bool {
         let Some(frozen) = &self.frozen else { return false };
+        // After a Reassign what was sealed before says nothing about the parts that have moved.
         let attempts = |exchange: &SettledInputs| if exchange.moved.is_some() { 2 } else { 1 };
         let sealed = |exchange: &SettledInputs| exchange.records.len() >= attempts(exchange);
         self.opening.parts.is_empty() || frozen.exchange.as_ref().is_some_and(sealed)

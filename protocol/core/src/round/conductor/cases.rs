@@ -22,7 +22,10 @@ impl Conductor {
 
     // AUDIT-26: no round is opened with which one that has an open case would leave the window.
     pub(super) fn holds_outcome(&self) -> bool {
+        // Otherwise a member that answers nothing would only have to wait until its round is forgotten; what
+        // holds a round has clocks of its own.
         let last = self.ledger.current().is_some_and(|view| self.ledger.ends_with(view.round()));
+        // After the last round nothing leaves the window: there the Close waits for the cases.
         !last && self.waits_for_cases(|round| self.ledger.is_last_call(round))
     }
 
@@ -31,6 +34,7 @@ impl Conductor {
     }
 
     fn waits_for_cases(&self, is_due: impl Fn(Round) -> bool) -> bool {
+        // Unknown holds as well: a case may have come up with the newest record.
         self.cases.is_none_or(|OldestCase(oldest)| oldest.is_some_and(is_due))
     }
 }

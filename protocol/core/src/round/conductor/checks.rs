@@ -33,6 +33,7 @@ impl Conductor {
         {
             return Err(Reject::Stale("the results checked are of another phase"));
         }
+        // Only whoever counts has integers of its own to compare the result with.
         let slot = view.slot_of(&checked.author()).filter(|slot| is_counted(view, *slot));
         let slot = slot.ok_or(Reject::NotEntitled("check results: nothing of it counts"))?;
         let ascending = checked.parts.is_sorted_by(|one, next| one < next)
@@ -46,11 +47,13 @@ impl Conductor {
             return Err(Reject::Rule("checked parts are of the round, objections of these parts, in order"));
         }
         let word = self.gathered.checked.entry(slot).or_default();
+        // Each of them is work for the steward: nobody is heard more often than there are parts.
         if checked.parts.iter().all(|part| word.parts.contains(part)) {
             return Err(Reject::Stale("these parts were spoken of before"));
         }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
+        // It has spoken, so that the next rounds may wait for it again.
         self.stalling.remove(&checked.author());
         self.tick(now);
         Ok(())
@@ -105,6 +108,7 @@ impl Conductor {
                 word.parts.remove(&part);
             });
         }
+        // What stands now may be new to the contributors: they have the whole time for it.
         self.gathered.checking = None;
     }
 
@@ -120,6 +124,7 @@ impl Conductor {
         // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for so long.
         if let Output::Apply(_) = output {
             let now = self.now;
+            // From here on, not from the seal: a slow aggregator must not eat the contributors' time.
             self.gathered.checking.get_or_insert(now);
             if let Some(disputed) = self.disputed() {
                 return Some(Output::Inspect(disputed));
@@ -129,6 +134,8 @@ impl Conductor {
                 if self.poll_timeout().is_some_and(|deadline| self.now < deadline) {
                     return None;
                 }
+                // A member waited for in vain is not waited for again until it speaks: otherwise one silent
+                // member would cost every round a timer.
                 self.stalling.extend(waited_for);
             }
         }
@@ -163,6 +170,7 @@ impl Conductor {
                 || view.aggregating(name.0).any(differs)
                 || objections && self.is_contested(view, name.0)
         };
+        // ROUND-22: a right one stands, whoever objects again.
         let mut results = results.iter().filter(|(name, _)| open(name));
         results.find(|(name, said)| disputed(name, &said.digest)).map(|(_, said)| said.signed.clone())
     }
@@ -182,6 +190,7 @@ impl Conductor {
         };
         plan.blocks.iter().any(|block| {
             let against = slots.iter().zip(&weights).filter(|(slot, _)| objects(slot, block));
+            // More than half: a minority that objects to everything must not cost a reduction.
             2 * against.map(|(_, weight)| weight).sum::<u64>() > total
         })
     }

@@ -55,6 +55,7 @@ impl Conductor {
         let ahead = matches!(self.ledger.stage(), Stage::Computing | Stage::Gathering);
         let beyond = self.barren.rounds.checked_sub(SPARED).filter(|_| ahead)?;
         let part = u64::from(self.ledger.manifest().timers.part);
+        // What parts the members outlasts a round, and rounds are numbered; a pause needs no record.
         let pause = part.saturating_mul(1 << beyond.min(32)).min(LONGEST);
         Some(self.phase_began.saturating_add(pause)).filter(|until| self.now < *until)
     }

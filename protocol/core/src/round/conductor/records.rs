@@ -22,6 +22,7 @@ impl Conductor {
             None => usize::from(self.ledger.manifest().admission.start_nodes).max(1),
         };
         let enough = self.overdue() && here >= least;
+        // Whoever may return first: where all have failed at once, one alone must not have a round for itself.
         let complete = here == seats.len() && !seats.is_empty() && !self.awaits_returns();
         let present = complete || enough;
         let begins = self.ledger.ready() && present && !self.holds_begin();
@@ -57,6 +58,7 @@ impl Conductor {
     }
 
     fn is_awaited(&self, id: &MemberId) -> bool {
+        // A member that has failed in the round is waited for no more: it costs one timer, not one a phase.
         let gone = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
         self.is_live(id) && !self.ledger.member(id).is_some_and(gone)
     }
@@ -79,6 +81,7 @@ impl Conductor {
         let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
         let bitmap = |part| {
             let mut counted = Bitmap::default();
+            // By weight once more: the ledger refuses inputs that count a contribution without it.
             let held = self.gathered.receipts.get(part).copied().unwrap_or_default();
             let weighs = |slot: &Slot| view.commitment(*slot).is_some_and(|c| c.weight > 0);
             held.slots().filter(weighs).for_each(|slot| counted.insert(slot));
@@ -92,6 +95,7 @@ impl Conductor {
     pub(super) fn reduced(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         if let Some(next) = self.gathered.next {
+            // The state is computed already; only the seal waits for the case.
             return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next)));
         }
         let missing: Vec<Part> = (0..view.parts().len() as u16)
@@ -101,6 +105,7 @@ impl Conductor {
         if self.awaits_results(view, &missing) && !self.overdue() {
             return None;
         }
+        // Once, so that a round ends; and where nothing weighs there is nothing to reduce.
         let unmoved = view.reassigned().next().is_none() && view.weighs();
         let moves = if unmoved { self.moves(view, &missing) } else { Vec::new() };
         if !moves.is_empty() {
@@ -124,6 +129,7 @@ impl Conductor {
                 let over = self.gathered.results.contains_key(&name) || self.gathered.struck.contains(&name);
                 !over && self.is_awaited(&member)
             };
+            // A second signature makes a lie dearer, but no round waits for it once parts were reassigned.
             (first || missing.contains(&part)) && view.aggregating(part).any(owes)
         })
     }
@@ -131,8 +137,10 @@ impl Conductor {
     fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
         let to = |part: &Part| {
             let (failed, _) = view.aggregator(*part)?;
+            // By the round's seed, not by choice: the steward must not be able to give a part to a friend.
             let others = reassignment(&view.seed(), *part, failed, view.aggregators());
             let awaited = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_awaited(&member));
+            // The second aggregator has had its time as well.
             let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);
             Some(Reassigned {
                 part: *part,
@@ -152,6 +160,7 @@ impl Conductor {
         let second = |part| {
             let mut said = self.said(view, Part(part));
             let digest = said.next()?.1.digest;
+            // Two that differ never get here: ROUND-25 has one of them struck before.
             said.find(|(_, other)| other.digest == digest).map(|(_, other)| other.signed.clone())
         };
         (0..view.parts().len() as u16).filter_map(second).collect()
@@ -167,6 +176,7 @@ impl Conductor {
             credits: bounded(self.due_credits()),
             seconds: bounded(self.seconds(view)),
         };
+        // Last: who fails at this outcome depends on everything else in it.
         outcome.seats = bounded(self.ledger.seats_after(&outcome));
         Body::Outcome(outcome)
     }

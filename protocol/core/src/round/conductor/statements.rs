@@ -20,6 +20,7 @@ impl Conductor {
     /// [`Reject`] as by [`Ledger::check_commit`].
     pub fn commit(&mut self, now: u64, signed: Signed<Commit>) -> Result<Verified<Commit>, Reject> {
         let commit = self.ledger.check_commit(&signed)?;
+        // COMMIT-4: the first one has the receipt, and a second one is evidence.
         self.gathered.commits.entry(commit.slot).or_insert(signed);
         self.tick(now);
         Ok(commit)
@@ -54,6 +55,7 @@ impl Conductor {
         let run = self.ledger.run();
         let delivered = signed.verify(run)?;
         let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
+        // Receipts of the first attempt are of other aggregators.
         let attempt = u8::from(view.reassigned().next().is_some());
         if delivered.round != view.round()
             || delivered.attempt != attempt
@@ -74,6 +76,7 @@ impl Conductor {
             let receipt = signed.verify(run)?;
             let turn = view.attempt(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
             let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
+            // A receipt for another sender, or of other integers, shows nothing about this part.
             let about = receipt.sender == delivered.author() && receipt.root == root;
             if !fits || !about || !view.takes_in(receipt.part, &delivered.author(), &receipt.author()) {
                 return Err(Reject::Rule("a receipt is signed by the part's keeper for this sender"));
@@ -100,11 +103,13 @@ impl Conductor {
     /// [`Reject`] as by [`Ledger::check_result`], and while the results are being applied: what is applied is what the
     /// outcome lists.
     pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<bool, Reject> {
+        // Another result now would change what the Outcome lists, but not the state that was computed.
         if self.applying || self.gathered.next.is_some() {
             return Err(Reject::Stale("the round's results are being applied"));
         }
         let result = self.ledger.check_result(&signed)?;
         let name = (result.part, result.author());
+        // It would be reduced again, and found wrong again, for as long as its author likes.
         if self.gathered.struck.contains(&name) {
             return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
         }
@@ -144,10 +149,12 @@ impl Conductor {
 
     /// A verdict gives credit: the next outcome holds it. One that the ledger would refuse is dropped.
     pub fn credit(&mut self, credit: Credit) {
+        // STAND-1: the ledger would refuse the whole Outcome for one credit that is in it twice.
         let same = |other: &Credit| {
             (other.round, other.verifier, other.member) == (credit.round, credit.verifier, credit.member)
         };
         let new = self.ledger.check_credit(&credit).is_ok() && !self.credits.iter().any(same);
+        // Verifiers that pass everything must not fill the steward's memory.
         if new && self.credits.len() < CREDITS_WAITING {
             self.credits.push(credit);
         }
