@@ -64,6 +64,7 @@ pub const WEIGHT_ONE: u64 = 1 << 16;
 /// because Σ w_i is concave in `C`: a binary search finds it.
 pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
     let count = m.iter().filter(|m| **m > 0).count() as u64;
+    // At least an equal share: with few members a lower cap could not be kept by anybody.
     let share = u128::from(u64::from(cap_ppm).max(1_000_000u64.div_ceil(count.max(1))));
     let capped = |cap: u64| m.iter().map(move |m| (u64::from(*m) * WEIGHT_ONE).min(cap));
     let fits = |cap: u64| u128::from(cap) * 1_000_000 <= share * capped(cap).map(u128::from).sum::<u128>();
@@ -105,6 +106,7 @@ pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]
     let length = inputs.first()?.q.len();
     let total = inputs.iter().try_fold(0u64, |sum, input| sum.checked_add(input.weight))?;
     let alike = inputs.iter().all(|input| input.q.len() == length && input.m > 0);
+    // From 2⁵³ on a weight is not exact in f64.
     if !alike || total == 0 || total >= 1 << 53 {
         return None;
     }
@@ -339,10 +341,12 @@ impl<'a> Steps<'a> {
     fn run(&self, iterations: u8) -> (Vec<f64>, Vec<f64>) {
         let mut k = vec![0.0; self.inputs.len()];
         let mut factors = self.factors(&self.residuals);
+        // The majority agrees to the bit: v₀ is its value, and a division by 0 would follow.
         if self.radius == 0.0 {
             return (k, factors);
         }
         for step in 0..iterations {
+            // At v₀ the residuals are known from the diagonal, without a product.
             if step > 0 {
                 factors = self.factors(&self.residuals_at(&k));
             }
@@ -371,6 +375,7 @@ impl<'a> Steps<'a> {
 fn weighted_median(values: &[f64], inputs: &[Input<'_>]) -> f64 {
     let mut order: Vec<(f64, u64)> =
         values.iter().copied().zip(inputs.iter().map(|input| input.weight)).collect();
+    // Stable and total: equal values stay in order of slots, and no NaN stops it.
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
     let total: u64 = inputs.iter().map(|input| input.weight).sum();
     let mut reached = 0;

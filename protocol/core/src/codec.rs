@@ -188,6 +188,7 @@ impl<const MAX: usize> BorshDeserialize for Bytes<MAX> {
     fn deserialize_reader<R: io::Read>(reader: &mut R) -> io::Result<Self> {
         let length = bounded_length(reader, MAX)?;
         let mut bytes = Vec::new();
+        // Grows as bytes arrive: a bare length reserves nothing.
         let read = reader.take(length as u64).read_to_end(&mut bytes)?;
         if read != length {
             return Err(malformed("Unexpected length of input"));
@@ -208,6 +209,7 @@ impl<const MAX: usize> Text<MAX> {
         if text.len() > MAX {
             return Err(Misuse(format!("{} bytes of text where at most {MAX} fit", text.len())));
         }
+        // It is shown on terminals and in logs, where an escape could hide or forge lines.
         if text.chars().any(char::is_control) {
             return Err(Misuse("a control character in a name or address".into()));
         }
@@ -247,6 +249,7 @@ impl Real {
     /// # Errors
     /// [`Misuse`] when the value is not finite, or is −0.
     pub fn new(value: f32) -> Result<Self, Misuse> {
+        // −0 equals 0 and has other bits: two encodings of one value.
         if !value.is_finite() || value.to_bits() == (-0.0f32).to_bits() {
             return Err(Misuse(format!("{value} where a finite number is needed")));
         }

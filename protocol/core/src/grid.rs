@@ -55,8 +55,10 @@ pub fn quantise(gradient: f32, inverse_step: f64, dither_word: u32) -> i32 {
     /// 1.5·2⁵²: adding it rounds to an integer, which then stands in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LIMIT: f64 = GRID_LIMIT as f64;
+    // Also NaN, which fails every comparison: one broken coefficient must not spoil the sum.
     let finite = if gradient.abs() < f32::INFINITY { gradient } else { 0.0 };
     let u = f64::from((dither_word >> 8) as i32) * (1.0 / 16_777_216.0);
+    // A power of two times an f32 is exact in f64: the sum rounds once, and so alike everywhere.
     let sum = f64::from(finite) * inverse_step + u;
     let below = if sum < LIMIT { sum } else { LIMIT };
     let limited = if below > -LIMIT { below } else { -LIMIT };
@@ -79,6 +81,7 @@ pub fn power_of_two(exponent: i32) -> f64 {
 /// GRID-4: E − 1023 − `grid_bits`, clamped to −120 ..= 100, E the 11 exponent bits of the f64; where the rms is zero,
 /// subnormal, negative or not finite it is undefined: `fallback`.
 pub fn exponent_of(rms: f64, grid_bits: u8, fallback: i16) -> i16 {
+    // A tensor that did not move tells nothing of its scale: the exponent stays.
     if !rms.is_normal() || rms < 0.0 {
         return fallback;
     }

@@ -135,6 +135,7 @@ impl Hasher {
     #[must_use]
     #[inline]
     pub fn part(mut self, bytes: &[u8]) -> Self {
+        // Lengths first: `ab, c` and `a, bc` are different inputs.
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
         self
@@ -175,6 +176,7 @@ pub fn hash_of<T: BorshSerialize + ?Sized>(domain: Domain, value: &T) -> Digest 
 
 /// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0 gives 0.
 pub fn below(uniform: u64, n: u64) -> u64 {
+    // No rejection: a draw takes one number, so that everybody's streams stay in step.
     ((u128::from(uniform) * u128::from(n)) >> 64) as u64
 }
 

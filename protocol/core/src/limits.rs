@@ -41,6 +41,7 @@ pub const GROUPS: usize = 16;
 /// Coefficients of a group at least, where the model has as many.
 pub const GROUP_COEFFICIENTS: usize = 10_000;
 /// Projections of a group.
+// 64 suffice because the beacon is a coin registered before the commitment and shown after it: nobody can grind it.
 pub const PROJECTIONS: usize = 64;
 /// Bytes of one chunk of a dataset.
 pub const DATA_CHUNK_BYTES: usize = 4096;

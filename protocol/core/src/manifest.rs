@@ -152,12 +152,14 @@ impl Manifest {
 
     /// Windows that the training text offers (DATA-3): window `w` holds the tokens `w·sequence ..= (w+1)·sequence`.
     pub fn windows(&self) -> u64 {
+        // The last token has no successor to predict (DATA-3).
         self.data.tokens().saturating_sub(1) / u64::from(self.model.sequence.max(1))
     }
 
     /// Rounds after which the run ends, however many of them were lost to rollbacks.
     pub fn most_rounds(&self) -> u32 {
         let rounds = self.training.rounds;
+        // Rounds that were taken back are trained again, under new numbers; the coins must reach that far.
         if self.rollback.is_on() { rounds.saturating_mul(2) } else { rounds }
     }
 }

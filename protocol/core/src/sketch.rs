@@ -83,6 +83,7 @@ const LIMB: u32 = 22;
 pub fn points(freeze: &Digest) -> [u64; 2] {
     let hash = Hasher::new(Domain::SKETCH).value(freeze).finish();
     let (words, _) = hash.0.as_chunks::<8>();
+    // Not 0 and 1: there the fingerprint forgets which coefficient is which.
     let point = |j: usize| 2 + below(words.get(j).map_or(0, |word| u64::from_le_bytes(*word)), PRIME - 2);
     [point(0), point(1)]
 }
@@ -145,6 +146,7 @@ impl Sketcher {
                 let bias =
                     if stretch.len() == STRIDE { self.bias[j] } else { bias(&self.powers[j], stretch.len()) };
                 let sum = reduce(sums[j]);
+                // Both are below p: the difference needs no wider number.
                 if sum < bias { sum + (PRIME - bias) } else { sum - bias }
             });
             self.sum = add(self.sum, product(shift, sum));

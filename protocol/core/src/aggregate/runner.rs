@@ -33,6 +33,7 @@ impl Runner for Plain {
     fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output {
         // AGG-21: "MUST check first that its thread is in the mode of ARITH-1".
         require_ieee();
+        // Wider vectors change no bit: no operation of a pass is contracted or moved.
         pulp::Arch::new().dispatch(|| pass.run())
     }
 

@@ -34,6 +34,7 @@ pub fn leaf_task<'a>(
     state: &'a State,
     witness: &mut dyn Witness,
 ) -> Option<LeafTask<'a>> {
+    // From the commitment, not from the accuser: which leaf it is follows from what the member signed.
     let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
     let leaf = assign::leaf(commit.slot, commit.seats, position);
     let indices = assign::windows(&round_seed, leaf, manifest.training.leaf_windows, manifest.windows());
@@ -96,6 +97,7 @@ pub fn recompute_sum(
     let tasks = (0..commit.leaves).map(|position| leaf_task(manifest, commit, position, state, witness));
     let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
     arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
+        // Wrapping: an honest sum stays below 2³⁰ (GRID-2), and a stranger's must not stop the judge.
         sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
         sum.loss = sum.loss.wrapping_add(loss);
         sum.allowance.add(&q);
@@ -111,5 +113,6 @@ pub fn committed_total(
 ) -> Option<Vec<i32>> {
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
     let layout = Layout::of(&manifest.model);
+    // Nobody's statement of Q is evidence: the frozen root decides (AUDIT-7).
     (q.len() == layout.parameters() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
 }

@@ -147,6 +147,7 @@ impl Roster {
 
     /// A verifier has shown its coin of a round.
     pub(super) fn shown(&mut self, verifier: MemberId, coin: Coin) {
+        // Posts are taken again after a restart: each coin counts once.
         if self.coins.insert((coin.round(), verifier), coin).is_none() {
             self.count(verifier).coins += 1;
         }
@@ -195,11 +196,14 @@ impl Roster {
         };
         let before = self.entries.get(&key).filter(|entry| entry.verifier == verifier).map(|entry| entry.due);
         // What another one left undone, or passed falsely, is due only while its state is surely kept.
+        // Nobody can do, or judge, an audit of a state that is gone.
         let kept = ledger.keeps_state(view.round());
         let sure = ledger.in_final_audit(view.round()) || kept && ledger.needs_no_coin(view, slot);
         let stale = !ledger.is_answerable(view.round());
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
+            // Once due it stays due until its inspector has said what it finds.
             (Some(Due::Yes | Due::Done), ..) => return,
+            // Not done: if whoever has passed it is banned, it is due again (DUTY-3).
             _ if done => Due::Passed,
             _ if sure => Due::Yes,
             (Some(Due::No), ..) => return,
@@ -261,9 +265,11 @@ impl Roster {
                 *clock = fresh();
             }
             clock.what = what;
+            // Kept when done: the time grows with each contribution, and does not shrink with what is finished.
             clock.computed.extend(&debts.computes);
             clock.patience = patience(ledger, what, clock.computed.len());
             if now >= clock.since.saturating_add(clock.patience) {
+                // Begun anew: the ledger may refuse the Idle, and then it is not proposed again at once.
                 *clock = Clock { patience: clock.patience, ..fresh() };
                 idle.push((*verifier, debts.oldest.0, debts.much));
             }
@@ -277,6 +283,7 @@ impl Roster {
         let mut owe = |verifier: MemberId, owed: Owed| {
             let fresh = || Debts { oldest: owed, much: 0, computes: BTreeSet::new() };
             let debts = owing.entry(verifier).or_insert_with(fresh);
+            // The oldest: whatever else is done, a verifier that never gets to it is idle.
             debts.oldest = owed.min(debts.oldest);
             debts.much += 1;
         };
@@ -292,6 +299,7 @@ impl Roster {
             owe(*verifier, (*round, Some((*slot, *step))));
         }
         for (verifier, round, slot, _) in owed.into_iter().filter(|(.., step)| step.computes()) {
+            // Only of the oldest round: more work elsewhere is no reason to be late there.
             let debts = owing.get_mut(&verifier).filter(|debts| debts.oldest.0 == round);
             debts.into_iter().for_each(|debts| _ = debts.computes.insert(slot));
         }
@@ -312,6 +320,8 @@ impl Debts {
     /// What its clock is about.
     fn owing(&self, ledger: &Ledger) -> Owing {
         let round = self.oldest.0;
+        // A round that holds up everybody has one clock for all that is owed there: those of its steps would
+        // add up.
         if ledger.is_last_call(round) { Owing::Round(round) } else { Owing::One(self.oldest) }
     }
 }
@@ -323,6 +333,7 @@ fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
     let after = ledger.stage() == Stage::Auditing;
     let (base, whole) = match what {
         Owing::Round(_) => {
+            // A second opinion takes as long as the first, and only an audit with leaves has one.
             let second = usize::from(computed > 0);
             (if after { timers.final_audit } else { timers.audit }, computed + second)
         }

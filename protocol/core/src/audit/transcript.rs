@@ -58,6 +58,7 @@ pub(super) fn judge_audit(
     let guilty = |finding, detail| {
         Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding, detail })
     };
+    // First what needs neither state nor Q: where it convicts, nobody gets off by withholding them.
     let (sketch, loss) = probe.sum(&rows);
     if loss != commit.loss {
         return guilty(
@@ -65,6 +66,7 @@ pub(super) fn judge_audit(
             format!("the table's losses add up to {loss}, committed is {}", commit.loss),
         );
     }
+    // Tried before the leaves: it costs no arithmetic.
     let committed = committed_total(manifest, &frozen, witness);
     let differs = |q: &[i32]| {
         let total = probe.sketch(q);
@@ -83,6 +85,7 @@ pub(super) fn judge_audit(
         };
         let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
+        // Within the tolerance nobody is convicted, and in `exact` there is none.
         if let Some(detail) = leaf_mismatch(&probe, commit, position, &row, said) {
             return guilty(FindingKind::LeafMismatch, detail);
         }
@@ -90,6 +93,7 @@ pub(super) fn judge_audit(
     if committed.is_some() {
         return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
     }
+    // There recomputed leaves are only near to the committed integers, and prove no sum.
     if manifest.profile != Profile::Exact {
         return Ok(Judgement::Undecided(
             "the drawn leaves agree, but the committed total is not at hand".into(),
@@ -130,6 +134,7 @@ pub(super) fn judge_total(
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
         return Ok(Judgement::Undecided("the training text is not at hand".into()));
     };
+    // Asked for only with a tolerance: in `exact` the root decides.
     let Some(deviation) = sum.deviation(manifest, commit, || committed_total(manifest, &frozen, witness))
     else {
         return Ok(Judgement::Undecided("the committed total is not at hand".into()));

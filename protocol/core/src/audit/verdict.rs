@@ -32,11 +32,14 @@ pub(super) fn judge(
     let transcript = &accused.transcript;
     let Checked { frozen, probe, rows, positions } = check_transcript(manifest, transcript)?;
     let verdict = transcript.verdict.verify(manifest.run())?;
+    // From the steward's record: the accuser could show another enrolment, by which the coin draws other
+    // leaves.
     let terms = admitted(manifest, &accused.admit, &verdict.author())?;
     let coin = verdict.coin.verify(&terms)?;
     let seal = transcript.table.verify(manifest.run())?.seal;
     let drawn = draw(&coin, &frozen.freeze, &seal, frozen.commit.leaves, manifest.audit.leaves);
     let mut case = Case { manifest, frozen, probe, rows, verdict, witness, arithmetic };
+    // Before its finding: a verifier that chooses its leaves can pass any cheat, and needs no lie for it.
     if positions != drawn {
         return Ok(
             case.guilty(format!("its coin draws the leaves at {drawn:?}, it shows those at {positions:?}"))
@@ -55,6 +58,7 @@ pub(super) fn judge_recomputation(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
+    // With a tolerance an honest verifier may come to another total.
     require(manifest.profile == Profile::Exact, "recomputed leaves decide in the profile exact alone")?;
     let said = accused.recomputation.verify(manifest.run())?;
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
@@ -118,6 +122,7 @@ impl Case<'_> {
     /// is a tolerance, a leaf that the verifier may honestly have found beyond it does not convict it either.
     fn accusation(&mut self, transcript: &Transcript) -> Result<Judgement, Reject> {
         let stands = |what: String| Ok(Judgement::NotGuilty(format!("the accused member is guilty: {what}")));
+        // First the member: a verdict may be true for another reason than it gives.
         if let Judgement::Guilty { detail, .. } =
             judge_audit(self.manifest, transcript, self.witness, self.arithmetic)?
         {
@@ -142,6 +147,7 @@ impl Case<'_> {
             Judgement::NotGuilty(_) => {}
             undecided => return Ok(undecided),
         }
+        // Between right and wrong two honest machines may disagree: nobody is convicted there (TOL-8).
         let close = match self.verdict.finding {
             Finding::Guilty(FindingKind::LeafMismatch) => match self.figures(&state) {
                 Figures::Right { passing } => !passing,
@@ -165,6 +171,7 @@ impl Case<'_> {
                 recompute(self.manifest, commit, result.position, state, self.witness, self.arithmetic);
             let Some((q, loss)) = leaf else { return Figures::Unknown };
             let (row, place) = (self.probe.row(&q, loss), result.position);
+            // Its own figures are wrong: it did not recompute what it says.
             if self.probe.deviation(&row, &result.row) > WRONG {
                 let (is, says) = (row.sketch, &result.row.sketch);
                 return Figures::Wrong(format!("the leaf at {place} is {is}, it says {says}"));
@@ -217,6 +224,7 @@ impl Case<'_> {
         }
         let commit = &self.frozen.commit;
         let sum = recompute_sum(self.manifest, commit, state, self.witness, self.arithmetic)?;
+        // Another root means another Q: nothing that adds up to it would be what was committed.
         (sum.root(self.manifest) == commit.root).then_some(sum.q)
     }
 

@@ -70,6 +70,7 @@ impl Model {
         let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
         match &self.family {
             Family::Decoder(decoder) => {
+                // The model need not be checked yet: this is what checks its size.
                 let key_value = width / u64::from(self.heads.max(1)) * u64::from(decoder.key_value_heads);
                 let layer = 2 * width + 2 * width * width + 2 * width * key_value + 3 * width * hidden;
                 let embeddings = if decoder.tied { 1 } else { 2 };
@@ -91,6 +92,7 @@ impl Model {
 impl Albert {
     /// Positions of a window that are predicted, at least one.
     pub fn masked(&self, sequence: u32) -> u32 {
+        // At least one: a window without a masked token would have no loss.
         ((u64::from(sequence) * u64::from(self.masked_ppm) / 1_000_000) as u32).clamp(1, sequence.max(1))
     }
 }

@@ -143,6 +143,7 @@ impl Message for Verdict {
 
 wire! {
     /// A verifier has recomputed every leaf of a contribution whose author did not answer, or has left.
+    // Signed and shown: an audit that ends in nothing looks like one that nobody did.
     pub struct Recomputation {
         /// The round.
         pub round: Round,
@@ -260,6 +261,7 @@ impl FindingKind {
 
 /// `H(TABLE, salt, rows)`: binds the rows, hides them until the salt is known.
 pub fn table_seal(salt: &[u8; 32], rows: &Rows) -> Digest {
+    // The salt hides rows that could be guessed: an honest table is known to whoever computes the leaves.
     Hasher::new(Domain::TABLE).part(salt).part(&encode(rows)).finish()
 }
 

@@ -123,9 +123,11 @@ impl Probe {
     /// How far what is said of a leaf is from what it is, in units of the tolerance: 0 for what is equal; ∞ for what is
     /// not, in profile exact, and for what cannot be compared.
     pub fn deviation(&self, own: &Row, said: &Row) -> f64 {
+        // Equal rows are 0 in every profile, also where a norm is 0.
         if own == said {
             return 0.0;
         }
+        // A stranger's sketch may be of any kind and length.
         let comparable = self.fits(&own.sketch) && self.fits(&said.sketch);
         if matches!(self.way, Way::Points(_)) || !comparable {
             return f64::INFINITY;
@@ -204,6 +206,8 @@ impl Allowance {
     pub fn add_norms(&mut self, norms: &[f64]) {
         for (Allowed { range, tolerance, squared }, norm) in self.groups.iter_mut().zip(norms) {
             let (n, t) = (range.len() as f64, *tolerance);
+            // Squares add up where honest differences are independent; a lean in every leaf adds up itself, and
+            // shows.
             *squared += t * (n * norm).sqrt() + t * t * norm + SLACK;
         }
         self.leaves += 1.0;
@@ -234,14 +238,18 @@ fn relative(n: usize, norm: f64, distance: f64) -> f64 {
     if excess <= 0.0 {
         return 0.0;
     }
+    // Leaves of zeros differ in nothing: whatever is said beyond the slack is made up.
     if norm == 0.0 {
         return f64::INFINITY;
     }
+    // An estimate of ε, not a distance: an honest norm goes as √ε and would need a threshold for each scale of
+    // gradient.
     2.0 * excess / (norm * ((n + 4.0 * excess).sqrt() + n.sqrt()))
 }
 
 /// How far two losses are apart, in nats per token.
 pub fn losses(own: i64, said: i64) -> f64 {
+    // Wide: a stranger's loss is any i64.
     ((i128::from(own) - i128::from(said)) as f64 / LOSS_ONE as f64).abs()
 }
 

@@ -28,6 +28,7 @@ pub fn projections(seed: &Digest, groups: &[Range<usize>], offset: usize, q: &[i
     let mut all = Vec::with_capacity(groups.len() * PROJECTIONS);
     for group in groups {
         let (start, end) = (group.start.max(offset), group.end.min(offset + q.len()));
+        // By position, so that pieces can be projected apart and in any order.
         stream.set_word_pos(2 * start as u128);
         let (mut words, mut sums) = ([[0; 8]; STRETCH], [0; PROJECTIONS]);
         for stretch in q.get(start - offset..end.saturating_sub(offset)).unwrap_or_default().chunks(STRETCH) {
@@ -55,6 +56,7 @@ impl pulp::NullaryFnOnce for Stretch<'_> {
         let Self { words, q, sums } = self;
         let whole = q.iter().fold(0i64, |sum, q| sum + i64::from(*q));
         let largest = q.iter().fold(0, |largest: u32, q| largest.max(q.unsigned_abs()));
+        // Sums of leaves, and lies, may be too large for the narrow lanes.
         let negative = if largest < SMALL { small(words, q) } else { large(words, q) };
         for (sum, negative) in sums.iter_mut().zip(negative) {
             *sum = sum.wrapping_add(whole - 2 * negative);
