@@ -14,7 +14,8 @@ pub fn round_seed(run: RunId, round: Round, state: &Digest) -> Digest {
     Hasher::new(Domain::ROUND_SEED).value(&run).value(&round).value(state).finish()
 }
 
-/// Seed of the calibration leaf, which sets the first grid exponents (ASSIGN-2): that of round 2³² − 1 on 32 zero bytes.
+/// Seed of the calibration leaf, which sets the first grid exponents (ASSIGN-2): that of round 2³² − 1 on 32 zero
+/// bytes.
 pub fn calibration_seed(run: RunId) -> Digest {
     round_seed(run, Round(u32::MAX), &Digest::default())
 }
@@ -36,10 +37,10 @@ pub struct Masked {
 
 /// Masks window `window` of a leaf: nobody chooses what is easy to predict.
 ///
-/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each (HASH-7). The positions are the
-/// first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then sorted. Each position, ascending, takes
-/// two draws: the first, mapped to 0..10, says whether the token becomes the mask token (below 8), a token that
-/// the second maps to the vocabulary (8), or stays (9).
+/// ASSIGN-8: all draws come, in order, from ChaCha8 keyed with `H("mask", seed, leaf, window)`, 64 bits each
+/// (HASH-7). The positions are the first [`Albert::masked`] entries of a Fisher–Yates shuffle from the front, then
+/// sorted. Each position, ascending, takes two draws: the first, mapped to 0..10, says whether the token becomes the
+/// mask token (below 8), a token that the second maps to the vocabulary (8), or stays (9).
 pub fn masked(
     model: &Model,
     albert: &Albert,
@@ -72,7 +73,8 @@ pub fn masked(
     Masked { inputs, positions }
 }
 
-/// The leaf at a position of a slot's contribution (ASSIGN-3): i + n·p. A contribution sums a prefix of them (ASSIGN-4).
+/// The leaf at a position of a slot's contribution (ASSIGN-3): i + n·p. A contribution sums a prefix of them
+/// (ASSIGN-4).
 pub fn leaf(slot: Slot, seats: u16, position: u32) -> Leaf {
     Leaf(u64::from(slot.0) + u64::from(seats) * u64::from(position))
 }
@@ -88,17 +90,18 @@ pub struct PartPlan {
 
 /// Splits the blocks into one part for each aggregator, of nearly equal size.
 ///
-/// ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by ChaCha8 keyed with
+/// ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by ChaCha8 keyed
+/// with
 /// `H("aggregators", seed)`.
 pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPlan> {
     let plans = blocks(layout, aggregators.len()).into_iter().zip(shuffled(seed, aggregators));
     plans.map(|(blocks, aggregator)| PartPlan { blocks, aggregator }).collect()
 }
 
-/// The blocks of each part, in order, where there are so many aggregators. Parts without blocks do not exist.
+/// The blocks of each part, in order, for this many aggregators. A part without blocks does not exist.
 ///
-/// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far, the lowest
-/// part among equals.
+/// ASSIGN-5: blocks go, largest first and by number among equals, to the part with the fewest coefficients so far,
+/// the lowest part among equals.
 pub fn blocks(layout: &Layout, aggregators: usize) -> Vec<Vec<Block>> {
     // No part without a block: there would be nothing to reduce or to sign.
     let count = aggregators.min(limits::PARTS).min(layout.blocks().len());
@@ -117,8 +120,8 @@ pub fn blocks(layout: &Layout, aggregators: usize) -> Vec<Vec<Block>> {
     blocks
 }
 
-/// The second aggregators of the first `parts` parts, in runs that have two (ASSIGN-9): part `p` has entry `p + 1` of the shuffle of
-/// [`parts`], the last entry's neighbour being the first. None where there is one aggregator only.
+/// The second aggregators of the first `parts` parts, in runs that have two (ASSIGN-9): part `p` has entry `p + 1` of
+/// the shuffle of [`parts`], the last entry's neighbour being the first. None where there is one aggregator only.
 pub fn seconds(seed: &Digest, aggregators: &[Slot], parts: usize) -> Vec<Option<Slot>> {
     let mut drawn = shuffled(seed, aggregators);
     let others = drawn.len() > 1;

@@ -39,8 +39,8 @@ pub struct Claim {
     pub round: Round,
 }
 
-/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0, but for a
-/// wrong root that of the step.
+/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0,
+/// but for a wrong root that of the step.
 ///
 /// # Errors
 /// [`Reject`] for what is no evidence of anything.
@@ -85,8 +85,8 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
     Ok(Claim { culprit, subject, round: frozen.commit.round })
 }
 
-/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other evidence
-/// has none.
+/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other
+/// evidence has none.
 ///
 /// # Errors
 /// [`Reject`] naming the step that does not fit.

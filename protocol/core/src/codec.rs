@@ -1,5 +1,5 @@
-//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed arrays
-//! (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
+//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed
+//! arrays (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
 //!
 //! [`wire!`](crate::wire) declares a structure or an enumeration whose decoder names the field that is wrong.
 
@@ -40,8 +40,9 @@ pub fn malformed(detail: impl Into<String>) -> io::Error {
 
 /// Declares wire structures and enumerations.
 ///
-/// A structure's fields (CODEC-1) and an enumeration's payloads are written in order by borsh; an enumeration's variant is
-/// one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3). Decoding names the field that is wrong.
+/// A structure's fields (CODEC-1) and an enumeration's payloads are written in order by borsh; an enumeration's
+/// variant is one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3). Decoding names the field
+/// that is wrong.
 #[macro_export]
 macro_rules! wire {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty),* $(,)? }) => {

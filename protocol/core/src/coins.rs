@@ -84,8 +84,8 @@ pub struct CoinTree {
 }
 
 impl CoinTree {
-    /// Makes all coins of a secret, `H(COIN, secret, kind, round, k)` with numbers in their canonical encoding (COIN-1), and
-    /// the tree that is registered of them (COIN-2).
+    /// Makes all coins of a secret, `H(COIN, secret, kind, round, k)` with numbers in their canonical encoding
+    /// (COIN-1), and the tree that is registered of them (COIN-2).
     ///
     /// # Errors
     /// [`Misuse`] where [`CoinTerms::check`] fails.
@@ -203,8 +203,8 @@ pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, blocks_ppm: u32
     coin.kind == CoinKind::Node && u128::from(number) < (u128::from(blocks_ppm) << 64) / 1_000_000
 }
 
-/// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
-/// head after the outcome, which the last one to commit cannot choose (COIN-21).
+/// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t
+/// the head after the outcome, which the last one to commit cannot choose (COIN-21).
 pub fn block_inspector(outcome: &Digest, block: Block, verifiers: usize) -> usize {
     let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(outcome).value(&block).number();
     usize::try_from(below(number, verifiers as u64)).unwrap_or(0)
@@ -231,7 +231,8 @@ pub fn inspector(outcome: &Digest, slot: Slot, verifiers: &[MemberId]) -> Option
     verifiers.iter().copied().min_by_key(|verifier| hasher.clone().value(verifier).number())
 }
 
-/// The jurors of a case against a member: of these verifiers the [`limits::JURY`] with the smallest first eight bytes of
+/// The jurors of a case against a member: of these verifiers the [`limits::JURY`] with the smallest first eight bytes
+/// of
 /// `H(JURY, outcome, culprit, verifier)`, little-endian, without the parties. `outcome` is that of [`inspector`].
 pub fn jury(
     outcome: &Digest,
@@ -248,7 +249,7 @@ pub fn jury(
     others
 }
 
-/// Jurors of so many that must find a member guilty: five of seven, rounded up.
+/// How many of `jurors` must find a member guilty: five sevenths, rounded up.
 pub fn majority(jurors: usize) -> usize {
     (5 * jurors).div_ceil(7)
 }
@@ -266,8 +267,8 @@ pub fn rechecks(coin: &Coin, verdict: &Digest, recheck_ppm: u32, others: usize) 
     coin.kind == CoinKind::Node && u128::from(number) < most
 }
 
-/// How many leaves an audit draws of a contribution of `m`, in a run whose `audit.leaves` is `least`: so many, an eighth
-/// where that is more, and never more than there are.
+/// How many leaves an audit draws of a contribution of `m`: `least`, which is `audit.leaves` of the manifest, or an
+/// eighth of them if that is more, and never more than there are.
 // COIN-5: whole contributions that a fitted row makes good for stay bounded by 8/π, however large they are.
 pub fn drawn_leaves(m: u32, least: u8) -> u32 {
     // An eighth of every audit, rather than some audits in full: same bound and work, but without bursts that

@@ -21,7 +21,7 @@ impl Commitment {
         Self::of((0..layout.chunks().len()).map(|index| chunk_hash(layout, q, index)))
     }
 
-    /// Of the [`chunk_hash`] of every chunk, in order: for who computes them at the same time.
+    /// Of the [`chunk_hash`] of every chunk, in order: for callers that compute them in parallel.
     pub fn of(hashes: impl IntoIterator<Item = Digest>) -> Self {
         Self(Tree::new(hashes))
     }
@@ -84,7 +84,7 @@ impl<'a> Assembly<'a> {
         self.present.contains(&block)
     }
 
-    /// All integers; `None` while a block lacks.
+    /// All integers; `None` while a block is missing.
     pub fn whole(self) -> Option<Vec<i32>> {
         (self.present.len() == self.layout.blocks().len()).then_some(self.q)
     }
@@ -117,8 +117,8 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     Ok(values)
 }
 
-/// The one encoding of a chunk (COMMIT-6): a byte w, then the w low bytes of each integer, little-endian; w is the least width that
-/// holds them all in two's complement, 0 where all are 0.
+/// The one encoding of a chunk (COMMIT-6): a byte w, then the w low bytes of each integer, little-endian; w is the
+/// least width that holds them all in two's complement, 0 where all are 0.
 pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
     pulp::Arch::new().dispatch(Narrow(values))
 }
@@ -141,7 +141,7 @@ impl pulp::NullaryFnOnce for Narrow<'_> {
     }
 }
 
-/// The width, and so many low bytes of each integer.
+/// The width, and that many low bytes of each integer.
 #[inline(always)]
 fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
     let mut bytes = vec![0; 1 + WIDTH * values.len()];

@@ -18,8 +18,8 @@ pub const LOSS_NOT_FINITE: i64 = 1 << 40;
 
 /// Uniform 24-bit numbers, one a coefficient, in the order of the flat vector.
 ///
-/// GRID-1: the dither word of coefficient `c` is word `c` of the ChaCha8 stream keyed by `H("dither", round seed, leaf)`;
-/// its upper 24 bits are used.
+/// GRID-1: the dither word of coefficient `c` is word `c` of the ChaCha8 stream keyed by `H("dither", round seed,
+/// leaf)`; its upper 24 bits are used.
 pub struct Dither(ChaCha8Rng);
 
 impl Dither {
@@ -48,8 +48,9 @@ impl Dither {
 
 /// `floor(g·2^−e + u/2²⁴)`, saturated at ±2²²; 0 for a value that is not finite.
 ///
-/// GRID-2: computed in f64, clamped to ±2²²; 0 where the value is not finite. The product is exact, the sum is rounded once to nearest even, as IEEE 754 defines. No branch and no call,
-/// so that loops over it become vector code on any processor.
+/// GRID-2: computed in f64, clamped to ±2²²; 0 where the value is not finite. The product is exact, the sum is
+/// rounded once to nearest even, as IEEE 754 defines. No branch and no call, so that loops over it become vector code
+/// on any processor.
 #[inline(always)]
 pub fn quantise(gradient: f32, inverse_step: f64, dither_word: u32) -> i32 {
     /// 1.5·2⁵²: adding it rounds to an integer, which then stands in the low bits.

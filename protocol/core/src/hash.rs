@@ -142,7 +142,8 @@ impl Hasher {
     }
 
     /// Adds bytes without a frame: bulk data that begins the hash keeps BLAKE3's full speed, which any prefix
-    /// halves. Only parts of one fixed length may follow, so that the whole stays injective. HASH-3: Merkle leaves alone.
+    /// halves. Only parts of one fixed length may follow, so that the whole stays injective. HASH-3: Merkle leaves
+    /// alone.
     #[must_use]
     #[inline]
     pub fn bulk(mut self, bytes: &[u8]) -> Self {
@@ -174,7 +175,8 @@ pub fn hash_of<T: BorshSerialize + ?Sized>(domain: Domain, value: &T) -> Digest 
     Hasher::new(domain).value(value).finish()
 }
 
-/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0 gives 0.
+/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0
+/// gives 0.
 pub fn below(uniform: u64, n: u64) -> u64 {
     // No rejection: a draw takes one number, so that everybody's streams stay in step.
     ((u128::from(uniform) * u128::from(n)) >> 64) as u64

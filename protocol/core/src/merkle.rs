@@ -75,8 +75,8 @@ impl Tree {
 }
 
 wire! {
-    /// That one leaf is in a tree: the siblings on its way up (MERKLE-5). A node that ends a level of odd width is its own
-    /// sibling (MERKLE-3) and brings none.
+    /// That one leaf is in a tree: the siblings on its way up (MERKLE-5). A node that ends a level of odd width is
+    /// its own sibling (MERKLE-3) and brings none.
     pub struct Proof {
         /// Lowest first.
         pub siblings: List<Digest, { limits::PROOF_SIBLINGS }>,

@@ -67,7 +67,8 @@ impl fmt::Display for Sketch {
 /// The Goldilocks prime.
 pub const PRIME: u64 = 0xffff_ffff_0000_0001;
 
-/// Values at both points, each below [`PRIME`]. SKETCH-3: a stranger's may not be: compare it as it is, add it with [`add`].
+/// Values at both points, each below [`PRIME`]. SKETCH-3: a stranger's may not be: compare it as it is, add it with
+/// [`add`].
 pub type Fingerprint = [u64; 2];
 
 /// Coefficients between two reductions modulo p: the limbs of their powers fit a first-level cache, and as many

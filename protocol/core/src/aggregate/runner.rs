@@ -4,8 +4,8 @@ use crate::ieee::require_ieee;
 
 /// A pass over coefficients: loops over arrays of fixed size, of which compilers make vector instructions.
 ///
-/// What [`CoefficientPass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
-/// compiles all of it so.
+/// What [`CoefficientPass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider
+/// vectors compiles all of it so.
 pub trait CoefficientPass {
     /// What it finds.
     type Output;

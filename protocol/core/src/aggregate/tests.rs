@@ -288,7 +288,8 @@ fn besieged(honest: &[u32], lie: &dyn Fn(usize) -> Vec<i32>, attackers: &[u32]) 
     (all, [honest, attackers].concat())
 }
 
-/// How far the clip's result lies from its centre: as it is, what C4 of spec/model.md allows the attackers, who come after
+/// How far the clip's result lies from its centre: as it is, what C4 of spec/model.md allows the attackers, who come
+/// after
 /// `honest` others, and the honest mean distance from there.
 fn moved(all: &[Vec<i32>], m: &[u32], honest: usize) -> (f64, f64, f64) {
     let inputs = inputs(all, m);

@@ -23,7 +23,7 @@ pub enum Judgement {
     },
     /// Re-executed: the accused was right.
     NotGuilty(String),
-    /// Something needed is not at hand; the text names it. Never a ban.
+    /// Something that the judgement needs is unavailable; the text names it. Never a ban.
     Undecided(String),
     /// Not evidence of anything.
     Malformed(String),

@@ -161,7 +161,7 @@ fn invalid(
     // Rules are about the ledger before the record: of another height nothing can be decided.
     let ledger = ledger(height).filter(|ledger| ledger.height() == height);
     let Some(mut ledger) = ledger else {
-        return Ok(Judgement::Undecided(format!("the ledger before height {height} is not at hand")));
+        return Ok(Judgement::Undecided(format!("the ledger before height {height} is unavailable")));
     };
     // Not an invalid record but a second ledger: that takes the other seal to prove.
     if ledger.head() != record.previous {

@@ -11,7 +11,7 @@ use crate::messages::round::Commit;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
 
-/// Recomputes one leaf of a contribution. `None` when its windows are not at hand.
+/// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
 pub fn recompute(
     manifest: &Manifest,
     commit: &Commit,
@@ -26,7 +26,7 @@ pub fn recompute(
     Some((q, loss))
 }
 
-/// One leaf of a contribution, to be recomputed among others. `None` when its windows are not at hand.
+/// One leaf of a contribution, to be recomputed among others. `None` when its windows are unavailable.
 pub fn leaf_task<'a>(
     manifest: &Manifest,
     commit: &Commit,
@@ -68,7 +68,7 @@ impl Sum {
     }
 
     /// How far what was committed is from this, in units of what honest contributions may be apart: 0 or ∞ in profile
-    /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and not at hand.
+    /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and unavailable.
     pub fn deviation(
         &self,
         manifest: &Manifest,
@@ -85,7 +85,7 @@ impl Sum {
     }
 }
 
-/// Recomputes all leaves of a contribution. `None` when windows are not at hand.
+/// Recomputes all leaves of a contribution. `None` when windows are unavailable.
 pub fn recompute_sum(
     manifest: &Manifest,
     commit: &Commit,

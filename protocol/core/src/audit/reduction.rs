@@ -25,7 +25,7 @@ pub(super) fn judged(
     let result = evidence.result.verify(manifest.run())?;
     // Who had to reduce the part follows from the ledger alone: without the round nobody can be blamed.
     let Some(view) = witness.round(result.round) else {
-        return Ok(Judgement::Undecided(format!("round {} is not at hand", result.round)));
+        return Ok(Judgement::Undecided(format!("round {} is unavailable", result.round)));
     };
     let blocks = check(manifest, evidence, &view, &result)?;
     let layout = Layout::of(&manifest.model);
@@ -39,7 +39,7 @@ pub(super) fn judged(
             // A holder that serves a false block is not the accused: unproved, it is missing.
             let opened = opened.and_then(|data| open_block(&layout, &commitment.commit.root, &data).ok());
             let Some(integers) = opened else {
-                let what = format!("block {block} of {} is not at hand", commitment.author);
+                let what = format!("block {block} of {} is unavailable", commitment.author);
                 return Ok(Judgement::Undecided(what));
             };
             inputs.insert((slot, *block), integers);

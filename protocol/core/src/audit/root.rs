@@ -45,7 +45,7 @@ pub(super) fn judge(
                 state.is_none().then(|| format!("the state {before} before round {round}, with moments"));
             let update = update.is_none().then(|| format!("the aggregate that round {round} sealed"));
             let lacking: Vec<String> = state.into_iter().chain(update).collect();
-            return Ok(Judgement::Undecided(format!("not at hand: {}", lacking.join("; "))));
+            return Ok(Judgement::Undecided(format!("unavailable: {}", lacking.join("; "))));
         }
     };
     arithmetic.apply(manifest, &mut state, &update);
@@ -70,8 +70,8 @@ pub(super) fn round(manifest: &Manifest, wrong: &WrongRoot) -> Result<Round, Rej
 }
 
 impl Step {
-    /// A number is that of one round of a ledger (LEDGER-18), which has one freeze and one outcome, and no Rewind between:
-    /// whoever keeps one ledger seals no two records that fit and are of two rounds.
+    /// A number is that of one round of a ledger (LEDGER-18), which has one freeze and one outcome, and no Rewind
+    /// between: whoever keeps one ledger seals no two records that fit and are of two rounds.
     fn of(manifest: &Manifest, layout: &Layout, wrong: &WrongRoot) -> Result<Self, Reject> {
         let (freeze, record) = (sealed(manifest, &wrong.freeze)?, sealed(manifest, &wrong.outcome)?);
         let (Body::Freeze(frozen), Body::Outcome(outcome)) = (&freeze.body, &record.body) else {

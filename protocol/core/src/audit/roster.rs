@@ -76,7 +76,7 @@ impl Step {
 /// A round's coin, or the next step of an audit of one of its slots; a coin comes first.
 type Owed = (Round, Option<(Slot, Step)>);
 
-/// How long a verifier has owed the same.
+/// How long a verifier has owed the same thing.
 struct Clock {
     /// What it is that it owes.
     what: Owing,
@@ -97,7 +97,7 @@ enum Owing {
 }
 
 impl Owing {
-    /// Whether the clock of one goes on for the other: for everything in a round as for the oldest thing there.
+    /// Whether the clock of one goes on for the other: that of the oldest thing in a round becomes the round's.
     fn goes_on_as(self, next: Self) -> bool {
         self == next || matches!((self, next), (Self::One((round, _)), Self::Round(held)) if round == held)
     }
@@ -106,13 +106,13 @@ impl Owing {
 /// What one verifier owes.
 struct Debts {
     oldest: Owed,
-    /// How much it is in all.
+    /// How many things it owes.
     much: u64,
     /// Contributions of the oldest round of which leaves are to be recomputed.
     computes: BTreeSet<Slot>,
 }
 
-/// Which step of an audit waits for its verifier, by round, verifier and target; none while the member has the word.
+/// Which step of an audit waits for its verifier, by round, verifier and target; none while it is the member's turn.
 pub(super) type StepOf<'a> = &'a dyn Fn(Round, &MemberId, &MemberId) -> Option<Step>;
 
 /// Whether the contribution of a member to a round has passed.
@@ -171,7 +171,7 @@ impl Roster {
     /// `passed` says which contributions have passed already.
     pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>) {
         self.forget(ledger);
-        // DUTY-6: whoever is left in a round no more, as one that is idle, owes nothing there when it is forgotten.
+        // DUTY-6: a verifier that no longer remains in a round owes nothing there when the round is forgotten.
         self.served.retain(|(round, verifier)| {
             ledger.round(*round).is_some_and(|view| view.inspectors().contains(verifier))
         });
@@ -231,7 +231,7 @@ impl Roster {
         Some(entry.verifier)
     }
 
-    /// Whose the audit of the contribution of a slot is, due or not.
+    /// Who inspects the contribution of a slot, whether or not an audit is due.
     pub(super) fn inspects(&self, round: Round, slot: Slot) -> Option<MemberId> {
         self.entries.get(&(round, slot)).map(|entry| entry.verifier)
     }
@@ -242,12 +242,13 @@ impl Roster {
         view.inspectors().iter().filter(move |verifier| !shown(verifier)).copied()
     }
 
-    /// A verifier is replaced in what it owes.
+    /// Others take over what a verifier owes: counts it as left undone.
     pub(super) fn replaced(&mut self, verifier: MemberId, much: u64) {
         self.count(verifier).overdue += much;
     }
 
-    /// Verifiers that are idle, each with a round of theirs and how much they owe (DUTY-4).
+    /// Verifiers that are idle, each with the oldest round in which it owes something and how many things it owes
+    /// (DUTY-4).
     pub(super) fn idle(
         &mut self,
         now: u64,
@@ -326,8 +327,9 @@ impl Debts {
     }
 }
 
-/// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long as a member
-/// may take for a whole contribution, for each of those that it has had to compute; and once more for a second opinion.
+/// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long
+/// as a member may take for a whole contribution, for each of those that it has had to compute; and once more for a
+/// second opinion.
 fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
     let timers = &ledger.manifest().timers;
     let after = ledger.stage() == Stage::Auditing;

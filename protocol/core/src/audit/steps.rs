@@ -1,5 +1,5 @@
-//! The signed steps of one audit. Each is a type that only the step before it gives, and what fits a step is checked here
-//! alone: for the steward's docket, the verifier and the judge.
+//! The signed steps of one audit. Each is a type that only the step before it gives, and what fits a step is checked
+//! here alone: for the steward's docket, the verifier and the judge.
 
 use std::sync::Arc;
 
@@ -197,8 +197,8 @@ impl TableOpened {
         &self.opening
     }
 
-    /// The verifier gives its verdict. Whether its coin is the registered one, and the leaves those that it draws, is another
-    /// matter.
+    /// The verifier gives its verdict. Whether its coin is the registered one, and the leaves those that it draws, is
+    /// another matter.
     ///
     /// # Errors
     /// [`Reject`] when it is not the verifier's, or about something else.

@@ -77,11 +77,11 @@ pub(super) fn judge_audit(
     }
     // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     for position in positions {
         let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
-            return Ok(Judgement::Undecided("the training text is not at hand".into()));
+            return Ok(Judgement::Undecided("the training text is unavailable".into()));
         };
         let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
@@ -96,12 +96,12 @@ pub(super) fn judge_audit(
     // There recomputed leaves are only near to the committed integers, and prove no sum.
     if manifest.profile != Profile::Exact {
         return Ok(Judgement::Undecided(
-            "the drawn leaves agree, but the committed total is not at hand".into(),
+            "the drawn leaves agree, but the committed total is unavailable".into(),
         ));
     }
     // AUDIT-10: in `exact` all leaves stand for the committed integers, so that nobody escapes by keeping them back.
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
-        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        return Ok(Judgement::Undecided("the training text is unavailable".into()));
     };
     if let Some(detail) = sum.mismatch(manifest, commit) {
         return guilty(FindingKind::TotalMismatch, detail);
@@ -129,15 +129,15 @@ pub(super) fn judge_total(
     let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
     let commit = &frozen.commit;
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
-        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        return Ok(Judgement::Undecided("the training text is unavailable".into()));
     };
     // Asked for only with a tolerance: in `exact` the root decides.
     let Some(deviation) = sum.deviation(manifest, commit, || committed_total(manifest, &frozen, witness))
     else {
-        return Ok(Judgement::Undecided("the committed total is not at hand".into()));
+        return Ok(Judgement::Undecided("the committed total is unavailable".into()));
     };
     if deviation <= WRONG {
         return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));

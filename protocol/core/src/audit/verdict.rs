@@ -65,7 +65,7 @@ pub(super) fn judge_recomputation(
     let commit = &frozen.commit;
     require(said.freeze == frozen.freeze && said.round == commit.round, "the words are about this freeze")?;
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let sum = recompute_sum(manifest, commit, &state, witness, arithmetic);
     let Some(sum) = sum else { return Ok(no_text()) };
@@ -118,8 +118,8 @@ impl Case<'_> {
         Judgement::Guilty { culprit: self.verdict.author(), round: self.frozen.commit.round, finding, detail }
     }
 
-    /// A guilty verdict is false when neither the transcript nor the recomputed total is against the member. Where there
-    /// is a tolerance, a leaf that the verifier may honestly have found beyond it does not convict it either.
+    /// A guilty verdict is false when neither the transcript nor the recomputed total is against the member. Where
+    /// there is a tolerance, a leaf that the verifier may honestly have found beyond it does not convict it either.
     fn accusation(&mut self, transcript: &Transcript) -> Result<Judgement, Reject> {
         let stands = |what: String| Ok(Judgement::NotGuilty(format!("the accused member is guilty: {what}")));
         // First the member: a verdict may be true for another reason than it gives.
@@ -140,7 +140,7 @@ impl Case<'_> {
         let Some(sum) = sum else { return Ok(no_text()) };
         let q = committed_total(self.manifest, &self.frozen, self.witness);
         let deviation = sum.deviation(self.manifest, commit, || q.clone());
-        // The total is right, so that where it is not at hand its integers are those of the leaves.
+        // The total is right, so that where it is unavailable its integers are those of the leaves.
         let mut known = Known { inner: self.witness, q: q.unwrap_or(sum.q) };
         match judge_audit(self.manifest, transcript, &mut known, self.arithmetic)? {
             Judgement::Guilty { detail, .. } => return stands(detail),
@@ -201,7 +201,7 @@ impl Case<'_> {
         }
         let Some(q) = self.total(&state) else {
             return Ok(Judgement::Undecided(
-                "the drawn leaves agree, but the committed total is not at hand".into(),
+                "the drawn leaves agree, but the committed total is unavailable".into(),
             ));
         };
         let total = self.probe.sketch(&q);
@@ -229,7 +229,7 @@ impl Case<'_> {
     }
 
     fn no_state(&self) -> Judgement {
-        Judgement::Undecided(format!("the state {} is not at hand", self.frozen.commit.state))
+        Judgement::Undecided(format!("the state {} is unavailable", self.frozen.commit.state))
     }
 }
 
@@ -239,12 +239,12 @@ enum Figures {
     Right { passing: bool },
     /// False, and how.
     Wrong(String),
-    /// The text is not at hand.
+    /// The text is unavailable.
     Unknown,
 }
 
 fn no_text() -> Judgement {
-    Judgement::Undecided("the training text is not at hand".into())
+    Judgement::Undecided("the training text is unavailable".into())
 }
 
 /// A witness that has the contribution.

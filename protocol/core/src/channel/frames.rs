@@ -78,7 +78,7 @@ pub struct Opener {
     keys: Arc<StatelessTransportState>,
     /// Number of the next frame; past the limit once a frame did not open.
     pub(super) next: u64,
-    /// The message at hand: its length and what has come of it.
+    /// The message under way: its announced length, and the bytes that have arrived.
     partial: Option<(usize, Vec<u8>)>,
 }
 

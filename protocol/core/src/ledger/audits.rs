@@ -22,8 +22,8 @@ impl Ledger {
         self.members.iter().filter(serves).map(|member| member.id).collect()
     }
 
-    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or where
-    /// none is needed.
+    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or
+    /// where none is needed.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -42,8 +42,8 @@ impl Ledger {
         Ok(request)
     }
 
-    /// The same of a request that may have been due once: its verifier was drawn, whether or not it may ask still. Gives the
-    /// slot it is about, too.
+    /// Checks a request that may have been due once: its verifier was drawn, whether or not it may still ask. Returns
+    /// the audited slot, too.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -77,8 +77,8 @@ impl Ledger {
         Ok((request, slot))
     }
 
-    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is audited
-    /// without a coin is any active verifier's.
+    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is
+    /// audited without a coin is any active verifier's.
     pub fn may_inspect(&self, view: &RoundView, slot: Slot, verifier: &MemberId, coinless: bool) -> bool {
         match view.inspector(slot) {
             Some(inspector) => inspector == *verifier,
@@ -111,8 +111,8 @@ impl Ledger {
         of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 
-    /// Rounds behind the next one of which everybody keeps the state, so that every audit of them can be done and judged
-    /// (AUDIT-26).
+    /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
+    /// of them can be done and judged.
     pub fn audit_window(&self) -> u32 {
         let retention = &self.manifest.retention;
         // One of the kept states is the newest, which no finished round began with.
@@ -124,16 +124,16 @@ impl Ledger {
         round.0.saturating_add(self.audit_window()) >= self.next_round.0
     }
 
-    /// Whether a case of this round may be open, so that its contributors still answer for it: one more round back where none is
-    /// open, after the last one or after a Rewind.
+    /// Whether contributors still have to answer about this round (AUDIT-1): one round further back while no round is
+    /// open, that is after the last one or after a Rewind.
     pub fn is_answerable(&self, round: Round) -> bool {
         let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
         round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
     }
 
-    /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the committed integers:
-    /// its author was silent, or has left, since the round began. Whether it is back changes nothing, as its turn would
-    /// begin again and again.
+    /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the
+    /// committed integers: its author was silent, or has left, since the round began. Whether it is back changes
+    /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
         self.manifest.profile == Profile::Exact && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))

@@ -1,4 +1,4 @@
-//! Membership as the ledger has it: who may compute, with which quota, and who may not any more.
+//! Members as the ledger has them: their standing, their seats and quotas, their bans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,13 +29,14 @@ pub struct Member {
     pub standing: Standing,
     /// Height of the record that last changed it.
     pub since: Height,
-    /// How often it let a round wait in vain, as far as that is not forgotten.
+    /// Rounds that it let wait in vain, without those that are forgotten (LEDGER-20).
     pub failures: u8,
-    /// Rounds since the last of them in which it counted.
+    /// Rounds in which it counted since that number last changed.
     pub good_rounds: u32,
     /// First round in which it may have a seat again.
     pub barred: Round,
-    /// Most leaves it may sum: what it managed when it last fell short, one more after each full round.
+    /// Most leaves that it may sum (LEDGER-15): what it managed when it last fell short, and one more after each full
+    /// round.
     pub pace: u32,
     /// The record that admitted a verifier, which proves its coins to a judge.
     pub admitted: Option<Signed<Record>>,
@@ -43,15 +44,15 @@ pub struct Member {
     pub founder: bool,
     /// The member that brought it in; none where the organiser did, or nobody.
     pub inviter: Option<MemberId>,
-    /// Members' invitations between it and the organiser.
+    /// Length of the chain of members' invitations by which it came.
     pub depth: u8,
     /// Whether the organiser has neither invited nor listed it.
     pub stranger: bool,
     /// Members that it brought in.
     pub invited: u16,
-    /// Why nobody comes by it or those below it any more; none while its own tree is not closed.
+    /// Why its tree of invitations is closed (STAND-6); none while it is not.
     pub closed: Option<Closed>,
-    /// Leaves of it that were recomputed and right, by verifier.
+    /// Leaves of its contributions that were recomputed and found right, by verifier.
     pub credits: BTreeMap<MemberId, u32>,
 }
 
@@ -60,7 +61,7 @@ pub struct Member {
 pub enum Closed {
     /// It was convicted, or brought in a convict.
     Convicted,
-    /// The organiser said so.
+    /// The organiser ordered it.
     Ordered,
 }
 
@@ -69,7 +70,7 @@ pub enum Closed {
 pub struct Turnout {
     /// Those that are here.
     pub here: usize,
-    /// Those without whom no round begins.
+    /// How many the next round needs.
     pub wanted: usize,
 }
 
@@ -83,15 +84,15 @@ impl Turnout {
 /// Whether a member takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// It takes part.
     Active,
     /// It missed a freeze, or left its duty as a verifier undone; it takes part again when it returns.
     Away,
     /// It owes an answer to this audit request.
     Silent(Digest),
-    /// It went.
+    /// It has left for good.
     Left,
-    /// It was expelled.
+    /// It was banned.
     Banned,
 }
 
@@ -128,7 +129,7 @@ impl Ledger {
         Ok(enrol)
     }
 
-    /// Whether anybody may come in this stage.
+    /// Whether members are admitted in this stage.
     pub(super) fn takes_members(&self) -> bool {
         !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed)
     }
@@ -183,7 +184,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether enough members came to begin.
+    /// Whether enough members are here for a round to begin.
     pub fn ready(&self) -> bool {
         [Role::Node, Role::Verifier].into_iter().all(|role| self.turnout(role).suffices())
     }
@@ -208,15 +209,15 @@ impl Ledger {
         self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
     }
 
-    /// The seats of a round that began now, by LEDGER-14: active nodes with weight in order of admission, the leaves
-    /// shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each. Then
-    /// newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
+    /// The seats of a round that would begin now (LEDGER-14): active nodes with weight in order of admission, the
+    /// leaves shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each.
+    /// Then newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
         self.seats_without(&BTreeSet::new())
     }
 
-    /// The seats that this outcome of the open round has to seal, by everything in it but its own `seats`: none after the
-    /// last round.
+    /// The seats that an outcome of the open round has to seal; its own `seats` are not read. None after the last
+    /// round.
     pub fn seats_after(&self, outcome: &Outcome) -> Vec<Seat> {
         if self.ends_with(outcome.round) {
             return Vec::new();
@@ -259,7 +260,7 @@ impl Ledger {
         slots.map(|(slot, _)| Slot(slot as u16)).collect()
     }
 
-    /// LEDGER-15: moves the pace of every seat by what it committed; one that did not has failed.
+    /// LEDGER-15: adjusts the pace of every seat to what it committed; a seat without a commitment has failed.
     pub(super) fn pace(&mut self, round: Round, seats: &[Seat], commits: &[Verified<Commit>]) {
         for seat in seats {
             let leaves =
@@ -295,12 +296,12 @@ impl Ledger {
         Ok(())
     }
 
-    /// Drops the debts that are such, and gives those of their members that are silent still.
-    pub(super) fn settle(&mut self, such: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
+    /// Drops the matching debts. Returns those of their members that are still silent.
+    pub(super) fn settle(&mut self, matches: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
         let settled: Vec<MemberId> =
-            self.debts.iter().filter(|(_, debt)| such(debt)).map(|(id, _)| *id).collect();
+            self.debts.iter().filter(|(_, debt)| matches(debt)).map(|(id, _)| *id).collect();
         // Also those of members that stand otherwise by now: a debt outlives no round.
-        self.debts.retain(|_, debt| !such(debt));
+        self.debts.retain(|_, debt| !matches(debt));
         settled.into_iter().filter(|id| self.is_silent(id)).collect()
     }
 
@@ -322,7 +323,8 @@ impl Ledger {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
         // A second ban would count one conviction twice, for a Rewind too.
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
-        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
+        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the
+        // evidence.
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
         self.require(entitled, "a member or the steward accuses")?;
         // The steward cannot spare the convict a round, nor take from it one whose seats are sealed.
@@ -384,7 +386,7 @@ impl Ledger {
             "a return is newer than the absence",
         )?;
         if member.standing == Standing::Active {
-            // Each of them is on everybody's disk for ever.
+            // Every Return stays on everybody's disk: one a round must do.
             let moved = member.addresses != back.addresses;
             let settled = self.opened.is_some_and(|opened| member.since < opened);
             self.require(moved && settled, "who is active says where it has moved to, once a round")?;

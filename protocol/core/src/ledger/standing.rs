@@ -1,5 +1,5 @@
-//! Standing: by whose leave a member came, what verifiers have recomputed of its work, and what follows: its weight,
-//! how often it is inspected, and whether it may bring in others.
+//! Standing: who invited a member, how much of its work verifiers have recomputed, and what follows: its weight, how
+//! often it is inspected, and whether it may invite others.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::messages::record::Credit;
 use crate::sign::{Signed, Verified};
 use crate::standing::{audit_ppm, vouched, weight};
 
-/// As what, and by whose leave, a newcomer comes.
+/// A newcomer's role, and who invited it.
 pub(super) struct Newcomer {
     pub(super) role: Role,
     pub(super) founder: bool,
@@ -30,13 +30,12 @@ impl Newcomer {
 }
 
 impl Ledger {
-    /// Leaves of a member that verifiers recomputed and found right. What an expelled verifier vouched for counts
-    /// nothing.
+    /// Leaves of a member that verifiers recomputed and found right. Credit from a banned verifier counts for nothing.
     pub fn credit(&self, member: &Member) -> u64 {
         self.vouchers(member).map(u64::from).sum()
     }
 
-    /// Those of them that count towards the end of its probation.
+    /// The leaves that count towards the end of its probation (STAND-2).
     pub fn vouched(&self, member: &Member) -> u64 {
         vouched(&self.manifest.admission, self.vouchers(member))
     }
@@ -65,7 +64,7 @@ impl Ledger {
         member.credits.iter().filter(move |(verifier, _)| stands(verifier)).map(|(_, leaves)| *leaves)
     }
 
-    /// Checks what can be checked of a credit without its verdict, which is on the board.
+    /// Checks a credit as far as the ledger tells (STAND-1): its verdict is on the board alone.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -114,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// As what an enrolment's author may come.
+    /// The role and standing that the author of an enrolment may have.
     ///
     /// # Errors
     /// [`Reject`] naming the rule that keeps it out.
@@ -182,7 +181,7 @@ impl Ledger {
         Ok(Newcomer { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
 
-    /// Whether a member may bring in nobody any more: its own tree is closed, or that of someone above it.
+    /// Whether a member may invite nobody any more: its own tree is closed, or that of an inviter above it (STAND-6).
     pub fn is_closed(&self, member: &Member) -> bool {
         let mut above = Some(member);
         while let Some(member) = above {

@@ -59,7 +59,7 @@ struct Frozen {
     commits: Vec<Option<WeightedCommit>>,
     /// How many verifiers the round was shared among.
     verifiers: usize,
-    /// Those of them that are left.
+    /// Those of them that remain (DUTY-6).
     inspectors: Vec<MemberId>,
     /// Since the Inputs; a round without parts has none.
     exchange: Option<SettledInputs>,
@@ -94,7 +94,7 @@ struct Over {
     echoed: bool,
     /// The head after it.
     outcome: Digest,
-    /// Inspectors that were left by then.
+    /// Inspectors that remained when the round ended.
     block_inspectors: Vec<MemberId>,
     /// Who inspects which slot's contribution.
     inspected: Vec<Option<MemberId>>,
@@ -297,7 +297,8 @@ impl RoundView {
         results.any(|(result, inputs)| result.is_some() && inputs.contains(slot))
     }
 
-    /// Whether the round is over and spent for nothing: contributions with weight were frozen, and none of them counted.
+    /// Whether the round is over and spent for nothing: contributions with weight were frozen, and none of them
+    /// counted.
     pub fn is_barren(&self) -> bool {
         let idle = self.commitments().all(|(slot, _)| !self.counted(slot));
         self.over().is_some() && self.weighs() && idle

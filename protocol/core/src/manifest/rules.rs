@@ -1,4 +1,5 @@
-//! Which manifests a run may have: every rule of `spec/manifest.md`, in its order. A refusal names field, rule and value.
+//! Which manifests a run may have: every rule of `spec/manifest.md`, in its order. A refusal names field, rule and
+//! value.
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;
@@ -143,8 +144,9 @@ impl Manifest {
         let rule =
             format!("must be at least 1 and within retention.states and retention.contributions, {kept}");
         require((1..=kept).contains(most_rounds), "rollback.most_rounds", &rule, most_rounds)?;
-        let rule =
-            format!("must be above rollback.most_rounds, {most_rounds}, or the run could go back for ever");
+        let rule = format!(
+            "must be above rollback.most_rounds, {most_rounds}, or the run could go back again and again"
+        );
         require(spacing > most_rounds, "rollback.spacing", &rule, spacing)
     }
 

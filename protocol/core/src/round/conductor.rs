@@ -49,10 +49,11 @@ pub struct Conductor {
     sealing: bool,
     applying: bool,
     started: bool,
-    /// Since when the first round could begin, if everybody were here.
+    /// Since when enough members are admitted for the first round.
     ready_since: Option<u64>,
     inspecting: bool,
-    /// Members that let a round wait for their word on its results: nobody waits for them until they give it again.
+    /// Members that let a round wait for their Checked in vain: nobody waits for it again until they say one
+    /// (ROUND-21).
     stalling: BTreeSet<MemberId>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
@@ -67,15 +68,15 @@ struct Gathered {
     delivered: BTreeSet<Slot>,
     receipts: BTreeMap<Part, Bitmap>,
     results: BTreeMap<(Part, MemberId), ClaimedResult>,
-    /// Since when every result that will come is there.
+    /// Since when contributors may check the results: no more of them are waited for.
     checking: Option<u64>,
     /// What contributors say of the results.
     checked: BTreeMap<Slot, ResultsCheck>,
     /// Parts of which these aggregators signed two results.
     contested: BTreeSet<(Part, MemberId)>,
-    /// Results that were reduced again and are right.
+    /// Results that were reduced again and found right.
     upheld: BTreeSet<(Part, MemberId)>,
-    /// Those that are wrong, or cannot be reduced again.
+    /// Results that are wrong, or cannot be reduced again.
     struck: BTreeSet<(Part, MemberId)>,
     next: Option<StateRoots>,
 }
@@ -87,8 +88,8 @@ struct ClaimedResult {
 }
 
 impl Conductor {
-    /// Takes over a ledger, new or read from disk. Ends no phase before [`Conductor::start`]: after a restart everything that
-    /// has a receipt is taken again first, so that what is sealed leaves none of it out.
+    /// Takes over a ledger, new or read from disk. Ends no phase before [`Conductor::start`]: after a restart
+    /// everything that has a receipt is taken again first, so that what is sealed leaves none of it out.
     pub fn new(ledger: Ledger, now: u64) -> Self {
         Self {
             ledger,
@@ -187,7 +188,7 @@ impl Conductor {
         self.sealing || !self.outputs.is_empty()
     }
 
-    /// The results are applied and give this state (ROUND-7); an error lists the parts whose values could not be had.
+    /// The results are applied and give this state (ROUND-7); an error lists the parts whose values are unavailable.
     pub fn applied(&mut self, now: u64, next: Result<StateRoots, Vec<Part>>) {
         self.applying = false;
         match next {
@@ -247,7 +248,7 @@ impl Conductor {
         }
     }
 
-    /// When what the round waits for now began.
+    /// When the wait of the present phase began.
     fn began(&self) -> u64 {
         self.ready_since.unwrap_or(self.phase_began)
     }

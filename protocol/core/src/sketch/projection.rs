@@ -21,8 +21,8 @@ const LANES: usize = 16;
 /// So many smaller ones than this add up to less than 2³¹. On the grid none is larger (GRID-4).
 const SMALL: u32 = 1 << 22;
 
-/// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at `offset`.
-/// Those of all pieces add up to those of the vector.
+/// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at
+/// `offset`. Those of all pieces add up to those of the vector.
 pub fn projections(seed: &Digest, groups: &[Range<usize>], offset: usize, q: &[i32]) -> Vec<i64> {
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let mut all = Vec::with_capacity(groups.len() * PROJECTIONS);

@@ -18,7 +18,7 @@ use super::cases::{bytes, families, list, read, text};
 
 macro_rules! reencoder {
     ($($type:ty),* $(,)?) => {
-        /// Decodes bytes as the type of this name, and encodes what came of it.
+        /// Decodes bytes as the type of this name, and encodes the result.
         fn reencode(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Reject> {
             $(if stringify!($type).rsplit("::").next() == Some(name) {
                 return decode::<$type>(bytes).map(|value| encode(&value));

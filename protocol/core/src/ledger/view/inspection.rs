@@ -15,8 +15,8 @@ impl RoundView {
         self.echoed()
     }
 
-    /// Whose echo of the freeze is missing, where those that are there carry less than two thirds of the weight, or of the
-    /// committed leaves where nobody has any; else nobody.
+    /// Members whose echo of the freeze is missing, if the others carry less than two thirds of the weight, or of the
+    /// committed leaves where nobody has weight; otherwise nobody (AUDIT-1).
     pub fn unheard(&self, has_echoed: impl Fn(&MemberId) -> bool) -> Vec<MemberId> {
         let weighs = self.weighs();
         // Where nobody has weight, leaves stand for it: otherwise no such round could ever be audited.

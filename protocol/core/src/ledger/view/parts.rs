@@ -68,8 +68,8 @@ impl RoundView {
         self.signed_results_of(part).map(Signed::claimed_signer)
     }
 
-    /// ROUND-15: to whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of one that is
-    /// the sender itself, so that nothing which counts is in its author's hands alone.
+    /// ROUND-15: to whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of
+    /// one that is the sender itself, so that nothing which counts is in its author's hands alone.
     pub fn keepers(&self, part: Part, sender: &MemberId) -> Option<(Vec<MemberId>, u8)> {
         let attempt = self.attempt(part)?;
         let keeper = |member| if member == *sender { self.opening.steward } else { member };

@@ -8,8 +8,8 @@ use crate::ids::Round;
 pub(super) struct OldestCase(Option<Round>);
 
 impl Conductor {
-    /// Of which round the oldest open case is, by the ledger as it is now; none where every case is closed. It is to be said
-    /// at the start and after each record: until then no round is opened.
+    /// Takes note of the round of the oldest open case, by the ledger as it is now; none where every case is closed.
+    /// Call it at the start and after each record: until then no round is opened.
     pub fn cases(&mut self, now: u64, oldest: Option<Round>) {
         self.cases = Some(OldestCase(oldest));
         self.tick(now);

@@ -1,4 +1,4 @@
-//! What contributors say of a round's results before they are applied, and what follows.
+//! Contributors check a round's results before they are applied; disputed results are reduced again.
 
 use std::collections::BTreeSet;
 
@@ -21,8 +21,8 @@ impl Conductor {
     /// What a contributor says of the results. Its words add up; none is taken back.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, for a member that no part counts, for parts and blocks that are not what
-    /// they should be, and for no new part, so that nobody is heard more often than there are parts.
+    /// [`Reject`] for another round or attempt, for a member that no part counts, for parts and blocks that are not
+    /// what they should be, and for no new part, so that nobody is heard more often than there are parts.
     pub fn checked(&mut self, now: u64, signed: &Signed<Checked>) -> Result<(), Reject> {
         let checked = signed.verify(self.ledger.run())?;
         let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
@@ -49,7 +49,7 @@ impl Conductor {
         let word = self.gathered.checked.entry(slot).or_default();
         // Each of them is work for the steward: nobody is heard more often than there are parts.
         if checked.parts.iter().all(|part| word.parts.contains(part)) {
-            return Err(Reject::Stale("these parts were spoken of before"));
+            return Err(Reject::Stale("these parts were checked before"));
         }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
@@ -67,7 +67,7 @@ impl Conductor {
     }
 
     /// The result of [`Output::Inspect`], of this part and by this author, was reduced again. One whose digest differs,
-    /// or whose inputs cannot be had, is struck: it counts as missing.
+    /// or whose inputs are unavailable, is struck: it counts as missing.
     pub fn inspected(&mut self, now: u64, part: Part, author: &MemberId, right: bool) {
         self.inspecting = false;
         let digest = self.gathered.results.get(&(part, *author)).map(|said| said.digest);
@@ -85,7 +85,7 @@ impl Conductor {
         self.tick(now);
     }
 
-    /// Members that the rounds do not wait for any more, because they did not say what they think of the results.
+    /// Members whose Checked the rounds do not wait for any more, because an earlier wait was in vain (ROUND-21).
     pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
         self.stalling.iter()
     }
@@ -121,7 +121,8 @@ impl Conductor {
     /// What follows from the results and from what contributors say of them.
     pub(super) fn reduce(&mut self) -> Option<Output> {
         let output = self.reduced()?;
-        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for so long.
+        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for
+        // so long.
         if let Output::Apply(_) = output {
             let now = self.now;
             // From here on, not from the seal: a slow aggregator must not eat the contributors' time.
@@ -142,7 +143,7 @@ impl Conductor {
         Some(output)
     }
 
-    /// Contributors that are there and have not yet said what they think of every result.
+    /// Contributors with an open channel that have not yet checked every result.
     fn unheard(&self) -> Vec<MemberId> {
         let Some(view) = self.ledger.current() else { return Vec::new() };
         let has_checked = |slot: &Slot| {
@@ -155,8 +156,8 @@ impl Conductor {
         waited.filter(|member| self.is_live(member) && !self.stalling.contains(member)).collect()
     }
 
-    /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object to one of
-    /// its blocks, its author signed another one too, or the part's other aggregator says otherwise.
+    /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object
+    /// to one of its blocks, its author signed another one too, or the part's other aggregator says otherwise.
     fn disputed(&self) -> Option<Signed<PartResult>> {
         let view = self.ledger.current()?;
         let objections = self.gathered.checked.values().any(|word| !word.objections.is_empty());

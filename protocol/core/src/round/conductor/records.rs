@@ -16,7 +16,7 @@ impl Conductor {
     pub(super) fn begin(&self) -> Option<Output> {
         let seats = self.ledger.derived_seats();
         let here = seats.iter().filter(|seat| self.is_live(&seat.member)).count();
-        // Nobody is waited for for ever: before the first round, as long as as many are here as the run begins with.
+        // Every wait is bounded; but the first round does not begin with fewer than the manifest asks for.
         let least = match self.ledger.current() {
             Some(_) => 1,
             None => usize::from(self.ledger.manifest().admission.start_nodes).max(1),
@@ -29,8 +29,8 @@ impl Conductor {
         begins.then(|| Output::Seal(Body::Begin(bounded(seats))))
     }
 
-    /// Whether somebody is here who is away, and may return. LEDGER-6: where all have failed at once, the first one back must
-    /// not have a round for itself.
+    /// Whether a connected node is away or silent and may return. LEDGER-6: where all have failed at once, the first
+    /// one back must not have a round for itself.
     fn awaits_returns(&self) -> bool {
         let out = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
         let returns = |member: &Member| member.role == Role::Node && out(member) && self.is_live(&member.id);
@@ -91,7 +91,7 @@ impl Conductor {
         Some(Output::Seal(Body::Inputs(Inputs { round: view.round(), attempt, parts })))
     }
 
-    /// What follows from the results alone; when to apply them, contributors have a say in.
+    /// What follows from the results alone. Contributors still have to check them before they are applied.
     pub(super) fn reduced(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         if let Some(next) = self.gathered.next {
@@ -155,7 +155,7 @@ impl Conductor {
         (0..view.parts().len() as u16).map(first).collect()
     }
 
-    /// Of parts that two have reduced, the second one's word.
+    /// The second signature of each part that two aggregators have signed.
     fn seconds(&self, view: &RoundView) -> Vec<Signed<PartResult>> {
         let second = |part| {
             let mut said = self.said(view, Part(part));

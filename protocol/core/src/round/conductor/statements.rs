@@ -49,8 +49,8 @@ impl Conductor {
     /// A member has delivered what it could; the receipts say what.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, before the echo of a sender with weight, or for a receipt that the part's
-    /// keeper did not sign for this sender.
+    /// [`Reject`] for another round or attempt, before the echo of a sender with weight, or for a receipt that the
+    /// part's keeper did not sign for this sender.
     pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
         let run = self.ledger.run();
         let delivered = signed.verify(run)?;
@@ -126,7 +126,7 @@ impl Conductor {
         self.gathered.results.get(&(part, *author)).map(|said| &said.signed)
     }
 
-    /// What would be sealed of the open round's parts now, with the digests.
+    /// The results that would be sealed now, by part, with their digests.
     pub fn standing(&self) -> impl Iterator<Item = (Part, Digest, &Signed<PartResult>)> {
         let view = self.ledger.current().into_iter();
         view.flat_map(|view| (0..view.parts().len() as u16).map(move |part| (view, Part(part)))).filter_map(
