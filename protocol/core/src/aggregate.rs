@@ -82,8 +82,7 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 /// from 2⁵³.
 ///
 /// - *Median* (AGG-3, AGG-8): v₀, coordinate by coordinate the smallest x_i at which the weights of it and all
-/// smaller values reach
-///   half of the total.
+///   smaller values reach half of the total.
 /// - *Mean* (AGG-8): x₀ + Σ (w_j/W)·(x_j − x₀), x₀ being the first input.
 /// - *Centred clip*: with y_i = x_i − v₀ and G_ij = ⟨y_i, y_j⟩, s is the median, by weight as above, of √(m_i·G_ii).
 ///   If c·s = 0, v = v₀. Else, from k = 0, `iterations` times:

@@ -91,8 +91,7 @@ pub struct PartPlan {
 /// Splits the blocks into one part for each aggregator, of nearly equal size.
 ///
 /// ASSIGN-6: part `p` belongs to entry `p` of the aggregators shuffled (Fisher–Yates, from the end) by ChaCha8 keyed
-/// with
-/// `H("aggregators", seed)`.
+/// with `H("aggregators", seed)`.
 pub fn parts(layout: &Layout, seed: &Digest, aggregators: &[Slot]) -> Vec<PartPlan> {
     let plans = blocks(layout, aggregators.len()).into_iter().zip(shuffled(seed, aggregators));
     plans.map(|(blocks, aggregator)| PartPlan { blocks, aggregator }).collect()
