@@ -2,8 +2,9 @@
 
 use e2e::parallel::in_parallel;
 use e2e::sim::{Plan, Player, Report, Sim, cast};
+use muster_core::codec::{List, Real};
 use muster_core::ids::Round;
-use muster_core::manifest::{Manifest, Rule};
+use muster_core::manifest::{Manifest, Profile, Rule, Tolerance};
 use muster_core::messages::audit::FindingKind;
 use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
 
@@ -45,8 +46,28 @@ fn judge(report: &Report, attacks: &[Attack], what: &str) {
     assert!(report.convictions.iter().all(|conviction| conviction.round >= FROM), "{what}: {report:?}");
 }
 
-/// Each attack in a run of its own, among so many nodes and a verifier for each dozen of them, of which this share of the
-/// contributions is audited.
+/// DUTY-11: where there is a tolerance, drawn verifiers re-execute what was found before anybody is banned for it.
+#[test]
+fn duty_11_jurors_convict_cheats_and_nobody_else_where_there_is_a_tolerance() {
+    // Leaves are for jurors to judge, three of four verifiers beside the accuser; sums and parts are exact.
+    let cases = [("sign", 3), ("half", 3), ("one-leaf", 3), ("flip", 0), ("nudge", 0)];
+    in_parallel(&cases, |(name, jurors)| {
+        let attacks = [attack(name)];
+        let plan = watched(11, 14, cast(5, &attacks, FROM, 11));
+        let change: fn(&mut Manifest) = |manifest| {
+            manifest.audit.blocks_ppm = 1_000_000;
+            let bound = Real::new(1e-3).expect("a finite constant");
+            let groups = List::new(vec![bound]).expect("one");
+            (manifest.profile, manifest.tolerance) = (Profile::F32, Tolerance { groups, loss: bound });
+        };
+        let report = Sim::new(Plan { verifiers: 4, change, ..plan }).finish();
+        judge(&report, &attacks, name);
+        assert_eq!(report.opinions, *jurors, "{name}: {report:?}");
+    });
+}
+
+/// Each attack in a run of its own, with `nodes` nodes and a verifier for each dozen of them. `share_ppm` of the
+/// contributions are audited.
 fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report, &Attack, &str) + Sync) {
     let jobs: Vec<(u64, Attack)> = (0..).zip(ATTACKS.iter().copied()).collect();
     in_parallel(&jobs, |(seed, attack)| {

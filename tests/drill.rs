@@ -36,7 +36,7 @@ fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
     drill_with("7", "1", "", attacks)
 }
 
-/// The same of so many nodes and verifiers, with more settings.
+/// The same with these numbers of nodes and verifiers, and more settings.
 fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::packed(programs!(), &format!("{SETTINGS}{settings}"), None);
     let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));

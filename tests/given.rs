@@ -214,7 +214,7 @@ fn a_run_beyond_this_machines_memory_is_refused_before_anything_is_fetched() {
     assert!(code == 1 && output.contains("can help   no, because this run takes"), "{code}: {output}");
 }
 
-/// What becomes of the bytes of an answer.
+/// Changes the bytes of an answer.
 type Lie = fn(&mut Vec<u8>);
 
 /// A steward that hands out a manifest and the text as they are, and something else for the parameters.

@@ -213,7 +213,7 @@ async fn audit_21_a_keeper_that_withholds_or_lies_hides_nothing() {
                 .await
                 .expect("authors and the steward have it all");
         }
-        // Of the aggregator's own contribution only the steward has this part.
+        // ROUND-15: of the aggregator's own contribution only the steward has this part.
         let why = scene.fetched(None, true).await.unwrap_err();
         assert!(why.contains(&scene.ledger.members()[0].id.to_string()), "{why}");
     }
@@ -227,6 +227,15 @@ async fn audit_21_an_input_that_keeper_and_author_keep_back_is_missed_by_name() 
     assert!(why.contains("not to be had"), "{why}");
     let scene = Scene::new([Conduct::Serves, Conduct::Refuses, Conduct::Lies], true).await;
     scene.fetched(None, true).await.expect("an honest keeper has what authors keep back");
+}
+
+/// ROUND-6: whoever reduces a part gets what it lacks from the input's author or the steward; short of one input, it gets
+/// none.
+#[tokio::test]
+async fn round_6_a_reduction_has_all_of_its_inputs_or_none() {
+    let scene = Scene::new([Conduct::Refuses, Conduct::Serves, Conduct::Lies], true).await;
+    scene.fetched(Some(&scene.steward), false).await.expect("the steward has what they keep back");
+    scene.fetched(None, false).await.expect_err("the aggregator's own input is missing");
 }
 
 #[tokio::test]

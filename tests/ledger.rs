@@ -6,9 +6,10 @@ use e2e::sim::{Behaviour, Plan, Sim};
 use muster_core::codec::{List, decode, encode};
 use muster_core::ids::{Digest, Height, Part, Round, Slot};
 use muster_core::ledger::Ledger;
+use muster_core::manifest::Profile;
 use muster_core::messages::audit::Jury;
 use muster_core::messages::record::{Ban, Body, Inputs, Reassign, Reassigned, Record, Seat};
-use muster_core::messages::round::Bitmap;
+use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::sign::{Identity, Signed};
 
 /// Puts other seats into a record.
@@ -53,6 +54,7 @@ fn refused_body(ledger: &Ledger, body: Body, what: &str) {
     refused(ledger, &steward().sign(ledger.run(), &ledger.record(body)), what);
 }
 
+/// LEDGER-1: a record is signed by the steward of the manifest, for this run.
 #[test]
 fn only_the_steward_seals() {
     let sim = honest_run();
@@ -63,6 +65,7 @@ fn only_the_steward_seals() {
     }
 }
 
+/// LEDGER-1: its height and the head before it.
 #[test]
 fn a_record_has_one_place() {
     let sim = honest_run();
@@ -94,6 +97,7 @@ fn one_changed_bit_anywhere_is_refused() {
     }
 }
 
+/// LEDGER-14: a follower derives the seats itself, to the order and the quota.
 #[test]
 fn seats_follow_from_the_ledger() {
     let sim = honest_run();
@@ -124,6 +128,7 @@ fn seats_follow_from_the_ledger() {
     }
 }
 
+/// LEDGER-7.
 #[test]
 fn a_freeze_holds_each_commitment_once_in_order() {
     let sim = honest_run();
@@ -153,6 +158,43 @@ fn a_freeze_holds_each_commitment_once_in_order() {
     }
 }
 
+#[test]
+fn commit_3_each_field_of_a_commitment_is_the_ledgers() {
+    let sim = honest_run();
+    for (ledger, record) in steps(&sim) {
+        let Body::Freeze(freeze) = &record.body else { continue };
+        for signed in freeze.commits.iter() {
+            let mut nodes = (10..14).map(|number| Identity::from_secret(&[number; 32]));
+            let author = nodes.find(|node| node.id() == signed.claimed_signer()).expect("a node");
+            let good = ledger.check_commit(signed).expect("an honest commitment").into_inner();
+            let quota = ledger.current().expect("a round").seats()[good.slot.index()].quota;
+            let wrong = [
+                ("another round", Commit { round: good.round.next(), ..good.clone() }),
+                ("another head", Commit { head: Digest([3; 32]), ..good.clone() }),
+                ("another state", Commit { state: Digest([3; 32]), ..good.clone() }),
+                (
+                    "somebody else's slot",
+                    Commit { slot: Slot((good.slot.0 + 1) % good.seats), ..good.clone() },
+                ),
+                ("no slot", Commit { slot: Slot(good.seats), ..good.clone() }),
+                ("more seats", Commit { seats: good.seats + 1, ..good.clone() }),
+                ("no leaf", Commit { leaves: 0, ..good.clone() }),
+                ("more leaves than the quota", Commit { leaves: quota + 1, ..good.clone() }),
+                ("another profile", Commit { profile: Profile::F32, ..good.clone() }),
+            ];
+            for (what, commit) in wrong {
+                ledger.check_commit(&author.sign(ledger.run(), &commit)).expect_err(what);
+            }
+            let fewer = Commit { leaves: 1, ..good };
+            ledger.check_commit(&author.sign(ledger.run(), &fewer)).expect("a member may fall short");
+        }
+        let mut after = ledger.clone();
+        after.apply(&steward().sign(ledger.run(), &record)).expect("an honest record");
+        after.check_commit(&freeze.commits[0]).expect_err("the round is frozen");
+    }
+}
+
+/// LEDGER-8.
 #[test]
 fn inputs_are_frozen_contributions() {
     let sim = honest_run();
@@ -220,6 +262,7 @@ fn results_are_by_their_aggregators_over_the_sealed_inputs() {
     assert_eq!(seen, 3);
 }
 
+/// LEDGER-9.
 #[test]
 fn parts_move_once_to_another_aggregator() {
     let sim = honest_run();
@@ -273,6 +316,7 @@ fn bans_and_ends_have_their_time() {
             after.apply(&signed).expect("a ban");
             refused_body(&after, Body::Ban(ban), "a ban twice");
         }
+        // LEDGER-16: the honest record that closes the run was applied above.
         if !matches!(record.body, Body::Close(_)) {
             refused_body(&ledger, Body::Close(Digest([9; 32])), "an end with another root");
         }

@@ -86,7 +86,7 @@ fn one_ctrl_c_stops_a_steward_in_a_round_that_everybody_has_left() {
     let run = Run::new(programs!(), &settings(60, 2));
     let mut steward = run.host();
     let nodes = run.invite("node", 2);
-    // From round 2 on none of their commitments is taken: that round waits for one, for ever.
+    // From round 2 on none of their commitments is taken. ROUND-1: a Freeze has at least one, so that round never ends.
     let mut both = ["first", "second"].map(|name| run.attack(name, "overclaim", 2, &nodes));
     run.wait_round(1);
     both.iter_mut().for_each(Process::kill);
@@ -163,7 +163,11 @@ fn a_nice_member_gives_way_with_every_thread() {
     let own = priorities(std::process::id())[0];
     assert!(priorities(plain.id()).iter().all(|priority| *priority == own));
     for lowered in [priorities(nice.id()), priorities(verifier.id())] {
-        assert!(lowered.len() > 1 && lowered.iter().all(|priority| *priority > own), "{own} {lowered:?}");
+        // These tests may give way themselves, by more than that.
+        assert!(
+            lowered.len() > 1 && lowered.iter().all(|priority| *priority == own.max(10)),
+            "{own} {lowered:?}"
+        );
     }
 }
 

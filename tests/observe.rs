@@ -72,9 +72,11 @@ fn an_observer_halts_on_a_steward_that_lies() {
         let Body::Open(roots) = &mut records[0].body else { panic!("a run opens first") };
         *roots = other(roots);
     };
+    // LEDGER-4: the roots of the first record are those of the follower's own initial state.
     tells("initial", &initial, 1, "the initial state computed here is not the sealed one; halting");
     // The state before the round follows from the one that was written down last, where none is kept to go back to.
     written_down(&run, "outcome");
+    // STATE-5: a next state with another root than the sealed one halts whoever computes it.
     tells("outcome", &wrong_root, 1, "was sealed; halting. The proof is ");
     let (code, output) = run.verifier(&["check", &the_proof(&run.path("outcome")).to_string_lossy()]);
     assert!(code == 0 && output.contains("guilty: the steward"), "{output}");

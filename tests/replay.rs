@@ -32,7 +32,7 @@ fn identity(number: u8) -> Identity {
     Identity::from_secret(&[number; 32])
 }
 
-/// The first so many slots.
+/// The first `slots` slots.
 fn first(slots: u16) -> Bitmap {
     let mut bitmap = Bitmap::default();
     (0..slots).for_each(|slot| bitmap.insert(Slot(slot)));

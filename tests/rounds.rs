@@ -55,6 +55,7 @@ fn a_mute_member_costs_one_timer_and_is_away() {
     let sim = finish(1, 4, &behaviours);
     let mute = sim.ledger().member(&sim.id(2)).expect("a member");
     assert_eq!(mute.standing, Standing::Away);
+    // ROUND-1: the timer ends that round's commitments; later ones are frozen once all live seats have committed.
     assert!(sim.now() < 2 * 30_000, "only the first round waits: {}", sim.now());
     let last = sim.ledger().current().expect("a round");
     assert_eq!(last.seats().len(), 3);
@@ -105,6 +106,7 @@ fn a_death_in_any_stage_stops_nobody_else() {
 fn when_every_aggregator_fails_the_part_is_left_out_and_the_run_goes_on() {
     let sim = finish(5, 2, &[Behaviour::NeverReduces; 3]);
     let outcomes = outcomes(&sim);
+    // ROUND-8: the rounds end, without any of the parts.
     assert_eq!(outcomes.len(), 2);
     assert!(outcomes.iter().all(|outcome| outcome.results.iter().all(Option::is_none)));
 }
@@ -159,6 +161,14 @@ fn round_21_who_never_checks_costs_one_timer_and_is_shown() {
     assert_eq!(sim.stalling(), [sim.id(1)]);
     assert!((30_000..60_000).contains(&sim.now()), "only the first round waits: {}", sim.now());
     assert!(outcomes(&sim).iter().all(|outcome| outcome.results.iter().all(Option::is_some)));
+}
+
+#[test]
+fn round_21_who_checks_every_second_round_is_waited_for_ever_more_rarely() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[1] = Behaviour::ChecksSeldom;
+    let sim = finish(9, 16, &behaviours);
+    assert!((60_000..150_000).contains(&sim.now()), "four rounds wait at most, not eight: {}", sim.now());
 }
 
 #[test]

@@ -82,6 +82,7 @@ fn a_jury_bans_who_is_wrong_and_nobody_else() {
     let report: Value =
         serde_json::from_str(&fs::read_to_string(run.path("drill/report.json")).expect("a report"))
             .expect("JSON");
+    // TOL-9: each of them by the word of drawn jurors beside the accuser's.
     assert_eq!(report["bans"].as_array().map(Vec::len), Some(3), "{output}");
     let (code, output) = run.verifier(&["replay", &run.at("drill/run")]);
     assert_eq!(code, 2, "{output}");

@@ -96,6 +96,7 @@ fn a_verifier_that_sleeps_is_idle_until_it_wakes() {
     run.wait_round(5);
     // Its connections stay open, as those of one that pretends to work.
     sleeps.suspend();
+    // DUTY-5: it is away, and no round counts it before it is back.
     wait_for("an idle verifier", || !run.events("idle").is_empty());
     sleeps.resume();
     [&mut first, &mut second, &mut watches, &mut sleeps, &mut steward].into_iter().for_each(good);
@@ -131,6 +132,7 @@ fn a_verifier_that_accuses_the_innocent_is_banned() {
     let mut liar = run.lie("liar", "accuse", &verifiers);
     let mut observer = run.observe("observer", &verifiers);
     [&mut first, &mut second, &mut honest, &mut observer, &mut steward].into_iter().for_each(good);
+    // DUTY-9: its verdict convicts it, and the honest verifier's verdicts on the same members convict nobody.
     caught(&run, &mut liar, &["false accusation"]);
     shown(&run, &["honest", "observer", "liar"]);
     let log = liar.log();

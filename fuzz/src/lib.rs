@@ -53,7 +53,7 @@ pub fn coins() -> &'static CoinTree {
     &COINS
 }
 
-/// A run of some rounds that begins with so many nodes.
+/// A run of `rounds` rounds that begins with `nodes` nodes.
 pub fn manifest(rounds: u32, nodes: u16) -> Arc<Manifest> {
     let mut manifest = tiny(organiser().id(), steward().id(), rounds, nodes);
     (manifest.model.width, manifest.model.hidden, manifest.model.sequence) = (4, 4, 4);

@@ -49,6 +49,7 @@ fn majority<'a>(inputs: &'a [Input<'a>]) -> Option<&'a Input<'a>> {
     let same = |a: &Input<'_>, b: &Input<'_>| {
         a.q.iter()
             .zip(b.q)
+            // Crosswise, so that nothing is rounded.
             .all(|(a_q, b_q)| i64::from(*a_q) * i64::from(b.m) == i64::from(*b_q) * i64::from(a.m))
     };
     let weight = |one: &Input<'_>| -> u64 {
@@ -82,11 +83,13 @@ fuzz_target!(|case: Case| {
         let coordinates = inputs.map(|input| f64::from(input.q[place]) / f64::from(input.m));
         let (low, high) =
             coordinates.fold((f64::INFINITY, f64::NEG_INFINITY), |(low, high), x| (low.min(x), high.max(x)));
+        // This rule starts at 0 and need not get as far as the inputs.
         let (low, high) = if case.settings.rule == Rule::FixedRadiusClip {
             (low.min(0.0), high.max(0.0))
         } else {
             (low, high)
         };
+        // Results are f32, the bounds f64.
         let slack = 1e-6 * low.abs().max(high.abs());
         assert!(
             (low - slack..=high + slack).contains(&f64::from(*value)),

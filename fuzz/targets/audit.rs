@@ -259,6 +259,7 @@ impl Trial {
         message: &M,
     ) -> Option<Signed<M>> {
         let mut bytes = encode(message);
+        // Before it is signed: signatures are good, what they sign is not.
         for (at, bits) in step.edits.iter().take(3) {
             let at = usize::from(*at) % bytes.len();
             bytes[at] ^= bits;
@@ -302,6 +303,7 @@ impl Trial {
         for body in self.docket.silences(self.now, &self.ledger) {
             let Body::Silence(request) = &body else { panic!("a silence is proposed") };
             let target = request.verify(self.ledger.run()).expect("a checked request").target;
+            // It answers within the step in which it is asked, so that no clock of its own ever runs out.
             assert!(target != person(HONEST).id(), "the honest member answers at once");
             self.seal(body);
         }
@@ -460,6 +462,7 @@ impl Trial {
     /// The honest member answers whatever request is due and about itself.
     fn answer(&mut self, signed: &Signed<AuditRequest>) {
         let (scene, me) = (self.scene, person(HONEST));
+        // An honest member looks before it answers: the fuzzer has changed requests before they were signed.
         let Ok(request) = scene.ledger.check_request(signed) else { return };
         if request.target != me.id() {
             return;
@@ -521,6 +524,7 @@ impl Trial {
         let judgement = judge(manifest, evidence, &mut Everything(self.scene), &mut self.exact);
         let Judgement::Guilty { culprit, round, finding, detail } = judgement else { return false };
         assert!(culprit != person(HONEST).id(), "an honest member is convicted: {detail}");
+        // The same evidence may come again, and a member is banned once.
         if !self.ledger.is_banned(&culprit) {
             self.seal(Body::Ban(Ban {
                 culprit,

@@ -25,6 +25,7 @@ fuzz_target!(|case: Case<'_>| {
     let shift = u32::from(case.bits % 32);
     let values: Vec<i32> = case.values.iter().map(|value| value >> shift).collect();
     let encoded = chunk_bytes(&values);
+    // Values are appended: what the buffer holds already stays.
     let mut decoded = vec![7];
     chunk_values(&encoded, values.len(), &mut decoded).expect("an encoding decodes");
     assert_eq!(decoded[1..], values);
@@ -52,6 +53,7 @@ fuzz_target!(|case: Case<'_>| {
     }
     data.block = other;
     let range = layout.block(other).expect("a block of the layout").range.clone();
+    // COMMIT-5: every chunk has its proof, for this block and no other.
     match open_block(&layout, &commitment.root(), &data) {
         Ok(integers) => assert_eq!(integers, q[range], "a block opens to what was committed"),
         Err(_) => assert!(data != honest, "an honest block opens"),

@@ -50,6 +50,7 @@ where
     if let Some(edits) = &case.edits {
         let Ok(value) = T::arbitrary(&mut Unstructured::new(case.bytes)) else { return };
         bytes = encode(&value);
+        // From here on the bytes are nearly a message, which bytes drawn at random hardly ever are.
         assert_eq!(decode::<T>(&bytes).expect("an encoding decodes"), value);
         edits.iter().for_each(|edit| edit.apply(&mut bytes));
     }

@@ -111,6 +111,7 @@ fn frames(sealer: &mut Sealer, message: &[u8]) -> Vec<Vec<u8>> {
 fn deliver(sealer: &mut Sealer, opener: &mut Opener, delivery: &Delivery<'_>) -> bool {
     let (Delivery::Whole(n) | Delivery::Edited(n, ..) | Delivery::Twice(n, _) | Delivery::Lost(n, _)) =
         delivery;
+    // Up to three frames.
     let message = vec![*n as u8; (n % 140_000) as usize];
     let honest = frames(sealer, &message);
     let mut sent = honest.clone();
@@ -121,6 +122,7 @@ fn deliver(sealer: &mut Sealer, opener: &mut Opener, delivery: &Delivery<'_>) ->
         Delivery::Twice(_, place) => sent.insert(at(place), honest[at(place)].clone()),
         Delivery::Lost(_, place) => drop(sent.remove(at(place))),
     }
+    // CHAN-7: a frame that was changed, repeated or lost opens nothing, and neither does any after it.
     let opened: Result<Vec<_>, _> = sent.iter().map(|frame| opener.open(frame)).collect();
     let arrived: Option<Vec<u8>> =
         opened.as_ref().ok().and_then(|opened| opened.iter().flatten().next().cloned());
@@ -157,6 +159,7 @@ fuzz_target!(|case: Case<'_>| {
     let dialled = dialler.receive(&arriving, NOW);
     let same_run = (case.dialler == Side::OtherRun) == (case.answerer == Side::OtherRun);
     let fits = same_run && case.answerer != Side::Expired && case.expected != Expected::SomeoneElse;
+    // CHAN-2 (another run), CHAN-3 (an expired certificate), CHAN-4 (another member than expected) end it here.
     assert_eq!(dialled.is_ok(), whole && fits);
     let Ok((Established { peer, mut sealer, .. }, third)) = dialled else {
         return;
@@ -165,6 +168,7 @@ fuzz_target!(|case: Case<'_>| {
     let (same, arriving) = on_the_way(&third, in_third);
     whole &= same;
     let answered = answerer.receive(&arriving, NOW);
+    // Whom the dialler expected no longer matters: it would not have sent the third message.
     assert_eq!(answered.is_ok(), whole && good);
     let Ok(Established { peer, mut opener, .. }) = answered else {
         return;

@@ -146,6 +146,7 @@ fn id(who: u8) -> MemberId {
 
 fn body(ledger: &Ledger, act: &Act) -> Option<Body> {
     let run = ledger.run();
+    // A little too low as well: what is said twice or late must be refused.
     let before = |back: u8| Height(ledger.height().0.saturating_sub(u64::from(back % 4)));
     Some(match act {
         Act::Next(bits) => next(ledger, *bits)?,
@@ -196,7 +197,7 @@ fn seen(ledger: &Ledger) -> String {
     format!("{head:?}{height:?}{stage:?}{state:?}{:?}{:?}{rounds:?}", ledger.next_round(), ledger.members())
 }
 
-/// A step from one ledger to the next breaks nothing that holds for ever.
+/// A step from one ledger to the next breaks nothing that always holds.
 fn lasting(before: &Ledger, after: &Ledger) {
     assert_eq!(after.height(), before.height().next());
     assert!(after.next_round() >= before.next_round());
@@ -227,13 +228,16 @@ fuzz_target!(|input: (u8, Vec<Step>)| {
             bytes[at] ^= bits;
         }
         let Ok(record) = decode::<Record>(&bytes) else { continue };
+        // Signed after the edit: the steward's own key lies, so that only the ledger's rules can refuse.
         let signed = steward().sign(ledger.run(), &record);
         let before = ledger.clone();
+        // A refused record changes nothing that can be seen.
         if ledger.apply(&signed).is_err() {
             assert_eq!(seen(&before), seen(&ledger));
             continue;
         }
         lasting(&before, &ledger);
+        // The twin sees accepted records only, by their bytes: a trace of a refused one would make the two differ.
         twin.apply(&decode(&encode(&signed)).expect("canonical bytes"))
             .expect("what one reader takes, every reader takes");
         assert_eq!(twin.head(), ledger.head());

@@ -61,6 +61,7 @@ fn edited(tree: &Tree, mut siblings: Vec<Digest>, edits: &[Edit]) -> Vec<Digest>
                 let proof = tree.prove(u64::from(*other) % tree.count()).expect("a leaf of the tree");
                 siblings.extend(proof.siblings.iter().cycle().nth(usize::from(*place)).copied());
             }
+            // The tree of one leaf has an empty proof; below, places are taken of what is there.
             _ if siblings.is_empty() => {}
             Edit::Drop(place) => drop(siblings.remove(at(place))),
             Edit::Repeat(place) => siblings.insert(at(place), siblings[at(place)]),
@@ -72,6 +73,7 @@ fn edited(tree: &Tree, mut siblings: Vec<Digest>, edits: &[Edit]) -> Vec<Digest>
 }
 
 fuzz_target!(|forgery: Forgery| {
+    // Few enough that odd widths occur at every level.
     let count = u64::from(forgery.leaves) % 40 + 1;
     let tree = Tree::new((0..count).map(|index| leaf(index, &data(index))));
     let (root, from) = (tree.root(), u64::from(forgery.from) % count);
@@ -83,6 +85,7 @@ fuzz_target!(|forgery: Forgery| {
     let (index, claimed) = (forgery.index.of(from), forgery.count.of(count));
     let bytes = forgery.data.as_ref().map_or_else(Clone::clone, |index| data(u64::from(*index)));
     if proof.verify(&root, claimed, index, leaf(index, &bytes)).is_ok() {
+        // MERKLE-5: a leaf has one proof, with no sibling where a node is paired with itself.
         assert!(index < count && claimed == count && bytes == data(index), "a false claim is proved");
         assert_eq!(Some(proof), tree.prove(index), "a second proof of one leaf");
     }

@@ -214,6 +214,7 @@ impl World {
         let receipt = receipt.verify(self.follower.run()).expect("the steward signs it");
         let name = receipt.commit;
         let is_it = |request: &Request| matches!(request, Request::Commit(kept) if kept.digest() == name);
+        // After a crash only the disk can keep the promise (COMMIT-4, ROUND-16).
         let kept = self.disk.kept.iter().any(|(_, request)| is_it(request));
         assert!(kept, "what was promised is on the disk before the promise is out");
         if self
@@ -227,6 +228,7 @@ impl World {
 
     /// The process is killed; what it has under way is lost, and everybody's connection.
     fn kill(&mut self) {
+        // A new process counts its own milliseconds.
         (self.applying, self.began) = (false, self.now);
         self.inspecting.clear();
         self.hearing.clear();
@@ -249,6 +251,7 @@ impl World {
             member.machine.handle(now, node::NodeInput::Notice(Box::new(notice.clone())));
         }
         member.read = self.board.len();
+        // What was done is handed back at once, so that what follows from it is done in the same turn.
         while let Some(effect) = self.members[place].machine.poll_effect() {
             let done = self.perform(place, effect);
             done.into_iter().for_each(|input| self.members[place].machine.handle(now, input));

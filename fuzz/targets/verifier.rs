@@ -193,6 +193,7 @@ impl World {
                 | VerifierEffect::SaveState
                 | VerifierEffect::KeepEvidence(_) => {}
                 VerifierEffect::Halt(HaltCause::Faulty(why)) => {
+                    // Two code paths that disagree are a faulty machine, which must not go on.
                     assert!(self.acquitted, "{why}");
                     self.over = true;
                 }
@@ -363,6 +364,7 @@ impl World {
 
     /// What its process had under way is lost.
     fn kill(&mut self) {
+        // It reads the run from the first record again; of its own it has the notes alone.
         self.machine = machine(&Ledger::new(self.ledger.manifest().clone()), &self.notes);
         (self.telling, self.computing, self.over) = (None, None, false);
         self.fetching.clear();
@@ -397,6 +399,7 @@ impl World {
             }
             Event::Kill => self.kill(),
             Event::Board => {
+                // A new number of the board tells readers to begin anew.
                 (self.docket, self.board, self.read.1) = (Docket::default(), Vec::new(), 0);
                 self.boards += 1;
             }

@@ -137,7 +137,7 @@ impl Needs {
         }
     }
 
-    /// What a round of so many nodes takes.
+    /// What a round of `nodes` nodes takes.
     fn round(&self, nodes: f64) -> (f64, f64) {
         let of = |audit: f64, following: f64| following + nodes * AUDITED * audit;
         (of(self.audit.0, self.following.0), of(self.audit.1, self.following.1))

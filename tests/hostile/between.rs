@@ -16,7 +16,7 @@ use muster_replica::{Contact, PeerError, Peers};
 use muster_store::home::Home;
 use tokio::runtime::Runtime;
 
-use super::{Caller, key_of};
+use crate::caller::{Caller, key_of};
 
 /// Longer than the steward waits for news.
 const PATIENCE: Duration = Duration::from_secs(30);

@@ -1,22 +1,24 @@
 //! Connections without end, peers that do not read, peers that hardly write, and a steward that does nothing for a while.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use e2e::processes::wait_for;
 use e2e::settings::Settings;
 use muster_core::channel::FULL;
 use muster_core::codec::encode;
-use muster_core::ids::RunId;
+use muster_core::ids::{MemberId, RunId};
 use muster_core::manifest::DataFile;
 use muster_core::messages::wire::{DataQuery, Request};
+use muster_core::sign::Identity;
 use muster_net::connection::Connection;
 use muster_net::endpoint::Endpoint;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpSocket, TcpStream};
 use tokio::task::JoinSet;
 
-use super::*;
+use crate::caller::{Caller, all_end_well, key_of, run};
 
 /// A few more than a steward, and a node, have seats for one source.
 const FLOODS: [usize; 2] = [140, 70];

@@ -4,8 +4,8 @@
 //! does not compile.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use arbitrary::{Arbitrary, Unstructured};
@@ -19,11 +19,12 @@ use muster_core::sign::{Identity, Message, Signed};
 use muster_net::client::Client;
 use muster_net::endpoint::Endpoint;
 use muster_net::error::Cause;
+use muster_replica::Contact;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
-use super::between::Between;
-use super::*;
+use crate::between::Between;
+use crate::caller::{Caller, key_of, run};
 
 /// Values of each type of message.
 const EACH: usize = 6;
@@ -257,7 +258,7 @@ fn every_type_of_answer_malformed_and_oversized_harms_neither_member_nor_observe
     let nodes = run.invite("node", 2);
     let _members = [run.join("first", &nodes, &[]), run.join("second", &nodes, &[])];
     run.wait_round(3);
-    // One answer in so many is nonsense: at once, while the files come, while the run is followed.
+    // One answer in `spared + 1` is nonsense: at once, while the files come, while the run is followed.
     let nonsense = Arc::new(Nonsense::new());
     for (number, spared) in [0u32, 3, 7, 12, 20, 40].into_iter().enumerate() {
         let name = |who: &str| format!("{who}-{number}");

@@ -2,7 +2,7 @@
 
 use std::sync::Mutex;
 
-use e2e::processes::wait_for;
+use e2e::processes::{Process, Run, wait_for};
 use e2e::settings::Settings;
 use muster_core::codec::{Bytes, List, encode};
 use muster_core::ids::{Digest, Height, RunId};
@@ -10,10 +10,10 @@ use muster_core::messages::record::Record;
 use muster_core::messages::wire::{News, Request, Response, StateOffer};
 use muster_core::sign::{Identity, Signed};
 
-use super::between::Between;
-use super::*;
+use crate::between::Between;
+use crate::caller::run;
 
-/// What becomes of an answer.
+/// Changes an answer.
 type Lie = fn(&Identity, &Request, Response) -> Response;
 
 /// The first answer with these records is changed.
@@ -155,6 +155,7 @@ fn a_newcomer_believes_no_ledger_state_or_text_that_was_changed() {
     assert!(run.events("ban").is_empty());
 }
 
+/// STATE-4: roots that no record has sealed are not believed, and the next offer is.
 #[test]
 fn a_newcomer_takes_no_state_that_was_not_sealed_and_goes_on_with_one_that_was() {
     let (run, _members) = under_way();

@@ -19,7 +19,7 @@ const ATTACKS: [&str; 12] = [
     "flip", "sign", "fit", "one-leaf", "refuse", "swap", "conceal", "burst", "half", "random", "loss", "slow",
 ];
 
-/// What came of a number of runs.
+/// What a number of runs had in total.
 #[derive(Clone, Debug, Default)]
 pub struct Tally {
     /// Runs.

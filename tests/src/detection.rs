@@ -4,7 +4,7 @@
 //! functions: inspectors, coins out of registered trees, selection, leaf draws, fingerprints, sums of tables, seals. Three
 //! things are surrogates, because no rule looks inside them: a leaf is sixteen integers (its first dither words) and costs
 //! no gradient, messages are not signed, and a verifier's work is a queue. A lie is the smallest one: one coefficient off
-//! by one. Verdicts are not rechecked: who is in league with the cheats passes them for ever.
+//! by one. Verdicts are not rechecked: a verifier in league with the cheats always passes them.
 //!
 //! Everything follows from the seed of the [`Setting`].
 

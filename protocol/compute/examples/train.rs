@@ -8,13 +8,13 @@ use std::collections::BTreeMap;
 use std::time::Instant;
 
 use muster_compute::{Exact, Path};
-use muster_core::codec::{Real, Text};
+use muster_core::codec::Real;
 use muster_core::hash::{Domain, Hasher, below};
-use muster_core::ids::{Digest, Leaf, MemberId};
+use muster_core::ids::{Leaf, MemberId};
 use muster_core::layout::Layout;
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{
-    Admission, Aggregation, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Profile,
-    Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, Tolerance, Training,
+    Aggregation, Data, Decoder, Family, Manifest, Method, Model, Optimiser, Rule, Schedule, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -108,58 +108,23 @@ impl NumericSettings {
         })
     }
 
+    /// A run of one node on a text of this length. Another seed gives another run of the same settings.
     fn manifest(&self, bytes: u64) -> Result<Manifest, Failure> {
         let nobody = MemberId([0; 32]);
+        let tiny = tiny(nobody, nobody, self.number("rounds"), 1);
         Ok(Manifest {
-            version: 1,
-            name: Text::new("train")?,
-            organiser: nobody,
-            steward: nobody,
             nonce: [self.number("seed") as u8; 16],
             model: self.model()?,
-            profile: Profile::Exact,
-            tolerance: Tolerance::none(),
-            data: Data {
-                root: Digest::default(),
-                bytes,
-                held_out_root: Digest::default(),
-                held_out_bytes: 0,
-                tokeniser: Tokeniser::Bytes,
-                start: Start::Drawn,
-            },
+            data: Data { bytes, ..tiny.data },
             training: Training {
-                rounds: self.number("rounds"),
                 leaves: self.number("leaves"),
                 leaf_windows: self.number("windows"),
                 grid_bits: self.number("bits") as u8,
-
-                recompute: false,
+                ..tiny.training
             },
             optimiser: self.optimiser()?,
-            aggregation: Aggregation {
-                rule: Rule::Mean,
-                radius: Real::new(1.0)?,
-                iterations: 5,
-                cap_ppm: 200_000,
-                assumed_ppm: 200_000,
-                mixing: false,
-                replicas: 1,
-            },
-            audit: Audit {
-                share_ppm: 0,
-                leaves: 1,
-                coin_lead: 1,
-                final_rounds: 1,
-                recheck_ppm: 100_000,
-                blocks_ppm: 50_000,
-            },
-            admission: Admission::closed(1, 0, 1),
-            timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
-            retention: Retention { contributions: 2, states: 2 },
-            rollback: Rollback::never(),
-            delay: 0,
-            exchange: 0,
-            groups: 0,
+            aggregation: Aggregation { rule: Rule::Mean, ..tiny.aggregation },
+            ..tiny
         })
     }
 }

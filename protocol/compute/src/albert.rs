@@ -116,12 +116,14 @@ impl WindowPass<'_> {
         let (stride, width) = (heads.joint_width(), plan.width);
         for row in layer.joint.chunks_exact_mut(stride) {
             row[..width].copy_from_slice(&parameters[albert.query_bias.clone()]);
+            // Keys have no bias.
             row[width..2 * width].fill(0.0);
             row[2 * width..].copy_from_slice(&parameters[albert.value_bias.clone()]);
         }
         self.passes.forward(AlbertMatrix::QueryKeyValue as usize, input, &mut layer.joint, true);
         scale_columns(kernels, &mut layer.joint, stride, width, heads.score_scale());
         attention.forward(kernels, heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
+        // The chains of the residual sum start from the stream and the bias together (ARITH-65, step 3).
         biased(kernels, input, &parameters[albert.dense_bias.clone()], &mut layer.middle.input);
         self.passes.forward(AlbertMatrix::Dense as usize, &layer.mixed, &mut layer.middle.input, true);
         self.norm(&albert.attention_norm, &mut layer.middle);

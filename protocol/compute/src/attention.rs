@@ -110,6 +110,7 @@ impl Attention {
         probabilities.resize(heads.count * size, 0.0);
         for (head, scores) in probabilities.chunks_exact_mut(size).enumerate() {
             let [own, key, value] = heads.columns(head);
+            // Heads of a group are neighbours and share a key head: its panels are still there.
             if head % heads.group == 0 {
                 let keys = Strided::transposed(&joint[key..], stride);
                 self.panels[0].pack(kernels, keys, heads.width, heads.tokens);
@@ -128,6 +129,7 @@ impl Attention {
                 multiply(kernels, &product, scores, block.stride);
                 softmax(kernels, &mut scores[..rows * block.stride], block.scores(heads));
                 let scores = Strided::rows(scores, block.stride);
+                // A row's chain over keys ends with its block (ARITH-5), not with its own token.
                 let product = Product { depth: 0..keys, ..Product::full(scores, &self.panels[1], rows) };
                 multiply(kernels, &product, &mut mixed[first * across + own..], across);
             }
@@ -144,6 +146,7 @@ impl Attention {
         d_joint: &mut [f32],
     ) {
         let size = heads.tokens * heads.score_stride();
+        // One head's at a time: nothing reads them once its keys are done.
         self.d_scores.resize(size, 0.0);
         for (head, probabilities) in probabilities.chunks_exact(size).enumerate() {
             self.backward_of_rows(kernels, (heads, head), probabilities, rows, d_joint);
@@ -195,11 +198,13 @@ impl Attention {
         let Self { panels, d_scores } = self;
         panels[0].pack(kernels, Strided::rows(&joint[own..], stride), tokens, heads.width);
         panels[1].pack(kernels, Strided::rows(&d_mixed[own..], across), tokens, heads.width);
+        // ARITH-37: among heads that share a key head, the chains go on where those of the head before ended.
         let add = head % heads.group > 0;
         for ScoreBlock { first, rows, since, stride: down, .. } in heads.blocks() {
             for (left, right, column) in [(&**d_scores, &panels[0], key), (probabilities, &panels[1], value)]
             {
                 let left = Strided::transposed(&left[first..], down);
+                // A key's chain over rows begins with its block: earlier rows have no scores of it.
                 let product = Product { depth: since..tokens, add, ..Product::full(left, right, rows) };
                 multiply(kernels, &product, &mut d_joint[first * stride + column..], stride);
             }

@@ -1,4 +1,4 @@
-//! What can compute leaves; libtorch for programs that may be built without it.
+//! Backends: what computes leaves. One of them is libtorch, which a program may be built without.
 
 use std::fmt;
 use std::str::FromStr;
@@ -15,16 +15,16 @@ pub trait Backend: Arithmetic {
     /// The real gradient of a leaf's mean loss, before the grid: `d` values in the canonical layout.
     fn gradient(&mut self, manifest: &Manifest, job: &LeafJob<'_>) -> &[f32];
 
-    /// Time spent on leaves so far, by each of the two at its own time: they may overlap.
+    /// Time spent on leaves so far. The two parts may overlap.
     fn spent(&self) -> LeafTimes;
 
     /// Computes small models whose gradients are known.
     ///
     /// # Errors
-    /// [`Misuse`] when one is not as it should be: this machine or build must not take part in a run.
+    /// [`Misuse`] when one differs from the known gradient: this machine or build must not take part in a run.
     fn self_test(&mut self) -> Result<(), Misuse>;
 
-    /// What computes, in words: two that say the same give the same bits.
+    /// A description. Backends with the same description give the same bits.
     fn describe(&self) -> String;
 }
 
@@ -119,14 +119,14 @@ impl fmt::Display for Precision {
     }
 }
 
-/// What computes, or what is wrong, with the remedy.
+/// A backend, or what is wrong, with the remedy.
 pub type OpenResult = Result<Box<dyn Backend>, Misuse>;
 
-/// How a program comes to libtorch. One that is linked with it provides what computes; one that stands beside such a
-/// program provides how to become that one; any other provides nothing.
+/// How a program reaches libtorch. A program that is linked with it provides a backend. A program that lies beside such a
+/// one provides a way to become it. Any other program provides nothing.
 #[derive(Clone, Copy, Debug)]
 pub struct Libtorch {
-    /// Makes what computes on a device, at a precision, on this many threads, and along a path what has defined bits.
+    /// Opens a backend: device, precision, threads, and the kernel path of everything that has defined bits.
     pub open: fn(Device, Precision, usize, Option<Path>) -> OpenResult,
     /// Whether it sees a graphics processor.
     pub has_cuda: fn() -> bool,
@@ -135,7 +135,7 @@ pub struct Libtorch {
 static LIBTORCH: OnceLock<Libtorch> = OnceLock::new();
 
 impl Libtorch {
-    /// Provides it to all of this program; the first one stays.
+    /// Provides it to the whole program. The first call counts.
     pub fn provide(self) {
         let _ = LIBTORCH.set(self);
     }
@@ -144,7 +144,7 @@ impl Libtorch {
 /// How to get a program that has libtorch.
 pub(crate) const BUILD: &str = "run protocol/compute/libtorch.sh, then cargo build --release --features tch";
 
-/// Whether this program comes to libtorch.
+/// Whether this program can reach libtorch.
 pub(crate) fn has_libtorch() -> bool {
     LIBTORCH.get().is_some()
 }
@@ -152,7 +152,7 @@ pub(crate) fn has_libtorch() -> bool {
 /// Libtorch on a device.
 ///
 /// # Errors
-/// [`Misuse`] with the remedy where this program was built without libtorch, or finds another version, or not the
+/// [`Misuse`] with the remedy where this program was built without libtorch, finds another version of it, or lacks the
 /// device.
 pub(crate) fn libtorch(
     device: Device,

@@ -51,6 +51,7 @@ impl DecoderTape {
             let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
             let run = LayerPass { passes, decoder, number };
             run.forward(layer, input, &mut self.passing, &mut self.attention);
+            // The chains of a residual sum start from the stream (ARITH-41, steps 4 and 6).
             output.copy_from_slice(&layer.middle);
             passes.forward(
                 DecoderRanges::matrix(number, DecoderMatrix::Down),
@@ -62,6 +63,7 @@ impl DecoderTape {
         let gain = &parameters[decoder.last_gain()];
         let last = &self.residual[plan.layers];
         rms_norm(kernels, last, gain, plan.epsilon, &mut self.normed, &mut self.scales);
+        // Rows that nobody asked for are left out: the head is a product as wide as the vocabulary.
         let logits = &mut self.logits[first * plan.vocabulary..];
         passes.forward(decoder.head(), &self.normed[first * plan.width..], logits, false);
         logits
@@ -82,6 +84,7 @@ impl DecoderTape {
         let factors = [&*self.logits, &*self.normed];
         passes.weigh_in_turn(turn, decoder.head_part(), decoder.head(), factors, &mut self.panels);
         let gradient = &mut embedded.rows;
+        // Norms add to it, from +0 (ARITH-42).
         gradient.clear();
         gradient.resize(plan.tokens * plan.width, 0.0);
         let gain = &parameters[decoder.last_gain()];
@@ -89,6 +92,7 @@ impl DecoderTape {
         passes.add_rows(turn, decoder.last_gain_part(), normed);
         for number in (0..plan.layers).rev() {
             let run = LayerPass { passes, decoder, number };
+            // The forward pass ended with the last layer, whose activations are still there.
             if passes.recompute && number + 1 < plan.layers {
                 let (layer, input) = (&mut self.layers[0], &self.residual[number]);
                 run.forward(layer, input, &mut self.passing, &mut self.attention);
@@ -154,6 +158,7 @@ impl LayerPass<'_> {
         passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Down), gradient, &mut to.product, false);
         let product = &mut to.product;
         swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, product, &mut to.gate_up);
+        // The kernel has put the product itself back: it is the input of this matrix.
         self.weigh(turn, DecoderMatrix::Down, [gradient, product], &mut tape.panels);
         passes.backward(
             DecoderRanges::matrix(number, DecoderMatrix::GateUp),
@@ -161,6 +166,7 @@ impl LayerPass<'_> {
             &mut to.normed,
             false,
         );
+        // The input of the next matrix was not kept: scales and stream give it again.
         let (gain, scales) = (self.gain(RmsNorm::Feed), &layer.feed_scales);
         let normed = &mut tape.passing.normed;
         rms_norm_again(kernels, &layer.middle, gain, scales, normed);
@@ -178,6 +184,7 @@ impl LayerPass<'_> {
         self.weigh(turn, DecoderMatrix::Output, [gradient, &layer.mixed], &mut tape.panels);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
+        // Back by the negative angle: a rotation's transpose is its inverse.
         self.rotate(&mut to.joint, -1.0);
         passes.backward(
             DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
@@ -235,6 +242,7 @@ impl LayerPass<'_> {
 
 /// Adds the gradient of the embedded tokens of every window, in order, to some rows of the embedding's (ARITH-44).
 pub(crate) fn embed(width: usize, first: usize, windows: &[Embedded], out: &mut [f32]) {
+    // Tasks share the embedding by rows, each reads all windows: a row's sum has one order however many threads there are.
     let rows = first..first + out.len() / width;
     for Embedded { tokens, rows: gradients } in windows {
         let gradients = gradients.chunks_exact(width);

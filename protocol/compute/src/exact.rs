@@ -130,6 +130,7 @@ impl Reader<'_> {
             model.sequence = tokens.len() as u32;
         }
         let mut window = tokens.to_vec();
+        // The token after the last one is a target only, and no logit depends on it.
         window.resize(model.sequence as usize + 1, 0);
         let seed = calibration_seed(self.manifest.run());
         let batch = Batch { windows: &[window], seed, leaf: Leaf(1) };
@@ -157,6 +158,7 @@ impl Arithmetic for Exact {
 
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64 {
         require_ieee();
+        // Masks are drawn here, too, where a model has them: by everybody alike, and not those of the calibration leaf.
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
         self.engine.evaluate(&manifest.model, &state.parameters, batch)
     }

@@ -13,6 +13,7 @@ const HALF_PI_LOW: f64 = 6.077_100_506_506_192e-11;
 ///
 /// `x = 2^k·m` with m in [√½, √2), `ln m = 2·atanh((m − 1)/(m + 1))`.
 pub fn ln(x: f64) -> f64 {
+    // A subnormal has no leading bit, which the mantissa below takes as given.
     if !x.is_normal() || x < 0.0 {
         return f64::NAN;
     }
@@ -41,6 +42,7 @@ pub fn exp(x: f64) -> f64 {
     for divisor in (1..=14).rev() {
         series = 1.0 + series * r / f64::from(divisor);
     }
+    // 2ⁿ by its bits: for |x| ≤ 700 it is a normal number.
     series * f64::from_bits(((1023 + n as i64) as u64) << 52)
 }
 
@@ -84,6 +86,10 @@ mod tests {
             assert!(ulps(ln(x), x.ln()) < 2.1 + 0.6, "ln {x}");
             let y = (x % 1400.0) - 700.0;
             assert!(ulps(exp(y), y.exp()) < 1.2 + 0.6, "exp {y}");
+        }
+        // ARITH-24: NaN where there is no positive normal number. ARITH-25 and ARITH-26 are exact at 0.
+        for x in [f64::INFINITY, f64::MIN_POSITIVE / 2.0, -0.0] {
+            assert!(ln(x).is_nan(), "ln {x}");
         }
         assert!(ln(0.0).is_nan() && ln(-1.0).is_nan() && ln(f64::NAN).is_nan());
         assert_eq!((ln(1.0), exp(0.0), sine_cosine(0.0)), (0.0, 1.0, (0.0, 1.0)));

@@ -37,6 +37,7 @@ impl<'a> Grid<'a> {
             let count = gradient.len().min(tensor.range().end - first);
             let (now, later) = gradient.split_at(count);
             let (integers, integers_later) = std::mem::take(&mut q).split_at_mut(count);
+            // GRID-2 multiplies by a power of two, which is exact.
             let inverse_step = power_of_two(-i32::from(*exponent));
             dithered(self.kernels, now, inverse_step, &self.key, first as u64, integers);
             (first, gradient, q) = (first + count, later, integers_later);

@@ -12,7 +12,7 @@ use rand_core::{Rng, SeedableRng};
 use crate::kernel::update::sum_of_squares;
 use crate::path::Kernels;
 
-/// Exponent of a tensor whose calibration gradient is zero or not finite.
+/// Exponent of a tensor whose calibration gradient is zero or not finite (GRID-3).
 const FALLBACK_EXPONENT: i16 = -20;
 
 /// Parameters drawn from the manifest, zero moments, exponents still 0.
@@ -44,6 +44,7 @@ pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
         let adds_up = tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
         let bound = if adds_up { bound * residual } else { bound };
         let constant = (tensor.shape[0] == 1).then(|| if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
+        // A constant takes its word, too: coefficient c has word c, whatever stands before it.
         for parameter in &mut parameters[tensor.range()] {
             let u = f64::from(words.next_u32() >> 8);
             let unit = (2.0 * u + 1.0) / 16_777_216.0 - 1.0;

@@ -41,8 +41,8 @@ impl Fma for Hardware {
     }
 }
 
-/// In f64, where the product is exact (ARITH-1: `a·b + c` rounded once): the sum is rounded to odd, which the rounding to f32 then cannot tell from the
-/// exact sum (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
+/// In f64, where the product is exact (ARITH-1: `a·b + c` rounded once). The sum is rounded to odd, which the rounding to
+/// f32 then cannot tell from the exact sum (Boldo and Melquiond, "Emulation of a FMA and correctly rounded sums", 2008).
 #[derive(Clone, Copy)]
 #[cfg_attr(target_arch = "aarch64", allow(dead_code))]
 pub(crate) struct Software;
@@ -54,8 +54,10 @@ impl Fma for Software {
         let sum = product + c;
         let of_c = sum - product;
         let error = (product - (sum - of_c)) + (c - of_c);
+        // A sum that is not finite has an error that is NaN, and counts as exact.
         let inexact = u64::from(error.abs() > 0.0);
         let beyond = ((error.to_bits() ^ sum.to_bits()) >> 63) & inexact;
+        // To odd: one step back where the sum is beyond the exact one, then the last bit says that something was cut off.
         f64::from_bits(sum.to_bits().wrapping_sub(beyond) | inexact) as f32
     }
 }
@@ -71,6 +73,7 @@ macro_rules! kernels {
     ($($(#[$meta:meta])* $vis:vis fn $name:ident($($arg:ident: $type:ty),* $(,)?) $(-> $ret:ty)? $body:block)*) => {$(
         $(#[$meta])*
         $vis fn $name(kernels: $crate::path::Kernels, $($arg: $type),*) $(-> $ret)? {
+            // Inlined into each path: compiled once by itself, it would have the instructions that all processors share.
             #[inline(always)]
             fn body<F: $crate::kernel::Fma>($($arg: $type),*) $(-> $ret)? $body
 
@@ -139,6 +142,7 @@ pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
     const LN_2_LOW: f32 = -2.121_944_4e-4;
     const POLYNOMIAL: [f32; 6] =
         [1.987_569_1e-4, 1.398_199_9e-3, 8.333_452e-3, 4.166_579_6e-2, 1.666_666_5e-1, 0.5];
+    // Beyond 88.4, 2ⁿ would have the bits of an infinity. A comparison, not `min`: NaN goes through.
     let bounded = if x > 88.0 { 88.0 } else { x };
     let shifted = F::fma(bounded, std::f32::consts::LOG2_E, ROUND);
     let n = shifted - ROUND;
@@ -149,6 +153,7 @@ pub(crate) fn exp<F: Fma>(x: f32) -> f32 {
     }
     let mantissa = F::fma(p, r * r, r) + 1.0;
     let scale = f32::from_bits((shifted.to_bits() << 23).wrapping_add(0x3f80_0000));
+    // Below −87.7, the shifted bits of 2ⁿ would no longer be those of a normal number.
     if x < -87.0 { 0.0 } else { mantissa * scale }
 }
 
@@ -229,10 +234,10 @@ mod tests {
         }
     }
 
-    /// AGG-9, AGG-20: what members sign of a part, and whether they object to one, is computed by core itself.
+    /// AGG-21: whoever reduces a part (AGG-9) or judges one (AGG-20) checks the mode, and core itself computes both.
     #[cfg(target_arch = "x86_64")]
     #[test]
-    fn no_part_is_reduced_or_judged_in_another_mode() {
+    fn agg_21_no_part_is_reduced_or_judged_in_another_mode() {
         use muster_core::aggregate::{Input, block};
         use muster_core::codec::Real;
         use muster_core::manifest::{Aggregation, Rule};

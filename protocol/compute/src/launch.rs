@@ -1,9 +1,9 @@
 //! A program without libtorch that becomes the one beside it, which is linked with libtorch, once somebody asks for it.
 //!
-//! The system's loader looks for libtorch before any line of a program runs, which takes a second where it is there, and all
-//! it says of a library that is missing is its name. So `muster` itself needs none: where libtorch shall compute, it asks
-//! the loader what `muster-torch` would get, says what to do where that will not do, and becomes `muster-torch` where
-//! it will. That begins anew with the same words, as after a kill.
+//! The system's loader looks for libtorch before any line of a program runs. That takes a second where libtorch is
+//! installed, and of a missing library the loader gives only the name. So `muster` itself is not linked with libtorch.
+//! Where libtorch is to compute, it asks the loader which libraries `muster-torch` would get. If they will not do, it says
+//! what to do; otherwise it becomes `muster-torch`, which starts from the beginning with the same arguments, as after a kill.
 
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,7 @@ pub fn provide() {
 fn start() -> String {
     let program = match beside() {
         Ok(program) => program,
-        Err(failure) => return format!("the program's own place cannot be found: {failure}"),
+        Err(failure) => return format!("the path of this program cannot be found: {failure}"),
     };
     problem(&program).unwrap_or_else(|| {
         let mut words = std::env::args_os();
@@ -49,11 +49,12 @@ fn beside() -> std::io::Result<PathBuf> {
 fn problem(program: &Path) -> Option<String> {
     if !program.exists() {
         return Some(format!(
-            "{} is missing: a program built with --features tch is two files, and both belong into one folder",
+            "{} is missing: a program built with --features tch is two files, and both belong in one folder",
             program.display()
         ));
     }
     let mut loader = Command::new(program);
+    // The first one lists libraries instead of starting the program; the others have missing functions listed, too.
     for setting in ["LD_TRACE_LOADED_OBJECTS", "LD_BIND_NOW", "LD_WARN"] {
         loader.env(setting, "1");
     }

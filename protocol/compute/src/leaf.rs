@@ -86,6 +86,7 @@ impl Engine {
 
     /// The plan of a model, kept until another model comes.
     fn plan(&mut self, model: &Model) -> NetworkPlan {
+        // Taken out, so that the caller may change the buffers beside it; the caller puts it back.
         match self.plan.take() {
             Some(plan) if plan.model == *model => plan,
             _ => NetworkPlan::new(model),
@@ -135,9 +136,11 @@ impl Engine {
         check(plan, batch.windows);
         self.pack(plan, parameters, true);
         let Self { kernels, workers, forward, backward, gradient, embedded, .. } = self;
+        // Values of the leaf before stay: the first window to take a part overwrites it.
         gradient.resize(plan.layout.parameters(), 0.0);
         if batch.windows.is_empty() {
             gradient.fill(0.0);
+            // `q` may be empty, where nothing is wanted on the grid.
             quantise(0, &gradient[..q.len()], q);
             return f64::NAN;
         }
@@ -152,6 +155,7 @@ impl Engine {
             backward,
             share: (1.0 / predicted as f64) as f32,
             recompute,
+            // Threads for which there is no window help the others within a product.
             helpers: workers.len() / busy,
         };
         let mut losses = vec![0.0; batch.windows.len()];
@@ -169,6 +173,7 @@ impl Engine {
                 FamilyPlan::Albert(ranges) => worker.albert.backward(&passes, ranges, &turn),
             }
         });
+        // The turns have borrowed the gradient, of which the embedding's rows are changed now.
         drop(turns);
         if let FamilyPlan::Decoder(ranges) = &plan.network {
             let lengths = || split(0..plan.vocabulary, EMBEDDING_ROWS).map(|rows| rows.len() * plan.width);
@@ -177,6 +182,7 @@ impl Engine {
             let outputs = parts(&mut gradient[ranges.embedding.range()], lengths());
             let outputs = outputs.zip(parts(late_q, integers.into_iter()));
             each(workers, outputs.enumerate(), |_, (index, (out, q))| {
+                // Tied, the turns have left the head's gradient there, from which it goes on (ARITH-44).
                 if !ranges.tied {
                     out.fill(0.0);
                 }
@@ -184,6 +190,7 @@ impl Engine {
                 quantise(index * EMBEDDING_ROWS * plan.width, out, q);
             });
         }
+        // In order of the windows, whichever was done first.
         losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64
     }
 
@@ -191,6 +198,7 @@ impl Engine {
     pub(crate) fn evaluate(&mut self, model: &Model, parameters: &[f32], batch: Batch<'_>) -> f64 {
         let plan = self.plan(model);
         check(&plan, batch.windows);
+        // Nothing goes back: neither the other packing nor more than one layer's activations are wanted.
         self.pack(&plan, parameters, false);
         let Self { kernels, workers, forward, backward, .. } = self;
         let busy = workers.len().min(batch.windows.len()).max(1);
@@ -210,7 +218,8 @@ impl Engine {
         each(&mut workers[..busy], tasks, |worker, (index, loss)| {
             *loss = forward_pass(&passes, worker, batch, index);
         });
-        // ARITH-45: An evaluation has the same mean over its windows; NaN where that is not finite.
+        // ARITH-45: An evaluation has the same mean over its windows; NaN where that is not finite. From +0, by `fold`: `sum`
+        // would start from −0.
         let predicted = batch.windows.len() * plan.predicted;
         let mean = losses.iter().fold(0.0, |sum, loss| sum + loss) / predicted as f64;
         self.plan = Some(plan);

@@ -1,8 +1,8 @@
 //! Muster's arithmetic in defined bits: the profile `exact`.
 //!
 //! [`Exact`] computes a Llama-style decoder or an ALBERT forward and backward, puts its gradient on the grid, and
-//! applies a round's aggregate by AdamW or LAMB. Results are equal bit for bit on every [`Path`], thread count and build: what an audit
-//! recomputes, it compares for equality.
+//! applies a round's aggregate by AdamW or LAMB. Results are equal bit for bit on every [`Path`], thread count and build:
+//! an audit recomputes them and compares for equality.
 //!
 //! Where the bits come from: each element of a matrix product is one chain of fused multiply-adds in order of the
 //! depth (`kernel::matrix`), sums over rows have one tree (`kernel`), elementary functions are polynomials of our own

@@ -1,7 +1,7 @@
-//! How a machine computes: what its owner says of it, beside what a run asks for.
+//! How a machine computes: its owner's settings together with what the run asks for.
 //!
-//! Whoever computes leaves comes through here. What follows a leaf's gradient has defined bits in every profile, and is
-//! computed by [`Exact`] whatever computes the leaves.
+//! Every backend that computes leaves is opened here. What follows a leaf's gradient has defined bits in every profile:
+//! [`Exact`] computes it, whichever backend computes the leaves.
 
 use std::fmt;
 use std::str::FromStr;
@@ -23,7 +23,7 @@ pub enum Library {
     Tch,
 }
 
-/// What the owner of a machine says of it.
+/// The owner's settings for a machine.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Machine {
     /// Compute threads; none counts as one.
@@ -46,7 +46,7 @@ enum Choice {
 }
 
 impl Machine {
-    /// A machine of which nothing else is said.
+    /// A machine with these settings; the run's profile decides the rest.
     pub fn new(threads: usize, path: Option<Path>) -> Self {
         Self { threads, path, library: None, device: None }
     }
@@ -54,8 +54,8 @@ impl Machine {
     /// What computes the leaves of a profile here.
     ///
     /// # Errors
-    /// [`Misuse`] with the reason and the remedy where the profile and what the owner says contradict each other, or
-    /// where this program was built without what the profile takes.
+    /// [`Misuse`] with the reason and the remedy where the profile and the owner's settings contradict each other, or
+    /// where this program was built without the library that the profile needs.
     fn choose(&self, profile: Profile) -> Result<Choice, Misuse> {
         let graphics = self.device.is_some_and(|device| device != Device::Cpu);
         let torch = |precision| Ok(Choice::Tch(self.device, precision));
@@ -79,6 +79,7 @@ impl Machine {
             (Some(precision), Some(Library::Tch)) => torch(precision),
             // Being built with libtorch changes nothing that nobody asks for.
             (Some(Precision::F32), None) if self.device.is_none() => Ok(Choice::Exact),
+            // Where only a graphics processor was asked for, opening it says how to get a program that has libtorch.
             (Some(precision), None) if has_libtorch() || graphics => torch(precision),
             (Some(Precision::F32), None) => Ok(Choice::Exact),
             (Some(_), None) => refuse(&format!("which only libtorch computes: {BUILD}")),
@@ -93,12 +94,12 @@ impl Machine {
         Ok(self.choose(profile)? == Choice::Exact)
     }
 
-    /// What computes the leaves of a profile. It has not tested itself yet.
+    /// The backend for the leaves of a profile, before its self-test.
     ///
     /// # Errors
-    /// [`Misuse`] with the reason and the remedy where the profile and what the owner says contradict each other, where
-    /// this program was built without what the profile takes, libtorch is another version or has no such device, or the
-    /// processor lacks the path.
+    /// [`Misuse`] with the reason and the remedy where the profile and the owner's settings contradict each other, where
+    /// this program was built without the library that the profile needs, where libtorch is another version or has no
+    /// such device, or where the processor lacks the path.
     pub fn leaves(&self, profile: Profile) -> Result<Box<dyn Backend>, Misuse> {
         match self.choose(profile)? {
             Choice::Exact => Ok(Box::new(self.exact()?)),
@@ -108,8 +109,8 @@ impl Machine {
         }
     }
 
-    /// What computes the leaves of a profile by as much other code as there is here: before anybody is accused, it must
-    /// agree.
+    /// A second backend for the leaves of a profile, with as much different code as this machine has. Before anybody is
+    /// accused, it must agree with the first one.
     ///
     /// In `exact` that is another kernel path. Within tolerance it is the other library where the profile allows both,
     /// else libtorch on the processor instead of the graphics processor, or on another number of threads.
@@ -125,6 +126,7 @@ impl Machine {
             }
             (Choice::Tch(_, precision), _) => on_processor(precision, if self.threads > 1 { 1 } else { 2 }),
             (Choice::Exact, Some(precision)) if has_libtorch() => on_processor(precision, self.threads),
+            // On a processor that has one path only, the same path computes again.
             (Choice::Exact, _) => {
                 let first = self.path.unwrap_or_else(Path::detect);
                 let path = paths().into_iter().find(|path| *path != first);
@@ -133,7 +135,7 @@ impl Machine {
         }
     }
 
-    /// What computes everything but leaves, in defined bits.
+    /// The arithmetic for everything but leaves, in defined bits.
     ///
     /// # Errors
     /// [`Misuse`] when the processor lacks the path.
@@ -154,7 +156,7 @@ impl Machine {
     }
 }
 
-/// Where libtorch computes if nobody says where.
+/// The device of libtorch where the owner names none.
 fn first_device() -> Device {
     if has_cuda() { Device::Cuda(0) } else { Device::Cpu }
 }

@@ -5,14 +5,15 @@ use muster_core::manifest::{Albert, Decoder, Family, Model, Training};
 use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
 
-/// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on so many threads: the gradient, the
+/// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on `threads` threads: the gradient, the
 /// packed matrices of both directions, the activations of one window for each thread that has one, and each thread's
 /// strip of a left factor. State and grid integers are the caller's.
 ///
-/// Saturates: the sizes may be anybody's.
+/// Saturates: the sizes may come from a stranger's manifest.
 pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     let windows = WideCount::from(training.leaf_windows);
     let threads = threads.max(1) as WideCount;
+    // As `Engine` does: a thread without a window has no activations.
     let busy = windows.min(threads);
     let layers = if training.recompute { 1 } else { WideCount::from(model.layers) };
     let parameters = WideCount::from(model.parameters());
@@ -21,6 +22,7 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
         Family::Decoder(decoder) => sizes.decoder(decoder, layers),
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
     };
+    // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
     let values = parameters
         + 2 * matrices
         + busy * (window + sizes.attention())
@@ -32,11 +34,11 @@ pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
 /// Bytes of the library itself, once it computes.
 const LIBTORCH: u64 = 200 << 20;
 
-/// Bytes of the machine's memory that leaves by libtorch take, the library included: two gradients, one of which goes on
-/// the grid, and the parameters; on the processor also their gradients by tensor, and what autograd keeps of all windows
-/// at once. A graphics processor has its own memory for these.
+/// Bytes of main memory that computing leaves in libtorch takes, the library included: two gradients, one of which goes
+/// on the grid, and the parameters; on the processor also their gradients by tensor, and what autograd keeps of all
+/// windows at once. A graphics processor has its own memory for these.
 ///
-/// Saturates: the sizes may be anybody's.
+/// Saturates: the sizes may come from a stranger's manifest.
 pub fn torch_buffers(model: &Model, training: &Training, device: Device, precision: Precision) -> u64 {
     let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
@@ -54,6 +56,7 @@ pub fn torch_buffers(model: &Model, training: &Training, device: Device, precisi
                 + heads * head
         }
     };
+    // Two gradients and the parameters, of four bytes each.
     u64::try_from(12 * parameters + kept).unwrap_or(u64::MAX).saturating_add(LIBTORCH)
 }
 
@@ -79,10 +82,10 @@ impl Sizes {
         Self { model: model.clone(), tokens, width, hidden, vocabulary, layers, heads }
     }
 
-    /// Values of one window, of the packed matrices, and of each window of a leaf, with the activations of so many
-    /// layers.
+    /// Values of one window with the activations of `kept` layers, of the packed matrices, and of each window of a leaf.
     fn decoder(&self, decoder: &Decoder, kept: WideCount) -> (WideCount, WideCount, WideCount) {
         let Self { tokens, width, hidden, vocabulary, layers, heads, .. } = *self;
+        // The manifest may not have been checked yet: 0 heads must not divide.
         let joint = width + 2 * (width / heads.max(1) * WideCount::from(decoder.key_value_heads));
         let layer = tokens * (2 * width + 2 + joint + 3 * hidden) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
@@ -119,6 +122,7 @@ impl Sizes {
             Family::Decoder(decoder) => {
                 let key_value = width / heads.max(1) * WideCount::from(decoder.key_value_heads);
                 // Two streams and two normed ones in f32; inputs of the products, queries, keys, values, SwiGLU.
+                // Keys and values of shared heads are copied out to every query head.
                 let shared = if key_value == width { 0 } else { 2 * width };
                 let factors = 4 * width + 3 * key_value + 2 * width + shared + 4 * hidden;
                 (16 * width + factor * factors, tokens)
@@ -135,7 +139,7 @@ impl Sizes {
         (layer, matrices, rows * vocabulary * logits)
     }
 
-    /// Values of the scores of one head.
+    /// Values of the scores of one head, padded as `Heads::score_stride` pads them.
     fn scores(&self) -> WideCount {
         self.tokens * (self.tokens.next_multiple_of(16) + 16)
     }

@@ -26,6 +26,7 @@ pub(crate) fn learning_rate(optimiser: &Optimiser, rounds: u32, step: u32) -> f6
     if step < optimiser.warmup {
         return rate * (f64::from(step) + 1.0) / f64::from(optimiser.warmup);
     }
+    // At least 1, where the warm-up fills the whole run.
     let length = rounds.saturating_sub(1).saturating_sub(optimiser.warmup).max(1);
     let progress = f64::from((step - optimiser.warmup).min(length)) / f64::from(length);
     match optimiser.schedule {
@@ -47,7 +48,7 @@ pub(crate) struct Rules<'a> {
     pub grid_bits: u8,
 }
 
-/// Applies an aggregate; `workers` only says over how many threads.
+/// Applies an aggregate, on as many threads as there are `workers`.
 pub(crate) fn apply<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
@@ -57,7 +58,9 @@ pub(crate) fn apply<W: Send>(
 ) {
     let Rules { model, optimiser, rounds, grid_bits } = *rules;
     let layout = Layout::of(model);
+    // The clip factor takes the squares of all blocks before any of them moves.
     let squares = block_squares(kernels, workers, &layout, update);
+    // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
     for (power, beta) in state.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
         *power *= f64::from(beta.value());
     }
@@ -80,6 +83,7 @@ pub(crate) fn apply<W: Send>(
             lamb::apply(kernels, workers, &step, state, update);
         }
     }
+    // After the step: aggregate and squares are in units of the old exponents.
     next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
     state.step += 1;
 }
@@ -98,6 +102,7 @@ fn adam_blocks<W: Send>(
     let tasks = tasks.zip(parts(&mut state.parameters, lengths()));
     let tasks = tasks.zip(parts(&mut state.first, lengths())).zip(parts(&mut state.second, lengths()));
     each(workers, tasks, |_, ((((block, present), parameters), first), second)| {
+        // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
         if *present {
             let values = &update.values[block.range.clone()];
             adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
@@ -145,6 +150,7 @@ pub(crate) fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<
         let unit = power_of_two(2 * i32::from(exponents[block.tensor]));
         square.map(|square| square * unit)
     });
+    // `sum` would start from −0, and the rule starts from +0.
     units.fold(0.0, |sum, square| sum + square).sqrt()
 }
 
@@ -158,6 +164,7 @@ fn next_exponents(layout: &Layout, grid_bits: u8, squares: &[Option<f64>], expon
     let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
     for (block, square) in layout.blocks().iter().zip(squares) {
         let sum = &mut sums[block.tensor];
+        // A block that was left out makes the tensor's rms unknown: its exponent stays (GRID-5).
         *sum = sum.zip(*square).map(|(sum, square)| sum + square);
     }
     for ((tensor, exponent), sum) in layout.tensors().iter().zip(exponents).zip(sums) {

@@ -23,8 +23,10 @@ pub(crate) fn each<W: Send, T: Send>(
     }
     let tasks = Mutex::new(tasks);
     let work = |worker: &mut W| {
+        // ARITH-1: each thread has a mode of its own, and another one's bits would be signed all the same.
         require_ieee();
         loop {
+            // A statement of its own: within the loop's head the lock would be held while the task runs.
             let next = lock(&tasks).next();
             let Some(task) = next else { return };
             run(worker, task);

@@ -126,6 +126,7 @@ impl Passes<'_> {
         stride: usize,
         run: impl Fn(usize, usize, &mut [f32]) + Sync,
     ) {
+        // Divided by rows of the output, never within a chain: the number of threads changes no bit.
         let threads = self.helpers.min(rows * work_of_row / SHARED_PRODUCT).max(1);
         let share = rows.div_ceil(threads).next_multiple_of(8);
         let tasks = out.chunks_mut((share * stride).max(1)).enumerate();
@@ -137,6 +138,7 @@ impl Passes<'_> {
     /// In a window's turn, adds rows to a part of the gradient, in order.
     pub(crate) fn add_rows(&self, turn: &WindowTurns<'_, '_>, part: usize, rows: &[f32]) {
         turn.take(part, |_, sums, holds| {
+            // ARITH-43 adds from +0; the buffer still has the leaf before.
             if !holds {
                 sums.fill(0.0);
             }

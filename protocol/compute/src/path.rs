@@ -49,6 +49,7 @@ impl Path {
     pub fn available(self) -> bool {
         match self {
             #[cfg(target_arch = "x86_64")]
+            // Kernels of this path are compiled with AVX2 and FMA, too.
             Self::Avx512 => {
                 Self::Avx2.available()
                     && is_x86_feature_detected!("avx512f")

@@ -49,6 +49,7 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
         State { step: 0, beta_powers: [1.0; 2], exponents, parameters, first: zeros.clone(), second: zeros };
     let setting = Setting { model, recompute: false };
     let mut hasher = Hasher::new(Domain::STATE);
+    // The second round reads what the first one's update has written: moments, exponents, β powers.
     for round in 0..2 {
         let mut sum = vec![0; length];
         for leaf in 0..2 {
@@ -87,6 +88,7 @@ pub(crate) fn compare(
         let batch = Batch { windows: &windows, seed: Digest([9; 32]), leaf: Leaf(1) };
         let setting = Setting { model: &model, recompute: false };
         let (distance, limit) = distance(setting, &parameters, batch);
+        // NaN is not above any limit.
         if distance.is_nan() || distance > limit {
             return Err(Misuse(format!(
                 "the self-test of libtorch gave gradients that are {distance:.1e} of their length away from the right \

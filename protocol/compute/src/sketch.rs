@@ -8,7 +8,7 @@ use crate::parallel::each;
 /// Coefficients that one task takes: enough to pay for the powers and signs that it begins with.
 const PIECE: usize = 1 << 18;
 
-/// As [`Probe::row`], on so many threads (at least one).
+/// As [`Probe::row`], on `threads` threads (0 counts as one).
 pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> Row {
     let mut pieces: Vec<Option<Row>> = vec![None; q.len().div_ceil(PIECE).max(1)];
     let mut workers = vec![(); threads.clamp(1, pieces.len())];
@@ -17,6 +17,7 @@ pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> Row {
         (start, &q[start..(start + PIECE).min(q.len())], row)
     });
     each(&mut workers, tasks, |(), (start, piece, row)| {
+        // A piece has no loss of its own: the row's is set once, below.
         *row = Some(Row { sketch: probe.piece(start, piece), loss: 0 });
     });
     let pieces: Vec<Row> = pieces.into_iter().flatten().collect();

@@ -5,20 +5,20 @@ use crate::parallel::{each, parts};
 /// Coefficients that one task takes: a few times what a thread costs to start.
 const PIECE: usize = 1 << 17;
 
-/// Adds a leaf to the sum of others, each coefficient to its own and none beyond what 32 bits hold, on so many threads
-/// (at least one).
+/// Adds a leaf to the sum of others, coefficient by coefficient, on `threads` threads (0 counts as one). Sums saturate.
 pub fn add_leaf(threads: usize, sum: &mut [i32], leaf: &[i32]) {
     on_pieces(threads, sum, leaf, |sum, leaf| {
+        // Leaves on the grid never come near the limit: 256 of them add up to 2³⁰ at most (GRID-2).
         sum.iter_mut().zip(leaf).for_each(|(sum, value)| *sum = sum.saturating_add(*value));
     });
 }
 
-/// Copies a leaf into a vector of its length, on so many threads (at least one).
+/// Copies a leaf into a vector of its length, on `threads` threads (0 counts as one).
 pub fn copy_leaf(threads: usize, copy: &mut [i32], leaf: &[i32]) {
     on_pieces(threads, copy, leaf, <[i32]>::copy_from_slice);
 }
 
-/// Changes a vector by another of its length.
+/// Changes a vector piece by piece, each by the same piece of another vector of its length.
 fn on_pieces(threads: usize, target: &mut [i32], source: &[i32], change: impl Fn(&mut [i32], &[i32]) + Sync) {
     let pieces = source.chunks(PIECE);
     let mut workers = vec![(); threads.clamp(1, pieces.len().max(1))];

@@ -72,6 +72,7 @@ impl Torch {
         threads: usize,
         path: Option<Path>,
     ) -> Result<Self, Misuse> {
+        // Before any other call of the library; that it failed matters only where CUDA is asked for.
         let cuda = load_cuda();
         check_version()?;
         let at = match device {
@@ -164,6 +165,7 @@ impl Differentiator {
             let _ = gradient.zero_();
             return f64::NAN;
         }
+        // Libtorch's settings are the process's: nobody else computes with it before this leaf is done.
         let _turn = settle(self.threads, self.precision == Precision::Tf32);
         let products = if self.precision == Precision::Bf16 { Kind::BFloat16 } else { Kind::Float };
         let plan = self.plan.take().filter(|plan| plan.model == *setting.model);
@@ -199,6 +201,7 @@ impl Differentiator {
     ) {
         let mut uploaded: Option<(&'a State, Tensor)> = None;
         for task in tasks {
+            // Two buffers go round: this waits until one of them has been put on the grid.
             let Ok(mut gradient) = spare.recv() else { return };
             let begun = Instant::now();
             // Both are borrowed until the last leaf is taken: the same address is the same state.
@@ -283,6 +286,7 @@ impl Arithmetic for Torch {
             }
             match feeding.join() {
                 Ok(spare) => gradients.extend(spare.try_iter()),
+                // With the library's own words, as where one thread does everything.
                 Err(panic) => resume_unwind(panic),
             }
         });

@@ -71,6 +71,7 @@ impl<'g> Turns<'g> {
         target: GridTarget<'g>,
     ) -> Self {
         let GridTarget { mut q, quantise } = target;
+        // Targets belong to the end of the gradient: its beginning may be whole only after all turns.
         let placed = gradient.len() - q.len();
         let failed = AtomicBool::new(false);
         let mut turns = Self { parts: Vec::new(), pieces: Vec::new(), windows, quantise, failed };
@@ -105,9 +106,11 @@ impl WindowTurns<'_, '_> {
     /// When the thread of another window panicked.
     pub(crate) fn take(&self, part: usize, mut run: impl FnMut(usize, &mut [f32], bool)) {
         for Segment { row, first, next, moved } in &self.turns.pieces[self.turns.parts[part].clone()] {
+            // Waits for earlier windows only, so that no two ever wait for each other.
             let mut turn = lock(next);
             while turn.window != self.window {
                 assert!(!self.turns.failed.load(Ordering::SeqCst), "the thread of an earlier window failed");
+                // A poisoned lock means no more than `failed`, which says it in words.
                 turn = moved.wait(turn).unwrap_or_else(PoisonError::into_inner);
             }
             let Next { window, values, q } = &mut *turn;
@@ -116,6 +119,7 @@ impl WindowTurns<'_, '_> {
             if *window == self.turns.windows && !q.is_empty() {
                 (self.turns.quantise)(*first, values, q);
             }
+            // All of them: several windows may wait here, and only one is the next.
             moved.notify_all();
         }
     }
@@ -126,6 +130,7 @@ impl Drop for WindowTurns<'_, '_> {
         if std::thread::panicking() {
             self.turns.failed.store(true, Ordering::SeqCst);
             for Segment { next, moved, .. } in &self.turns.pieces {
+                // Between a look at `failed` and the wait a window holds this lock: without it the call could be missed.
                 drop(lock(next));
                 moved.notify_all();
             }

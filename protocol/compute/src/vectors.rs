@@ -64,6 +64,7 @@ fn answer(kernels: Kernels, op: &str, inputs: &Value) -> Value {
             let of = |exp: fn(f32) -> f32| x.iter().map(|x| exp(*x)).collect::<Vec<_>>();
             json!({ "values": agreed(&of(exp::<Software>), &of(exp::<Hardware>)) })
         }
+        // ARITH-24 to ARITH-26: each on its domain; beyond it a rule defines the logarithm only.
         "functions" => {
             json!({ "values": inputs["x"].as_array().unwrap().iter().map(functions).collect::<Vec<_>>() })
         }
@@ -73,6 +74,7 @@ fn answer(kernels: Kernels, op: &str, inputs: &Value) -> Value {
 
 fn operator(kernels: Kernels, op: &str, inputs: &Value) -> Value {
     match op {
+        // Each of these operators with its way back: ARITH-31 and 32, 35 and 36, 5 and 37, 38 and 39, 61 and 62, 63 and 64.
         "rms_norm" => rms_norm(kernels, inputs),
         "row_sums" => {
             let mut sums = vec![0.0; number(inputs, "width")];

@@ -66,6 +66,7 @@ fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
         roots.push(hex(&state.root().0));
     }
     let loss = exact.evaluate(&manifest, &state, &windows(&manifest, 7)[..1]);
+    // To the bit: initial exponents (ARITH-49), losses and the evaluation (ARITH-45), later exponents (ARITH-48).
     let mut answer = json!({
         "exponents": exponents,
         "roots": roots,

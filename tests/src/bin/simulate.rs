@@ -38,7 +38,7 @@ fn main() -> ExitCode {
     }
 }
 
-/// Runs a command; whether all is as it should be.
+/// Runs a command; whether every check held.
 fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
     let command = if arguments.is_empty() { String::new() } else { arguments.remove(0) };
     match command.as_str() {
@@ -84,7 +84,7 @@ fn run(mut arguments: Vec<String>) -> Result<bool, Failure> {
     }
 }
 
-/// Simulates seeds, a hundred at a time, and says what came of them.
+/// Simulates seeds, a hundred at a time, and prints the totals.
 fn cases(first: u64, seeds: u64) -> bool {
     let (mut all, mut good) = (cases::Tally::default(), true);
     for from in (first..first + seeds).step_by(100) {

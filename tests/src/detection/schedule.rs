@@ -5,9 +5,9 @@
 pub enum Schedule {
     /// One bad leaf in every round.
     Drip,
-    /// One bad leaf in every so many rounds: a slow poison. How small the lie is makes no difference to an equality.
+    /// One bad leaf every `n` rounds: a slow poison. However small the lie, a comparison for equality sees it.
     Slow(u32),
-    /// All leaves, in every so many rounds.
+    /// All leaves, every `n` rounds.
     Burst(u32),
     /// Each leaf is bad with this probability, in millionths.
     Random(u32),

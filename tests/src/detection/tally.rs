@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 /// Parts of a lifetime that are counted apart: tenths of the expected distribution.
 const PARTS: usize = 10;
 
-/// What came of a setting.
+/// The outcome of a setting.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Detected {
     /// Members at any one time.
@@ -20,7 +20,7 @@ pub struct Detected {
     pub tallies: Vec<Tally>,
 }
 
-/// What came of the cheats of one schedule.
+/// The outcome for the cheats of one schedule.
 ///
 /// Each round in which such a cheat acts is a trial of its own that convicts with one probability, so that counts do
 /// not depend on who was still there when the simulation ended.

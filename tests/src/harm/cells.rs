@@ -15,7 +15,7 @@ pub fn markdown(head: &[&str], rows: impl IntoIterator<Item = Vec<String>>) -> S
 /// Runs of each cell that differ in their seed alone.
 pub(super) const SEEDS: u64 = 3;
 
-/// What came of the runs of one cell, with what was planned.
+/// The reports of one cell's runs, with its plan.
 pub(super) type Runs = [(Report, Plan)];
 
 /// Rounds from the first offence to the last ban of a run, from the least to the most, and how many of the cheats are

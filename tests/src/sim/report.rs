@@ -62,6 +62,8 @@ pub struct Report {
     pub verdicts: u64,
     /// Accusations that the judge did not follow.
     pub dismissed: usize,
+    /// Words of jurors that bans were sealed with.
+    pub opinions: usize,
     /// Silences sealed.
     pub silences: usize,
     /// Times that the steward's process was killed and started again.

@@ -191,6 +191,7 @@ impl Sim {
     }
 
     fn convicted(&mut self, ban: &Ban) {
+        self.report.opinions += ban.jury.len();
         let Some(node) = self.number(&ban.culprit) else { return self.verifier_banned(&ban.culprit) };
         let mut audited: Vec<Round> =
             self.asked.values().filter(|(asked, _)| *asked == node).map(|(_, round)| *round).collect();

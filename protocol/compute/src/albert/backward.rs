@@ -32,6 +32,7 @@ impl AlbertTape {
             run.attention_backward(self, kept, number);
         }
         run.embed_backward(self);
+        // At the very end: layers share parameters, so that a part is whole only once all layers have added to it.
         for (part, GradientSlice { range, width }) in plan.parts.iter().enumerate() {
             turn.take(part, |row, out, holds| {
                 let window = &self.window[range.start + row * width..][..out.len()];
@@ -63,6 +64,7 @@ impl WindowPass<'_> {
         let Passes { kernels, plan, .. } = *self.passes;
         let (albert, head) = (self.albert, &mut tape.head);
         let (window, panels) = (&mut *tape.window, &mut tape.panels);
+        // The buffer serves head and embedding, of which the larger one has sized it.
         let narrow = &mut tape.gradients.narrow[..head.dense.len()];
         add_rows(kernels, &head.logits, &mut window[albert.word_bias.clone()]);
         self.weigh(window, AlbertMatrix::Words, [&head.logits, &head.normed.output], panels);
@@ -72,8 +74,10 @@ impl WindowPass<'_> {
         gelu_backward(kernels, &head.dense, narrow);
         add_rows(kernels, narrow, &mut window[albert.prediction_bias.clone()]);
         self.weigh(window, AlbertMatrix::Prediction, [narrow, &head.gathered], panels);
+        // The last use of the gathered rows was above: the buffer takes their gradient.
         let gathered = &mut head.gathered;
         self.passes.backward(AlbertMatrix::Prediction as usize, narrow, gathered, false);
+        // Elsewhere the stream's gradient is +0 (`make_gradients`): other places predict nothing.
         for (row, position) in gathered.chunks_exact(plan.width).zip(&tape.predicted) {
             tape.gradients.stream[position * plan.width..][..plan.width].copy_from_slice(row);
         }
@@ -92,6 +96,7 @@ impl WindowPass<'_> {
         gelu_backward(kernels, &layer.feed, &mut to.feed);
         add_rows(kernels, &to.feed, &mut window[albert.feed_bias.clone()]);
         self.weigh(window, AlbertMatrix::Feed, [&to.feed, &layer.middle.output], panels);
+        // Added: the residual sum has sent the gradient past the feed-forward as well.
         self.passes.backward(AlbertMatrix::Feed as usize, &to.feed, &mut to.stream, true);
         let statistics = [&*layer.middle.means, &*layer.middle.scales];
         self.norm_backward(window, &albert.attention_norm, (&layer.middle.input, statistics), &mut to.stream);
@@ -109,6 +114,7 @@ impl WindowPass<'_> {
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, heads, &layer.probabilities, rows, &mut to.joint);
         let (stride, width) = (heads.joint_width(), plan.width);
+        // Before the biases: theirs is the gradient of what the scale was applied to (ARITH-66).
         scale_columns(kernels, &mut to.joint, stride, width, heads.score_scale());
         add_columns(kernels, &to.joint, stride, 0, &mut window[albert.query_bias.clone()]);
         add_columns(kernels, &to.joint, stride, 2 * width, &mut window[albert.value_bias.clone()]);
@@ -128,6 +134,7 @@ impl WindowPass<'_> {
         let statistics = [&*tape.embedded.means, &*tape.embedded.scales];
         self.norm_backward(window, &albert.embedding_norm, (&tape.embedded.input, statistics), narrow);
         add_rows(kernels, narrow, &mut window[albert.positions.clone()]);
+        // One by one, ascending: several places may hold one word, whose row is then one sum in order.
         for (row, token) in narrow.chunks_exact(words.inputs).zip(&tape.inputs) {
             add_rows(kernels, row, &mut window[words.offset + token * words.inputs..][..words.inputs]);
         }

@@ -93,6 +93,7 @@ impl DecoderRanges {
     /// Part of the gradient that is a layer's matrix.
     pub(crate) fn part(layer: usize, weight: DecoderMatrix) -> usize {
         let number = weight as usize;
+        // Two gains of each layer are parts, too: before the first matrix, and before the third.
         2 + 6 * layer + number + number / 2
     }
 

@@ -111,6 +111,7 @@ kernels! {
                 *d_gain = F::fma(*d, unit(x), *d_gain);
                 *d_bias += *d;
             }
+            // Only now: the sums above take the gradient of the output, what follows that of the unit row.
             for (d, gain) in d.iter_mut().zip(gain) {
                 *d *= gain;
             }
@@ -154,6 +155,7 @@ mod tests {
         [0.5 * x * (1.0 + tanh), 0.5 * (1.0 + tanh) + 0.5 * x * (1.0 - tanh * tanh) * slope]
     }
 
+    /// ARITH-63 and ARITH-64, within the errors that the chapter states.
     #[test]
     fn gelu_is_close() {
         let kernels = Kernels::new(Path::detect()).unwrap();
@@ -195,6 +197,7 @@ mod tests {
         let [mut means, mut scales] = [vec![0.0; 3], vec![0.0; 3]];
         layer_norm(kernels, &x, [&gain, &bias], 1e-5, &mut y, [&mut means, &mut scales]);
         let (mut d, mut d_gain, mut d_bias) = (draw(3 * width, 4), draw(width, 5), draw(width, 6));
+        // ARITH-62: also that gain and bias go on from what their gradients held.
         layer_norm_backward(kernels, &x, &gain, [&means, &scales], &mut d, [&mut d_gain, &mut d_bias]);
         let (mut active, mut slopes) = (vec![0.0; 3 * width], draw(3 * width, 7));
         gelu(kernels, &x, &mut active);

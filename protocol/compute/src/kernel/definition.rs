@@ -102,6 +102,7 @@ fn exponentials(row: &mut [f32]) -> (f32, f32) {
     (largest, sum(row.iter().map(|x| move |lane| lane + x)))
 }
 
+/// ARITH-31 and ARITH-32.
 #[test]
 fn root_mean_square_norm() {
     everywhere(|kernels, width, draw| {
@@ -136,6 +137,7 @@ fn root_mean_square_norm() {
     });
 }
 
+/// ARITH-43.
 #[test]
 fn sums_of_rows() {
     everywhere(|kernels, width, draw| {
@@ -148,6 +150,7 @@ fn sums_of_rows() {
     });
 }
 
+/// ARITH-34.
 #[test]
 fn rotary_positions() {
     everywhere(|kernels, half, draw| {
@@ -171,6 +174,7 @@ fn rotary_positions() {
     });
 }
 
+/// ARITH-35 and ARITH-36.
 #[test]
 fn softmax_and_its_gradient() {
     everywhere(|kernels, keys, draw| {
@@ -199,6 +203,7 @@ fn softmax_and_its_gradient() {
     });
 }
 
+/// ARITH-38 and ARITH-39.
 #[test]
 fn gated_linear_unit() {
     everywhere(|kernels, hidden, draw| {
@@ -220,6 +225,7 @@ fn gated_linear_unit() {
     });
 }
 
+/// ARITH-40.
 #[test]
 fn cross_entropy() {
     everywhere(|kernels, vocabulary, draw| {
@@ -240,6 +246,7 @@ fn cross_entropy() {
     });
 }
 
+/// ARITH-22.
 #[test]
 fn sums_of_squares() {
     everywhere(|kernels, width, draw| {
@@ -258,6 +265,7 @@ fn sums_of_squares() {
     });
 }
 
+/// GRID-2.
 #[test]
 fn grid_integers() {
     everywhere(|kernels, width, draw| {
@@ -279,6 +287,7 @@ fn grid_integers() {
     });
 }
 
+/// ARITH-7 and ARITH-20.
 #[test]
 fn adamw_with_one_nan() {
     let step = AdamStep {

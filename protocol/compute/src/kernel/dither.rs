@@ -56,6 +56,7 @@ impl Task for DitherTask<'_> {
                 }
                 blocks::<V>(&key, counter, &mut words);
             }
+            // A part may begin within a block of the stream.
             let words = &words[..V::LANES * WORDS][(first % WORDS as u64) as usize..];
             let count = words.len().min(gradient.len()).min(q.len());
             let (now, later) = gradient.split_at(count);

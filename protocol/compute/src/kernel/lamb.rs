@@ -14,7 +14,8 @@ pub(crate) struct Layerwise {
 }
 
 kernels! {
-    /// Moments as AdamW has them (ARITH-7): `m ← fma(β₁, m, (1 − β₁)·g)`, `v ← fma(β₂, v, (1 − β₂)·(g·g))`. An aggregate that is not finite counts 0.
+    /// Moments as AdamW has them (ARITH-7): `m ← fma(β₁, m, (1 − β₁)·g)`, `v ← fma(β₂, v, (1 − β₂)·(g·g))`. An aggregate
+    /// that is not finite counts 0.
     pub(crate) fn moments(values: &[f32], first: &mut [f32], second: &mut [f32], step: &AdamStep) {
         let step = *step;
         for ((value, first), second) in values.iter().zip(first).zip(second) {

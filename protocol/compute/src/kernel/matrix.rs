@@ -45,6 +45,7 @@ pub(crate) fn multiply(kernels: Kernels, product: &Product<'_>, out: &mut [f32],
     if *rows == 0 || *columns == 0 {
         return;
     }
+    // What follows reads by pointer: these are the only checks.
     assert!(right.fits(kernels), "panels of another path");
     assert!(depth.start < depth.end && depth.end <= right.depth() && *columns <= right.columns());
     assert!((rows - 1) * left.row + (depth.end - 1) * left.column < left.data.len());
@@ -153,6 +154,7 @@ impl Walk<'_> {
     ) -> usize {
         let Product { right, .. } = self.product;
         let width = V::LANES * VECTORS;
+        // Later blocks of the depth go on with the chains that the first one has begun: the result is stored in between.
         let add = self.product.add || depth.start > self.product.depth.start;
         for column in columns.clone().step_by(width) {
             // SAFETY: by contract; the panel of a column starts at column · depth, and its rows of this block exist.

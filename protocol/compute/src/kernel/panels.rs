@@ -30,6 +30,7 @@ impl Panels {
     pub(crate) fn pack(&mut self, kernels: Kernels, right: Strided<'_>, depth: usize, columns: usize) {
         let width = tile_width(kernels);
         (self.width, self.depth, self.columns) = (width, depth, columns);
+        // Old lines keep their values: packing overwrites all of them, the last panel's unused columns included.
         self.lines.resize(columns.div_ceil(width) * width / 16 * depth, Line([0.0; 16]));
         if depth == 0 || columns == 0 {
             return;

@@ -18,6 +18,7 @@ pub(crate) fn run<P: CoefficientPass>(kernels: Kernels, pass: P) -> P::Output {
     }
 }
 
+// Without "fma", unlike the other kernels: rules of aggregation have no fused multiply-add that it could serve.
 #[cfg(target_arch = "x86_64")]
 #[target_feature(enable = "avx512f,avx512bw,avx512dq,avx512vl,avx2")]
 fn avx512<P: CoefficientPass>(pass: P) -> P::Output {

@@ -9,6 +9,7 @@ use crate::function;
 /// The largest value of a row, by lanes; NaN is skipped, −∞ when nothing is left (ARITH-21).
 #[inline(always)]
 pub(crate) fn largest(row: &[f32]) -> f32 {
+    // A comparison with NaN is false, so that it is never taken.
     let larger = |a: f32, b: f32| if b > a { b } else { a };
     let mut lanes = [f32::NEG_INFINITY; LANES];
     let (chunks, rest) = row.as_chunks::<LANES>();
@@ -112,7 +113,7 @@ kernels! {
         }
     }
 
-    /// The output of RMSNorm once more, from its scales.
+    /// The output of RMSNorm once more, from its scales: cheaper than keeping it for every layer.
     pub(crate) fn rms_norm_again(x: &[f32], gain: &[f32], scales: &[f32], y: &mut [f32]) {
         let width = gain.len();
         for ((x, y), scale) in x.chunks_exact(width).zip(y.chunks_exact_mut(width)).zip(scales) {
@@ -170,6 +171,7 @@ kernels! {
     pub(crate) fn softmax(scores: &mut [f32], at: ScoreRows) {
         for (row, token) in scores.chunks_mut(at.stride).zip(at.first..at.first + at.rows) {
             let row = &mut row[..at.keys];
+            // They stay in the row's chain, with probability +0 (ARITH-5).
             if let Some(later) = row.get_mut(token + 1..) {
                 later.fill(f32::NEG_INFINITY);
             }
@@ -233,6 +235,7 @@ kernels! {
             {
                 *d_up = *d * (gate * sigmoid);
                 *d_gate = *d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
+                // The input of the next matrix back, which the forward pass did not keep.
                 *d = gate * sigmoid * up;
             }
         }
@@ -245,6 +248,7 @@ kernels! {
         let mut loss = 0.0;
         for (row, target) in logits.chunks_exact_mut(vocabulary).zip(targets) {
             let shift = largest(row);
+            // Before the exponentials overwrite it.
             let chosen = row[*target] - shift;
             let sum = exponentials::<F>(row, shift);
             loss += function::ln(f64::from(sum)) - f64::from(chosen);
@@ -252,6 +256,7 @@ kernels! {
             for value in row.iter_mut() {
                 *value *= factor;
             }
+            // Last, as ARITH-40 has it: subtracting from the probability instead would round otherwise.
             row[*target] -= scale;
         }
         loss

@@ -14,7 +14,7 @@ pub(super) const DEPTH: usize = 512;
 pub(super) const TILES: usize = 11;
 /// Values of a gap that keeps neighbours from sharing cache sets.
 const GAP: usize = 16;
-/// Rows so many values apart share cache sets, and are not read in place: half a page.
+/// Rows that lie a multiple of this many values apart (half a page) share cache sets, and are not read in place.
 const SHARING: usize = 512;
 /// Values from row to row where rows are copied.
 const PITCH: usize = DEPTH + GAP;

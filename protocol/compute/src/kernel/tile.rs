@@ -63,9 +63,9 @@ unsafe fn avx2(task: impl Task) {
     unsafe { task.run::<std::arch::x86_64::__m256, 6, 2>() }
 }
 
-/// Fused multiply-adds in registers only, as many chains at once as a tile has: what no product can go beyond.
+/// Fused multiply-adds in registers only, as many chains at once as a tile has: no product can be faster.
 ///
-/// Gives the floating-point operations that were done, and a sum that is of no account but must not be left out.
+/// Returns the number of floating-point operations, and a sum of the results, which keeps the compiler from dropping them.
 pub(crate) fn chains(kernels: Kernels, steps: usize) -> (f64, f32) {
     let mut done = (0.0, 0.0);
     // SAFETY: the task reads nothing but its own values.
@@ -172,6 +172,7 @@ impl TileProduct {
             let (three, four) = (black_box(3 * step), black_box(4 * step));
             for k in 0..self.depth {
                 let from = self.b.add(k * self.b_row);
+                // May lie beyond the panel: a hint reads nothing.
                 for line in (0..VECTORS * V::LANES).step_by(16) {
                     V::prefetch(from.wrapping_add(AHEAD * self.b_row + line));
                 }

@@ -42,11 +42,13 @@ pub(super) fn apply<W: Send>(
         if *present {
             let (step, parameters) = (&steps[block.tensor], &parameters[block.range.clone()]);
             moments(kernels, &update.values[block.range.clone()], first, second, step);
+            // Computed again below instead of kept: directions of all blocks are as large as the model.
             let mut along = vec![0.0; parameters.len()];
             direction(kernels, parameters, [first, second], step, layerwise(block.tensor), &mut along);
             *squares = [sum_of_squares(kernels, parameters), sum_of_squares(kernels, &along)];
         }
     });
+    // Between the two passes: a tensor's trust takes the old parameters of all its blocks.
     let rates: Vec<f32> = trusts(layout, &squares).iter().map(|trust| (rate * trust) as f32).collect();
     let tasks = layout.blocks().iter().zip(&update.present).zip(parts(parameters, lengths()));
     each(workers, tasks, |_, ((block, present), parameters)| {

@@ -68,7 +68,7 @@ pub(super) fn values(vector: &Tensor) -> &[f32] {
     if vector.numel() == 0 {
         return &[];
     }
-    // SAFETY: so many f32 lie there, one after the other, as long as the tensor lives; what writes to a tensor borrows
+    // SAFETY: `numel` f32 lie there, one after the other, as long as the tensor lives; what writes to a tensor borrows
     // it exclusively, and no other tensor of ours shares this one's memory while it is only borrowed.
     unsafe { std::slice::from_raw_parts(vector.data_ptr().cast(), vector.numel()) }
 }

@@ -62,6 +62,7 @@ impl ParameterTensors {
 
     /// Sum of the cross-entropies of rows, in f64.
     pub(super) fn losses(&self, logits: &Tensor, targets: &Tensor) -> Tensor {
+        // Whatever the products are rounded to: the softmax of the losses is f32 in every profile.
         let logits = logits.to_kind(Kind::Float);
         logits.cross_entropy_loss(targets, None::<&Tensor>, Reduction::None, -100, 0.0).sum(Kind::Double)
     }
@@ -129,12 +130,14 @@ pub(super) fn backward_recomputing(network: &dyn Network, extent: Extent) -> f64
     let gradients: Vec<Tensor> = (0..extent.windows)
         .map(|window| {
             let stream = last.narrow(0, window as i64, 1).set_requires_grad(true);
+            // Divided by the tokens of all windows: losses and gradients of windows then simply add up.
             let part = extent.mean(&network.losses(window..window + 1, &stream));
             part.backward();
             loss += part.double_value(&[]);
             stream.grad()
         })
         .collect();
+    // Memory is what this path is for: what the layers do not need is let go before they are computed again.
     drop(last);
     let mut gradient = Tensor::cat(&gradients, 0);
     drop(gradients);

@@ -85,6 +85,7 @@ fn what_is_not_finite_stays_out() {
         state.parameters[40] = f32::NAN;
         let (loss, _) = leaf(&mut exact, &manifest, &state, 1, &windows);
         assert_eq!(loss, LOSS_NOT_FINITE);
+        // ARITH-45: an evaluation that is not finite is the one NaN, on every path.
         assert_eq!(exact.evaluate(&manifest, &state, &windows).to_bits(), f64::NAN.to_bits());
         let mut values = vec![1.0; state.parameters.len()];
         (values[3], values[4]) = (f32::INFINITY, f32::from_bits(0xffc0_0001));

@@ -105,6 +105,7 @@ fn what_follows_a_text_changes_none_of_its_logits() {
         let whole = reader.logits(text);
         for length in [1, 2, 16, 24, text.len()].into_iter().filter(|_| decoder) {
             let rows = &whole[..length * vocabulary];
+            // ARITH-5: probabilities beyond a row's own token take part as +0, within its block of 24 and beyond.
             assert_eq!(bits(&reader.logits(&text[..length])), bits(rows), "{length}");
             let last = &rows[rows.len() - vocabulary..];
             assert_eq!(bits(&reader.after(&text[..length])), bits(last), "{length}");

@@ -62,6 +62,7 @@ fn check(model: Model) {
     let parameters = state.parameters.iter().map(|value| f64::from(*value)).collect();
     let mut reference = Reference { model, layout: Layout::of(model), parameters };
     let masks = (ROUND_SEED, Leaf(LEAF));
+    // ARITH-41 and ARITH-65: the loss of the network as it is usually written.
     let expected = reference.loss(&windows, masks);
     assert!((loss as f64 / LOSS_ONE as f64 - expected).abs() < 2e-6 * expected, "{loss} {expected}");
     let held_out = reference.loss(&windows, (calibration_seed(manifest.run()), Leaf(1)));
@@ -86,6 +87,8 @@ fn check(model: Model) {
         }
         assert!(norm > 0.0, "{} has no gradient", tensor.name);
         let relative = (error / norm).sqrt();
+        // Each rule that goes back is the derivative of the one that goes forward: of the decoder ARITH-42 by way of
+        // ARITH-32, ARITH-36 and ARITH-39, of ALBERT ARITH-66 by way of ARITH-62 and ARITH-64.
         assert!(relative <= TOLERANCE, "{}: {relative:e}", tensor.name);
     }
 }

@@ -1,10 +1,12 @@
 //! The update against AdamW and LAMB in plain f64, its schedule, its exponents, and blocks that were left out.
 
 use muster_compute::Exact;
+use muster_core::assign::calibration_seed;
 use muster_core::codec::Real;
+use muster_core::ids::Leaf;
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Method, Model, Schedule};
-use muster_core::state::{Arithmetic, State, Update};
+use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
 use crate::setting::{albert, manifest, model, real, windows};
 
@@ -122,6 +124,26 @@ fn equals_plain(method: Method, model: Model) {
     }
 }
 
+/// ARITH-49, with the sums of squares in plain f64: another order moves no power of two.
+#[test]
+fn grid_3_exponents_begin_with_the_calibration_gradient_and_at_minus_20_without_one() {
+    let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
+    let (mut exact, state) = initial(&manifest);
+    let windows = windows(&manifest.model, 2, 1);
+    let round_seed = calibration_seed(manifest.run());
+    let job = LeafJob { state: &state, round_seed, leaf: Leaf(0), windows: &windows };
+    let gradient = exact.gradient(&manifest, &job).to_vec();
+    for (tensor, exponent) in Layout::of(&manifest.model).tensors().iter().zip(&state.exponents) {
+        let squares: f64 = gradient[tensor.range()].iter().map(|g| f64::from(*g).powi(2)).sum();
+        let rms = (squares / tensor.len() as f64).sqrt();
+        let grid_bits = i32::from(manifest.training.grid_bits);
+        assert_eq!(i32::from(*exponent), rms.log2().floor() as i32 - grid_bits, "{}", tensor.name);
+    }
+    // Without a window the gradient is 0.
+    assert!(exact.initial(&manifest, &[]).exponents.iter().all(|exponent| *exponent == -20));
+}
+
+/// GRID-5.
 #[test]
 fn exponents_follow_the_aggregate_by_one() {
     let manifest = manifest(model([33, 20, 1, 2, 1, 17, 25], true));
@@ -166,6 +188,7 @@ fn absent_blocks_stay_untouched() {
             assert_eq!(same, index == 1, "block {index}");
         }
     }
+    // GRID-5: the tensor with the absent block keeps its exponent, others move.
     assert_eq!(state.exponents[0], before.exponents[0]);
     assert_eq!(state.exponents[1], before.exponents[1] + 1);
 }

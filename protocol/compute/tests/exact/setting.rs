@@ -1,11 +1,10 @@
 //! Small runs to compute on.
 
-use muster_core::codec::{Real, Text};
+use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
+use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{
-    Admission, Aggregation, Albert, Audit, Data, Decoder, Family, Manifest, Method, Model, Optimiser,
-    Profile, Retention, Rollback, Rule, Schedule, Start, Timers, Tokeniser, TokeniserFile, Tolerance,
-    Training,
+    Albert, Data, Decoder, Family, Manifest, Model, Optimiser, Tokeniser, TokeniserFile, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -49,63 +48,18 @@ pub fn models() -> Vec<Model> {
     ]
 }
 
+/// A run of this model, otherwise the tiny one.
 pub fn manifest(model: Model) -> Manifest {
     let nobody = MemberId([0; 32]);
-    let tokens = model.vocabulary;
+    let tiny = tiny(nobody, nobody, 40, 1);
+    // A tokeniser of bytes would fix the vocabulary at 256.
+    let file = TokeniserFile { digest: Digest::default(), bytes: 1, tokens: model.vocabulary };
     let manifest = Manifest {
-        version: 1,
-        name: Text::new("test").unwrap(),
-        organiser: nobody,
-        steward: nobody,
-        nonce: [2; 16],
         model,
-        profile: Profile::Exact,
-        tolerance: Tolerance::none(),
-        data: Data {
-            root: Digest::default(),
-            bytes: 1 << 20,
-            held_out_root: Digest::default(),
-            held_out_bytes: 0,
-            tokeniser: Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens }),
-            start: Start::Drawn,
-        },
-        training: Training { rounds: 40, leaves: 4, leaf_windows: 2, grid_bits: 14, recompute: false },
-        optimiser: Optimiser {
-            method: Method::AdamW,
-            rate: real(0.01),
-            minimum_rate: real(0.001),
-            warmup: 3,
-            schedule: Schedule::Cosine,
-            beta1: real(0.9),
-            beta2: real(0.95),
-            epsilon: real(1e-8),
-            weight_decay: real(0.1),
-            clip_norm: real(1.0),
-        },
-        aggregation: Aggregation {
-            rule: Rule::Mean,
-            radius: real(1.0),
-            iterations: 5,
-            cap_ppm: 200_000,
-            assumed_ppm: 200_000,
-            mixing: false,
-            replicas: 1,
-        },
-        audit: Audit {
-            share_ppm: 0,
-            leaves: 1,
-            coin_lead: 1,
-            final_rounds: 1,
-            recheck_ppm: 100_000,
-            blocks_ppm: 50_000,
-        },
-        admission: Admission::closed(1, 0, 1),
-        timers: Timers { commit: 1, part: 1, result: 1, audit: 1, final_audit: 1 },
-        retention: Retention { contributions: 2, states: 2 },
-        rollback: Rollback::never(),
-        delay: 0,
-        exchange: 0,
-        groups: 0,
+        data: Data { bytes: 1 << 20, tokeniser: Tokeniser::File(file), ..tiny.data },
+        training: Training { leaves: 4, leaf_windows: 2, grid_bits: 14, ..tiny.training },
+        optimiser: Optimiser { warmup: 3, weight_decay: real(0.1), ..tiny.optimiser },
+        ..tiny
     };
     manifest.check().unwrap();
     manifest

@@ -134,10 +134,7 @@ impl Docket {
             let passed = |round, member: &MemberId| has_passed(&self.passed, ledger, round, member);
             self.roster.update(ledger, &passed);
             self.seen = Some(ledger.height());
-            // What an earlier process took is complete first.
-            if !self.recalling {
-                self.forget(ledger);
-            }
+            self.forget(ledger);
         }
     }
 

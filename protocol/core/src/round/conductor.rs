@@ -17,7 +17,7 @@ use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
 use cases::OldestCase;
-use checks::ResultsCheck;
+use checks::{ResultsCheck, Stall};
 use pause::Barren;
 
 /// What the driver must do.
@@ -52,9 +52,8 @@ pub struct Conductor {
     /// Since when enough members are admitted for the first round.
     ready_since: Option<u64>,
     inspecting: bool,
-    /// Members that let a round wait for their Checked in vain: nobody waits for it again until they say one
-    /// (ROUND-21).
-    stalling: BTreeSet<MemberId>,
+    /// Members that have let a round wait for their Checked in vain (ROUND-21).
+    stalls: BTreeMap<MemberId, Stall>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     barren: Barren,
@@ -104,7 +103,7 @@ impl Conductor {
             started: false,
             ready_since: None,
             inspecting: false,
-            stalling: BTreeSet::new(),
+            stalls: BTreeMap::new(),
             cases: None,
             barren: Barren::default(),
         }

@@ -66,7 +66,7 @@ impl Conductor {
     pub(super) fn inputs(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
-        let counts = |slot| !view.weighs() || view.commitment(slot).is_some_and(|c| c.weight > 0);
+        let counts = |slot| view.commitment(slot).is_some_and(|c| c.weight > 0 || !view.weighs());
         // With weight a delivery comes after its author's echo (ROUND-5).
         let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
         // Without echoes nobody could audit a round in which nobody has weight (LEDGER-20).

@@ -1,14 +1,4 @@
-//! Strangers' bytes, connections and answers, on the ports of real processes: nobody falls over, nobody is blamed, and
-//! nobody believes what does not check.
-
-#[path = "hostile/between.rs"]
-mod between;
-#[path = "hostile/flood.rs"]
-mod flood;
-#[path = "hostile/garbage.rs"]
-mod garbage;
-#[path = "hostile/poison.rs"]
-mod poison;
+//! A run with impatient timers, and somebody who talks to it as a member would.
 
 use std::fs;
 use std::path::Path;
@@ -27,19 +17,19 @@ use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, Peers, contact, fetch_ledger, fetch_manifest};
 
 /// A run whose members are waited for two seconds at most.
-fn run(settings: Settings) -> Run {
+pub fn run(settings: Settings) -> Run {
     let timers = "[timers]\ncommit = 2.0\npart = 2.0\nresult = 2.0\naudit = 2.0\n";
     Run::packed(programs!(), &format!("{settings}{timers}"), None)
 }
 
 /// The key of a directory, which its process may hold open.
-fn key_of(directory: &Path) -> Arc<Identity> {
+pub fn key_of(directory: &Path) -> Arc<Identity> {
     let text = fs::read_to_string(directory.join("identity.key")).expect("a key");
     Arc::new(Identity::from_secret(&unhex(text.trim()).expect("a key")))
 }
 
 /// Everyone ends well, and nobody has panicked on the way.
-fn all_end_well(processes: &mut [Process]) {
+pub fn all_end_well(processes: &mut [Process]) {
     for process in processes {
         assert_eq!(process.wait(), 0, "{}", process.log());
         assert!(!process.log().contains("panicked"), "{}", process.log());
@@ -47,15 +37,15 @@ fn all_end_well(processes: &mut [Process]) {
 }
 
 /// Somebody who talks to a run as a member would.
-struct Caller {
-    identity: Arc<Identity>,
-    ticket: Ticket,
-    peers: Peers,
-    steward: Contact,
+pub struct Caller {
+    pub identity: Arc<Identity>,
+    pub ticket: Ticket,
+    pub peers: Peers,
+    pub steward: Contact,
 }
 
 impl Caller {
-    fn new(run: &Run, identity: Arc<Identity>) -> Self {
+    pub fn new(run: &Run, identity: Arc<Identity>) -> Self {
         let ticket = Ticket::from_line(&run.invite("node", 1)).expect("an invitation");
         let peers = Peers::new(Endpoint::new(ticket.run, identity.clone()));
         let addresses = ticket.addresses.iter().map(|address| address.to_string()).collect();
@@ -64,20 +54,20 @@ impl Caller {
     }
 
     /// Becomes a node that nobody can dial.
-    async fn enrol(&self) {
+    pub async fn enrol(&self) {
         let invitation = self.ticket.present(self.identity.id());
         let enrol = Enrol { invitation, addresses: List::default(), coins: None };
         let enrol = Request::Enrol(self.identity.sign(self.ticket.run, &enrol));
         assert_eq!(self.peers.ask(&self.steward, &enrol).await.expect("an answer"), Response::Done);
     }
 
-    async fn ledger(&self) -> Ledger {
+    pub async fn ledger(&self) -> Ledger {
         let manifest = fetch_manifest(&self.peers, &self.steward, self.ticket.run).await.expect("a manifest");
         fetch_ledger(&self.peers, &self.steward, &manifest).await.expect("a ledger that checks")
     }
 
     /// The same once it has been admitted.
-    async fn find_when_there(&self, member: &MemberId) -> Contact {
+    pub async fn find_when_there(&self, member: &MemberId) -> Contact {
         loop {
             if let Some(found) = contact(&self.ledger().await, member) {
                 return found;

@@ -1,0 +1,159 @@
+//! When the conductor begins rounds, and when it holds them back.
+
+use muster_core::codec::{List, Text};
+use muster_core::ledger::Stage;
+use muster_core::manifest::Admission;
+use muster_core::messages::enrol::{Return, Role};
+use muster_core::messages::record::Body;
+use muster_core::messages::round::Echo;
+use muster_core::round::{Conductor, Output};
+
+use crate::chain::{Chain, STEWARD, commits, four, id, person, roots};
+
+#[test]
+fn ledger_6_the_first_one_back_has_no_round_for_itself() {
+    let mut chain = four();
+    chain.round_reduced_by(&[]);
+    assert_eq!(chain.ledger.stage(), Stage::Gathering, "all have failed at one outcome");
+    let patience = u64::from(chain.ledger.manifest().timers.commit);
+    let begun = |chain: &Chain, now: u64| {
+        let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+        (10..14).for_each(|who| conductor.live(0, id(who), true));
+        conductor.start();
+        conductor.cases(now, None);
+        conductor.poll_output().map(|output| match output {
+            Output::Seal(Body::Begin(seats)) => seats.len(),
+            output => panic!("{output:?}"),
+        })
+    };
+    assert_eq!(begun(&chain, 2 * patience), None, "nobody is active");
+    chain.come_back(11).expect("it may return");
+    assert_eq!(begun(&chain, patience - 1), None, "the others are there");
+    assert_eq!(begun(&chain, patience), Some(1), "and do not return");
+    [10, 12, 13].into_iter().for_each(|who| chain.come_back(who).expect("it may return"));
+    assert_eq!(begun(&chain, 1), Some(4));
+}
+
+#[test]
+fn a_run_begins_without_who_came_and_went_away() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..13).for_each(|who| chain.invite(who, Role::Node, true));
+    let patience = u64::from(chain.ledger.manifest().timers.commit);
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    conductor.start();
+    conductor.cases(0, None);
+    conductor.live(1_000, id(10), true);
+    conductor.tick(1_000 + 2 * patience);
+    assert_eq!(conductor.poll_output(), None, "one of two that it begins with");
+    conductor.live(2_000, id(12), true);
+    assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(seats))) if seats.len() == 3));
+}
+
+/// ROUND-16: [`Conductor::start`] says that everything receipted has been taken in again.
+#[test]
+fn nothing_is_sealed_before_what_was_promised_is_taken_again() {
+    let mut chain = Chain::new(Admission::closed(2, 0, 64));
+    (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    conductor.cases(0, None);
+    (10..12).for_each(|who| conductor.live(0, id(who), true));
+    assert_eq!(conductor.poll_output(), None);
+    conductor.start();
+    assert!(matches!(conductor.poll_output(), Some(Output::Seal(Body::Begin(_)))));
+}
+
+#[test]
+fn round_26_a_pause_grows_and_ends_when_somebody_comes_or_moves() {
+    let mut run = Spending::begin();
+    let part = u64::from(run.conductor.ledger().manifest().timers.part);
+    let pauses = [0, 0, 0, part, 2 * part, 4 * part];
+    assert_eq!(pauses.map(|_| run.round()), pauses);
+    // A member that connects again.
+    run.conductor.live(run.now, id(10), false);
+    run.conductor.live(run.now, id(10), true);
+    assert_eq!([0, 0, 0, part].map(|_| run.round()), [0, 0, 0, part]);
+    // One that has moved.
+    let ledger = run.conductor.ledger();
+    let addresses = List::new(vec![Text::new("sim:elsewhere").expect("short")]).expect("one");
+    let moved = person(10).sign(ledger.run(), &Return { height: ledger.height(), addresses });
+    run.conductor.propose(Body::Return(moved));
+    run.act();
+    assert_eq!(run.round(), 0);
+    // It never waits longer than an hour.
+    for _ in 0..20 {
+        run.round();
+    }
+    assert_eq!(run.round(), 3_600_000);
+}
+
+/// A steward whose members commit, and never get anything to each other.
+struct Spending {
+    conductor: Conductor,
+    now: u64,
+}
+
+impl Spending {
+    fn begin() -> Self {
+        let mut chain = Chain::new(Admission::closed(2, 0, 64));
+        (10..12).for_each(|who| chain.invite(who, Role::Node, true));
+        let mut spending = Self { conductor: Conductor::new(chain.ledger, 0), now: 0 };
+        (10..12).for_each(|who| spending.conductor.live(0, id(who), true));
+        spending.conductor.start();
+        spending.act();
+        spending
+    }
+
+    /// Does what the conductor asks for.
+    fn act(&mut self) {
+        while let Some(output) = self.next() {
+            let ledger = self.conductor.ledger();
+            let next = roots(ledger.state().step + 1);
+            match output {
+                Output::Seal(body) => {
+                    let signed = person(STEWARD).sign(ledger.run(), &ledger.record(body));
+                    self.conductor.sealed(self.now, &signed).expect("a good record");
+                }
+                Output::Apply(_) => self.conductor.applied(self.now, Ok(next)),
+                Output::Inspect(_) => panic!("nothing was reduced"),
+            }
+        }
+    }
+
+    /// What it asks for, where no audit is open.
+    fn next(&mut self) -> Option<Output> {
+        self.conductor.cases(self.now, None);
+        self.conductor.poll_output()
+    }
+
+    /// Has everybody commit, and says how long it takes until that is frozen; then spends the round.
+    fn round(&mut self) -> u64 {
+        let begun = self.now;
+        for commit in commits(self.conductor.ledger()) {
+            self.conductor.commit(self.now, commit).expect("a good commitment");
+        }
+        self.act();
+        while self.conductor.ledger().stage() == Stage::Computing {
+            self.wait();
+        }
+        let frozen = self.now - begun;
+        let view = self.conductor.ledger().current().expect("a round").clone();
+        let round = view.round();
+        let echo = Echo { round, freeze: view.freeze_digest().expect("frozen") };
+        for who in [10, 11] {
+            let echo = person(who).sign(self.conductor.ledger().run(), &echo);
+            self.conductor.echo(self.now, echo).expect("a good echo");
+        }
+        while self.conductor.ledger().next_round() == round {
+            self.wait();
+        }
+        assert!(self.conductor.ledger().round(round).expect("it is kept").is_barren());
+        frozen
+    }
+
+    fn wait(&mut self) {
+        assert_ne!(self.conductor.ledger().stage(), Stage::Gathering, "nobody fails");
+        self.now = self.conductor.poll_timeout().expect("it waits for something");
+        self.conductor.tick(self.now);
+        self.act();
+    }
+}
