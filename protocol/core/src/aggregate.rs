@@ -7,8 +7,8 @@
 //!
 //! Everything is IEEE-754 f64, rounded to nearest after each operation, never contracted; sums run in the order of
 //! slots unless another order is named. The steps are computed on the Gram matrix of the y_i = x_i − v₀: every v is
-//! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations. A vector longer than a block is cut
-//! into pieces of a block's length, whose products add up in their order.
+//! v₀ + Σ k_j y_j, so that a block is read twice, whatever the number of iterations. A vector longer than a block is
+//! cut into pieces of a block's length, whose products add up in their order.
 
 use std::sync::Mutex;
 
@@ -64,6 +64,7 @@ pub const WEIGHT_ONE: u64 = 1 << 16;
 /// because Σ w_i is concave in `C`: a binary search finds it.
 pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
     let count = m.iter().filter(|m| **m > 0).count() as u64;
+    // At least an equal share: with few members a lower cap could not be kept by anybody.
     let share = u128::from(u64::from(cap_ppm).max(1_000_000u64.div_ceil(count.max(1))));
     let capped = |cap: u64| m.iter().map(move |m| (u64::from(*m) * WEIGHT_ONE).min(cap));
     let fits = |cap: u64| u128::from(cap) * 1_000_000 <= share * capped(cap).map(u128::from).sum::<u128>();
@@ -77,10 +78,11 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 
 /// Combines one block; inputs in order of slot, all of one length.
 ///
-/// AGG-10: `None` where there is nothing to combine: no input, lengths that differ, m = 0, a total weight of 0 or from 2⁵³.
+/// AGG-10: `None` where there is nothing to combine: no input, lengths that differ, m = 0, a total weight of 0 or
+/// from 2⁵³.
 ///
-/// - *Median* (AGG-3, AGG-8): v₀, coordinate by coordinate the smallest x_i at which the weights of it and all smaller values reach
-///   half of the total.
+/// - *Median* (AGG-3, AGG-8): v₀, coordinate by coordinate the smallest x_i at which the weights of it and all
+///   smaller values reach half of the total.
 /// - *Mean* (AGG-8): x₀ + Σ (w_j/W)·(x_j − x₀), x₀ being the first input.
 /// - *Centred clip*: with y_i = x_i − v₀ and G_ij = ⟨y_i, y_j⟩, s is the median, by weight as above, of √(m_i·G_ii).
 ///   If c·s = 0, v = v₀. Else, from k = 0, `iterations` times:
@@ -90,25 +92,27 @@ pub fn weights(m: &[u32], cap_ppm: u32) -> Vec<u64> {
 /// - *Geometric median, fixed-radius clip, Krum, Multi-Krum*: coefficients k_j from the products of the x_i themselves.
 /// - *Trimmed mean*: coordinate by coordinate.
 ///
-/// AGG-4: a product G_ij has 8 partial sums; number l adds the coefficients ≡ l mod 8 of the block, in order, and they add
-/// up as `((0+4)+(2+6))+((1+5)+(3+7))`. In every other sum, terms are added from 0 in order of slot. Values are
-/// rounded to f32 at the end.
+/// AGG-4: a product G_ij has 8 partial sums; number l adds the coefficients ≡ l mod 8 of the block, in order, and
+/// they add up as `((0+4)+(2+6))+((1+5)+(3+7))`. In every other sum, terms are added from 0 in order of slot. Values
+/// are rounded to f32 at the end.
 pub fn block(settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
     vector(&Plain, settings, inputs)
 }
 
 /// As [`block`], with the vector instructions and threads of a runner, and for any length.
 ///
-/// AGG-18: pieces of [`limits::BLOCK_COEFFICIENTS`] take the place of a block; their products are added in order. The bits do
-/// not depend on the runner.
+/// AGG-18: pieces of [`limits::BLOCK_COEFFICIENTS`] take the place of a block; their products are added in order. The
+/// bits do not depend on the runner.
 pub fn vector(runner: &impl Runner, settings: &Aggregation, inputs: &[Input<'_>]) -> Option<Aggregate> {
     let length = inputs.first()?.q.len();
     let total = inputs.iter().try_fold(0u64, |sum, input| sum.checked_add(input.weight))?;
     let alike = inputs.iter().all(|input| input.q.len() == length && input.m > 0);
+    // From 2⁵³ on a weight is not exact in f64.
     if !alike || total == 0 || total >= 1 << 53 {
         return None;
     }
-    // AGG-11: "An input of weight 0 is left out, where the rule is another one than the first three or inputs are mixed."
+    // AGG-11: "An input of weight 0 is left out, where the rule is another one than the first three or inputs are
+    // mixed."
     let first_three = matches!(settings.rule, Rule::CenteredClip | Rule::Mean | Rule::Median);
     let counted: Vec<Input<'_>> = inputs.iter().filter(|input| input.weight > 0).copied().collect();
     if counted.len() == inputs.len() || first_three && !settings.mixing {
@@ -339,10 +343,12 @@ impl<'a> Steps<'a> {
     fn run(&self, iterations: u8) -> (Vec<f64>, Vec<f64>) {
         let mut k = vec![0.0; self.inputs.len()];
         let mut factors = self.factors(&self.residuals);
+        // The majority agrees to the bit: v₀ is its value, and a division by 0 would follow.
         if self.radius == 0.0 {
             return (k, factors);
         }
         for step in 0..iterations {
+            // At v₀ the residuals are known from the diagonal, without a product.
             if step > 0 {
                 factors = self.factors(&self.residuals_at(&k));
             }
@@ -367,10 +373,12 @@ impl<'a> Steps<'a> {
     }
 }
 
-/// The smallest value at which the weights of it and all smaller ones reach half, equal values in order of slot (AGG-2).
+/// The smallest value at which the weights of it and all smaller ones reach half, equal values in order of slot
+/// (AGG-2).
 fn weighted_median(values: &[f64], inputs: &[Input<'_>]) -> f64 {
     let mut order: Vec<(f64, u64)> =
         values.iter().copied().zip(inputs.iter().map(|input| input.weight)).collect();
+    // Stable and total: equal values stay in order of slots, and no NaN stops it.
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
     let total: u64 = inputs.iter().map(|input| input.weight).sum();
     let mut reached = 0;

@@ -39,8 +39,8 @@ pub struct Claim {
     pub round: Round,
 }
 
-/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0, but for a
-/// wrong root that of the step.
+/// What evidence claims, by its signatures alone. Against the steward that is no contribution of a round: round 0,
+/// but for a wrong root that of the step.
 ///
 /// # Errors
 /// [`Reject`] for what is no evidence of anything.
@@ -80,12 +80,13 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             (accused.transcript.verdict.verify(run)?.author(), target, &accused.transcript.freeze)
         }
     };
+    // The freeze tells the round: what the accuser says of it would be its own word.
     let frozen = frozen_commit(manifest, freeze, &subject)?;
     Ok(Claim { culprit, subject, round: frozen.commit.round })
 }
 
-/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other evidence
-/// has none.
+/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other
+/// evidence has none.
 ///
 /// # Errors
 /// [`Reject`] naming the step that does not fit.
@@ -104,6 +105,7 @@ pub fn judge(
         Evidence::Equivocation(pair) => judge_equivocation(manifest, pair),
         Evidence::Audit(transcript) => judge_audit(manifest, transcript, witness, arithmetic),
         Evidence::Total(total) => judge_total(manifest, total, witness, arithmetic),
+        // A root alone takes arithmetic; the other misconduct is decided by signatures and the ledger.
         Evidence::Misconduct(Misconduct::Root(wrong)) => root::judge(manifest, wrong, witness, arithmetic),
         Evidence::Misconduct(misconduct) => {
             misconduct::judge(manifest, misconduct, &mut |height| witness.ledger(height))
@@ -133,9 +135,11 @@ pub fn judge_steward(manifest: &Manifest, misconduct: &Misconduct) -> Judgement 
 fn judge_equivocation(manifest: &Manifest, pair: &Equivocation) -> Result<Judgement, Reject> {
     let first = pair.first.verify(manifest.run())?;
     let second = pair.second.verify(manifest.run())?;
+    // Two commitments of two rounds are what every member signs.
     if first.author() != second.author() || first.round != second.round {
         return Err(Reject::Rule("equivocation is two commitments of one member in one round"));
     }
+    // The same body under two signatures contradicts nothing.
     if *first == *second {
         return Ok(Judgement::NotGuilty("the two commitments are equal".into()));
     }
@@ -147,3 +151,6 @@ fn judge_equivocation(manifest: &Manifest, pair: &Equivocation) -> Result<Judgem
         detail,
     })
 }
+
+#[cfg(test)]
+mod tests;

@@ -1,5 +1,5 @@
-//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed arrays
-//! (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
+//! Canonical bytes: borsh, one encoding per value, every length bounded before it is believed. Integers and fixed
+//! arrays (CODEC-2), options (CODEC-8) and booleans (CODEC-9) are borsh's own, which refuses every other byte.
 //!
 //! [`wire!`](crate::wire) declares a structure or an enumeration whose decoder names the field that is wrong.
 
@@ -40,8 +40,9 @@ pub fn malformed(detail: impl Into<String>) -> io::Error {
 
 /// Declares wire structures and enumerations.
 ///
-/// A structure's fields (CODEC-1) and an enumeration's payloads are written in order by borsh; an enumeration's variant is
-/// one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3). Decoding names the field that is wrong.
+/// A structure's fields (CODEC-1) and an enumeration's payloads are written in order by borsh; an enumeration's
+/// variant is one byte, counted from 0, and a byte beyond the last one is refused (CODEC-3). Decoding names the field
+/// that is wrong.
 #[macro_export]
 macro_rules! wire {
     ($(#[$meta:meta])* pub struct $name:ident { $($(#[$field_meta:meta])* pub $field:ident: $type:ty),* $(,)? }) => {
@@ -188,6 +189,7 @@ impl<const MAX: usize> BorshDeserialize for Bytes<MAX> {
     fn deserialize_reader<R: io::Read>(reader: &mut R) -> io::Result<Self> {
         let length = bounded_length(reader, MAX)?;
         let mut bytes = Vec::new();
+        // Grows as bytes arrive: a bare length reserves nothing.
         let read = reader.take(length as u64).read_to_end(&mut bytes)?;
         if read != length {
             return Err(malformed("Unexpected length of input"));
@@ -208,6 +210,7 @@ impl<const MAX: usize> Text<MAX> {
         if text.len() > MAX {
             return Err(Misuse(format!("{} bytes of text where at most {MAX} fit", text.len())));
         }
+        // It is shown on terminals and in logs, where an escape could hide or forge lines.
         if text.chars().any(char::is_control) {
             return Err(Misuse("a control character in a name or address".into()));
         }
@@ -247,6 +250,7 @@ impl Real {
     /// # Errors
     /// [`Misuse`] when the value is not finite, or is −0.
     pub fn new(value: f32) -> Result<Self, Misuse> {
+        // −0 equals 0 and has other bits: two encodings of one value.
         if !value.is_finite() || value.to_bits() == (-0.0f32).to_bits() {
             return Err(Misuse(format!("{value} where a finite number is needed")));
         }
@@ -274,6 +278,7 @@ impl BorshDeserialize for Real {
 
 fn bounded_length<R: io::Read>(reader: &mut R, limit: usize) -> io::Result<usize> {
     let length = u32::deserialize_reader(reader)? as usize;
+    // LIMIT-1: more than its bound is refused before anything is allocated or read for it.
     if length > limit {
         return Err(malformed(format!("Length {length} over the limit {limit}")));
     }
@@ -343,6 +348,29 @@ mod tests {
         assert!(decode::<Outer>(&[7]).unwrap_err().to_string().contains("no variant 7"));
         let long = decode::<Inner>(&[4, 0, 0, 0]).unwrap_err().to_string();
         assert!(long.contains("over the limit 3"), "{long}");
+    }
+
+    #[test]
+    fn codec_2_integers_are_little_endian_and_arrays_bare() {
+        assert_eq!(encode(&0x0102_0304u32), [4, 3, 2, 1]);
+        assert_eq!(encode(&-2i64), [0xfe, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff]);
+        assert_eq!(encode(&[0x0102u16, 3]), [2, 1, 3, 0]);
+        assert_eq!(decode::<[u16; 2]>(&[2, 1, 3, 0]), Ok([0x0102, 3]));
+        assert!(decode::<u32>(&[4, 3, 2]).is_err() && decode::<[u16; 2]>(&[2, 1, 3]).is_err());
+    }
+
+    #[test]
+    fn limit_1_and_limit_2_what_is_too_long_is_neither_read_nor_written() {
+        // LIMIT-2
+        assert!(List::<u8, 3>::new(vec![1; 3]).is_ok() && List::<u8, 3>::new(vec![1; 4]).is_err());
+        assert!(Bytes::<3>::new(vec![1; 3]).is_ok() && Bytes::<3>::new(vec![1; 4]).is_err());
+        assert!(Text::<3>::new("abc").is_ok() && Text::<3>::new("abcd").is_err());
+        for (length, good) in [(3, true), (4, false), (u32::MAX, false)] {
+            let bytes = [&u32::to_le_bytes(length)[..], &[b'a'; 4][..length.min(4) as usize]].concat();
+            assert_eq!(decode::<List<u8, 3>>(&bytes).is_ok(), good, "{length} items");
+            assert_eq!(decode::<Bytes<3>>(&bytes).is_ok(), good, "{length} bytes");
+            assert_eq!(decode::<Text<3>>(&bytes).is_ok(), good, "{length} bytes of text");
+        }
     }
 
     #[test]

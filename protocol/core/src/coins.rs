@@ -45,6 +45,7 @@ impl CoinTerms {
     /// # Errors
     /// [`Reject::Rule`] for no round, a round past the largest number, or more than [`limits::COINS`] coins.
     pub fn check(&self) -> Result<(), Reject> {
+        // Otherwise the numbers of rounds would overflow where the tree is made.
         if self.rounds == 0 || self.first_round.0.checked_add(self.rounds - 1).is_none() {
             return Err(Reject::Rule("coins serve at least one round, within the numbers of rounds"));
         }
@@ -83,8 +84,8 @@ pub struct CoinTree {
 }
 
 impl CoinTree {
-    /// Makes all coins of a secret, `H(COIN, secret, kind, round, k)` with numbers in their canonical encoding (COIN-1), and
-    /// the tree that is registered of them (COIN-2).
+    /// Makes all coins of a secret, `H(COIN, secret, kind, round, k)` with numbers in their canonical encoding
+    /// (COIN-1), and the tree that is registered of them (COIN-2).
     ///
     /// # Errors
     /// [`Misuse`] where [`CoinTerms::check`] fails.
@@ -153,6 +154,7 @@ impl CoinOpening {
         let index =
             index.ok_or(Reject::Rule("a coin is shown from the rounds and numbers that were registered"))?;
         let leaf = merkle::leaf(index, &self.coin.0);
+        // Count and index from the registered terms: the opening's own word could point at another coin.
         let proved = self.proof.verify(&terms.root, terms.count(), index, leaf);
         proved.map_err(|_| Reject::BadProof("a coin"))?;
         Ok(Coin { kind: self.kind, round: self.round, k: self.k, value: self.coin })
@@ -196,11 +198,13 @@ impl Coin {
 /// coin selects none.
 pub fn selects_block(coin: &Coin, freeze: &Digest, block: Block, blocks_ppm: u32) -> bool {
     let number = Hasher::new(Domain::SELECT_BLOCK).value(&coin.value).value(freeze).value(&block).number();
+    // The coin is not shown for this: nobody is asked, so nobody is harassed, and the evidence stands without
+    // the draw.
     coin.kind == CoinKind::Node && u128::from(number) < (u128::from(blocks_ppm) << 64) / 1_000_000
 }
 
-/// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t the
-/// head after the outcome, which the last one to commit cannot choose (COIN-21).
+/// Whose coin may select a block, as a number in 0..`verifiers`: `H("inspector-block", O_t, block)` mapped there, O_t
+/// the head after the outcome, which the last one to commit cannot choose (COIN-21).
 pub fn block_inspector(outcome: &Digest, block: Block, verifiers: usize) -> usize {
     let number = Hasher::new(Domain::INSPECTOR_BLOCK).value(outcome).value(&block).number();
     usize::try_from(below(number, verifiers as u64)).unwrap_or(0)
@@ -223,10 +227,12 @@ pub fn selects(coin: &Coin, freeze: &Digest, member: &MemberId, ppm: u32) -> boo
 /// whoever commits last can try R_t by the thousand, but not this.
 pub fn inspector(outcome: &Digest, slot: Slot, verifiers: &[MemberId]) -> Option<MemberId> {
     let hasher = Hasher::new(Domain::INSPECTOR).value(outcome).value(&slot);
+    // By each verifier's own hash: when one goes, nothing else moves.
     verifiers.iter().copied().min_by_key(|verifier| hasher.clone().value(verifier).number())
 }
 
-/// The jurors of a case against a member: of these verifiers the [`limits::JURY`] with the smallest first eight bytes of
+/// The jurors of a case against a member: of these verifiers the [`limits::JURY`] with the smallest first eight bytes
+/// of
 /// `H(JURY, outcome, culprit, verifier)`, little-endian, without the parties. `outcome` is that of [`inspector`].
 pub fn jury(
     outcome: &Digest,
@@ -236,13 +242,14 @@ pub fn jury(
 ) -> Vec<MemberId> {
     let hasher = Hasher::new(Domain::JURY).value(outcome).value(culprit);
     let mut others: Vec<_> =
+        // Verifiers of the round: they have its state and the means; nodes would stop computing leaves.
         verifiers.iter().copied().filter(|verifier| verifier != culprit && verifier != accuser).collect();
     others.sort_by_key(|verifier| hasher.clone().value(verifier).number());
     others.truncate(limits::JURY);
     others
 }
 
-/// Jurors of so many that must find a member guilty: five of seven, rounded up.
+/// How many of `jurors` must find a member guilty: five sevenths, rounded up.
 pub fn majority(jurors: usize) -> usize {
     (5 * jurors).div_ceil(7)
 }
@@ -254,14 +261,18 @@ pub fn majority(jurors: usize) -> usize {
 /// `⌊recheck_ppm·2⁶⁴ / (10⁶·others)⌋`; `verdict` is the digest of the signed verdict.
 pub fn rechecks(coin: &Coin, verdict: &Digest, recheck_ppm: u32, others: usize) -> bool {
     let number = Hasher::new(Domain::RECHECK).value(&coin.value).value(verdict).number();
+    // Divided among the others: with each of them at the whole rate, more verifiers would mean more work for
+    // all.
     let most = (u128::from(recheck_ppm) << 64) / (1_000_000 * others.max(1) as u128);
     coin.kind == CoinKind::Node && u128::from(number) < most
 }
 
-/// How many leaves an audit draws of a contribution of `m`, in a run whose `audit.leaves` is `least`: so many, an eighth
-/// where that is more, and never more than there are.
+/// How many leaves an audit draws of a contribution of `m`: `least`, which is `audit.leaves` of the manifest, or an
+/// eighth of them if that is more, and never more than there are.
 // COIN-5: whole contributions that a fitted row makes good for stay bounded by 8/π, however large they are.
 pub fn drawn_leaves(m: u32, least: u8) -> u32 {
+    // An eighth of every audit, rather than some audits in full: same bound and work, but without bursts that
+    // hold up a verifier.
     let most = limits::AUDIT_LEAVES as u32;
     u32::from(least).max(m.div_ceil(limits::AUDITED_SHARE)).min(most).min(m)
 }
@@ -274,9 +285,12 @@ pub fn drawn_leaves(m: u32, least: u8) -> u32 {
 /// the coin was shown. A node coin draws all.
 pub fn draw(coin: &Coin, freeze: &Digest, table: &Digest, m: u32, least: u8) -> Vec<u32> {
     let a = drawn_leaves(m, least);
+    // More work is the safe side: a coin of the wrong kind must not draw fewer leaves.
     if a >= m || coin.kind != CoinKind::Leaf {
         return (0..m).collect();
     }
+    // By the table's seal: it is signed and public before the leaf coin is shown, so that neither party can
+    // steer the draw.
     let hasher = Hasher::new(Domain::DRAW).value(&coin.value).value(freeze).value(table);
     // Only the positions that moved: `m` may be anything.
     let mut moved = std::collections::BTreeMap::new();

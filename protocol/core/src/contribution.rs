@@ -21,7 +21,7 @@ impl Commitment {
         Self::of((0..layout.chunks().len()).map(|index| chunk_hash(layout, q, index)))
     }
 
-    /// Of the [`chunk_hash`] of every chunk, in order: for who computes them at the same time.
+    /// Of the [`chunk_hash`] of every chunk, in order: for callers that compute them in parallel.
     pub fn of(hashes: impl IntoIterator<Item = Digest>) -> Self {
         Self(Tree::new(hashes))
     }
@@ -72,6 +72,7 @@ impl<'a> Assembly<'a> {
     /// Adds a block that was proved against the root already. Integers of another count are left out.
     pub fn put(&mut self, block: Block, integers: &[i32]) {
         let range = self.layout.block(block).and_then(|block| self.q.get_mut(block.range.clone()));
+        // A caller's mistake must not leave half a block counted as present.
         if let Some(range) = range.filter(|range| range.len() == integers.len()) {
             range.copy_from_slice(integers);
             self.present.insert(block);
@@ -83,7 +84,7 @@ impl<'a> Assembly<'a> {
         self.present.contains(&block)
     }
 
-    /// All integers; `None` while a block lacks.
+    /// All integers; `None` while a block is missing.
     pub fn whole(self) -> Option<Vec<i32>> {
         (self.present.len() == self.layout.blocks().len()).then_some(self.q)
     }
@@ -101,6 +102,7 @@ pub fn chunk_hash(layout: &Layout, q: &[i32], index: usize) -> Digest {
 /// [`Reject`] when it is no block of the layout, has another shape, or a proof does not lead to the root.
 pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Vec<i32>, Reject> {
     let range = layout.block(data.block).ok_or(Reject::Rule("a block is one of the layout"))?;
+    // From the layout, not from the sender: the count fixes the shape of a proof.
     let count = layout.chunks().len() as u64;
     if data.chunks.len() != range.chunks.len() || data.proofs.len() != range.chunks.len() {
         return Err(Reject::Rule("a block has all its chunks, each with a proof"));
@@ -108,14 +110,15 @@ pub fn open_block(layout: &Layout, root: &Digest, data: &BlockData) -> Result<Ve
     let mut values = Vec::with_capacity(range.range.len());
     for ((index, bytes), proof) in range.chunks.clone().zip(&data.chunks).zip(&data.proofs) {
         let length = layout.chunks().get(index).map_or(0, Range::len);
+        // Before it is decoded: bytes that were not committed to are not looked at.
         proof.verify(root, count, index as u64, merkle::leaf(index as u64, bytes))?;
         chunk_values(bytes, length, &mut values)?;
     }
     Ok(values)
 }
 
-/// The one encoding of a chunk (COMMIT-6): a byte w, then the w low bytes of each integer, little-endian; w is the least width that
-/// holds them all in two's complement, 0 where all are 0.
+/// The one encoding of a chunk (COMMIT-6): a byte w, then the w low bytes of each integer, little-endian; w is the
+/// least width that holds them all in two's complement, 0 where all are 0.
 pub fn chunk_bytes(values: &[i32]) -> Vec<u8> {
     pulp::Arch::new().dispatch(Narrow(values))
 }
@@ -138,7 +141,7 @@ impl pulp::NullaryFnOnce for Narrow<'_> {
     }
 }
 
-/// The width, and so many low bytes of each integer.
+/// The width, and that many low bytes of each integer.
 #[inline(always)]
 fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
     let mut bytes = vec![0; 1 + WIDTH * values.len()];
@@ -158,6 +161,7 @@ fn narrowed<const WIDTH: usize>(values: &[i32]) -> Vec<u8> {
 pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result<(), Reject> {
     let (width, bytes) = bytes.split_first().ok_or(Reject::Rule("a chunk begins with its width"))?;
     let width = usize::from(*width);
+    // The count comes from the layout, so that a stranger's width cannot make this reserve more.
     if width > 4 || bytes.len() != width * count {
         return Err(Reject::Rule("a chunk has the length that the layout and its width give"));
     }
@@ -170,6 +174,7 @@ pub fn chunk_values(bytes: &[u8], count: usize, values: &mut Vec<i32>) -> Result
             .extend(bytes.as_chunks().0.iter().map(|[a, b, c]| i32::from_le_bytes([0, *a, *b, *c]) >> 8)),
         _ => values.extend(bytes.as_chunks().0.iter().map(|four| i32::from_le_bytes(*four))),
     }
+    // One encoding: the committed hash is over these bytes.
     if width_of(&values[start..]) != width {
         return Err(Reject::Rule("a chunk has the least width"));
     }
@@ -189,7 +194,7 @@ fn width_of(values: &[i32]) -> usize {
     if any == 0 { 0 } else { with_sign.div_ceil(8) }
 }
 
-/// `H(PART, values of the blocks in order)`: what an aggregator signs.
+/// `H(PART, values of the blocks in order)`: what an aggregator signs (AGG-9).
 #[derive(Clone)]
 pub struct PartDigest(Hasher);
 
@@ -215,6 +220,38 @@ impl PartDigest {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::ids::MemberId;
+
+    fn layout() -> Layout {
+        Layout::of(&crate::manifest::fixture::tiny(MemberId([1; 32]), MemberId([2; 32]), 1, 1).model)
+    }
+
+    #[test]
+    fn commit_5_a_block_is_all_its_chunks_each_proved() {
+        let layout = layout();
+        let q: Vec<i32> = (0..layout.parameters()).map(|c| c as i32 % 300 - 150).collect();
+        let commitment = Commitment::new(&layout, &q);
+        let root = commitment.root();
+        for block in (0..layout.blocks().len() as u32).map(Block) {
+            let data = commitment.block(&layout, &q, block).unwrap();
+            let range = layout.block(block).unwrap().range.clone();
+            assert_eq!(open_block(&layout, &root, &data).as_deref(), Ok(&q[range]));
+            assert!(open_block(&layout, &Digest::default(), &data).is_err(), "another root");
+            for other in [block.next(), Block(u32::MAX)] {
+                assert!(open_block(&layout, &root, &BlockData { block: other, ..data.clone() }).is_err());
+            }
+            let bare = BlockData { chunks: List::default(), proofs: List::default(), ..data.clone() };
+            assert!(open_block(&layout, &root, &bare).is_err(), "no chunks");
+            let unproved = BlockData { proofs: List::default(), ..data.clone() };
+            assert!(open_block(&layout, &root, &unproved).is_err(), "no proofs");
+            let mut bytes: Vec<Bytes<_>> = data.chunks.clone().into_inner();
+            let mut changed = bytes[0].clone().into_inner();
+            *changed.last_mut().unwrap() ^= 1;
+            bytes[0] = Bytes::new(changed).unwrap();
+            let changed = BlockData { chunks: List::new(bytes).unwrap(), ..data };
+            assert!(open_block(&layout, &root, &changed).is_err(), "another integer");
+        }
+    }
 
     #[test]
     fn a_chunk_has_one_encoding() {

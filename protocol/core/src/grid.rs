@@ -18,8 +18,8 @@ pub const LOSS_NOT_FINITE: i64 = 1 << 40;
 
 /// Uniform 24-bit numbers, one a coefficient, in the order of the flat vector.
 ///
-/// GRID-1: the dither word of coefficient `c` is word `c` of the ChaCha8 stream keyed by `H("dither", round seed, leaf)`;
-/// its upper 24 bits are used.
+/// GRID-1: the dither word of coefficient `c` is word `c` of the ChaCha8 stream keyed by `H("dither", round seed,
+/// leaf)`; its upper 24 bits are used.
 pub struct Dither(ChaCha8Rng);
 
 impl Dither {
@@ -48,15 +48,18 @@ impl Dither {
 
 /// `floor(g·2^−e + u/2²⁴)`, saturated at ±2²²; 0 for a value that is not finite.
 ///
-/// GRID-2: computed in f64, clamped to ±2²²; 0 where the value is not finite. The product is exact, the sum is rounded once to nearest even, as IEEE 754 defines. No branch and no call,
-/// so that loops over it become vector code on any processor.
+/// GRID-2: computed in f64, clamped to ±2²²; 0 where the value is not finite. The product is exact, the sum is
+/// rounded once to nearest even, as IEEE 754 defines. No branch and no call, so that loops over it become vector code
+/// on any processor.
 #[inline(always)]
 pub fn quantise(gradient: f32, inverse_step: f64, dither_word: u32) -> i32 {
     /// 1.5·2⁵²: adding it rounds to an integer, which then stands in the low bits.
     const ROUND: f64 = 6_755_399_441_055_744.0;
     const LIMIT: f64 = GRID_LIMIT as f64;
+    // Also NaN, which fails every comparison: one broken coefficient must not spoil the sum.
     let finite = if gradient.abs() < f32::INFINITY { gradient } else { 0.0 };
     let u = f64::from((dither_word >> 8) as i32) * (1.0 / 16_777_216.0);
+    // A power of two times an f32 is exact in f64: the sum rounds once, and so alike everywhere.
     let sum = f64::from(finite) * inverse_step + u;
     let below = if sum < LIMIT { sum } else { LIMIT };
     let limited = if below > -LIMIT { below } else { -LIMIT };
@@ -79,6 +82,7 @@ pub fn power_of_two(exponent: i32) -> f64 {
 /// GRID-4: E − 1023 − `grid_bits`, clamped to −120 ..= 100, E the 11 exponent bits of the f64; where the rms is zero,
 /// subnormal, negative or not finite it is undefined: `fallback`.
 pub fn exponent_of(rms: f64, grid_bits: u8, fallback: i16) -> i16 {
+    // A tensor that did not move tells nothing of its scale: the exponent stays.
     if !rms.is_normal() || rms < 0.0 {
         return fallback;
     }
@@ -125,10 +129,11 @@ mod tests {
     }
 
     #[test]
-    fn exponents_move_by_one() {
+    fn grid_4_and_grid_5_exponents_follow_the_rms_and_move_by_one() {
         assert_eq!(exponent_of(1.0, 8, 0), -8);
         assert_eq!(exponent_of(0.0, 8, -3), -3);
         assert_eq!(exponent_of(f64::NAN, 8, -3), -3);
+        // GRID-5
         assert_eq!(step_exponent(-8, -20), -9);
         assert_eq!(step_exponent(-8, -8), -8);
         assert_eq!(step_exponent(-8, 4), -7);

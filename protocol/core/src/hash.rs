@@ -135,13 +135,15 @@ impl Hasher {
     #[must_use]
     #[inline]
     pub fn part(mut self, bytes: &[u8]) -> Self {
+        // Lengths first: `ab, c` and `a, bc` are different inputs.
         self.0.update(&(bytes.len() as u64).to_le_bytes());
         self.0.update(bytes);
         self
     }
 
     /// Adds bytes without a frame: bulk data that begins the hash keeps BLAKE3's full speed, which any prefix
-    /// halves. Only parts of one fixed length may follow, so that the whole stays injective. HASH-3: Merkle leaves alone.
+    /// halves. Only parts of one fixed length may follow, so that the whole stays injective. HASH-3: Merkle leaves
+    /// alone.
     #[must_use]
     #[inline]
     pub fn bulk(mut self, bytes: &[u8]) -> Self {
@@ -173,8 +175,10 @@ pub fn hash_of<T: BorshSerialize + ?Sized>(domain: Domain, value: &T) -> Digest 
     Hasher::new(domain).value(value).finish()
 }
 
-/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0 gives 0.
+/// Maps a uniform `u64` to `0..n` by the high half of the product (Lemire), bias below `n`/2⁶⁴ (HASH-5). `n` = 0
+/// gives 0.
 pub fn below(uniform: u64, n: u64) -> u64 {
+    // No rejection: a draw takes one number, so that everybody's streams stay in step.
     ((u128::from(uniform) * u128::from(n)) >> 64) as u64
 }
 
@@ -200,6 +204,15 @@ mod tests {
         contexts.sort_unstable();
         contexts.dedup();
         assert_eq!(contexts.len(), Domain::ALL.len());
+    }
+
+    #[test]
+    fn hash_4_a_number_is_the_first_eight_bytes_little_endian() {
+        let hasher = Hasher::new(Domain::RUN).part(b"abc");
+        let digest = hasher.finish();
+        let expected = (0..8).map(|place| u64::from(digest.0[place]) << (8 * place)).sum();
+        assert_eq!(hasher.number(), expected);
+        assert_ne!(hasher.number(), u64::from_be_bytes(digest.0[..8].try_into().unwrap()));
     }
 
     #[test]

@@ -4,9 +4,10 @@ use std::hint::black_box;
 
 /// Whether this thread keeps subnormals and rounds to nearest even.
 ///
-/// Another library of the process may have set flush-to-zero or denormals-are-zero. It is asked by arithmetic, so that the
-/// answer holds for every processor.
+/// Another library of the process may have set flush-to-zero or denormals-are-zero. It is asked by arithmetic, so
+/// that the answer holds for every processor.
 pub fn environment_is_ieee() -> bool {
+    // Through black_box: a compiler would fold the products in its own mode.
     let kept = black_box(f32::MIN_POSITIVE) * black_box(0.5) == f32::from_bits(1 << 22);
     let read = (black_box(f32::from_bits(1)) * black_box(16_777_216.0)).to_bits() == 2 << 23;
     let wide = black_box(f64::MIN_POSITIVE) * black_box(0.5) != 0.0;

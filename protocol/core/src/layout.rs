@@ -94,8 +94,8 @@ impl Layout {
     }
 
     /// Embeddings, the one layer, prediction head; a matrix, then its bias.
-    // LAYOUT-4: a bias is 1×rows and follows its matrix; a norm is a 1×n weight, then a 1×n bias. There is no key bias, and
-    // there are no token types.
+    // LAYOUT-4: a bias is 1×rows and follows its matrix; a norm is a 1×n weight, then a 1×n bias. There is no key
+    // bias, and there are no token types.
     fn push_albert(&mut self, model: &Model, albert: &Albert) {
         let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
         let (narrow, sequence) = (albert.embedding as usize, model.sequence as usize);
@@ -133,10 +133,12 @@ impl Layout {
     fn push(&mut self, name: String, shape: [usize; 2]) {
         let offset = self.parameters();
         let tensor = Tensor { name, shape, offset };
-        // LAYOUT-2: a block is a run of 65,536 coefficients of a tensor, counted from its start; the last one is shorter.
+        // LAYOUT-2: a block is a run of 65,536 coefficients of a tensor, counted from its start; the last one is
+        // shorter.
         for range in split(tensor.range(), limits::BLOCK_COEFFICIENTS) {
             let first = self.chunks.len();
-            // LAYOUT-3: a chunk is a run of 16,384 coefficients of a block, counted from its start; the last one is shorter.
+            // LAYOUT-3: a chunk is a run of 16,384 coefficients of a block, counted from its start; the last one is
+            // shorter.
             self.chunks.extend(split(range.clone(), limits::CHUNK_COEFFICIENTS));
             self.blocks.push(BlockRange {
                 tensor: self.tensors.len(),
@@ -167,8 +169,9 @@ impl Layout {
         self.blocks.get(block.index())
     }
 
-    /// Tensor groups in order, as ranges of the flat vector (TOL-1): tensors in order, until there are a sixteenth of all
-    /// coefficients and at least [`limits::GROUP_COEFFICIENTS`]; what is left over at the end joins the last group.
+    /// Tensor groups in order, as ranges of the flat vector (TOL-1): tensors in order, until there are a sixteenth of
+    /// all coefficients and at least [`limits::GROUP_COEFFICIENTS`]; what is left over at the end joins the last
+    /// group.
     pub fn groups(&self) -> Vec<Range<usize>> {
         let least = self.parameters().div_ceil(limits::GROUPS).max(limits::GROUP_COEFFICIENTS);
         let (mut groups, mut start) = (Vec::<Range<usize>>::new(), 0);

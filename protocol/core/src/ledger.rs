@@ -258,7 +258,8 @@ impl Ledger {
         }
         self.opened = Some(self.height);
         let view = self.opened_with(seats);
-        // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left out.
+        // By number, not by count: a round is forgotten before the coin of DUTY-7 for it is shown, whatever was left
+        // out.
         let oldest = view.round().0.saturating_sub(self.manifest.retention.contributions.max(1));
         self.rounds.push_back(view);
         while self.rounds.front().is_some_and(|view| view.round().0 < oldest) {
@@ -279,3 +280,8 @@ impl Ledger {
         if holds { Ok(()) } else { Err(Reject::Rule(rule)) }
     }
 }
+
+#[cfg(test)]
+pub(crate) mod fixture;
+#[cfg(test)]
+mod tests;

@@ -14,7 +14,7 @@ pub const SEATS: usize = 256;
 pub const MEMBERS: usize = 4096;
 /// Parts of one round.
 pub const PARTS: usize = 256;
-/// Receipts in one delivery: of two aggregators a part.
+/// Receipts in one delivery: from two aggregators for each part.
 pub const RECEIPTS: usize = 2 * PARTS;
 /// Tensors of a model.
 pub const TENSORS: usize = 4096;
@@ -38,9 +38,10 @@ pub const PADDED_TOKENS: u32 = 1023;
 pub const GRID_LIMIT: i32 = 1 << 22;
 /// Tensor groups by which leaves are compared in profiles with tolerance.
 pub const GROUPS: usize = 16;
-/// Coefficients of a group at least, where the model has as many.
+/// Least coefficients of a group, where the model has that many.
 pub const GROUP_COEFFICIENTS: usize = 10_000;
 /// Projections of a group.
+// 64 suffice because the beacon is a coin registered before the commitment and shown after it: nobody can grind it.
 pub const PROJECTIONS: usize = 64;
 /// Bytes of one chunk of a dataset.
 pub const DATA_CHUNK_BYTES: usize = 4096;
@@ -54,11 +55,11 @@ pub const TEXT_BYTES: usize = 256;
 pub const ADDRESSES: usize = 8;
 /// Siblings in a Merkle proof.
 pub const PROOF_SIBLINGS: usize = 48;
-/// Coins a verifier may register at once.
+/// Coins that a verifier may register at once.
 pub const COINS: u64 = 1 << 22;
 /// Leaves drawn in one audit.
 pub const AUDIT_LEAVES: usize = 32;
-/// An audit draws one of so many leaves of a contribution at least.
+/// An audit draws at least one in this many leaves of a contribution.
 pub const AUDITED_SHARE: u32 = 8;
 /// Jurors of one case.
 pub const JURY: usize = 7;
@@ -72,15 +73,15 @@ pub const BOARD_BYTES: usize = 256 << 20;
 pub const PULL_NOTICES: usize = 256;
 /// Credits sealed in one outcome.
 pub const CREDITS: usize = 1024;
-/// Founders, nodes and verifiers that a manifest lists, of each.
+/// Founders that a manifest lists; likewise nodes, and verifiers.
 pub const LISTED: usize = 512;
 /// Members' invitations, one below the other.
 pub const INVITATION_DEPTH: u8 = 16;
 /// Blocks that one contributor objects to in one round.
 pub const OBJECTIONS: usize = 4096;
-/// Failures that are remembered of one member: it sits out 2^(n − 1) − 1 rounds after the n-th.
+/// Failures of one member that are remembered: after the n-th it sits out 2^(n − 1) − 1 rounds.
 pub const FAILURES: u8 = 7;
-/// Rounds in which a member counts until one failure is forgotten.
+/// Rounds in which a member must count before one of its failures is forgotten.
 pub const FORGIVING: u32 = 64;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

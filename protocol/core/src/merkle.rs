@@ -75,8 +75,8 @@ impl Tree {
 }
 
 wire! {
-    /// That one leaf is in a tree: the siblings on its way up (MERKLE-5). A node that ends a level of odd width is its own
-    /// sibling (MERKLE-3) and brings none.
+    /// That one leaf is in a tree: the siblings on its way up (MERKLE-5). A node that ends a level of odd width is
+    /// its own sibling (MERKLE-3) and brings none.
     pub struct Proof {
         /// Lowest first.
         pub siblings: List<Digest, { limits::PROOF_SIBLINGS }>,
@@ -90,6 +90,7 @@ impl Proof {
     /// [`Reject::BadProof`] for anything else.
     pub fn verify(&self, root: &Digest, count: u64, index: u64, leaf: Digest) -> Result<(), Reject> {
         let bad = Reject::BadProof("a leaf");
+        // First: beyond the last leaf the walk below would prove a repeated node.
         if index >= count {
             return Err(bad);
         }
@@ -102,6 +103,7 @@ impl Proof {
                 Side::Right => node(siblings.next().ok_or_else(|| bad.clone())?, &top),
             };
         }
+        // Nothing may be left over: a proof has one form.
         if siblings.next().is_some() || commitment(count, &top) != *root { Err(bad) } else { Ok(()) }
     }
 }
@@ -126,6 +128,7 @@ fn levels(count: u64, index: u64) -> impl Iterator<Item = Side> {
         position = (width.div_ceil(2), index / 2);
         Some(match index % 2 {
             1 => Side::Right,
+            // Follows from count and index, so that no prover can claim a node to be its own sibling.
             _ if index + 1 == width => Side::Alone,
             _ => Side::Left,
         })

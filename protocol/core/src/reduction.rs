@@ -47,6 +47,7 @@ pub fn reduce<'a>(
     let mut kept = vec![0.0; slots.len()];
     let mut coefficients = 0.0;
     for block in blocks {
+        // A withheld or shortened input gives no result, never one over fewer coefficients.
         let length = layout.block(*block)?.range.len();
         let mut vectors = Vec::with_capacity(slots.len());
         for ((slot, commitment), weight) in slots.iter().zip(&commitments).zip(&weights) {
@@ -65,6 +66,7 @@ pub fn reduce<'a>(
 
 /// How many times its own length a block's result may be away from a contributor's block: with x = Q/m, one objects
 /// unless ‖x − v‖ ≤ 3·‖x‖.
+// Measured by the contributor's own length: the rule's spread s is known to the aggregator alone.
 pub const OBJECTION: f64 = 3.0;
 
 /// Whether the author of Q = `q` over `m` leaves objects to the values of a block (AGG-20). A value that is no number
@@ -75,6 +77,7 @@ pub const OBJECTION: f64 = 3.0;
 /// # Panics
 /// When the processor's floating-point mode is not the IEEE default.
 pub fn objects(q: &[i32], m: u32, values: &[f32]) -> bool {
+    // What cannot be compared is objected to: silence would let it pass.
     if q.len() != values.len() || m == 0 {
         return true;
     }

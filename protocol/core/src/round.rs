@@ -11,3 +11,6 @@ mod duties;
 pub use checks::{Check, Checks};
 pub use conductor::{Conductor, Output};
 pub use duties::{Duties, Obligation};
+
+#[cfg(test)]
+mod tests;

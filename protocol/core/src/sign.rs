@@ -87,6 +87,7 @@ impl<M: Message> Signed<M> {
     /// # Errors
     /// [`Reject::WrongRun`], [`Reject::BadSignature`] (also for weak keys), [`Reject::Malformed`].
     pub fn verify(&self, run: RunId) -> Result<Verified<M>, Reject> {
+        // First what costs nothing: a flood of messages of other runs needs no arithmetic.
         if self.run != run {
             return Err(Reject::WrongRun);
         }
@@ -95,11 +96,13 @@ impl<M: Message> Signed<M> {
         // SIGN-2: canonical s, no small order, no cofactor: nobody makes a second signature of the first.
         key.verify_strict(&signed_digest::<M>(run, &self.body).0, &signature)
             .map_err(|_| Reject::BadSignature)?;
+        // Decoded last: bytes that nobody signed are not interpreted (SIGN-6).
         Ok(Verified { message: decode(&self.body)?, author: self.signer })
     }
 
     /// Hash of the signed envelope, to name it (SIGN-5).
     pub fn digest(&self) -> Digest {
+        // Two parts, where what is signed has three: no name of a message is ever a signed hash.
         Hasher::new(Domain::SIGN).part(M::TAG.as_bytes()).part(&encode(self)).finish()
     }
 }
@@ -229,7 +232,15 @@ mod tests {
         let signed = me.sign(run, &Ping(5));
         assert_eq!(signed.verify(run).unwrap().author(), me.id());
         assert_eq!(signed.verify(RunId(Digest([2; 32]))).unwrap_err(), Reject::WrongRun);
+        // SIGN-4: run ‖ signer ‖ signature ‖ length and body.
         let bytes = encode(&signed);
+        let parts =
+            [&run.0.0[..], &me.id().0, signed.signature(), &[4, 0, 0, 0], &5u32.to_le_bytes()].concat();
+        assert_eq!(bytes, parts);
+        // SIGN-5: the name covers the signature, too.
+        let name = Hasher::new(Domain::SIGN).part(b"ping").part(&bytes).finish();
+        assert_eq!(signed.digest(), name);
+        assert_ne!(signed.digest(), me.sign(RunId(Digest([2; 32])), &Ping(5)).digest());
         assert_eq!(decode::<Signed<Pong>>(&bytes).unwrap().verify(run).unwrap_err(), Reject::BadSignature);
         for place in 32..bytes.len() {
             let mut forged = bytes.clone();

@@ -67,7 +67,8 @@ impl fmt::Display for Sketch {
 /// The Goldilocks prime.
 pub const PRIME: u64 = 0xffff_ffff_0000_0001;
 
-/// Values at both points, each below [`PRIME`]. SKETCH-3: a stranger's may not be: compare it as it is, add it with [`add`].
+/// Values at both points, each below [`PRIME`]. SKETCH-3: a stranger's may not be: compare it as it is, add it with
+/// [`add`].
 pub type Fingerprint = [u64; 2];
 
 /// Coefficients between two reductions modulo p: the limbs of their powers fit a first-level cache, and as many
@@ -83,6 +84,7 @@ const LIMB: u32 = 22;
 pub fn points(freeze: &Digest) -> [u64; 2] {
     let hash = Hasher::new(Domain::SKETCH).value(freeze).finish();
     let (words, _) = hash.0.as_chunks::<8>();
+    // Not 0 and 1: there the fingerprint forgets which coefficient is which.
     let point = |j: usize| 2 + below(words.get(j).map_or(0, |word| u64::from_le_bytes(*word)), PRIME - 2);
     [point(0), point(1)]
 }
@@ -145,6 +147,7 @@ impl Sketcher {
                 let bias =
                     if stretch.len() == STRIDE { self.bias[j] } else { bias(&self.powers[j], stretch.len()) };
                 let sum = reduce(sums[j]);
+                // Both are below p: the difference needs no wider number.
                 if sum < bias { sum + (PRIME - bias) } else { sum - bias }
             });
             self.sum = add(self.sum, product(shift, sum));
@@ -247,6 +250,15 @@ mod tests {
             }
         }
         assert_eq!(add([u64::MAX; 2], [PRIME - 1, 1]), [u64::MAX - PRIME - 1, u64::MAX - PRIME + 1]);
+    }
+
+    #[test]
+    fn sketch_3_a_stranger_s_value_is_compared_as_it_is_and_reduced_when_added() {
+        let leaf = fingerprint([3, 5], &[2, 0, 1]);
+        let padded = leaf.map(|value| value + PRIME);
+        assert_ne!(padded, leaf, "the same number modulo p, and never a leaf's");
+        assert_eq!(add(padded, [1, 1]), add(leaf, [1, 1]));
+        assert!(fingerprint([PRIME - 1, 2], &[-1, -1, -1]).iter().all(|value| *value < PRIME));
     }
 
     #[test]

@@ -10,6 +10,7 @@ use crate::manifest::Admission;
 /// With P = `probation` and V = `vouchers`: Σ min(c, ⌈P/V⌉) over the verifiers' credits c. It reaches P only where V
 /// verifiers or more have recomputed.
 pub fn vouched(admission: &Admission, credits: impl Iterator<Item = u32>) -> u64 {
+    // Capped: otherwise one leaf by an honest verifier would be enough beside 99 by a colluding one.
     let most = admission.probation.div_ceil(u32::from(admission.vouchers.max(1)));
     credits.map(|credit| u64::from(credit.min(most))).sum()
 }
@@ -24,6 +25,7 @@ pub fn weight(admission: &Admission, credits: impl Iterator<Item = u32> + Clone,
     if vouched(admission, credits.clone()) < u64::from(admission.probation) {
         return 0;
     }
+    // No more than was ever recomputed: a probation of small contributions must not buy a large one.
     let credit: u64 = credits.map(u64::from).sum();
     u32::try_from(credit).unwrap_or(u32::MAX).min(m)
 }
@@ -32,6 +34,7 @@ pub fn weight(admission: &Admission, credits: impl Iterator<Item = u32> + Clone,
 /// max(`share_ppm`, ⌊`newcomer_ppm` / 2^⌊credit / `halving`⌋⌋).
 pub fn audit_ppm(admission: &Admission, share_ppm: u32, credit: u64) -> u32 {
     let halvings = u32::try_from(credit / u64::from(admission.halving.max(1))).unwrap_or(u32::MAX);
+    // Never below the run's rate: credit must not buy freedom from audits.
     admission.newcomer_ppm.checked_shr(halvings).unwrap_or(0).max(share_ppm)
 }
 
@@ -54,7 +57,7 @@ mod tests {
     }
 
     #[test]
-    fn one_verifier_ends_no_probation_however_much_it_vouches() {
+    fn stand_2_one_verifier_ends_no_probation_however_much_it_vouches() {
         assert_eq!(of(&[u32::MAX], 256), 0);
         assert_eq!(of(&[1_000_000, 49], 256), 0);
         assert_eq!(of(&[50, 50], 7), 7);

@@ -53,6 +53,7 @@ impl State {
     pub fn roots(&self) -> StateRoots {
         StateRoots {
             step: self.step,
+            // Bits, not numbers: nothing that is hashed depends on how a float is written.
             beta_powers: self.beta_powers.map(f64::to_bits),
             exponents: exponents_hash(&self.exponents),
             parameters: vector_root(&self.parameters),
@@ -153,8 +154,8 @@ pub trait Arithmetic: Send {
     /// Writes the grid integers of one leaf to `q` (`d` long), whatever it held, and returns its fixed-point mean loss.
     fn leaf(&mut self, manifest: &Manifest, job: &LeafJob<'_>, q: &mut [i32]) -> i64;
 
-    /// Computes leaves in order. `take` has each one's integers and loss, on the calling thread; the next leaves may be under
-    /// way by then, and `tasks` be asked for them on another thread.
+    /// Computes leaves in order. `take` has each one's integers and loss, on the calling thread; the next leaves may
+    /// be under way by then, and `tasks` be asked for them on another thread.
     fn leaves<'a>(
         &mut self,
         manifest: &Manifest,

@@ -13,8 +13,10 @@ use super::sum::ordered_sum;
 pub(super) fn steps(inputs: &[Input<'_>], gram: &Gram, least: f64, iterations: u8) -> Combination {
     let mut k = vec![0.0; inputs.len()];
     let mut distances = k.clone();
+    // At least once: k = 0 is no combination of the inputs.
     for _ in 0..iterations.max(1) {
         let squares = gram.distances_to(&k);
+        // Not below the least distance: an input at the point itself would divide by 0.
         distances = squares.iter().map(|square| square.sqrt().max(least)).collect();
         for ((k, input), distance) in k.iter_mut().zip(inputs).zip(&distances) {
             *k = input.weight as f64 / distance;

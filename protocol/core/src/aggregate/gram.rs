@@ -33,6 +33,7 @@ impl Gram {
 
     /// ‖y_i − y_j‖², not below 0.
     pub(super) fn between(&self, i: usize, j: usize) -> f64 {
+        // Roundings may leave a square of near inputs below 0, whose root would be NaN.
         ((self.at(i, i) + self.at(j, j)) - 2.0 * self.at(i, j)).max(0.0)
     }
 

@@ -19,6 +19,7 @@ pub(super) fn select(gram: &Gram, f: usize, kept: usize) -> Combination {
         ordered_sum(squares.into_iter().take(count - f))
     };
     let mut order: Vec<(f64, usize)> = (0..count).map(|i| (score(i), i)).collect();
+    // Stable: the first slot wins among equal scores.
     order.sort_by(|a, b| a.0.total_cmp(&b.0));
     let mut factors = vec![0.0; count];
     for (_, index) in order.iter().take(kept) {

@@ -22,6 +22,7 @@ impl Mixing {
         let count = gram.count();
         let farthest = |i: usize| {
             let mut order: Vec<(f64, usize)> = (0..count).map(|j| (gram.between(i, j), j)).collect();
+            // Stable: among equals the later slots are left out.
             order.sort_by(|a, b| a.0.total_cmp(&b.0));
             let mut left_out: Vec<usize> = order.iter().skip(count - f).map(|(_, j)| *j).collect();
             left_out.sort_unstable();
@@ -40,6 +41,8 @@ impl Mixing {
             }
         }
         for (mixed, left_out) in mixed.iter_mut().zip(&self.left_out) {
+            // What is left out is added up, not what is taken: f is the smaller number, and sums of 32-bit
+            // integers over m lose nothing that f32 would show.
             let mut missing = StripRow::ZERO;
             for other in left_out {
                 let row = &rows[*other];

@@ -4,8 +4,8 @@ use crate::ieee::require_ieee;
 
 /// A pass over coefficients: loops over arrays of fixed size, of which compilers make vector instructions.
 ///
-/// What [`CoefficientPass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider vectors
-/// compiles all of it so.
+/// What [`CoefficientPass::run`] calls in its loops is inlined into it, so that a runner that compiles it for wider
+/// vectors compiles all of it so.
 pub trait CoefficientPass {
     /// What it finds.
     type Output;
@@ -33,6 +33,7 @@ impl Runner for Plain {
     fn pass<P: CoefficientPass>(&self, pass: P) -> P::Output {
         // AGG-21: "MUST check first that its thread is in the mode of ARITH-1".
         require_ieee();
+        // Wider vectors change no bit: no operation of a pass is contracted or moved.
         pulp::Arch::new().dispatch(|| pass.run())
     }
 

@@ -100,6 +100,7 @@ fn weights_are_capped_at_a_share_of_the_capped_total() {
 
 #[test]
 fn nothing_to_combine() {
+    // AGG-10
     let q = [vec![1, 2], vec![3]];
     for settings in variants() {
         let combine = |inputs: &[Input<'_>]| block(&settings, inputs);
@@ -287,7 +288,8 @@ fn besieged(honest: &[u32], lie: &dyn Fn(usize) -> Vec<i32>, attackers: &[u32]) 
     (all, [honest, attackers].concat())
 }
 
-/// How far the clip's result lies from its centre: as it is, what C4 of spec/model.md allows the attackers, who come after
+/// How far the clip's result lies from its centre: as it is, what C4 of spec/model.md allows the attackers, who come
+/// after
 /// `honest` others, and the honest mean distance from there.
 fn moved(all: &[Vec<i32>], m: &[u32], honest: usize) -> (f64, f64, f64) {
     let inputs = inputs(all, m);
@@ -403,7 +405,7 @@ fn who_has_no_weight_does_not_count() {
 
 #[test]
 fn coefficients_from_products_are_those_of_the_plain_iterations() {
-    // More than a block: products add up over pieces.
+    // AGG-18: more than a block, so that the products of its pieces add up.
     let all: Vec<_> = (0..5).map(|i| noise(60 + i, 70_000, 8 + i as u32 % 3)).collect();
     let m = [2, 3, 4, 5, 6];
     let inputs = inputs(&all, &m);
@@ -429,6 +431,7 @@ fn coefficients_from_products_are_those_of_the_plain_iterations() {
             v = (0..v.len()).map(|c| v[c] + step(c)).collect();
         }
         let settings = Aggregation { radius: Real::new(radius).unwrap(), iterations: 4, ..settings(rule) };
+        // AGG-12: coefficients k give v = x_b + Σ k_j·(x_j − x_b).
         let found = block(&settings, &inputs).unwrap().values;
         for (found, expected) in found.iter().zip(&v) {
             assert!((f64::from(*found) - expected).abs() < 1e-5, "{rule:?}: {found} {expected}");
@@ -469,8 +472,10 @@ proptest! {
         let inputs = inputs(&q, &m);
         let (expected, medians) = plain(&inputs, 1.25, iterations);
         let medians: Vec<f32> = medians.iter().map(|v| *v as f32).collect();
+        // AGG-8: the median to the bit, the mean up to roundings.
         prop_assert_eq!(block(&settings(Rule::Median), &inputs).unwrap().values, medians);
         let aggregate = block(&Aggregation { iterations, ..settings(Rule::CenteredClip) }, &inputs).unwrap();
+        // AGG-7: the result is v₀ + Σ k_j·(x_j − v₀), which the iteration in books gives without coefficients.
         for (value, expected) in aggregate.values.iter().zip(&expected) {
             prop_assert!((f64::from(*value) - expected).abs() <= 1e-6 * expected.abs().max(1.0), "{} {}", value, expected);
         }

@@ -25,6 +25,7 @@ impl<'a> Trim<'a> {
     pub(super) fn new(rows: InputRows<'a>, cut: u64, into: &'a mut [f32]) -> Self {
         let weights: Vec<f64> = rows.inputs.iter().map(|input| input.weight as f64).collect();
         let cut = cut as f64;
+        // Weights are integers: cut + 1 is the least that exceeds the cut.
         let thresholds = vec![cut + 1.0, weights.iter().sum::<f64>() - cut];
         Self { rows, sorter: Sorter::new(weights.clone(), thresholds), weights, cut, into }
     }

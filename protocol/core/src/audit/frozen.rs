@@ -29,6 +29,7 @@ pub fn frozen_commit(
 ) -> Result<FrozenCommit, Reject> {
     let run = manifest.run();
     let record = record.verify(run)?;
+    // A freeze that somebody else has signed could hold any commitment.
     if record.author() != manifest.steward {
         return Err(Reject::NotEntitled("seal records"));
     }
@@ -36,6 +37,7 @@ pub fn frozen_commit(
         return Err(Reject::Rule("evidence holds the freeze of its round"));
     };
     let signed = freeze.commits.iter().find(|signed| signed.claimed_signer() == *member);
+    // Verified once more: what the steward has sealed beside it is its word, not the member's.
     let commit = signed.ok_or(Reject::Rule("the accused has a commitment in the freeze"))?.verify(run)?;
     Ok(FrozenCommit { freeze: record.head(), author: commit.author(), commit: commit.into_inner() })
 }

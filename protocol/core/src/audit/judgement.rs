@@ -23,7 +23,7 @@ pub enum Judgement {
     },
     /// Re-executed: the accused was right.
     NotGuilty(String),
-    /// Something needed is not at hand; the text names it. Never a ban.
+    /// Something that the judgement needs is unavailable; the text names it. Never a ban.
     Undecided(String),
     /// Not evidence of anything.
     Malformed(String),
@@ -36,6 +36,7 @@ pub trait Witness {
     /// Windows of the training text.
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
     /// All of a committed contribution. The judge checks it against the commitment.
+    // Whoever serves it may lie: only its root ties it to what was committed (AUDIT-7).
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;
     /// A round as the judge's own ledger has it: its parts, and who had to reduce them.
     fn round(&mut self, round: Round) -> Option<RoundView>;

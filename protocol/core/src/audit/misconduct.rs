@@ -39,11 +39,13 @@ fn commit(manifest: &Manifest, omitted: &OmittedCommit) -> Result<Judgement, Rej
     let Body::Freeze(frozen) = &freeze.body else {
         return Err(Reject::Rule("an omission is shown with the freeze of its round"));
     };
+    // By digest: a commitment with the same body under another signature has no receipt.
     require(receipt.commit == omitted.commit.digest(), "the receipt is of the commitment")?;
     require(
         receipt.round == commit.round && frozen.round == commit.round,
         "commitment, receipt and freeze are of one round",
     )?;
+    // The very message that has the receipt: another one of the author would be evidence against it.
     if frozen.commits.iter().any(|kept| kept.digest() == receipt.commit) {
         return Ok(Judgement::NotGuilty("the freeze has the commitment".into()));
     }
@@ -71,6 +73,7 @@ fn delivery(manifest: &Manifest, omitted: &OmittedDelivery) -> Result<Judgement,
         receipt.attempt == delivered.attempt && inputs.attempt == delivered.attempt,
         "delivery and inputs are of one attempt",
     )?;
+    // Inputs of a second attempt list only parts that moved: their places tell nothing without the Reassign.
     let parts = parts(manifest, omitted, delivered.round, delivered.attempt, inputs.parts.len())?;
     for signed in &delivered.receipts {
         let part = signed.verify(manifest.run())?.part;
@@ -135,6 +138,7 @@ fn heads(manifest: &Manifest, seal: &Seal) -> Result<Vec<(Height, Digest)>, Reje
         Seal::Head(signed) => sealed(manifest, signed).map(|said| vec![(said.height, said.head)]),
         Seal::Record(signed) => {
             let record = sealed(manifest, signed)?;
+            // A record names the head before it: two ledgers show in that as well.
             let before = record.height.0.checked_sub(1).map(|height| (Height(height), record.previous));
             Ok([(record.height, record.head())].into_iter().chain(before).collect())
         }
@@ -154,10 +158,12 @@ fn invalid(
 ) -> Result<Judgement, Reject> {
     let record = sealed(manifest, signed)?;
     let height = record.height;
+    // Rules are about the ledger before the record: of another height nothing can be decided.
     let ledger = ledger(height).filter(|ledger| ledger.height() == height);
     let Some(mut ledger) = ledger else {
-        return Ok(Judgement::Undecided(format!("the ledger before height {height} is not at hand")));
+        return Ok(Judgement::Undecided(format!("the ledger before height {height} is unavailable")));
     };
+    // Not an invalid record but a second ledger: that takes the other seal to prove.
     if ledger.head() != record.previous {
         return Ok(Judgement::Undecided(format!(
             "the ledger at hand has another head before height {height}: its record and this one are two seals"
@@ -167,6 +173,7 @@ fn invalid(
         Err(reject) => {
             Ok(guilty(manifest, of_round(&record), format!("record {height} breaks a rule: {reject}")))
         }
+        // What needs arithmetic is not the ledger's to find (LEDGER-4, STATE-5).
         Ok(_) if matches!(record.body, Body::Open(_) | Body::Outcome(_)) => {
             Ok(Judgement::Undecided(format!(
                 "record {height} keeps the ledger's rules; whether its state follows only re-executing shows"

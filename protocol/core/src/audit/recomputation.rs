@@ -11,7 +11,7 @@ use crate::messages::round::Commit;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
 
-/// Recomputes one leaf of a contribution. `None` when its windows are not at hand.
+/// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
 pub fn recompute(
     manifest: &Manifest,
     commit: &Commit,
@@ -26,7 +26,7 @@ pub fn recompute(
     Some((q, loss))
 }
 
-/// One leaf of a contribution, to be recomputed among others. `None` when its windows are not at hand.
+/// One leaf of a contribution, to be recomputed among others. `None` when its windows are unavailable.
 pub fn leaf_task<'a>(
     manifest: &Manifest,
     commit: &Commit,
@@ -34,6 +34,7 @@ pub fn leaf_task<'a>(
     state: &'a State,
     witness: &mut dyn Witness,
 ) -> Option<LeafTask<'a>> {
+    // From the commitment, not from the accuser: which leaf it is follows from what the member signed.
     let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
     let leaf = assign::leaf(commit.slot, commit.seats, position);
     let indices = assign::windows(&round_seed, leaf, manifest.training.leaf_windows, manifest.windows());
@@ -67,7 +68,7 @@ impl Sum {
     }
 
     /// How far what was committed is from this, in units of what honest contributions may be apart: 0 or ∞ in profile
-    /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and not at hand.
+    /// exact. The others compare the committed integers (TOL-6); `None` where they are needed and unavailable.
     pub fn deviation(
         &self,
         manifest: &Manifest,
@@ -84,7 +85,7 @@ impl Sum {
     }
 }
 
-/// Recomputes all leaves of a contribution. `None` when windows are not at hand.
+/// Recomputes all leaves of a contribution. `None` when windows are unavailable.
 pub fn recompute_sum(
     manifest: &Manifest,
     commit: &Commit,
@@ -96,6 +97,7 @@ pub fn recompute_sum(
     let tasks = (0..commit.leaves).map(|position| leaf_task(manifest, commit, position, state, witness));
     let tasks: Vec<_> = tasks.collect::<Option<_>>()?;
     arithmetic.leaves(manifest, &mut tasks.into_iter(), &mut |q, loss| {
+        // Wrapping: an honest sum stays below 2³⁰ (GRID-2), and a stranger's must not stop the judge.
         sum.q.iter_mut().zip(&q).for_each(|(sum, leaf)| *sum = sum.wrapping_add(*leaf));
         sum.loss = sum.loss.wrapping_add(loss);
         sum.allowance.add(&q);
@@ -111,5 +113,6 @@ pub fn committed_total(
 ) -> Option<Vec<i32>> {
     let q = witness.contribution(frozen.commit.round, &frozen.author)?;
     let layout = Layout::of(&manifest.model);
+    // Nobody's statement of Q is evidence: the frozen root decides (AUDIT-7).
     (q.len() == layout.parameters() && Commitment::new(&layout, &q).root() == frozen.commit.root).then_some(q)
 }

@@ -23,8 +23,9 @@ pub(super) fn judged(
     witness: &mut dyn Witness,
 ) -> Result<Judgement, Reject> {
     let result = evidence.result.verify(manifest.run())?;
+    // Who had to reduce the part follows from the ledger alone: without the round nobody can be blamed.
     let Some(view) = witness.round(result.round) else {
-        return Ok(Judgement::Undecided(format!("round {} is not at hand", result.round)));
+        return Ok(Judgement::Undecided(format!("round {} is unavailable", result.round)));
     };
     let blocks = check(manifest, evidence, &view, &result)?;
     let layout = Layout::of(&manifest.model);
@@ -35,9 +36,10 @@ pub(super) fn judged(
         for block in &blocks {
             let data = witness.block(result.round, &commitment.author, *block);
             let opened = data.filter(|data| data.block == *block);
+            // A holder that serves a false block is not the accused: unproved, it is missing.
             let opened = opened.and_then(|data| open_block(&layout, &commitment.commit.root, &data).ok());
             let Some(integers) = opened else {
-                let what = format!("block {block} of {} is not at hand", commitment.author);
+                let what = format!("block {block} of {} is unavailable", commitment.author);
                 return Ok(Judgement::Undecided(what));
             };
             inputs.insert((slot, *block), integers);
@@ -97,10 +99,13 @@ fn check(
     )?;
     let place = view.inputs_record(result.part, result.attempt);
     let (own, place) = place.ok_or(Reject::Rule("the ledger has sealed inputs for the part"))?;
+    // Else a steward could seal other inputs afterwards, and an honest result would be wrong by them.
     require(own.verify(manifest.run())?.head() == record.head(), "the inputs are those of the ledger")?;
+    // The bitmap is in the result: its author cannot claim to have meant other inputs.
     let counted = inputs.parts.get(place).filter(|inputs| **inputs == result.inputs && !inputs.is_empty());
     require(counted.is_some(), "a result is over exactly the sealed inputs")?;
     require(
+        // A result that nobody asked for is not a wrong one.
         view.reducers(result.part, result.attempt).any(|reducer| reducer == result.author()),
         "a result is signed by an aggregator of the part",
     )?;
@@ -118,6 +123,7 @@ fn sealed(manifest: &Manifest, record: &Signed<Record>) -> Result<Verified<Recor
 pub(super) fn judge_results(manifest: &Manifest, pair: &TwoResults) -> Result<Judgement, Reject> {
     let first = pair.first.verify(manifest.run())?;
     let second = pair.second.verify(manifest.run())?;
+    // Freeze and inputs, too: over other inputs another digest is right.
     let about =
         |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
     require(

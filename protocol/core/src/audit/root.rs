@@ -35,6 +35,7 @@ pub(super) fn judge(
     let layout = Layout::of(&manifest.model);
     let step = Step::of(manifest, &layout, wrong)?;
     let Step { round, height, before, after, .. } = &step;
+    // A state without moments, or of another shape, would give another step without anybody's fault.
     let state = witness.state(before).filter(|state| is_whole(&layout, state) && state.root() == *before);
     let update = witness.update(*round).and_then(|update| step.fitted(&layout, update));
     let (mut state, update) = match (state, update) {
@@ -44,7 +45,7 @@ pub(super) fn judge(
                 state.is_none().then(|| format!("the state {before} before round {round}, with moments"));
             let update = update.is_none().then(|| format!("the aggregate that round {round} sealed"));
             let lacking: Vec<String> = state.into_iter().chain(update).collect();
-            return Ok(Judgement::Undecided(format!("not at hand: {}", lacking.join("; "))));
+            return Ok(Judgement::Undecided(format!("unavailable: {}", lacking.join("; "))));
         }
     };
     arithmetic.apply(manifest, &mut state, &update);
@@ -69,13 +70,14 @@ pub(super) fn round(manifest: &Manifest, wrong: &WrongRoot) -> Result<Round, Rej
 }
 
 impl Step {
-    /// A number is that of one round of a ledger (LEDGER-18), which has one freeze and one outcome, and no Rewind between:
-    /// whoever keeps one ledger seals no two records that fit and are of two rounds.
+    /// A number is that of one round of a ledger (LEDGER-18), which has one freeze and one outcome, and no Rewind
+    /// between: whoever keeps one ledger seals no two records that fit and are of two rounds.
     fn of(manifest: &Manifest, layout: &Layout, wrong: &WrongRoot) -> Result<Self, Reject> {
         let (freeze, record) = (sealed(manifest, &wrong.freeze)?, sealed(manifest, &wrong.outcome)?);
         let (Body::Freeze(frozen), Body::Outcome(outcome)) = (&freeze.body, &record.body) else {
             return Err(Reject::Rule("a wrong root is shown with freeze and outcome of its round"));
         };
+        // Records of two rounds would show a step that nobody took.
         require(frozen.round == outcome.round, "freeze and outcome are of one round")?;
         let blocks = assign::blocks(layout, outcome.results.len());
         require(blocks.len() == outcome.results.len(), "an outcome holds one result for each part")?;
@@ -84,6 +86,7 @@ impl Step {
             let Some(signed) = signed else { continue };
             let result = signed.verify(manifest.run())?;
             require((result.round, result.part) == (outcome.round, part), "results are in order of parts")?;
+            // Ties the outcome to this freeze, and with it to the state that it names.
             require(result.freeze == freeze.head(), "the results are of this freeze")?;
             parts.push((blocks, result.digest));
         }
@@ -93,6 +96,7 @@ impl Step {
 
     /// An aggregate with the sealed digests; nothing of it in the blocks that were left out.
     fn fitted(&self, layout: &Layout, mut update: Update) -> Option<Update> {
+        // Not the witness's word: which blocks were left out follows from the sealed results (ROUND-8).
         update.present = vec![false; layout.blocks().len()];
         for (blocks, sealed) in &self.parts {
             let mut digest = PartDigest::default();
@@ -100,6 +104,7 @@ impl Step {
                 digest = digest.block(update.values.get(layout.block(*block)?.range.clone())?);
                 *update.present.get_mut(block.index())? = true;
             }
+            // Values that were not sealed prove nothing about the step.
             if digest.finish() != *sealed {
                 return None;
             }

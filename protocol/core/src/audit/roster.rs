@@ -76,7 +76,7 @@ impl Step {
 /// A round's coin, or the next step of an audit of one of its slots; a coin comes first.
 type Owed = (Round, Option<(Slot, Step)>);
 
-/// How long a verifier has owed the same.
+/// How long a verifier has owed the same thing.
 struct Clock {
     /// What it is that it owes.
     what: Owing,
@@ -97,7 +97,7 @@ enum Owing {
 }
 
 impl Owing {
-    /// Whether the clock of one goes on for the other: for everything in a round as for the oldest thing there.
+    /// Whether the clock of one goes on for the other: that of the oldest thing in a round becomes the round's.
     fn goes_on_as(self, next: Self) -> bool {
         self == next || matches!((self, next), (Self::One((round, _)), Self::Round(held)) if round == held)
     }
@@ -106,13 +106,13 @@ impl Owing {
 /// What one verifier owes.
 struct Debts {
     oldest: Owed,
-    /// How much it is in all.
+    /// How many things it owes.
     much: u64,
     /// Contributions of the oldest round of which leaves are to be recomputed.
     computes: BTreeSet<Slot>,
 }
 
-/// Which step of an audit waits for its verifier, by round, verifier and target; none while the member has the word.
+/// Which step of an audit waits for its verifier, by round, verifier and target; none while it is the member's turn.
 pub(super) type StepOf<'a> = &'a dyn Fn(Round, &MemberId, &MemberId) -> Option<Step>;
 
 /// Whether the contribution of a member to a round has passed.
@@ -147,6 +147,7 @@ impl Roster {
 
     /// A verifier has shown its coin of a round.
     pub(super) fn shown(&mut self, verifier: MemberId, coin: Coin) {
+        // Posts are taken again after a restart: each coin counts once.
         if self.coins.insert((coin.round(), verifier), coin).is_none() {
             self.count(verifier).coins += 1;
         }
@@ -170,7 +171,7 @@ impl Roster {
     /// `passed` says which contributions have passed already.
     pub(super) fn update(&mut self, ledger: &Ledger, passed: Passed<'_>) {
         self.forget(ledger);
-        // DUTY-6: whoever is left in a round no more, as one that is idle, owes nothing there when it is forgotten.
+        // DUTY-6: a verifier that no longer remains in a round owes nothing there when the round is forgotten.
         self.served.retain(|(round, verifier)| {
             ledger.round(*round).is_some_and(|view| view.inspectors().contains(verifier))
         });
@@ -195,11 +196,14 @@ impl Roster {
         };
         let before = self.entries.get(&key).filter(|entry| entry.verifier == verifier).map(|entry| entry.due);
         // What another one left undone, or passed falsely, is due only while its state is surely kept.
+        // Nobody can do, or judge, an audit of a state that is gone.
         let kept = ledger.keeps_state(view.round());
         let sure = ledger.in_final_audit(view.round()) || kept && ledger.needs_no_coin(view, slot);
         let stale = !ledger.is_answerable(view.round());
         let due = match (before, self.coins.get(&(view.round(), verifier)), view.freeze_digest()) {
+            // Once due it stays due until its inspector has said what it finds.
             (Some(Due::Yes | Due::Done), ..) => return,
+            // Not done: if whoever has passed it is banned, it is due again (DUTY-3).
             _ if done => Due::Passed,
             _ if sure => Due::Yes,
             (Some(Due::No), ..) => return,
@@ -227,7 +231,7 @@ impl Roster {
         Some(entry.verifier)
     }
 
-    /// Whose the audit of the contribution of a slot is, due or not.
+    /// Who inspects the contribution of a slot, whether or not an audit is due.
     pub(super) fn inspects(&self, round: Round, slot: Slot) -> Option<MemberId> {
         self.entries.get(&(round, slot)).map(|entry| entry.verifier)
     }
@@ -238,12 +242,13 @@ impl Roster {
         view.inspectors().iter().filter(move |verifier| !shown(verifier)).copied()
     }
 
-    /// A verifier is replaced in what it owes.
+    /// Others take over what a verifier owes: counts it as left undone.
     pub(super) fn replaced(&mut self, verifier: MemberId, much: u64) {
         self.count(verifier).overdue += much;
     }
 
-    /// Verifiers that are idle, each with a round of theirs and how much they owe (DUTY-4).
+    /// Verifiers that are idle, each with the oldest round in which it owes something and how many things it owes
+    /// (DUTY-4).
     pub(super) fn idle(
         &mut self,
         now: u64,
@@ -261,9 +266,11 @@ impl Roster {
                 *clock = fresh();
             }
             clock.what = what;
+            // Kept when done: the time grows with each contribution, and does not shrink with what is finished.
             clock.computed.extend(&debts.computes);
             clock.patience = patience(ledger, what, clock.computed.len());
             if now >= clock.since.saturating_add(clock.patience) {
+                // Begun anew: the ledger may refuse the Idle, and then it is not proposed again at once.
                 *clock = Clock { patience: clock.patience, ..fresh() };
                 idle.push((*verifier, debts.oldest.0, debts.much));
             }
@@ -277,6 +284,7 @@ impl Roster {
         let mut owe = |verifier: MemberId, owed: Owed| {
             let fresh = || Debts { oldest: owed, much: 0, computes: BTreeSet::new() };
             let debts = owing.entry(verifier).or_insert_with(fresh);
+            // The oldest: whatever else is done, a verifier that never gets to it is idle.
             debts.oldest = owed.min(debts.oldest);
             debts.much += 1;
         };
@@ -292,6 +300,7 @@ impl Roster {
             owe(*verifier, (*round, Some((*slot, *step))));
         }
         for (verifier, round, slot, _) in owed.into_iter().filter(|(.., step)| step.computes()) {
+            // Only of the oldest round: more work elsewhere is no reason to be late there.
             let debts = owing.get_mut(&verifier).filter(|debts| debts.oldest.0 == round);
             debts.into_iter().for_each(|debts| _ = debts.computes.insert(slot));
         }
@@ -312,17 +321,21 @@ impl Debts {
     /// What its clock is about.
     fn owing(&self, ledger: &Ledger) -> Owing {
         let round = self.oldest.0;
+        // A round that holds up everybody has one clock for all that is owed there: those of its steps would
+        // add up.
         if ledger.is_last_call(round) { Owing::Round(round) } else { Owing::One(self.oldest) }
     }
 }
 
-/// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long as a member
-/// may take for a whole contribution, for each of those that it has had to compute; and once more for a second opinion.
+/// How long a verifier may take, in milliseconds (DUTY-4): `audit` or, after the last round, `final_audit`; as long
+/// as a member may take for a whole contribution, for each of those that it has had to compute; and once more for a
+/// second opinion.
 fn patience(ledger: &Ledger, what: Owing, computed: usize) -> u64 {
     let timers = &ledger.manifest().timers;
     let after = ledger.stage() == Stage::Auditing;
     let (base, whole) = match what {
         Owing::Round(_) => {
+            // A second opinion takes as long as the first, and only an audit with leaves has one.
             let second = usize::from(computed > 0);
             (if after { timers.final_audit } else { timers.audit }, computed + second)
         }

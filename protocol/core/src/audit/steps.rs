@@ -1,5 +1,5 @@
-//! The signed steps of one audit. Each is a type that only the step before it gives, and what fits a step is checked here
-//! alone: for the steward's docket, the verifier and the judge.
+//! The signed steps of one audit. Each is a type that only the step before it gives, and what fits a step is checked
+//! here alone: for the steward's docket, the verifier and the judge.
 
 use std::sync::Arc;
 
@@ -16,7 +16,8 @@ use crate::messages::round::Commit;
 use crate::sign::{Signed, Verified};
 use crate::sketch::Probe;
 
-/// Number of the leaf coin that a verifier uses for a slot.
+/// Number of the leaf coin that a verifier uses for a slot (COIN-8).
+// The slot is the number: no counter to keep, and no coin serves two audits of a round.
 pub fn leaf_coin(slot: Slot) -> u16 {
     slot.0
 }
@@ -79,6 +80,7 @@ impl Requested {
         let round = commit.round;
         require(request.freeze == *freeze && request.round == round, "the request is of this freeze")?;
         let shown = request.coin.as_ref();
+        // A leaf coin here would be spent before its draw; one of another round could have been chosen.
         let shown = shown.is_none_or(|coin| coin.kind == CoinKind::Node && coin.round == round);
         require(shown, "a request shows the node coin of its round")?;
         let Commit { slot, root, leaves, .. } = *commit;
@@ -122,6 +124,7 @@ impl Requested {
             table.freeze == self.request.freeze && table.round == self.request.round,
             "the table is of the asked round",
         )?;
+        // Otherwise a member with two commitments could answer for the other one.
         require(table.root == self.root, "the table is of the frozen commitment")?;
         Ok(TableSealed { requested: self.clone(), table: signed.clone(), seal: table.seal })
     }
@@ -151,6 +154,7 @@ impl TableSealed {
         let results = signed.verify(self.requested.run)?;
         require(results.author() == self.requested.request.author(), "the verifier seals its results")?;
         require(results.request == self.requested.name, "each step names the request")?;
+        // The very table: a member must not put another one beside the results afterwards.
         require(results.table == self.table.digest(), "the results name the sealed table")?;
         Ok(ResultsSealed { before: self.clone(), results: signed.clone(), seal: results.seal })
     }
@@ -171,8 +175,10 @@ impl ResultsSealed {
         let opening = signed.verify(requested.run)?;
         require(opening.author() == requested.request.target, "the audited member opens its table")?;
         require(opening.request == requested.name, "each step names the request")?;
+        // Opened only for these results: they are fixed before the verifier can see the table and copy it.
         require(opening.results == self.results.digest(), "the opening names the sealed results")?;
         require(table_seal(&opening.salt, &opening.rows) == *seal, "the opening fits its seal")?;
+        // A drawn leaf without a row could not be compared.
         require(opening.rows.len() == requested.leaves as usize, "the table has a row for each leaf")?;
         let fits = opening.rows.iter().all(|row| probe.fits(&row.sketch));
         require(fits, "the table's sketches are those of the profile")?;
@@ -191,8 +197,8 @@ impl TableOpened {
         &self.opening
     }
 
-    /// The verifier gives its verdict. Whether its coin is the registered one, and the leaves those that it draws, is another
-    /// matter.
+    /// The verifier gives its verdict. Whether its coin is the registered one, and the leaves those that it draws, is
+    /// another matter.
     ///
     /// # Errors
     /// [`Reject`] when it is not the verifier's, or about something else.
@@ -201,10 +207,12 @@ impl TableOpened {
         let verdict = signed.verify(requested.run)?;
         require(verdict.author() == requested.request.author(), "the verifier that asked gives the verdict")?;
         require(verdict.request == requested.name, "each step names the request")?;
+        // By digest, so that the verdict is evidence with this opening and no other.
         require(verdict.opening == self.opening.digest(), "the verdict names the opening")?;
         let fits = results_seal(&verdict.salt, &verdict.results) == self.before.seal;
         require(fits, "the results fit their seal")?;
         let coin = &verdict.coin;
+        // Another coin of its own would let the verifier choose which leaves it looks at.
         let own = coin.kind == CoinKind::Leaf
             && coin.round == requested.request.round
             && coin.k == leaf_coin(requested.slot);

@@ -9,8 +9,9 @@ use super::steps::Requested;
 use crate::assign;
 use crate::error::Reject;
 use crate::manifest::{Manifest, Profile};
-use crate::messages::audit::{AuditRequest, FindingKind, Rows};
+use crate::messages::audit::{AuditRequest, FindingKind, Row, Rows};
 use crate::messages::evidence::{Total, Transcript};
+use crate::messages::round::Commit;
 use crate::sign::Signed;
 use crate::sketch::Probe;
 use crate::sketch::probe::WRONG;
@@ -57,6 +58,7 @@ pub(super) fn judge_audit(
     let guilty = |finding, detail| {
         Ok(Judgement::Guilty { culprit: frozen.author, round: commit.round, finding, detail })
     };
+    // First what needs neither state nor Q: where it convicts, nobody gets off by withholding them.
     let (sketch, loss) = probe.sum(&rows);
     if loss != commit.loss {
         return guilty(
@@ -64,6 +66,7 @@ pub(super) fn judge_audit(
             format!("the table's losses add up to {loss}, committed is {}", commit.loss),
         );
     }
+    // Tried before the leaves: it costs no arithmetic.
     let committed = committed_total(manifest, &frozen, witness);
     let differs = |q: &[i32]| {
         let total = probe.sketch(q);
@@ -74,37 +77,31 @@ pub(super) fn judge_audit(
     }
     // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     for position in positions {
         let Some((q, loss)) = recompute(manifest, commit, position, &state, witness, arithmetic) else {
-            return Ok(Judgement::Undecided("the training text is not at hand".into()));
+            return Ok(Judgement::Undecided("the training text is unavailable".into()));
         };
         let row = probe.row(&q, loss);
         let said = rows.get(position as usize).ok_or(Reject::Rule("a drawn leaf is in the table"))?;
-        let deviation = probe.deviation(&row, said);
-        if deviation > WRONG {
-            let leaf = assign::leaf(commit.slot, commit.seats, position);
-            let by = if deviation.is_finite() {
-                format!(", {deviation:.1} tolerances away")
-            } else {
-                String::new()
-            };
-            let detail = format!("leaf {leaf} is {}, the table says {}{by}", row.sketch, said.sketch);
+        // Within the tolerance nobody is convicted, and in `exact` there is none.
+        if let Some(detail) = leaf_mismatch(&probe, commit, position, &row, said) {
             return guilty(FindingKind::LeafMismatch, detail);
         }
     }
     if committed.is_some() {
         return Ok(Judgement::NotGuilty("the drawn leaves and the sum agree".into()));
     }
+    // There recomputed leaves are only near to the committed integers, and prove no sum.
     if manifest.profile != Profile::Exact {
         return Ok(Judgement::Undecided(
-            "the drawn leaves agree, but the committed total is not at hand".into(),
+            "the drawn leaves agree, but the committed total is unavailable".into(),
         ));
     }
     // AUDIT-10: in `exact` all leaves stand for the committed integers, so that nobody escapes by keeping them back.
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
-        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        return Ok(Judgement::Undecided("the training text is unavailable".into()));
     };
     if let Some(detail) = sum.mismatch(manifest, commit) {
         return guilty(FindingKind::TotalMismatch, detail);
@@ -113,6 +110,14 @@ pub(super) fn judge_audit(
         Some(detail) => guilty(FindingKind::SumMismatch, detail),
         None => Ok(Judgement::NotGuilty("all leaves and the sum agree".into())),
     }
+}
+
+/// What is wrong about the row that the table has for a leaf; none where it is within the tolerance.
+fn leaf_mismatch(probe: &Probe, commit: &Commit, position: u32, own: &Row, said: &Row) -> Option<String> {
+    let deviation = probe.deviation(own, said);
+    let leaf = assign::leaf(commit.slot, commit.seats, position);
+    let by = if deviation.is_finite() { format!(", {deviation:.1} tolerances away") } else { String::new() };
+    (deviation > WRONG).then(|| format!("leaf {leaf} is {}, the table says {}{by}", own.sketch, said.sketch))
 }
 
 pub(super) fn judge_total(
@@ -124,14 +129,15 @@ pub(super) fn judge_total(
     let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
     let commit = &frozen.commit;
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {
-        return Ok(Judgement::Undecided("the training text is not at hand".into()));
+        return Ok(Judgement::Undecided("the training text is unavailable".into()));
     };
+    // Asked for only with a tolerance: in `exact` the root decides.
     let Some(deviation) = sum.deviation(manifest, commit, || committed_total(manifest, &frozen, witness))
     else {
-        return Ok(Judgement::Undecided("the committed total is not at hand".into()));
+        return Ok(Judgement::Undecided("the committed total is unavailable".into()));
     };
     if deviation <= WRONG {
         return Ok(Judgement::NotGuilty("all leaves give the committed total".into()));

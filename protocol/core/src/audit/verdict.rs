@@ -32,11 +32,14 @@ pub(super) fn judge(
     let transcript = &accused.transcript;
     let Checked { frozen, probe, rows, positions } = check_transcript(manifest, transcript)?;
     let verdict = transcript.verdict.verify(manifest.run())?;
+    // From the steward's record: the accuser could show another enrolment, by which the coin draws other
+    // leaves.
     let terms = admitted(manifest, &accused.admit, &verdict.author())?;
     let coin = verdict.coin.verify(&terms)?;
     let seal = transcript.table.verify(manifest.run())?.seal;
     let drawn = draw(&coin, &frozen.freeze, &seal, frozen.commit.leaves, manifest.audit.leaves);
     let mut case = Case { manifest, frozen, probe, rows, verdict, witness, arithmetic };
+    // Before its finding: a verifier that chooses its leaves can pass any cheat, and needs no lie for it.
     if positions != drawn {
         return Ok(
             case.guilty(format!("its coin draws the leaves at {drawn:?}, it shows those at {positions:?}"))
@@ -55,13 +58,14 @@ pub(super) fn judge_recomputation(
     witness: &mut dyn Witness,
     arithmetic: &mut dyn Arithmetic,
 ) -> Result<Judgement, Reject> {
+    // With a tolerance an honest verifier may come to another total.
     require(manifest.profile == Profile::Exact, "recomputed leaves decide in the profile exact alone")?;
     let said = accused.recomputation.verify(manifest.run())?;
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
     let commit = &frozen.commit;
     require(said.freeze == frozen.freeze && said.round == commit.round, "the words are about this freeze")?;
     let Some(state) = witness.state(&commit.state) else {
-        return Ok(Judgement::Undecided(format!("the state {} is not at hand", commit.state)));
+        return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let sum = recompute_sum(manifest, commit, &state, witness, arithmetic);
     let Some(sum) = sum else { return Ok(no_text()) };
@@ -114,10 +118,11 @@ impl Case<'_> {
         Judgement::Guilty { culprit: self.verdict.author(), round: self.frozen.commit.round, finding, detail }
     }
 
-    /// A guilty verdict is false when neither the transcript nor the recomputed total is against the member. Where there
-    /// is a tolerance, a leaf that the verifier may honestly have found beyond it does not convict it either.
+    /// A guilty verdict is false when neither the transcript nor the recomputed total is against the member. Where
+    /// there is a tolerance, a leaf that the verifier may honestly have found beyond it does not convict it either.
     fn accusation(&mut self, transcript: &Transcript) -> Result<Judgement, Reject> {
         let stands = |what: String| Ok(Judgement::NotGuilty(format!("the accused member is guilty: {what}")));
+        // First the member: a verdict may be true for another reason than it gives.
         if let Judgement::Guilty { detail, .. } =
             judge_audit(self.manifest, transcript, self.witness, self.arithmetic)?
         {
@@ -135,13 +140,14 @@ impl Case<'_> {
         let Some(sum) = sum else { return Ok(no_text()) };
         let q = committed_total(self.manifest, &self.frozen, self.witness);
         let deviation = sum.deviation(self.manifest, commit, || q.clone());
-        // The total is right, so that where it is not at hand its integers are those of the leaves.
+        // The total is right, so that where it is unavailable its integers are those of the leaves.
         let mut known = Known { inner: self.witness, q: q.unwrap_or(sum.q) };
         match judge_audit(self.manifest, transcript, &mut known, self.arithmetic)? {
             Judgement::Guilty { detail, .. } => return stands(detail),
             Judgement::NotGuilty(_) => {}
             undecided => return Ok(undecided),
         }
+        // Between right and wrong two honest machines may disagree: nobody is convicted there (TOL-8).
         let close = match self.verdict.finding {
             Finding::Guilty(FindingKind::LeafMismatch) => match self.figures(&state) {
                 Figures::Right { passing } => !passing,
@@ -165,6 +171,7 @@ impl Case<'_> {
                 recompute(self.manifest, commit, result.position, state, self.witness, self.arithmetic);
             let Some((q, loss)) = leaf else { return Figures::Unknown };
             let (row, place) = (self.probe.row(&q, loss), result.position);
+            // Its own figures are wrong: it did not recompute what it says.
             if self.probe.deviation(&row, &result.row) > WRONG {
                 let (is, says) = (row.sketch, &result.row.sketch);
                 return Figures::Wrong(format!("the leaf at {place} is {is}, it says {says}"));
@@ -194,7 +201,7 @@ impl Case<'_> {
         }
         let Some(q) = self.total(&state) else {
             return Ok(Judgement::Undecided(
-                "the drawn leaves agree, but the committed total is not at hand".into(),
+                "the drawn leaves agree, but the committed total is unavailable".into(),
             ));
         };
         let total = self.probe.sketch(&q);
@@ -217,11 +224,12 @@ impl Case<'_> {
         }
         let commit = &self.frozen.commit;
         let sum = recompute_sum(self.manifest, commit, state, self.witness, self.arithmetic)?;
+        // Another root means another Q: nothing that adds up to it would be what was committed.
         (sum.root(self.manifest) == commit.root).then_some(sum.q)
     }
 
     fn no_state(&self) -> Judgement {
-        Judgement::Undecided(format!("the state {} is not at hand", self.frozen.commit.state))
+        Judgement::Undecided(format!("the state {} is unavailable", self.frozen.commit.state))
     }
 }
 
@@ -231,12 +239,12 @@ enum Figures {
     Right { passing: bool },
     /// False, and how.
     Wrong(String),
-    /// The text is not at hand.
+    /// The text is unavailable.
     Unknown,
 }
 
 fn no_text() -> Judgement {
-    Judgement::Undecided("the training text is not at hand".into())
+    Judgement::Undecided("the training text is unavailable".into())
 }
 
 /// A witness that has the contribution.

@@ -48,9 +48,11 @@ impl Credentials {
 /// Another run or key, expired at `now`, mis-signed, or malformed.
 pub(super) fn holder(certificate: &[u8], run: RunId, key: &[u8], now: u64) -> Result<MemberId, Reject> {
     let certificate = decode::<Signed<Certificate>>(certificate)?.verify(run)?;
+    // A certificate is public once shown: without this, whoever saw it could use it with its own key.
     if certificate.key != key {
         return Err(Reject::Rule("a certificate names the key it is shown for"));
     }
+    // A stolen channel key is of use only until then.
     if certificate.expiry <= now {
         return Err(Reject::Stale("the certificate has expired"));
     }

@@ -34,6 +34,7 @@ impl Sealer {
 
     /// Whether the longest message no longer fits into [`limits::CHANNEL_FRAMES`]: time for a new channel (CHAN-8).
     pub fn is_spent(&self) -> bool {
+        // Before a message, not amid one: it would have to be sent again on the next channel.
         self.next + MESSAGE_FRAMES > limits::CHANNEL_FRAMES
     }
 
@@ -77,7 +78,7 @@ pub struct Opener {
     keys: Arc<StatelessTransportState>,
     /// Number of the next frame; past the limit once a frame did not open.
     pub(super) next: u64,
-    /// The message at hand: its length and what has come of it.
+    /// The message under way: its announced length, and the bytes that have arrived.
     partial: Option<(usize, Vec<u8>)>,
 }
 
@@ -93,6 +94,7 @@ impl Opener {
     /// message over the limit, or is one too many. Every later frame is refused, too.
     pub fn open(&mut self, frame: &[u8]) -> Result<Option<Vec<u8>>, Reject> {
         let opened = self.open_next(frame);
+        // After one failure nothing more is read: a gap could hide what a middleman has dropped.
         self.next = if opened.is_ok() { self.next + 1 } else { limits::CHANNEL_FRAMES };
         opened
     }
@@ -108,12 +110,14 @@ impl Opener {
             }
             None => self.first_text(frame)?,
         };
+        // Bytes behind the announced end would be read as the next length.
         if message.len() > length {
             return Err(Reject::Rule("a message has the length that it announced"));
         }
         if message.len() == length {
             return Ok(Some(message));
         }
+        // One way to cut a message: otherwise a message could take 2²⁴ frames.
         if frame.len() != limits::FRAME_BYTES {
             return Err(Reject::Rule("every frame of a message but the last is full"));
         }
@@ -128,6 +132,7 @@ impl Opener {
             return Err(Reject::Malformed("a first frame shorter than a length".into()));
         };
         let length = u32::from_le_bytes(*length) as usize;
+        // As soon as it is read: nothing is reserved for a length that is not allowed.
         if length > limits::MESSAGE_BYTES {
             let (length, limit) = (length as u64, limits::MESSAGE_BYTES as u64);
             return Err(Reject::TooLong { what: "a channel message", length, limit });

@@ -115,12 +115,15 @@ impl Answerer {
         first: &[u8],
         seed: Zeroizing<[u8; 32]>,
     ) -> Result<(Self, [u8; SECOND_BYTES]), HandshakeError> {
+        // Of one length each: what is longer could carry bytes that no handshake covers.
         let first: &[u8; FIRST_BYTES] = first.try_into().map_err(|_| HandshakeError)?;
         let (preamble, ephemeral) = first.split_at(PREAMBLE_BYTES);
+        // Before any key is touched: bytes of another protocol cost nothing.
         let suite = Suite::of_preamble(preamble).ok_or(HandshakeError)?;
         let prologue = suite.prologue(credentials.run);
         let mut noise = builder(credentials, suite, seed, &prologue).build_responder()?;
         noise.read_message(ephemeral, &mut [])?;
+        // Anyone who dials sees this certificate; the dialler shows its own only to the member that it expects.
         let second = write(&mut noise, &credentials.certificate)?;
         Ok((Self { noise, run: credentials.run }, second))
     }
@@ -130,6 +133,7 @@ impl Answerer {
     /// # Errors
     /// [`HandshakeError`]; the connection is to be closed.
     pub fn receive(mut self, third: &[u8], now: u64) -> Result<Established, HandshakeError> {
+        // CHAN-4: nothing before this message is known to come from a member.
         let peer = read::<THIRD_BYTES>(&mut self.noise, third, self.run, now)?;
         established(self.noise, peer)
     }
@@ -169,7 +173,9 @@ fn read<const LENGTH: usize>(
     let message: &[u8; LENGTH] = message.try_into().map_err(|_| HandshakeError)?;
     let mut certificate = [0; CERTIFICATE_BYTES];
     noise.read_message(message, &mut certificate)?;
+    // The key that the handshake has proved, not the one that the certificate claims.
     let key = noise.get_remote_static().ok_or(HandshakeError)?;
+    // The reason is dropped here: what a liar learns of it helps only the next try.
     holder(&certificate, run, key, now).map_err(|_| HandshakeError)
 }
 

@@ -25,6 +25,7 @@ impl CryptoResolver for Primitives {
     }
 
     fn resolve_dh(&self, choice: &DHChoice) -> Option<Box<dyn types::Dh>> {
+        // A placeholder: snow sets or generates the key before it is used.
         matches!(choice, DHChoice::Curve25519).then(|| Box::new(X25519::of([0; 32])) as Box<dyn types::Dh>)
     }
 
@@ -38,6 +39,7 @@ impl CryptoResolver for Primitives {
             CipherChoice::AESGCM => Aead::AesGcm,
             CipherChoice::ChaChaPoly => Aead::ChaChaPoly,
         };
+        // A placeholder, too: snow sets the key before a byte is sealed.
         Some(Box::new(Cipher { kind, key: kind.key(&[0; 32]) }))
     }
 }
@@ -164,6 +166,7 @@ impl types::Cipher for Cipher {
 
     fn decrypt(&self, nonce: u64, bound: &[u8], sealed: &[u8], out: &mut [u8]) -> Result<usize, Error> {
         let (body, tag) = sealed.split_last_chunk::<TAG_BYTES>().ok_or(Error::Decrypt)?;
+        // The buffer is the caller's: too small, it must not stop the thread.
         let text = out.get_mut(..body.len()).ok_or(Error::Decrypt)?;
         text.copy_from_slice(body);
         self.key

@@ -93,6 +93,7 @@ fn open_all(opener: &mut Opener, frames: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Rej
 
 #[test]
 fn both_suites_carry_messages_both_ways() {
+    // CHAN-1: the answerer takes either suite.
     for suite in Suite::ALL {
         let (mut dialler, mut answerer) = Attempt::honest(suite).run().expect("an honest handshake succeeds");
         assert_eq!((dialler.peer, answerer.peer), (identity(2).id(), identity(1).id()));
@@ -126,8 +127,10 @@ fn the_handshake_is_a_function_of_its_arguments() {
 #[test]
 fn whom_and_which_run_are_checked() {
     let honest = || Attempt::honest(Suite::ChaChaPoly);
+    // CHAN-4: the dialler ends it at message 2, before it has shown who it is.
     assert_eq!(Attempt { expected: None, ..honest() }.failure(), None);
     assert_eq!(Attempt { expected: Some(identity(7).id()), ..honest() }.failure(), Some(2));
+    // CHAN-2: another run fails at message 2.
     let elsewhere = || Credentials::new(RunId(Digest([8; 32])), &identity(5), seed(5), NOW + 60);
     assert_eq!(Attempt { dialler: elsewhere(), ..honest() }.failure(), Some(2));
     assert_eq!(Attempt { answerer: elsewhere(), expected: None, ..honest() }.failure(), Some(2));
@@ -136,6 +139,7 @@ fn whom_and_which_run_are_checked() {
 #[test]
 fn expired_certificates_fail() {
     let honest = || Attempt::honest(Suite::AesGcm);
+    // CHAN-3
     let until = |name, expiry| Credentials::new(RUN, &identity(name), seed(name), expiry);
     assert_eq!(Attempt { dialler: until(1, NOW + 1), ..honest() }.failure(), None);
     assert_eq!(Attempt { dialler: until(1, NOW), ..honest() }.failure(), Some(3));
@@ -145,6 +149,7 @@ fn expired_certificates_fail() {
 #[test]
 fn nobody_shows_a_certificate_of_another_key() {
     let honest = || Attempt::honest(Suite::AesGcm);
+    // CHAN-3: a certificate names the very key of the handshake.
     let thief = |of: u8| {
         let stolen = credentials(of).certificate;
         Credentials { certificate: stolen, ..Credentials::new(RUN, &identity(6), seed(6), NOW + 60) }
@@ -175,6 +180,7 @@ fn a_certificate_is_bound_to_run_key_time_and_author() {
 #[test]
 fn every_bit_of_the_handshake_counts() {
     let flip = |_: usize, message: &mut Vec<u8>, bit: usize| message[bit / 8] ^= 1 << (bit % 8);
+    // CHAN-1: any other preamble fails, as any other byte does.
     for (step, length) in [(1, FIRST_BYTES), (2, SECOND_BYTES), (3, THIRD_BYTES)] {
         for bit in 0..length * 8 {
             let attempt = Attempt { tamper: flip, place: bit, step, ..Attempt::honest(Suite::AesGcm) };
@@ -203,7 +209,16 @@ fn handshake_messages_have_one_length() {
 }
 
 #[test]
+fn chan_6_a_failure_has_no_room_for_a_reason() {
+    let honest = || Attempt::honest(Suite::AesGcm);
+    assert_eq!(Attempt { expected: Some(identity(7).id()), ..honest() }.failure(), Some(2));
+    // What each side has of it holds nothing that could be told on.
+    assert_eq!(size_of::<HandshakeError>(), 0);
+}
+
+#[test]
 fn keys_of_small_order_fail() {
+    // CHAN-5: with them every Diffie–Hellman result is zeros.
     let zero = |_: usize, message: &mut Vec<u8>, place: usize| message[place..place + 32].fill(0);
     for (step, place) in [(1, super::PREAMBLE_BYTES), (2, 0)] {
         let attempt = Attempt { tamper: zero, place, step, ..Attempt::honest(Suite::AesGcm) };
@@ -213,6 +228,7 @@ fn keys_of_small_order_fail() {
 
 #[test]
 fn changed_repeated_moved_and_lost_frames_do_not_open() {
+    // CHAN-7: each frame has the next nonce of its direction, and nothing is read after an error.
     let message = vec![5; 200_000];
     let sealed = |(mut dialler, answerer): (Established, Established)| {
         let mut stream = Vec::new();
@@ -261,6 +277,7 @@ fn lying(texts: &[Vec<u8>]) -> Result<Vec<Vec<u8>>, Reject> {
 
 #[test]
 fn lengths_are_checked_before_they_are_believed() {
+    // CHAN-7
     let over = (limits::MESSAGE_BYTES as u32 + 1).to_le_bytes().to_vec();
     assert!(matches!(lying(&[over]), Err(Reject::TooLong { limit: 4_194_304, length: 4_194_305, .. })));
     assert!(matches!(lying(&[vec![0xff; 4]]), Err(Reject::TooLong { .. })));
@@ -280,6 +297,7 @@ fn lengths_are_checked_before_they_are_believed() {
 
 #[test]
 fn a_spent_channel_carries_nothing_more() {
+    // CHAN-8
     let (mut dialler, mut answerer) = pair();
     let mut stream = Vec::new();
     let last = limits::CHANNEL_FRAMES - super::frames::MESSAGE_FRAMES;

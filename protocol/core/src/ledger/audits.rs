@@ -16,13 +16,14 @@ impl Ledger {
         let serves = |member: &&Member| {
             member.role == Role::Verifier
                 && member.standing == Standing::Active
+                // One without coins for the round could select nobody, and its share would stay unaudited.
                 && member.coins.as_ref().is_some_and(|terms| terms.serves(round))
         };
         self.members.iter().filter(serves).map(|member| member.id).collect()
     }
 
-    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or where
-    /// none is needed.
+    /// Checks that an audit request is due: by the contribution's inspector, with a coin that selects the target or
+    /// where none is needed.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -41,8 +42,8 @@ impl Ledger {
         Ok(request)
     }
 
-    /// The same of a request that may have been due once: its verifier was drawn, whether or not it may ask still. Gives the
-    /// slot it is about, too.
+    /// Checks a request that may have been due once: its verifier was drawn, whether or not it may still ask. Returns
+    /// the audited slot, too.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -52,9 +53,11 @@ impl Ledger {
     ) -> Result<(Verified<AuditRequest>, Slot), Reject> {
         let request = signed.verify(self.run)?;
         let view = self.auditable(request.round)?;
+        // A coin that was shown under another R_t would select others.
         self.require(view.freeze_digest() == Some(request.freeze), "a request names the freeze")?;
         let frozen = view.slot_of(&request.target).and_then(|slot| Some((slot, view.commitment(slot)?)));
         let (slot, commitment) = frozen.ok_or(Reject::Rule("only a frozen contribution is audited"))?;
+        // Else any verifier could make members work, and coins would be spent on whomever it likes.
         if !self.was_inspector(view, slot, &request.author()) {
             return Err(Reject::NotEntitled("audit this contribution: it was never drawn for it"));
         }
@@ -74,8 +77,8 @@ impl Ledger {
         Ok((request, slot))
     }
 
-    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is audited
-    /// without a coin is any active verifier's.
+    /// Whether a verifier may ask about the contribution of a slot. Where nobody is left that was drawn, what is
+    /// audited without a coin is any active verifier's.
     pub fn may_inspect(&self, view: &RoundView, slot: Slot, verifier: &MemberId, coinless: bool) -> bool {
         match view.inspector(slot) {
             Some(inspector) => inspector == *verifier,
@@ -104,13 +107,15 @@ impl Ledger {
     fn is_open_again(&self, view: &RoundView, slot: Slot) -> bool {
         let Some(commitment) = view.commitment(slot) else { return false };
         let mut of_it = view.credited().filter(|(_, member)| *member == commitment.author).peekable();
+        // Never passed is something else than passed by liars: only the latter is audited without a coin.
         of_it.peek().is_some() && of_it.all(|(verifier, _)| self.is_banned(verifier))
     }
 
-    /// Rounds behind the next one of which everybody keeps the state, so that every audit of them can be done and judged
-    /// (AUDIT-26).
+    /// The window A of AUDIT-26: how many rounds before the next one everybody keeps the state of, so that each audit
+    /// of them can be done and judged.
     pub fn audit_window(&self) -> u32 {
         let retention = &self.manifest.retention;
+        // One of the kept states is the newest, which no finished round began with.
         retention.contributions.min(retention.states.saturating_sub(1)).max(1)
     }
 
@@ -119,16 +124,16 @@ impl Ledger {
         round.0.saturating_add(self.audit_window()) >= self.next_round.0
     }
 
-    /// Whether a case of this round may be open, so that its contributors still answer for it: one more round back where none is
-    /// open, after the last one or after a Rewind.
+    /// Whether contributors still have to answer about this round (AUDIT-1): one round further back while no round is
+    /// open, that is after the last one or after a Rewind.
     pub fn is_answerable(&self, round: Round) -> bool {
         let after = u32::from(matches!(self.stage, Stage::Auditing | Stage::Gathering));
         round.0.saturating_add(self.audit_window()).saturating_add(after) >= self.next_round.0
     }
 
-    /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the committed integers:
-    /// its author was silent, or has left, since the round began. Whether it is back changes nothing, as its turn would
-    /// begin again and again.
+    /// AUDIT-8: whether the inspector of a contribution recomputes all leaves of it, where they stand for the
+    /// committed integers: its author was silent, or has left, since the round began. Whether it is back changes
+    /// nothing, as its turn would begin again and again.
     pub fn is_taken_over(&self, round: Round, member: &MemberId) -> bool {
         let slot = self.round(round).and_then(|view| Some((view, view.slot_of(member)?)));
         self.manifest.profile == Profile::Exact && slot.is_some_and(|(view, slot)| view.is_unanswered(slot))
@@ -173,6 +178,8 @@ impl Ledger {
 
     fn auditable(&self, round: Round) -> Result<&RoundView, Reject> {
         let view = self.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
+        // Coins wait for echoes: while nobody has signed R_t, the steward could read the coins and seal another
+        // Freeze.
         self.require(view.auditable(), "audits begin when the round is over and its freeze was echoed")?;
         Ok(view)
     }
@@ -181,6 +188,7 @@ impl Ledger {
         let terms = self.member(verifier).and_then(|member| member.coins.as_ref());
         let coin = opening.verify(terms.ok_or(Reject::NotEntitled("audit: it is no verifier"))?)?;
         self.require(
+            // With a coin of another round, or kind, its verifier could choose whom it selects.
             coin.kind() == CoinKind::Node && coin.round() == round,
             "the round's node coin is shown",
         )?;
@@ -193,6 +201,7 @@ impl Ledger {
     /// [`Reject`] naming what is wrong with it.
     pub fn check_idle(&self, idle: &Idle) -> Result<(), Reject> {
         let view = self.auditable(idle.round)?;
+        // The only verifier, too: otherwise rounds would wait for it without end.
         self.require(view.inspectors().contains(&idle.verifier), "an idle verifier had a duty in the round")?;
         self.require(self.is_active_verifier(&idle.verifier), "only an active verifier can be idle")
     }
@@ -235,6 +244,7 @@ impl Ledger {
         if !self.was_inspector(view, slot, &said.author()) || self.is_banned(&said.author()) {
             return Err(Reject::NotEntitled("say this of the contribution: it was never drawn for it"));
         }
+        // No other finding follows from leaves alone: each of them is about a table that was never shown.
         let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
         self.require(fits, "all leaves give the committed total, or they do not")?;
         Ok((said, slot))
@@ -243,6 +253,7 @@ impl Ledger {
     /// An idle verifier is away until it returns, and has failed (LEDGER-20): rounds may have waited for it.
     pub(super) fn idle(&mut self, idle: &Idle) -> Result<(), Reject> {
         self.check_idle(idle)?;
+        // A verifier that is idle again and again holds up rounds as a silent node does.
         self.count_failure(&idle.verifier, self.next_round);
         self.retire(&idle.verifier);
         Ok(())

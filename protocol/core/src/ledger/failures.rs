@@ -1,4 +1,4 @@
-//! Members that let a round wait in vain: they lose their seats, and the next time for longer.
+//! Members that let a round wait in vain: they lose their seats, each time for longer (LEDGER-20).
 
 use std::collections::BTreeSet;
 
@@ -10,34 +10,37 @@ use crate::messages::round::Bitmap;
 use crate::sign::Signed;
 
 impl Ledger {
-    /// LEDGER-20: a seat that has failed.
+    /// LEDGER-20: counts the failure of a seat.
     ///
-    /// Who is away or silent has failed already: a round holds one failure against a member.
+    /// A member that is away or silent has failed already: one round counts one failure at most.
     pub(super) fn fail(&mut self, id: &MemberId, round: Round) {
         if self.member(id).is_some_and(|member| member.standing == Standing::Active) {
             self.count_failure(id, round);
         }
     }
 
-    /// LEDGER-20: who is silent about a round that is forgotten is away. Nobody could take its answer any more, and one
-    /// that computes other bits than before (TOL-7) never had one.
+    /// LEDGER-20: a member that is silent about a forgotten round becomes away. Nobody could take its answer any more,
+    /// and a member that computes other bits than before (TOL-7) never had one.
     pub(super) fn write_off(&mut self, oldest: Round) {
         for member in self.settle(|debt| debt.round < oldest) {
             self.stand(&member, Standing::Away);
         }
     }
 
-    /// LEDGER-20: who has failed is away, and may have a seat again after 2^(n − 1) rounds, n its failures.
+    /// LEDGER-20: a member that has failed is away. After n failures it may have a seat again 2^(n − 1) rounds later.
     pub(super) fn count_failure(&mut self, id: &MemberId, round: Round) {
+        // Not banned: why it did not answer nobody knows.
         self.stand(id, Standing::Away);
         self.note_failure(id, round);
     }
 
-    /// LEDGER-20: the same of one that stands otherwise.
+    /// LEDGER-20: counts the failure, and leaves the standing as it is.
     pub(super) fn note_failure(&mut self, id: &MemberId, round: Round) {
         let Some(member) = self.member_mut(id) else { return };
+        // Bounded: 2^6 rounds is the longest pause, and 64 good rounds each undo one failure.
         member.failures = member.failures.saturating_add(1).min(limits::FAILURES);
         member.good_rounds = 0;
+        // Doubling: one absence costs nothing, a habit costs ever more.
         let pause = 1u32 << (u32::from(member.failures) - 1).min(31);
         member.barred = Round(round.0.saturating_add(pause));
     }
@@ -51,23 +54,27 @@ impl Ledger {
     /// could have had itself counted by the steward (ROUND-24), whatever aggregators say.
     pub(super) fn miss_uncounted(&mut self, parts: &[Bitmap]) {
         let Some(view) = self.rounds.back() else { return };
+        // Where nobody counts, it was not the members that failed.
         if parts.iter().all(Bitmap::is_empty) {
             return;
         }
         let counted = |slot: Slot| parts.iter().any(|inputs| inputs.contains(slot));
+        // Missing from some parts is no failure: two or three aggregators may refuse a victim.
         let missed = view.commitments().filter(|(slot, c)| c.weight > 0 && !counted(*slot));
         let missed: Vec<MemberId> = missed.map(|(_, commitment)| commitment.author).collect();
         let round = view.round();
         missed.iter().for_each(|member| self.fail(member, round));
     }
 
-    /// LEDGER-20: seats that fail at this outcome of the open round: aggregators whose parts had inputs and whose word it
-    /// does not hold and, in a round without weight, who kept it from being audited by not echoing.
+    /// LEDGER-20: the seats that fail at this outcome of the open round: aggregators whose part had inputs and whose
+    /// signature is missing and, in a round without weight, members whose missing echo keeps it from being audited.
     pub(super) fn failed_at(&self, outcome: &Outcome) -> BTreeSet<MemberId> {
         let Some(view) = self.current() else { return BTreeSet::new() };
         let echoed: BTreeSet<MemberId> = outcome.echoes.iter().map(Signed::claimed_signer).collect();
         // With weight, who has not echoed counts nowhere, and has failed by that.
         let unheard = if view.weighs() { Vec::new() } else { view.unheard(|member| echoed.contains(member)) };
+        // By signatures in the outcome, not by what the steward says: it could let a friend off or fail a
+        // victim.
         let signers = self.signers(outcome);
         let silent = silent_aggregators(view, |part, member| signers.contains(&(part, member)));
         view.missed().iter().copied().chain(unheard).chain(silent).collect()
@@ -82,8 +89,8 @@ impl Ledger {
         first.chain(second.map(|second| (second.part, second.author()))).collect()
     }
 
-    /// Once a round is over: rounds in which a member counted make its failures be forgotten, and who failed at the
-    /// outcome has one more.
+    /// Ends a round for its members: those that counted come closer to forgiveness, and those that failed at the
+    /// outcome have one failure more.
     pub(super) fn judge_round(&mut self, failed: &BTreeSet<MemberId>) {
         let Some(view) = self.rounds.back() else { return };
         let counted = view.commitments().filter(|(slot, _)| view.counted(*slot));
@@ -92,10 +99,12 @@ impl Ledger {
             counted.map(|(_, commitment)| commitment.author).chain(view.inspectors().iter().copied());
         let counted: Vec<MemberId> = counted.collect();
         let round = view.round();
-        // LEDGER-20: forgiving comes first. A good round is one in which the member counted, whatever it failed in besides.
+        // LEDGER-20: forgiving comes first. A good round is one in which the member counted, whatever it failed in
+        // besides.
         for member in &counted {
             let Some(member) = self.member_mut(member).filter(|member| member.failures > 0) else { continue };
             member.good_rounds += 1;
+            // One at a time: that bounds the rounds that it lets wait in vain by 7 + R/64.
             if member.good_rounds >= limits::FORGIVING {
                 member.failures -= 1;
                 member.good_rounds = 0;
@@ -105,7 +114,7 @@ impl Ledger {
     }
 }
 
-/// Who had to reduce a part that counts somebody, in the last attempt, and has not signed what is sealed.
+/// Aggregators of the last attempt whose part counts somebody, and whose signature is not sealed.
 fn silent_aggregators(
     view: &RoundView,
     signed: impl Fn(Part, MemberId) -> bool,

@@ -1,4 +1,4 @@
-//! Membership as the ledger has it: who may compute, with which quota, and who may not any more.
+//! Members as the ledger has them: their standing, their seats and quotas, their bans.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -29,13 +29,14 @@ pub struct Member {
     pub standing: Standing,
     /// Height of the record that last changed it.
     pub since: Height,
-    /// How often it let a round wait in vain, as far as that is not forgotten.
+    /// Rounds that it let wait in vain, without those that are forgotten (LEDGER-20).
     pub failures: u8,
-    /// Rounds since the last of them in which it counted.
+    /// Rounds in which it counted since that number last changed.
     pub good_rounds: u32,
     /// First round in which it may have a seat again.
     pub barred: Round,
-    /// Most leaves it may sum: what it managed when it last fell short, one more after each full round.
+    /// Most leaves that it may sum (LEDGER-15): what it managed when it last fell short, and one more after each full
+    /// round.
     pub pace: u32,
     /// The record that admitted a verifier, which proves its coins to a judge.
     pub admitted: Option<Signed<Record>>,
@@ -43,15 +44,15 @@ pub struct Member {
     pub founder: bool,
     /// The member that brought it in; none where the organiser did, or nobody.
     pub inviter: Option<MemberId>,
-    /// Members' invitations between it and the organiser.
+    /// Length of the chain of members' invitations by which it came.
     pub depth: u8,
     /// Whether the organiser has neither invited nor listed it.
     pub stranger: bool,
     /// Members that it brought in.
     pub invited: u16,
-    /// Why nobody comes by it or those below it any more; none while its own tree is not closed.
+    /// Why its tree of invitations is closed (STAND-6); none while it is not.
     pub closed: Option<Closed>,
-    /// Leaves of it that were recomputed and right, by verifier.
+    /// Leaves of its contributions that were recomputed and found right, by verifier.
     pub credits: BTreeMap<MemberId, u32>,
 }
 
@@ -60,7 +61,7 @@ pub struct Member {
 pub enum Closed {
     /// It was convicted, or brought in a convict.
     Convicted,
-    /// The organiser said so.
+    /// The organiser ordered it.
     Ordered,
 }
 
@@ -69,7 +70,7 @@ pub enum Closed {
 pub struct Turnout {
     /// Those that are here.
     pub here: usize,
-    /// Those without whom no round begins.
+    /// How many the next round needs.
     pub wanted: usize,
 }
 
@@ -83,15 +84,15 @@ impl Turnout {
 /// Whether a member takes part.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Standing {
-    /// It does.
+    /// It takes part.
     Active,
     /// It missed a freeze, or left its duty as a verifier undone; it takes part again when it returns.
     Away,
     /// It owes an answer to this audit request.
     Silent(Digest),
-    /// It went.
+    /// It has left for good.
     Left,
-    /// It was expelled.
+    /// It was banned.
     Banned,
 }
 
@@ -112,11 +113,14 @@ impl Ledger {
     pub fn check_enrol(&self, signed: &Signed<Enrol>) -> Result<Verified<Enrol>, Reject> {
         let enrol = signed.verify(self.run)?;
         let entry = self.entry(&enrol.author(), &enrol)?;
+        // A key that was banned, or has left, is still a member: it does not come again with a clean slate.
         self.require(self.member(&enrol.author()).is_none(), "a member enrols once")?;
+        // Members are kept for good, so that whoever enrols for nothing must not fill everybody's memory.
         let most = usize::from(self.manifest.admission.most_members);
         self.require(self.members.len() < most, "the run is full (admission.most_members)")?;
         match (entry.role, &enrol.coins) {
             (Role::Node, None) => {}
+            // A node's coins would serve nobody, and its record would be kept by everybody.
             (Role::Node, Some(_)) => return Err(Reject::Rule("a node registers no coins")),
             (Role::Verifier, None) => return Err(Reject::Rule("a verifier registers its coins")),
             (Role::Verifier, Some(terms)) => self.check_coins(terms)?,
@@ -125,7 +129,7 @@ impl Ledger {
         Ok(enrol)
     }
 
-    /// Whether anybody may come in this stage.
+    /// Whether members are admitted in this stage.
     pub(super) fn takes_members(&self) -> bool {
         !matches!(self.stage, Stage::Empty | Stage::Auditing | Stage::Closed)
     }
@@ -133,6 +137,7 @@ impl Ledger {
     /// COIN-6: coins must be registered before the randomness that they are used with is known.
     fn check_coins(&self, terms: &CoinTerms) -> Result<(), Reject> {
         terms.check()?;
+        // Before the first round no R_t is known that a secret could be chosen for.
         let lead = if self.rounds.is_empty() { 0 } else { self.manifest.audit.coin_lead };
         let first = self.next_round.0.saturating_add(lead);
         self.require(
@@ -164,7 +169,9 @@ impl Ledger {
             failures: 0,
             good_rounds: 0,
             barred: Round(0),
+            // Nobody knows yet what it manages: its first round tells.
             pace: limits::QUOTA,
+            // A judge needs it: which coins a verifier registered, only the steward's record proves.
             admitted: (entry.role == Role::Verifier).then(|| record.clone()),
             founder: entry.founder,
             inviter: entry.inviter,
@@ -177,7 +184,7 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether enough members came to begin.
+    /// Whether enough members are here for a round to begin.
     pub fn ready(&self) -> bool {
         [Role::Node, Role::Verifier].into_iter().all(|role| self.turnout(role).suffices())
     }
@@ -187,6 +194,7 @@ impl Ledger {
         let admission = &self.manifest.admission;
         let (first, here) = (self.rounds.is_empty(), self.active(role).count());
         match role {
+            // Newcomers alone would train nothing: their leaves do not count.
             Role::Node if first => Turnout {
                 here: self.active(role).filter(|member| self.weighs(member)).count(),
                 wanted: admission.start_nodes.into(),
@@ -201,15 +209,15 @@ impl Ledger {
         self.members.iter().filter(move |m| m.role == role && m.standing == Standing::Active)
     }
 
-    /// The seats of a round that began now, by LEDGER-14: active nodes with weight in order of admission, the leaves
-    /// shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each. Then
-    /// newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
+    /// The seats of a round that would begin now (LEDGER-14): active nodes with weight in order of admission, the
+    /// leaves shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each.
+    /// Then newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
         self.seats_without(&BTreeSet::new())
     }
 
-    /// The seats that this outcome of the open round has to seal, by everything in it but its own `seats`: none after the
-    /// last round.
+    /// The seats that an outcome of the open round has to seal; its own `seats` are not read. None after the last
+    /// round.
     pub fn seats_after(&self, outcome: &Outcome) -> Vec<Seat> {
         if self.ends_with(outcome.round) {
             return Vec::new();
@@ -222,15 +230,21 @@ impl Ledger {
         let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
         let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
+        // A quarter at most, so that a flood of keys does not displace those with weight; one at least, so that
+        // a probation can end at all.
         let taken = newcomers.len().min((nodes.len() / 3).clamp(1, limits::SEATS / 4));
         nodes.truncate(limits::SEATS - taken);
+        // Newcomers' leaves come on top: otherwise every round would lose leaves to work that counts for
+        // nothing.
         let sharers = if nodes.is_empty() { taken } else { nodes.len() };
+        // In turn, by the round's number: whoever chose them could keep its friends on probation seated.
         let first = self.next_round.index().saturating_mul(taken);
         nodes.extend((0..taken).map(|turn| newcomers[(first + turn) % newcomers.len()]));
         let leaves = self.manifest.training.leaves as usize;
         let share = |slot: usize| leaves / sharers + usize::from(slot < leaves % sharers);
         let seat = |(slot, member): (usize, &&Member)| Seat {
             member: member.id,
+            // At least one leaf: a seat without one would have nothing to commit to, and fail.
             quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
         };
         nodes.iter().enumerate().map(seat).collect()
@@ -238,13 +252,15 @@ impl Ledger {
 
     /// Slots whose members can be dialled and have weight, in order.
     pub(super) fn aggregators(&self, seats: &Seats) -> Vec<Slot> {
+        // Senders must be able to dial it; and without weight a key costs nothing, so that it could let rounds
+        // wait for free.
         let able = |member: &Member| !member.addresses.is_empty() && self.weighs(member);
         let able = |seat: &Seat| self.member(&seat.member).is_some_and(able);
         let slots = seats.iter().enumerate().filter(|(_, seat)| able(seat));
         slots.map(|(slot, _)| Slot(slot as u16)).collect()
     }
 
-    /// LEDGER-15: moves the pace of every seat by what it committed; one that did not has failed.
+    /// LEDGER-15: adjusts the pace of every seat to what it committed; a seat without a commitment has failed.
     pub(super) fn pace(&mut self, round: Round, seats: &[Seat], commits: &[Verified<Commit>]) {
         for seat in seats {
             let leaves =
@@ -254,7 +270,9 @@ impl Ledger {
             }
             let Some(member) = self.member_mut(&seat.member) else { continue };
             match leaves {
+                // By committed leaves, not by measured speed: others can check only the former.
                 Some(leaves) if leaves < seat.quota => member.pace = leaves.max(1),
+                // One more each round: a member that grew slower for a while finds its pace again.
                 Some(_) => member.pace = member.pace.saturating_add(1).min(limits::QUOTA),
                 None => {}
             }
@@ -272,16 +290,18 @@ impl Ledger {
         // LEDGER-20: rounds may have waited for it, and its inspector computes all its leaves.
         self.note_failure(&target, self.next_round);
         self.stand(&target, Standing::Silent(digest));
+        // In every round so far: its turn would otherwise begin again for each of its audits (AUDIT-8).
         self.rounds.iter_mut().for_each(|view| view.unanswered(&target));
         self.debts.insert(target, Debt { creditor: request.author(), round: request.round });
         Ok(())
     }
 
-    /// Drops the debts that are such, and gives those of their members that are silent still.
-    pub(super) fn settle(&mut self, such: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
+    /// Drops the matching debts. Returns those of their members that are still silent.
+    pub(super) fn settle(&mut self, matches: impl Fn(&Debt) -> bool) -> Vec<MemberId> {
         let settled: Vec<MemberId> =
-            self.debts.iter().filter(|(_, debt)| such(debt)).map(|(id, _)| *id).collect();
-        self.debts.retain(|_, debt| !such(debt));
+            self.debts.iter().filter(|(_, debt)| matches(debt)).map(|(id, _)| *id).collect();
+        // Also those of members that stand otherwise by now: a debt outlives no round.
+        self.debts.retain(|_, debt| !matches(debt));
         settled.into_iter().filter(|id| self.is_silent(id)).collect()
     }
 
@@ -301,15 +321,19 @@ impl Ledger {
 
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), Reject> {
         let standing = self.member(&ban.culprit).map(|m| m.standing);
+        // A second ban would count one conviction twice, for a Rewind too.
         self.require(standing.is_some_and(|s| s != Standing::Banned), "a member is banned once")?;
-        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the evidence.
+        // LEDGER-12: whoever accuses is known, so that a false word has an author; what it says is judged by the
+        // evidence.
         let entitled = self.member(&ban.accuser).is_some() || ban.accuser == self.manifest.steward;
         self.require(entitled, "a member or the steward accuses")?;
+        // The steward cannot spare the convict a round, nor take from it one whose seats are sealed.
         self.require(ban.effective == self.first_round_without(), "a ban is effective at the next round")?;
         self.require(ban.round < ban.effective, "an offence comes before its ban")?;
         self.check_jury(ban)?;
         self.stand(&ban.culprit, Standing::Banned);
         self.past.convicted(ban);
+        // What a convicted verifier was to inspect goes to the others at once.
         self.retire(&ban.culprit);
         self.close_trees(&ban.culprit);
         Ok(())
@@ -323,6 +347,7 @@ impl Ledger {
         let view =
             self.round(ban.round).ok_or(Reject::Stale("the round of the offence is not remembered"))?;
         self.require(view.results().is_some(), "jurors are drawn once the round of the offence is over")?;
+        // Drawn from the head after that round, which neither party chose.
         let drawn = view.jury(&ban.culprit, &ban.accuser);
         let mut said = BTreeSet::new();
         for signed in &ban.jury {
@@ -330,6 +355,7 @@ impl Ledger {
             let fits =
                 opinion.guilty && opinion.evidence == ban.evidence && drawn.contains(&opinion.author());
             self.require(fits, "a jury's word is that of a drawn juror, on this evidence, and guilty")?;
+            // Otherwise one juror could make up the majority alone.
             self.require(said.insert(opinion.author()), "a juror has one word")?;
         }
         self.require(said.len() >= majority(drawn.len()), "five of seven drawn jurors find a member guilty")
@@ -355,11 +381,12 @@ impl Ledger {
         let present = silent || matches!(member.standing, Standing::Away | Standing::Active);
         self.require(present, "only a member that is away returns, or one that moved")?;
         self.require(
+            // Every Return is public: an old one must not bring back a member that is away again.
             back.height > member.since && back.height <= self.height,
             "a return is newer than the absence",
         )?;
         if member.standing == Standing::Active {
-            // Each of them is on everybody's disk for ever.
+            // Every Return stays on everybody's disk: one a round must do.
             let moved = member.addresses != back.addresses;
             let settled = self.opened.is_some_and(|opened| member.since < opened);
             self.require(moved && settled, "who is active says where it has moved to, once a round")?;
@@ -390,6 +417,8 @@ impl Ledger {
         let present = matches!(member.standing, Standing::Active | Standing::Away | Standing::Silent(_));
         self.require(present, "only a present member leaves")?;
         self.require(
+            // A Leave that was signed and never sealed must not be used against a member that has returned
+            // since.
             leave.height > member.since && leave.height <= self.height,
             "a leave is newer than the last change",
         )?;
@@ -399,7 +428,9 @@ impl Ledger {
     pub(super) fn leave(&mut self, signed: &Signed<Leave>) -> Result<(), Reject> {
         let leave = self.check_leave(signed)?;
         self.stand(&leave.author(), Standing::Left);
+        // Its contributions are still to be audited, and nobody will answer for them.
         self.rounds.iter_mut().for_each(|view| view.unanswered(&leave.author()));
+        // Leaving is no way out of what a verifier owes: it falls to the others.
         self.retire(&leave.author());
         Ok(())
     }

@@ -33,6 +33,7 @@ impl Ledger {
 
     /// Keeps the newest state as one to go back to.
     pub(super) fn remember_state(&mut self) {
+        // A run that never goes back need not remember where to.
         if !self.manifest.rollback.is_on() {
             return;
         }
@@ -61,8 +62,12 @@ impl Ledger {
     // LEDGER-17: a Rewind goes to a sealed state of the present line, at most most_rounds back, for a sealed Ban.
     pub(super) fn rewind(&mut self, rewind: &Rewind) -> Result<(), Reject> {
         self.require(self.manifest.rollback.is_on(), "this run does not go back")?;
+        // Not in the final audit: its audits have no coins, would no longer be due, and would leave their
+        // verifiers idle.
         let between = matches!(self.stage, Stage::Gathering | Stage::Computing);
         self.require(between, "the state goes back between two updates, while rounds go on")?;
+        // Bounds what a steward that measures harm wrongly can cost: a sealed ban each, and one Rewind in so
+        // many rounds.
         let apart = self.next_rewind() == self.next_round;
         self.require(apart, "rewinds are rollback.spacing rounds apart")?;
         self.require(
@@ -75,13 +80,17 @@ impl Ledger {
         )?;
         let offence = self.past.convictions.get(&rewind.evidence);
         self.require(offence.is_some(), "a rewind names the evidence of a ban, each once")?;
+        // One conviction takes the state back once.
         self.past.convictions.remove(&rewind.evidence);
         if self.stage == Stage::Computing {
+            // The round that was open is abandoned; nobody answers for what was said in it.
             self.rounds.pop_back();
         }
         // LEDGER-18: rounds go on behind the one that was next; nothing that was said in it counts in another.
         self.next_round = self.next_round.next();
         self.past.last = Some(self.next_round);
+        // Later ones are abandoned, and earlier ones out of reach by then: spacing is above most_rounds
+        // (MANIFEST-12).
         self.past.states.clear();
         self.state = rewind.state;
         self.stage = Stage::Gathering;

@@ -12,6 +12,7 @@ use crate::sign::{Signed, Verified};
 impl Ledger {
     /// The round that a record opens with these seats.
     pub(super) fn opened_with(&self, seats: &Seats) -> RoundView {
+        // The root of the state is in it: the seed is known to nobody before the round before is over.
         let seed = assign::round_seed(self.run, self.next_round, &self.state.root());
         let aggregators = self.aggregators(seats);
         let parts = assign::parts(&self.layout, &seed, &aggregators);
@@ -40,13 +41,17 @@ impl Ledger {
     pub fn check_commit(&self, signed: &Signed<Commit>) -> Result<Verified<Commit>, Reject> {
         let commit = signed.verify(self.run)?;
         let view = self.current().ok_or(Reject::Stale("no round is open"))?;
+        // A late commitment is nobody's fault: it is stale, not against a rule.
         if commit.round != view.round() || self.stage != Stage::Computing {
             return Err(Reject::Stale("the commitment is for another round"));
         }
         let seat = view.seats().get(commit.slot.index());
+        // The slot is in the commitment: a seat's leaves follow from it, and nobody computes another one's.
         let seat = seat.filter(|seat| seat.member == commit.author());
         let seat = seat.ok_or(Reject::NotEntitled("commit for this slot"))?;
         self.require(
+            // A commitment of another branch of the ledger, or on another state, would be judged against the
+            // wrong leaves.
             commit.head == view.head() && commit.state == view.state().root(),
             "a commitment names the round's head and state",
         )?;
@@ -54,6 +59,7 @@ impl Ledger {
             usize::from(commit.seats) == view.seats().len(),
             "a commitment names the round's seats",
         )?;
+        // Of no leaf there is nothing to audit, and beyond the quota one member could outweigh the others.
         self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
         self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
         Ok(commit)
@@ -84,12 +90,15 @@ impl Ledger {
             freeze.round == view.round() && freeze.state == view.state().root(),
             "a freeze names its round and state",
         )?;
+        // A round without a commitment would move the state by nothing and still use up its number.
         self.require(!freeze.commits.is_empty(), "a freeze holds at least one commitment")?;
         let mut commits = vec![None; view.seats().len()];
         let mut verified = Vec::new();
         let mut last = None;
         for signed in &freeze.commits {
             let commit = self.check_commit(signed)?;
+            // One order only: R_t is the hash of this record, and the steward must not try orders until it
+            // suits.
             self.require(last < Some(commit.slot), "commitments are in order of slots, one each")?;
             last = Some(commit.slot);
             if let Some(seat) = commits.get_mut(commit.slot.index()) {
@@ -98,7 +107,9 @@ impl Ledger {
             verified.push(commit);
         }
         let seats = view.seats().to_vec();
+        // Fixed here, before anybody knows who inspects what: a verifier that is admitted later was not drawn.
         let inspectors = self.verifiers_of(view.round());
+        // Only now: everything above may still refuse the record, which then changes nothing.
         self.pace(freeze.round, &seats, &verified);
         self.stage = Stage::Exchanging;
         if let Some(view) = self.rounds.back_mut() {
@@ -116,6 +127,7 @@ impl Ledger {
             0 => (0..view.parts().len() as u16).map(Part).collect(),
             _ => view.reassigned().collect(),
         };
+        // What was sealed before tells the attempt: the record's own word could seal one attempt twice.
         let second = !view.inputs().is_empty();
         self.require(inputs.attempt == u8::from(second), "inputs name their attempt")?;
         self.require(
@@ -123,10 +135,12 @@ impl Ledger {
             "inputs hold one bitmap for each part of the attempt",
         )?;
         let counted = inputs.parts.iter().flat_map(Bitmap::slots);
+        // STAND-3: a newcomer's contribution is audited, and moves nothing before its probation is over.
         let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
         self.require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
         self.stage = Stage::Reducing;
         if !second {
+            // At the second attempt only some parts are listed: to be missing there tells nothing.
             self.miss_uncounted(&inputs.parts);
         }
         if let Some(view) = self.rounds.back_mut() {
@@ -140,6 +154,7 @@ impl Ledger {
         self.require(self.stage == Stage::Reducing, "parts are reassigned after their inputs were sealed")?;
         let view = self.current().ok_or(Reject::Rule("parts are reassigned in a round"))?;
         self.require(reassign.round == view.round(), "a reassignment names its round")?;
+        // A second reassignment could hold the round up for as long as there are aggregators.
         self.require(view.reassigned().next().is_none(), "parts are reassigned once")?;
         self.require(!reassign.parts.is_empty(), "a reassignment holds a part")?;
         let mut last = None;
@@ -147,6 +162,7 @@ impl Ledger {
             self.require(last < Some(moved.part), "reassigned parts are in order, one each")?;
             last = Some(moved.part);
             self.require(moved.part.index() < view.parts().len(), "a reassigned part exists")?;
+            // Whoever has had the part had its time, the second aggregator as well.
             let had = view.aggregators_in(moved.part, 0).any(|slot| slot == moved.aggregator);
             let able = view.aggregators().contains(&moved.aggregator) && !had;
             self.require(able, "a part goes to another aggregator")?;
@@ -173,8 +189,10 @@ impl Ledger {
             return Err(Reject::NotEntitled("reduce this part"));
         }
         self.require(result.attempt == attempt, "a result names its attempt")?;
+        // Without R_t a second Freeze and a colluding sender could make an honest result look wrong.
         self.require(view.freeze_digest() == Some(result.freeze), "a result names the freeze")?;
         let sealed = view.inputs().get(result.part.index());
+        // An aggregator that could choose its inputs could leave out whom it likes.
         let sealed = sealed.is_some_and(|inputs| *inputs == result.inputs && !inputs.is_empty());
         self.require(sealed, "a result is over exactly the sealed inputs")?;
         Ok(result)
@@ -190,6 +208,7 @@ impl Ledger {
         if echo.round != view.round() || Some(echo.freeze) != view.freeze_digest() {
             return Err(Reject::Stale("the echo is of another freeze"));
         }
+        // Others' echoes would only fill the record.
         if view.slot_of(&echo.author()).is_none() {
             return Err(Reject::NotEntitled("echo: it has no seat"));
         }
@@ -199,6 +218,7 @@ impl Ledger {
     pub(super) fn outcome(&mut self, outcome: &Outcome, head: Digest) -> Result<(), Reject> {
         let view = self.current().ok_or(Reject::Rule("an outcome ends a round"))?;
         let reduced =
+            // Where nobody can reduce there are no parts, and no inputs to wait for.
             self.stage == Stage::Reducing || (self.stage == Stage::Exchanging && view.parts().is_empty());
         self.require(reduced, "an outcome follows sealed inputs")?;
         self.require(outcome.round == view.round(), "an outcome names its round")?;
@@ -209,6 +229,7 @@ impl Ledger {
         let mut results = Vec::new();
         for (part, signed) in outcome.results.iter().enumerate() {
             let result = signed.as_ref().map(|signed| self.check_result(signed)).transpose()?;
+            // The place says which part it is: one out of place would be applied to other blocks.
             let fits = result.as_ref().is_none_or(|result| result.part.index() == part);
             self.require(fits, "results are in order of parts")?;
             results.push(result.map(Verified::into_inner));
@@ -217,10 +238,12 @@ impl Ledger {
         let echoed = self.check_echoes(view, outcome)?;
         let heard = view.unheard(|member| echoed.contains(member)).is_empty();
         self.check_credits(&outcome.credits)?;
+        // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
         let step = self.state.step.saturating_add(1);
         self.require(outcome.state.step == step, "an outcome applies one update")?;
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
+        // Derived before the outcome changes anything: everybody computes these from the ledger before it.
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
@@ -237,8 +260,10 @@ impl Ledger {
             let echoed = view.counts_somebody() || heard;
             view.end(results, echoed, head);
         }
+        // After the seats are checked, so that these follow from the ledger before this record.
         self.add_credits(&outcome.credits);
         self.strangers = 0;
+        // Last, because a member may be forgiven only once the round says whether it counted.
         self.judge_round(&failed);
         Ok(())
     }
@@ -248,6 +273,7 @@ impl Ledger {
         let mut seconds: Vec<(Part, Signed<PartResult>)> = Vec::new();
         for signed in &outcome.seconds {
             let second = self.check_result(signed)?;
+            // Both signatures are sealed: otherwise the second of two liars would go free.
             let first = outcome.results.get(second.part.index()).and_then(Option::as_ref);
             let first =
                 first.ok_or(Reject::Rule("a second result is beside a first one"))?.verify(self.run)?;
@@ -256,6 +282,7 @@ impl Ledger {
                 "a second result is by the other aggregator and says the same",
             )?;
             let last = seconds.last().map(|(part, _)| *part);
+            // One each: a part has two aggregators at most.
             self.require(last < Some(second.part), "second results are in order of parts, one each")?;
             seconds.push((second.part, signed.clone()));
         }

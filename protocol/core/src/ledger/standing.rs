@@ -1,5 +1,5 @@
-//! Standing: by whose leave a member came, what verifiers have recomputed of its work, and what follows: its weight,
-//! how often it is inspected, and whether it may bring in others.
+//! Standing: who invited a member, how much of its work verifiers have recomputed, and what follows: its weight, how
+//! often it is inspected, and whether it may invite others.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::messages::record::Credit;
 use crate::sign::{Signed, Verified};
 use crate::standing::{audit_ppm, vouched, weight};
 
-/// As what, and by whose leave, a newcomer comes.
+/// A newcomer's role, and who invited it.
 pub(super) struct Newcomer {
     pub(super) role: Role,
     pub(super) founder: bool,
@@ -30,13 +30,12 @@ impl Newcomer {
 }
 
 impl Ledger {
-    /// Leaves of a member that verifiers recomputed and found right. What an expelled verifier vouched for counts
-    /// nothing.
+    /// Leaves of a member that verifiers recomputed and found right. Credit from a banned verifier counts for nothing.
     pub fn credit(&self, member: &Member) -> u64 {
         self.vouchers(member).map(u64::from).sum()
     }
 
-    /// Those of them that count towards the end of its probation.
+    /// The leaves that count towards the end of its probation (STAND-2).
     pub fn vouched(&self, member: &Member) -> u64 {
         vouched(&self.manifest.admission, self.vouchers(member))
     }
@@ -65,7 +64,7 @@ impl Ledger {
         member.credits.iter().filter(move |(verifier, _)| stands(verifier)).map(|(_, leaves)| *leaves)
     }
 
-    /// Checks what can be checked of a credit without its verdict, which is on the board.
+    /// Checks a credit as far as the ledger tells (STAND-1): its verdict is on the board alone.
     ///
     /// # Errors
     /// [`Reject`] naming what is wrong with it.
@@ -74,6 +73,7 @@ impl Ledger {
         let entitled = verifier.is_some_and(|v| v.role == Role::Verifier && v.standing != Standing::Banned);
         self.require(entitled, "a verifier vouches")?;
         let view = self.round(credit.round).ok_or(Reject::Stale("the credited round is not remembered"))?;
+        // Before that no coin may be shown, so that no verdict can exist.
         let audited = view.results().is_some() && view.echoed();
         self.require(audited, "a round is audited when it is over and was echoed")?;
         let slot = view.slot_of(&credit.member);
@@ -82,8 +82,10 @@ impl Ledger {
         // STAND-1: by the one that was drawn to inspect it, even if it inspects nothing any more.
         let inspected = slot.is_some_and(|slot| view.was_drawn(slot, &credit.verifier));
         self.require(inspected, "the inspector of a contribution vouches for it")?;
+        // The number is not the steward's to choose: more would end a probation sooner.
         let drawn = drawn_leaves(commitment.commit.leaves, self.manifest.audit.leaves);
         self.require(credit.leaves == drawn, "a credit is for the leaves that were drawn")?;
+        // Otherwise one verdict, sealed again and again, would end any probation.
         let taken = view.is_credited(&credit.verifier, &credit.member);
         self.require(!taken, "a verifier vouches once for a contribution")
     }
@@ -111,7 +113,7 @@ impl Ledger {
         }
     }
 
-    /// As what an enrolment's author may come.
+    /// The role and standing that the author of an enrolment may have.
     ///
     /// # Errors
     /// [`Reject`] naming the rule that keeps it out.
@@ -148,6 +150,7 @@ impl Ledger {
         if possession.author() != invitation.key || possession.newcomer != *newcomer {
             return Err(Reject::NotEntitled("enrol: the invitation's key has not signed for this newcomer"));
         }
+        // Counted by the ledger, since everybody must come to the same number.
         let used = self.invitation_uses(&presented.invitation.digest());
         self.require(used < invitation.uses, "the invitation is used up")?;
         let author = invitation.author();
@@ -167,6 +170,7 @@ impl Ledger {
             "those who answer for this invitation brought in a convict, or the organiser closed their tree";
         self.require(!self.is_closed(inviter), closed)?;
         let admission = &self.manifest.admission;
+        // Together with the depth it bounds how many keys one founder can bring in, for whom it answers.
         let quota = inviter.invited < admission.member_invites;
         self.require(quota, "this member has brought in as many as it may (admission.member_invites)")?;
         self.require(
@@ -177,7 +181,7 @@ impl Ledger {
         Ok(Newcomer { inviter: Some(author), depth: inviter.depth + 1, stranger: true, ..known })
     }
 
-    /// Whether a member may bring in nobody any more: its own tree is closed, or that of someone above it.
+    /// Whether a member may invite nobody any more: its own tree is closed, or that of an inviter above it (STAND-6).
     pub fn is_closed(&self, member: &Member) -> bool {
         let mut above = Some(member);
         while let Some(member) = above {
@@ -200,6 +204,7 @@ impl Ledger {
             self.strangers < admission.per_round,
             "enough newcomers came in this round (admission.per_round); try again in the next one",
         )?;
+        // Those that have gone count as well: their places are used up for good.
         let unproved = self.members.iter().filter(|m| m.stranger && !self.weighs(m)).count();
         let room = 2 * unproved < usize::from(admission.most_members);
         self.require(room, "too many newcomers have earned no weight yet; try again later")
@@ -207,6 +212,7 @@ impl Ledger {
 
     /// Closes the trees of a convict and of its inviter.
     pub(super) fn close_trees(&mut self, convict: &MemberId) {
+        // STAND-6: whoever brought in a convict brings in nobody else.
         let inviter = self.member(convict).and_then(|member| member.inviter);
         for id in [Some(*convict), inviter].into_iter().flatten() {
             if let Some(member) = self.member_mut(&id) {
@@ -230,12 +236,14 @@ impl Ledger {
             !self.is_closed(member),
             "nobody comes by this member any more: its tree is closed already",
         )?;
+        // An order that changes nothing would only stay on everybody's disk.
         self.require(self.takes_members(), "nobody comes to this run any more")?;
         Ok(order)
     }
 
     /// STAND-6: closing bans nobody, and takes nothing from who is there.
     pub(super) fn close_tree(&mut self, signed: &Signed<CloseTree>) -> Result<(), Reject> {
+        // A suspicion is no evidence: closing stops only what can be refused without any, more keys.
         let order = self.check_close_tree(signed)?;
         if let Some(member) = self.member_mut(&order.member) {
             member.closed = Some(Closed::Ordered);

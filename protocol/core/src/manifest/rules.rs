@@ -1,4 +1,5 @@
-//! Which manifests a run may have: every rule of `spec/manifest.md`, in its order. A refusal names field, rule and value.
+//! Which manifests a run may have: every rule of `spec/manifest.md`, in its order. A refusal names field, rule and
+//! value.
 
 use core::fmt::Display;
 use core::ops::RangeInclusive;
@@ -114,6 +115,7 @@ impl Manifest {
         within("audit.leaves", usize::from(audit.leaves), 1..=limits::AUDIT_LEAVES)?;
         let rule = "must be at least 1, or coins could be chosen after the freeze they are used with";
         require(audit.coin_lead >= 1, "audit.coin_lead", rule, audit.coin_lead)?;
+        // One is the newest: with it alone no audit would have a state to compute on.
         require(retention.states >= 2, "retention.states", "must be at least 2", retention.states)?;
         let last = audit.final_rounds;
         let rule = format!("must be within retention.contributions, {}", retention.contributions);
@@ -142,8 +144,9 @@ impl Manifest {
         let rule =
             format!("must be at least 1 and within retention.states and retention.contributions, {kept}");
         require((1..=kept).contains(most_rounds), "rollback.most_rounds", &rule, most_rounds)?;
-        let rule =
-            format!("must be above rollback.most_rounds, {most_rounds}, or the run could go back for ever");
+        let rule = format!(
+            "must be above rollback.most_rounds, {most_rounds}, or the run could go back again and again"
+        );
         require(spacing > most_rounds, "rollback.spacing", &rule, spacing)
     }
 
@@ -269,6 +272,7 @@ impl Admission {
     fn check(&self, share_ppm: u32) -> Result<(), Misuse> {
         require(self.start_nodes >= 1, "admission.start_nodes", "must be at least 1", self.start_nodes)?;
         within("admission.most_members", usize::from(self.most_members), 1..=limits::MEMBERS)?;
+        // As u32: two u16 may not fit one.
         let start = u32::from(self.start_nodes) + u32::from(self.start_verifiers);
         let rule = format!(
             "must be at least start_nodes and start_verifiers together, {start}, or the run never starts"
@@ -292,6 +296,7 @@ impl Admission {
         let Mode::Listed(listed) = &self.mode else { return Ok(()) };
         let mut seen = BTreeSet::new();
         let keys = || listed.founders.iter().chain(&listed.nodes).chain(&listed.verifiers);
+        // A key listed as founder and as verifier would have two roles.
         let again: Option<&MemberId> = keys().find(|key| !seen.insert(**key));
         again.map_or(Ok(()), |key| Err(Misuse(format!("admission.mode lists a key twice; it is {key:#}"))))
     }

@@ -143,6 +143,7 @@ impl Message for Verdict {
 
 wire! {
     /// A verifier has recomputed every leaf of a contribution whose author did not answer, or has left.
+    // Signed and shown: an audit that ends in nothing looks like one that nobody did.
     pub struct Recomputation {
         /// The round.
         pub round: Round,
@@ -260,10 +261,27 @@ impl FindingKind {
 
 /// `H(TABLE, salt, rows)`: binds the rows, hides them until the salt is known.
 pub fn table_seal(salt: &[u8; 32], rows: &Rows) -> Digest {
+    // The salt hides rows that could be guessed: an honest table is known to whoever computes the leaves.
     Hasher::new(Domain::TABLE).part(salt).part(&encode(rows)).finish()
 }
 
 /// `H(RESULTS, salt, results)`.
 pub fn results_seal(salt: &[u8; 32], results: &Results) -> Digest {
     Hasher::new(Domain::RESULTS).part(salt).part(&encode(results)).finish()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tol_9_jurors_decide_what_recomputed_leaves_decide_and_nothing_else() {
+        use FindingKind::*;
+        for kind in [LeafMismatch, TotalMismatch, FalseAccusation, FalseAcquittal] {
+            assert!(kind.needs_jury(), "{}", kind.words());
+        }
+        for kind in [Equivocation, SumMismatch, StewardMisconduct, AggregationMismatch] {
+            assert!(!kind.needs_jury(), "{}", kind.words());
+        }
+    }
 }

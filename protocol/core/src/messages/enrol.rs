@@ -198,6 +198,7 @@ impl Pass {
     /// [`Reject`] as of [`Signed::verify`]; for a secret of another invitation.
     pub fn verify(&self, run: RunId) -> Result<Verified<Invitation>, Reject> {
         let invitation = self.invitation.verify(run)?;
+        // A wrong secret would be found out only by the steward's refusal: this names the cause.
         if invitation.key != self.secret.key() {
             return Err(Reject::Rule("the secret is that of the invitation"));
         }

@@ -128,8 +128,10 @@ wire! {
         /// 0, or 1 after a reassignment.
         pub attempt: u8,
         /// R_t: with it the author says which commitments its inputs are proved against.
+        // Without it, a faulty steward could frame the author with a second Freeze and a colluding sender.
         pub freeze: Digest,
         /// The sealed inputs.
+        // In the signature: a second set of inputs, sealed later, cannot make an honest result wrong.
         pub inputs: Bitmap,
         /// `H(PART, values of the part's blocks in order)`.
         pub digest: Digest,
@@ -166,6 +168,7 @@ pub struct Bitmap([u8; limits::SEATS / 8]);
 impl Bitmap {
     /// Adds a slot; one beyond the bound is left out.
     pub fn insert(&mut self, slot: Slot) {
+        // Slots are bounded by the ledger: one beyond it is nobody's seat.
         if let Some(byte) = self.0.get_mut(slot.index() / 8) {
             *byte |= 1 << (slot.0 % 8);
         }

@@ -90,7 +90,9 @@ wire! {
 impl Response {
     /// A refusal: the reason without control characters, cut to [`limits::TEXT_BYTES`].
     pub fn refused(why: &str) -> Self {
+        // A text has no control characters: an error of the system that holds one must still be told.
         let why = why.replace(char::is_control, " ");
+        // A cut character would not be text, and the refusal not encodable.
         let cut = why.floor_char_boundary(limits::TEXT_BYTES);
         Self::Refused(Text::new(&why[..cut]).unwrap_or_default())
     }

@@ -1,4 +1,4 @@
-//! A contributor's say before a round is sealed: which results it has seen, and when it owes its word on them.
+//! What a contributor checks before a round is sealed: the results that it has seen, and when it has to say Checked.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Deref;
@@ -25,8 +25,9 @@ pub struct Check {
 }
 
 impl Check {
-    /// The blocks that a contributor objects to, by part (AGG-20): those where the values that an aggregator shows are far
-    /// from its own integers `q`, which it committed to. Blocks whose values `shown` does not have are not looked at.
+    /// The blocks that a contributor objects to, by part (AGG-20): those where the values that an aggregator shows
+    /// are far from its own integers `q`, which it committed to. Blocks whose values `shown` does not have are not
+    /// looked at.
     ///
     /// # Panics
     /// As [`objects`].
@@ -59,10 +60,12 @@ impl Check {
     /// One part has room for an equal share of [`limits::OBJECTIONS`]; the first ones are named. One is enough to have
     /// the whole part reduced again.
     pub fn word(&self, objections: &BTreeMap<Part, Vec<Block>>) -> Checked {
+        // Shared, so that one part with many wrong blocks leaves room for the others.
         let room = limits::OBJECTIONS / self.parts.len().max(1);
         let named = self.parts.iter().filter_map(|(part, _)| objections.get(part));
         let mut blocks: Vec<Block> =
             named.flat_map(|blocks| blocks.iter().take(room).copied()).take(limits::OBJECTIONS).collect();
+        // Blocks of parts interleave, and the steward refuses what is not ascending.
         blocks.sort_unstable();
         Checked {
             round: self.round,
@@ -78,7 +81,7 @@ pub struct Checks {
     me: MemberId,
     round: Option<Round>,
     seen: BTreeMap<Part, PartResult>,
-    /// What was given out, with its attempt.
+    /// The checks that were given out, so that none is given out twice.
     told: BTreeSet<(Part, u8, Digest, u8)>,
 }
 
@@ -98,14 +101,15 @@ impl Checks {
         let (part, digest) = (result.part, result.digest);
         let before = self.seen.insert(part, result.into_inner());
         if before.is_some_and(|before| before.digest != digest) {
-            // Where aggregators differ, a result may come back after the other one was struck, and is asked about again.
+            // Where aggregators differ, a result may come back after the other one was struck, and is asked about
+            // again.
             self.told.retain(|(told, ..)| *told != part);
         }
         Ok(())
     }
 
-    /// ROUND-20: what is to be checked now, each state of the board once: when every part that counts somebody has its result,
-    /// and after a reassignment with every result that comes. Nothing for a member that no part counts.
+    /// ROUND-20: what is to be checked now, each state of the board once: when every part that counts somebody has
+    /// its result, and after a reassignment with every result that comes. Nothing for a member that no part counts.
     pub fn due(&mut self, ledger: &Ledger) -> Option<Check> {
         let view = ledger.current().filter(|_| ledger.stage() == Stage::Reducing)?;
         self.enter(view.round());
@@ -115,6 +119,7 @@ impl Checks {
         let current = |part: Part, result: &PartResult| {
             view.aggregator(part).is_some_and(|(_, attempt)| attempt == result.attempt)
         };
+        // A result of the first attempt says nothing once its part has moved.
         self.seen.retain(|part, result| current(*part, result));
         let whole = expected(view).all(|part| self.seen.contains_key(&part));
         if self.seen.is_empty() || !(whole || attempt > 0) {

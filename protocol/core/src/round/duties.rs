@@ -89,6 +89,7 @@ fn echo(view: &RoundView) -> Option<Obligation> {
 
 fn exchange(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     let mut owed: Vec<Obligation> = echo(view).into_iter().collect();
+    // What is not frozen cannot count: there is nothing to deliver, but the echo is owed all the same.
     if view.commitment(slot).is_none() {
         return owed;
     }
@@ -106,8 +107,10 @@ fn reduce(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     let mine = view.inputs().iter().enumerate().filter_map(|(part, inputs)| {
         let part = Part(part as u16);
         let attempt = view.attempt(part)?;
+        // A part that counts nobody has no result to sign.
         let due = view.aggregators_in(part, attempt).any(|own| own == slot) && !inputs.is_empty();
         due.then_some(Obligation::Reduce { round: view.round(), part, attempt, inputs: *inputs })
     });
+    // A member that comes back only now has not echoed yet, and nothing of it counts before that.
     mine.chain(echo(view)).collect()
 }

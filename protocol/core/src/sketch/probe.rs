@@ -1,4 +1,5 @@
-//! How leaves are compared in one audit: for equality in profile `exact`, within the manifest's tolerance in the others.
+//! How leaves are compared in one audit: for equality in profile `exact`, within the manifest's tolerance in the
+//! others.
 //!
 //! Two honest leaves of one job differ in few places of the grid, most of them by one. Be ε the relative difference of
 //! the real gradients of one group of n coefficients, and N the norm of its integers. The public dither makes a
@@ -73,8 +74,8 @@ impl Probe {
         self.piece(0, q)
     }
 
-    /// The sketch of a piece of such a vector that begins at `offset`: [`Probe::sum`] of those of all pieces is that of the
-    /// vector.
+    /// The sketch of a piece of such a vector that begins at `offset`: [`Probe::sum`] of those of all pieces is that
+    /// of the vector.
     pub fn piece(&self, offset: usize, q: &[i32]) -> Sketch {
         match &self.way {
             Way::Points(points) => {
@@ -123,9 +124,11 @@ impl Probe {
     /// How far what is said of a leaf is from what it is, in units of the tolerance: 0 for what is equal; ∞ for what is
     /// not, in profile exact, and for what cannot be compared.
     pub fn deviation(&self, own: &Row, said: &Row) -> f64 {
+        // Equal rows are 0 in every profile, also where a norm is 0.
         if own == said {
             return 0.0;
         }
+        // A stranger's sketch may be of any kind and length.
         let comparable = self.fits(&own.sketch) && self.fits(&said.sketch);
         if matches!(self.way, Way::Points(_)) || !comparable {
             return f64::INFINITY;
@@ -139,7 +142,7 @@ impl Probe {
     }
 }
 
-/// The deviation of a group of so many coefficients, from the projections of two vectors.
+/// The deviation of a group of this many coefficients, from the projections of two vectors.
 pub fn projected(coefficients: usize, own: &[i64], said: &[i64]) -> f64 {
     let norm = own.iter().map(|a| *a as f64);
     let apart = own.iter().zip(said).map(|(a, b)| (i128::from(*a) - i128::from(*b)) as f64);
@@ -168,9 +171,9 @@ pub fn deviations(groups: &[Range<usize>], own: &[i32], said: &[i32]) -> Vec<f64
 
 /// What the sum of a contribution may be apart from another machine's.
 ///
-/// Differences of honest leaves are independent, so that their squares add up; those of a member that leans the same way
-/// in every leaf add up themselves. The unit is the root of the sum of what squares the leaves may have each, so that
-/// a lean of β tolerances shows in m leaves where β·√m exceeds [`WRONG`] (TOL-6).
+/// Differences of honest leaves are independent, so that their squares add up; those of a member that leans the same
+/// way in every leaf add up themselves. The unit is the root of the sum of what squares the leaves may have each, so
+/// that a lean of β tolerances shows in m leaves where β·√m exceeds [`WRONG`] (TOL-6).
 #[derive(Clone, Debug)]
 pub struct Allowance {
     groups: Vec<Allowed>,
@@ -204,6 +207,8 @@ impl Allowance {
     pub fn add_norms(&mut self, norms: &[f64]) {
         for (Allowed { range, tolerance, squared }, norm) in self.groups.iter_mut().zip(norms) {
             let (n, t) = (range.len() as f64, *tolerance);
+            // Squares add up where honest differences are independent; a lean in every leaf adds up itself, and
+            // shows.
             *squared += t * (n * norm).sqrt() + t * t * norm + SLACK;
         }
         self.leaves += 1.0;
@@ -214,7 +219,7 @@ impl Allowance {
         self.apart(&distances(&self.ranges(), own.0, said.0), losses(own.1, said.1))
     }
 
-    /// The same of two with these [`distances`] and losses that are so many nats apart.
+    /// As [`Allowance::deviation`], of totals with these [`distances`] whose losses are `losses` nats apart.
     pub fn apart(&self, distances: &[f64], losses: f64) -> f64 {
         let of = |(group, distance): (&Allowed, &f64)| {
             if *distance == 0.0 { 0.0 } else { (distance / group.squared).sqrt() }
@@ -234,14 +239,18 @@ fn relative(n: usize, norm: f64, distance: f64) -> f64 {
     if excess <= 0.0 {
         return 0.0;
     }
+    // Leaves of zeros differ in nothing: whatever is said beyond the slack is made up.
     if norm == 0.0 {
         return f64::INFINITY;
     }
+    // An estimate of ε, not a distance: an honest norm goes as √ε and would need a threshold for each scale of
+    // gradient.
     2.0 * excess / (norm * ((n + 4.0 * excess).sqrt() + n.sqrt()))
 }
 
 /// How far two losses are apart, in nats per token.
 pub fn losses(own: i64, said: i64) -> f64 {
+    // Wide: a stranger's loss is any i64.
     ((i128::from(own) - i128::from(said)) as f64 / LOSS_ONE as f64).abs()
 }
 

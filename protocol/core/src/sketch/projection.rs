@@ -21,13 +21,14 @@ const LANES: usize = 16;
 /// So many smaller ones than this add up to less than 2³¹. On the grid none is larger (GRID-4).
 const SMALL: u32 = 1 << 22;
 
-/// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at `offset`.
-/// Those of all pieces add up to those of the vector.
+/// The projections of each group, one after the other, of what lies in the piece `q` of a vector that begins at
+/// `offset`. Those of all pieces add up to those of the vector.
 pub fn projections(seed: &Digest, groups: &[Range<usize>], offset: usize, q: &[i32]) -> Vec<i64> {
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let mut all = Vec::with_capacity(groups.len() * PROJECTIONS);
     for group in groups {
         let (start, end) = (group.start.max(offset), group.end.min(offset + q.len()));
+        // By position, so that pieces can be projected apart and in any order.
         stream.set_word_pos(2 * start as u128);
         let (mut words, mut sums) = ([[0; 8]; STRETCH], [0; PROJECTIONS]);
         for stretch in q.get(start - offset..end.saturating_sub(offset)).unwrap_or_default().chunks(STRETCH) {
@@ -55,6 +56,7 @@ impl pulp::NullaryFnOnce for Stretch<'_> {
         let Self { words, q, sums } = self;
         let whole = q.iter().fold(0i64, |sum, q| sum + i64::from(*q));
         let largest = q.iter().fold(0, |largest: u32, q| largest.max(q.unsigned_abs()));
+        // Sums of leaves, and lies, may be too large for the narrow lanes.
         let negative = if largest < SMALL { small(words, q) } else { large(words, q) };
         for (sum, negative) in sums.iter_mut().zip(negative) {
             *sum = sum.wrapping_add(whole - 2 * negative);

@@ -115,6 +115,7 @@ fn sizes_are_bounded() {
         (|m| m.model.hidden = (1 << 20) + 1, "model.hidden must be 2 to 1048576; it is 1048577"),
         (|m| m.model.layers = 257, "model.layers must be 1 to 256; it is 257"),
         (|m| m.model.sequence = 65_537, "model.sequence must be 1 to 65536; it is 65537"),
+        // DATA-3: a manifest with no window is refused.
         (
             |m| m.model.sequence = 10_000,
             "model.sequence must be below the training text's tokens, 10000; it is 10000",
@@ -241,7 +242,7 @@ fn audits_and_rollbacks_can_be_done() {
         ),
         (
             |m| m.rollback.spacing = 8,
-            "rollback.spacing must be above rollback.most_rounds, 8, or the run could go back for ever; it is 8",
+            "rollback.spacing must be above rollback.most_rounds, 8, or the run could go back again and again; it is 8",
         ),
         (|m| m.delay = 1, "delay is reserved and must be 0; it is 1"),
     ];

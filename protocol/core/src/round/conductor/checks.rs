@@ -1,4 +1,4 @@
-//! What contributors say of a round's results before they are applied, and what follows.
+//! Contributors check a round's results before they are applied; disputed results are reduced again.
 
 use std::collections::BTreeSet;
 
@@ -32,8 +32,8 @@ impl Conductor {
     /// What a contributor says of the results. Its words add up; none is taken back.
     ///
     /// # Errors
-    /// [`Reject`] for another round or attempt, for a member that no part counts, for parts and blocks that are not what
-    /// they should be, and for no new part, so that nobody is heard more often than there are parts.
+    /// [`Reject`] for another round or attempt, for a member that no part counts, for parts and blocks that are not
+    /// what they should be, and for no new part, so that nobody is heard more often than there are parts.
     pub fn checked(&mut self, now: u64, signed: &Signed<Checked>) -> Result<(), Reject> {
         let checked = signed.verify(self.ledger.run())?;
         let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
@@ -44,6 +44,7 @@ impl Conductor {
         {
             return Err(Reject::Stale("the results checked are of another phase"));
         }
+        // Only whoever counts has integers of its own to compare the result with.
         let slot = view.slot_of(&checked.author()).filter(|slot| is_counted(view, *slot));
         let slot = slot.ok_or(Reject::NotEntitled("check results: nothing of it counts"))?;
         let ascending = checked.parts.is_sorted_by(|one, next| one < next)
@@ -58,8 +59,9 @@ impl Conductor {
         }
         let first = !self.gathered.checked.contains_key(&slot);
         let word = self.gathered.checked.entry(slot).or_default();
+        // Each of them is work for the steward: nobody is heard more often than there are parts.
         if checked.parts.iter().all(|part| word.parts.contains(part)) {
-            return Err(Reject::Stale("these parts were spoken of before"));
+            return Err(Reject::Stale("these parts were checked before"));
         }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
@@ -78,7 +80,7 @@ impl Conductor {
     }
 
     /// The result of [`Output::Inspect`], of this part and by this author, was reduced again. One whose digest differs,
-    /// or whose inputs cannot be had, is struck: it counts as missing.
+    /// or whose inputs are unavailable, is struck: it counts as missing.
     pub fn inspected(&mut self, now: u64, part: Part, author: &MemberId, right: bool) {
         self.inspecting = false;
         let digest = self.gathered.results.get(&(part, *author)).map(|said| said.digest);
@@ -96,7 +98,7 @@ impl Conductor {
         self.tick(now);
     }
 
-    /// Members that no round waits for at present, because they did not say what they think of the results.
+    /// Members whose Checked no round waits for at present, because earlier waits were in vain (ROUND-21).
     pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
         self.stalls.iter().filter(|(_, stall)| stall.owed > 0).map(|(member, _)| member)
     }
@@ -129,6 +131,7 @@ impl Conductor {
                 word.parts.remove(&part);
             });
         }
+        // What stands now may be new to the contributors: they have the whole time for it.
         self.gathered.checking = None;
     }
 
@@ -141,9 +144,11 @@ impl Conductor {
     /// What follows from the results and from what contributors say of them.
     pub(super) fn reduce(&mut self) -> Option<Output> {
         let output = self.reduced()?;
-        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for so long.
+        // ROUND-21: every result that will come is there: contributors have their say before anything is applied, for
+        // so long.
         if let Output::Apply(_) = output {
             let now = self.now;
+            // From here on, not from the seal: a slow aggregator must not eat the contributors' time.
             self.gathered.checking.get_or_insert(now);
             if let Some(disputed) = self.disputed() {
                 return Some(Output::Inspect(disputed));
@@ -153,13 +158,14 @@ impl Conductor {
                 if self.poll_timeout().is_some_and(|deadline| self.now < deadline) {
                     return None;
                 }
+                // Otherwise one silent member would cost every round a timer.
                 self.stalled(waited_for);
             }
         }
         Some(output)
     }
 
-    /// Contributors that are there and have not yet said what they think of every result.
+    /// Contributors with an open channel that have not yet checked every result.
     fn unheard(&self) -> Vec<MemberId> {
         let Some(view) = self.ledger.current() else { return Vec::new() };
         let has_checked = |slot: &Slot| {
@@ -173,8 +179,8 @@ impl Conductor {
         waited.filter(|member| self.is_live(member) && !stalls(member)).collect()
     }
 
-    /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object to one of
-    /// its blocks, its author signed another one too, or the part's other aggregator says otherwise.
+    /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object
+    /// to one of its blocks, its author signed another one too, or the part's other aggregator says otherwise.
     fn disputed(&self) -> Option<Signed<PartResult>> {
         let view = self.ledger.current()?;
         let objections = self.gathered.checked.values().any(|word| !word.objections.is_empty());
@@ -188,6 +194,7 @@ impl Conductor {
                 || view.aggregating(name.0).any(differs)
                 || objections && self.is_contested(view, name.0)
         };
+        // ROUND-22: a right one stands, whoever objects again.
         let mut results = results.iter().filter(|(name, _)| open(name));
         results.find(|(name, said)| disputed(name, &said.digest)).map(|(_, said)| said.signed.clone())
     }
@@ -207,6 +214,7 @@ impl Conductor {
         };
         plan.blocks.iter().any(|block| {
             let against = slots.iter().zip(&weights).filter(|(slot, _)| objects(slot, block));
+            // More than half: a minority that objects to everything must not cost a reduction.
             2 * against.map(|(_, weight)| weight).sum::<u64>() > total
         })
     }

@@ -19,13 +19,13 @@ pub(super) struct Barren {
 }
 
 impl Barren {
-    /// Somebody came, came back, or moved: what kept members from each other may be over.
+    /// A member was admitted, connected or moved: whatever kept members from each other may be over.
     pub(super) fn stir(&mut self) {
         self.rounds = 0;
     }
 
-    /// Takes note of a record before the ledger takes it. Whoever is active and returns has moved; whoever was away returns by
-    /// itself after each round in which it failed, and that changes nothing.
+    /// Takes note of a record before the ledger takes it. Whoever is active and returns has moved; whoever was away
+    /// returns by itself after each round in which it failed, and that changes nothing.
     pub(super) fn proposed(&mut self, ledger: &Ledger, body: &Body) {
         let Body::Return(back) = body else { return };
         let member = ledger.member(&back.claimed_signer());
@@ -48,13 +48,14 @@ impl Barren {
 
 impl Conductor {
     /// Until when the Freeze of the open round waits, because nothing counted in the rounds before. A part's patience,
-    /// doubled with each further such round. Where all aggregators have failed the run gathers first; the pause is said then
-    /// already, and begins when the round opens.
+    /// doubled with each further such round. Where all aggregators have failed the run gathers first; the pause is
+    /// said then already, and begins when the round opens.
     pub fn paused_until(&self) -> Option<u64> {
         // ROUND-26: after three barren rounds in a row the steward lets a pause pass before it seals a Freeze.
         let ahead = matches!(self.ledger.stage(), Stage::Computing | Stage::Gathering);
         let beyond = self.barren.rounds.checked_sub(SPARED).filter(|_| ahead)?;
         let part = u64::from(self.ledger.manifest().timers.part);
+        // What parts the members outlasts a round, and rounds are numbered; a pause needs no record.
         let pause = part.saturating_mul(1 << beyond.min(32)).min(LONGEST);
         Some(self.phase_began.saturating_add(pause)).filter(|until| self.now < *until)
     }

@@ -1,0 +1,427 @@
+use super::fixture::{
+    Chain, coins, identity, invitation, manifest, node, organiser, roots, slots, steward, verifier,
+};
+use super::*;
+use crate::codec::{List, Text};
+use crate::coins::{CoinKind, CoinTree};
+use crate::ids::{Part, Slot};
+use crate::limits::QUOTA;
+use crate::manifest::{Admission, Rollback};
+use crate::messages::audit::Duty;
+use crate::messages::enrol::{CloseTree, Enrol, Invitation, InvitationSecret, Leave, Role};
+use crate::messages::record::{Idle, Outcome, Reassign, Reassigned};
+use crate::messages::round::{Commit, PartResult};
+use crate::sign::Identity;
+
+/// Whether the ledger takes a record.
+fn takes(chain: &Chain, body: Body) -> bool {
+    chain.refusal(body).is_none()
+}
+
+fn standing(chain: &Chain, member: &Identity) -> Standing {
+    chain.ledger.member(&member.id()).unwrap().standing
+}
+
+#[test]
+fn ledger_1_a_record_is_the_steward_s_at_its_height_on_the_head_before() {
+    let mut chain = Chain::open(manifest(1));
+    let record = chain.ledger.record(Body::Admit(chain.enrol(&node(0), (Role::Node, false), None)));
+    let run = chain.ledger.run();
+    let refusal = |by: &Identity, record: &Record| chain.ledger.clone().apply(&by.sign(run, record)).err();
+    assert_eq!(refusal(&steward(), &record), None);
+    assert_eq!(refusal(&organiser(), &record), Some(Reject::NotEntitled("seal records")));
+    for height in [Height(0), record.height.next()] {
+        let moved = Record { height, ..record.clone() };
+        assert!(matches!(refusal(&steward(), &moved), Some(Reject::Stale(_))));
+    }
+    let forked = Record { previous: Digest([3; 32]), ..record.clone() };
+    assert_eq!(refusal(&steward(), &forked), Some(Reject::Rule("a record names the head before it")));
+    chain.ledger.apply(&steward().sign(run, &record)).unwrap();
+    assert_eq!((chain.ledger.height(), chain.ledger.head()), (record.height.next(), record.head()));
+}
+
+#[test]
+fn ledger_4_a_run_opens_once_at_step_0() {
+    let empty = Chain { ledger: Ledger::new(Arc::new(manifest(1))) };
+    assert!(!takes(&empty, Body::Open(roots(1))));
+    assert!(takes(&empty, Body::Open(roots(0))));
+    assert!(!takes(&Chain::open(manifest(1)), Body::Open(roots(0))));
+}
+
+#[test]
+fn ledger_5_whoever_enrols_is_new_invited_and_brings_what_its_role_needs() {
+    let mut chain = Chain::open(manifest(1));
+    let terms = || Some(coins(0).terms());
+    let enrols = |chain: &Chain, who: &Identity, role, coins| {
+        takes(chain, Body::Admit(chain.enrol(who, (role, false), coins)))
+    };
+    assert!(enrols(&chain, &node(0), Role::Node, None));
+    assert!(!enrols(&chain, &node(0), Role::Node, terms()), "a node brings coins");
+    assert!(enrols(&chain, &verifier(0), Role::Verifier, terms()));
+    assert!(!enrols(&chain, &verifier(0), Role::Verifier, None), "a verifier brings none");
+    let enrol: Enrol = chain.enrol(&node(0), (Role::Node, false), None).claimed().unwrap();
+    let uninvited = Enrol { invitation: None, ..enrol.clone() };
+    let run = chain.ledger.run();
+    assert!(!takes(&chain, Body::Admit(node(0).sign(run, &uninvited))));
+    assert!(!takes(&chain, Body::Admit(node(1).sign(run, &enrol))), "somebody else's leave");
+    chain.admit_node(0, false);
+    assert!(!enrols(&chain, &node(0), Role::Node, None), "a member enrols again");
+
+    let mut full = manifest(1);
+    full.admission.most_members = 2;
+    let mut chain = Chain::open(full);
+    (0..2).for_each(|number| chain.admit_node(number, false));
+    assert!(!enrols(&chain, &node(2), Role::Node, None), "the run is full");
+}
+
+#[test]
+fn ledger_5_an_invitation_has_its_uses() {
+    let mut chain = Chain::open(manifest(1));
+    let run = chain.ledger.run();
+    let secret = InvitationSecret::new([3; 32]);
+    let twice =
+        Invitation { role: Role::Node, uses: 2, expires: u64::MAX, key: secret.key(), founder: false };
+    let twice = organiser().sign(run, &twice);
+    let enrol = |number: u8| {
+        let invitation = Some(secret.present(run, twice.clone(), node(number).id()));
+        Body::Admit(node(number).sign(run, &Enrol { invitation, addresses: List::default(), coins: None }))
+    };
+    (0..2).for_each(|number| drop(chain.seal(enrol(number))));
+    assert_eq!(chain.refusal(enrol(2)), Some(Reject::Rule("the invitation is used up")));
+}
+
+#[test]
+fn coin_6_coins_are_registered_before_what_they_are_used_with() {
+    let enrol = |chain: &Chain, first: u32| {
+        let terms = CoinTree::new([4; 32], Round(first), 5, 4).unwrap().terms();
+        takes(chain, Body::Admit(chain.enrol(&verifier(1), (Role::Verifier, false), Some(terms))))
+    };
+    let mut chain = Chain::open(manifest(4));
+    assert!(enrol(&chain, 0), "before the first round there is no lead");
+    chain = Chain::begin();
+    let lead = chain.ledger.manifest().audit.coin_lead;
+    assert!(!enrol(&chain, lead - 1));
+    assert!(enrol(&chain, lead));
+    chain.finish_round();
+    assert!(!enrol(&chain, lead));
+    assert!(enrol(&chain, lead + 1));
+}
+
+/// A change of a commitment, and whether its node may make it.
+type Change = (fn(&mut Commit), &'static str);
+
+#[test]
+fn commit_3_each_field_of_a_commitment_is_the_ledger_s() {
+    let chain = Chain::begin();
+    let run = chain.ledger.run();
+    let good = chain.commitment(1, 2);
+    assert!(chain.ledger.check_commit(&node(1).sign(run, &good)).is_ok());
+    assert!(chain.ledger.check_commit(&node(2).sign(run, &good)).is_err(), "another one's slot");
+    let changes: [Change; 7] = [
+        (|commit| commit.round = Round(1), "round"),
+        (|commit| commit.head = Digest::default(), "head"),
+        (|commit| commit.state = Digest::default(), "state"),
+        (|commit| commit.slot = Slot(9), "slot"),
+        (|commit| commit.seats = 3, "seats"),
+        (|commit| commit.leaves = 3, "more leaves than the quota"),
+        (|commit| commit.profile = crate::manifest::Profile::F32, "profile"),
+    ];
+    for (change, what) in changes {
+        let mut commit = good.clone();
+        change(&mut commit);
+        assert!(chain.ledger.check_commit(&node(1).sign(run, &commit)).is_err(), "{what}");
+    }
+    // ASSIGN-4: a prefix of 1 to quota positions; which leaves these are nobody chooses.
+    assert!(chain.ledger.check_commit(&chain.commit(1, 1)).is_ok());
+    assert!(chain.ledger.check_commit(&chain.commit(1, 0)).is_err());
+}
+
+#[test]
+fn ledger_7_a_freeze_holds_good_commitments_in_order_of_slots() {
+    let chain = Chain::begin();
+    let commits = |nodes: &[u8]| nodes.iter().map(|number| chain.commit(*number, 2)).collect::<Vec<_>>();
+    assert!(takes(&chain, chain.frozen(commits(&[0, 2, 3]))));
+    for wrong in [&[][..], &[2, 0], &[1, 1]] {
+        assert!(!takes(&chain, chain.frozen(commits(wrong))), "{wrong:?}");
+    }
+    let Body::Freeze(freeze) = chain.frozen(commits(&[0])) else { unreachable!() };
+    for (round, state) in [(Round(1), freeze.state), (freeze.round, Digest::default())] {
+        let other = crate::messages::record::Freeze { round, state, ..freeze.clone() };
+        assert!(!takes(&chain, Body::Freeze(other)));
+    }
+}
+
+#[test]
+fn ledger_8_inputs_hold_frozen_slots_with_weight_for_each_part() {
+    let mut chain = Chain::begin();
+    chain.freeze([0, 1, 3]);
+    let parts = chain.parts().count();
+    let of = |bitmap| chain.inputs(0, vec![bitmap; parts]);
+    assert!(takes(&chain, of(slots([0, 1, 3]))));
+    assert!(takes(&chain, of(slots([]))), "an empty bitmap leaves a part out");
+    assert!(!takes(&chain, of(slots([0, 2]))), "slot 2 is not frozen");
+    assert!(!takes(&chain, chain.inputs(0, vec![slots([0]); parts - 1])));
+    assert!(!takes(&chain, chain.inputs(1, vec![slots([0]); parts])), "the first attempt is 0");
+}
+
+#[test]
+fn ledger_9_a_part_moves_once_to_another_aggregator() {
+    let mut chain = Chain::reducing();
+    let view = chain.ledger.current().unwrap().clone();
+    let (own, _) = view.aggregator(Part(1)).unwrap();
+    let other = *view.aggregators().iter().find(|slot| **slot != own).unwrap();
+    let moves = |parts: &[(u16, Slot)]| {
+        let parts = parts.iter().map(|(part, to)| Reassigned { part: Part(*part), aggregator: *to });
+        Body::Reassign(Reassign { round: view.round(), parts: List::new(parts.collect()).unwrap() })
+    };
+    assert!(!takes(&chain, moves(&[])));
+    assert!(!takes(&chain, moves(&[(1, own)])), "its own aggregator");
+    assert!(!takes(&chain, moves(&[(1, other), (1, other)])), "twice");
+    assert!(!takes(&chain, moves(&[(99, other)])), "no such part");
+    chain.seal(moves(&[(1, other)]));
+    assert_eq!(chain.ledger.stage(), Stage::Exchanging);
+    assert!(takes(&chain, chain.inputs(1, vec![slots([0])])));
+    chain.seal(chain.inputs(1, vec![slots([0])]));
+    assert!(!takes(&chain, moves(&[(1, other)])), "a second reassignment");
+}
+
+#[test]
+fn round_6_a_result_is_over_exactly_the_sealed_inputs_by_an_aggregator_of_the_part() {
+    let chain = Chain::reducing();
+    let run = chain.ledger.run();
+    let (result, author) = chain.part_result(Part(0));
+    let check = |by: &Identity, result: PartResult| chain.ledger.check_result(&by.sign(run, &result)).is_ok();
+    assert!(check(&author, result.clone()));
+    assert!(!check(&author, PartResult { inputs: slots([0, 1]), ..result.clone() }), "one input less");
+    assert!(!check(&author, PartResult { freeze: Digest::default(), ..result.clone() }));
+    assert!(!check(&author, PartResult { attempt: 1, ..result.clone() }));
+    let stranger = (0..4).map(node).find(|node| node.id() != author.id()).unwrap();
+    assert!(!check(&stranger, result));
+}
+
+#[test]
+fn round_15_the_steward_keeps_what_an_aggregator_sends_itself() {
+    let chain = Chain::reducing();
+    let view = chain.ledger.current().unwrap();
+    let aggregator = view.aggregating(Part(0)).next().unwrap();
+    for sender in (0..4).map(|number| node(number).id()) {
+        let keeper = if sender == aggregator { steward().id() } else { aggregator };
+        assert_eq!(view.keepers(Part(0), &sender), Some((vec![keeper], 0)));
+        assert!(view.is_kept(Part(0), &sender, &[keeper]));
+        assert!(view.is_kept(Part(0), &sender, &[steward().id()]), "ROUND-24");
+        assert!(!view.is_kept(Part(0), &sender, &[sender]), "its own receipt");
+    }
+}
+
+#[test]
+fn ledger_11_a_present_member_is_silent_by_a_due_request_until_its_answer() {
+    let mut chain = Chain::begin();
+    chain.finish_round();
+    let request = chain.request(0, Round(0), node(1).id());
+    assert!(!takes(&chain, Body::Answered(request.digest())), "nobody was silent");
+    let unasked = chain.request(0, Round(0), verifier(0).id());
+    assert!(!takes(&chain, Body::Silence(unasked)), "a target without a contribution");
+    let run = chain.ledger.run();
+    let stranger = node(2).sign(run, &request.claimed().unwrap());
+    assert!(!takes(&chain, Body::Silence(stranger)), "a request by nobody's inspector");
+    let mut gone = chain.clone();
+    let leave = node(1).sign(run, &Leave { height: gone.ledger.height() });
+    gone.seal(Body::Leave(leave));
+    assert!(!takes(&gone, Body::Silence(request.clone())), "who has left owes no answer");
+    chain.seal(Body::Silence(request.clone()));
+    assert_eq!(standing(&chain, &node(1)), Standing::Silent(request.digest()));
+    assert!(!takes(&chain, Body::Silence(request.clone())), "silent already");
+    assert!(!takes(&chain, Body::Answered(Digest::default())));
+    chain.seal(Body::Answered(request.digest()));
+    assert_eq!(standing(&chain, &node(1)), Standing::Active, "a first failure bars nobody (LEDGER-20)");
+}
+
+/// Five founders and four newcomers, in a run of 16 leaves a round.
+fn with_newcomers() -> Chain {
+    let mut manifest = manifest(5);
+    manifest.training.leaves = 16;
+    manifest.admission = Admission {
+        probation: 10,
+        vouchers: 2,
+        newcomer_ppm: 1_000_000,
+        per_round: 9,
+        ..Admission::closed(5, 0, 64)
+    };
+    let mut chain = Chain::open(manifest);
+    (0..5).for_each(|number| chain.admit_node(number, true));
+    (5..9).for_each(|number| chain.admit_node(number, false));
+    chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).unwrap()));
+    chain
+}
+
+#[test]
+fn ledger_14_founders_share_the_leaves_and_newcomers_take_turns_on_top() {
+    let mut chain = with_newcomers();
+    // Begin and the first Outcome both count from round 0.
+    for turn in [5, 5, 6, 7] {
+        let seats = chain.ledger.current().unwrap().seats().to_vec();
+        let expected: Vec<_> = (0..5).chain([turn]).map(|number| node(number).id()).collect();
+        assert_eq!(seats.iter().map(|seat| seat.member).collect::<Vec<_>>(), expected);
+        let quotas: Vec<u32> = seats.iter().map(|seat| seat.quota).collect();
+        assert_eq!(quotas, [4, 3, 3, 3, 3, 3], "16 leaves among five, and a share on top");
+        if chain.ledger.next_round() < Round(3) {
+            chain.finish_round();
+        }
+    }
+    let mut chain = Chain::open(manifest(2));
+    (0..2).for_each(|number| chain.admit_node(number, false));
+    let mut seats = chain.ledger.derived_seats();
+    assert!(takes(&chain, Body::Begin(List::new(seats.clone()).unwrap())));
+    seats.swap(0, 1);
+    assert!(!takes(&chain, Body::Begin(List::new(seats).unwrap())), "another order");
+}
+
+#[test]
+fn ledger_15_the_pace_follows_what_was_committed() {
+    let mut chain = Chain::begin();
+    let pace = |chain: &Chain, number| chain.ledger.member(&node(number).id()).unwrap().pace;
+    assert_eq!(pace(&chain, 0), QUOTA);
+    let commits = vec![chain.commit(0, 2), chain.commit(1, 1), chain.commit(2, 2)];
+    chain.seal(chain.frozen(commits));
+    assert_eq!([0, 1, 2, 3].map(|number| pace(&chain, number)), [QUOTA, 1, QUOTA, QUOTA]);
+    assert_eq!(standing(&chain, &node(3)), Standing::Away, "LEDGER-20");
+    assert_eq!(standing(&chain, &node(1)), Standing::Active, "fewer leaves are no failure");
+    chain.seal(chain.inputs(0, chain.parts().map(|_| slots([0, 1, 2])).collect()));
+    chain.seal(Body::Outcome(chain.outcome()));
+    chain.freeze([0, 1, 2]);
+    assert_eq!(pace(&chain, 1), 2, "one more after the whole quota");
+}
+
+#[test]
+fn ledger_16_a_run_closes_after_its_last_round_with_its_last_state() {
+    let mut short = manifest(1);
+    short.training.rounds = 1;
+    let mut chain = Chain::open(short);
+    chain.admit_node(0, false);
+    chain.seal(Body::Begin(List::new(chain.ledger.derived_seats()).unwrap()));
+    assert!(!takes(&chain, Body::Close(chain.ledger.state().root())), "amid a round");
+    chain.finish_round();
+    assert_eq!(chain.ledger.stage(), Stage::Auditing);
+    assert!(!takes(&chain, Body::Close(roots(0).root())), "an older state");
+    assert!(takes(&chain, Body::Close(chain.ledger.state().root())));
+}
+
+#[test]
+fn ledger_19_updates_end_a_run_or_twice_as_many_rounds() {
+    let mut settings = manifest(4);
+    settings.training.rounds = 2;
+    let ends = |settings: &Manifest, round| Chain::open(settings.clone()).ledger.ends_with(Round(round));
+    assert_eq!([0, 1].map(|round| ends(&settings, round)), [false, true]);
+    settings.rollback = Rollback { limit: crate::codec::Real::new(0.5).unwrap(), most_rounds: 1, spacing: 2 };
+    // Without an update so far, only the number of rounds ends it: 2·2 − 1.
+    assert_eq!([1, 2, 3].map(|round| ends(&settings, round)), [false, false, true]);
+    let mut chain = Chain::begin();
+    while chain.ledger.stage() != Stage::Auditing {
+        assert!(!chain.ledger.in_final_audit(Round(0)));
+        chain.finish_round();
+    }
+    assert_eq!(chain.ledger.state().step, 4);
+    assert_eq!([1, 2, 3].map(|round| chain.ledger.in_final_audit(Round(round))), [false, true, true]);
+}
+
+#[test]
+fn duty_2_a_coin_is_shown_for_a_round_that_is_over_by_one_of_its_verifiers() {
+    let mut chain = Chain::begin();
+    chain.freeze(0..4);
+    let run = chain.ledger.run();
+    let check =
+        |chain: &Chain, by: &Identity, duty: &Duty| chain.ledger.check_duty(&by.sign(run, duty)).is_ok();
+    let early = chain.duty(0, Round(0));
+    assert!(!check(&chain, &verifier(0), &early), "COIN-7: the round is not over");
+    chain.seal(chain.inputs(0, chain.parts().map(|_| slots(0..4)).collect()));
+    chain.seal(Body::Outcome(chain.outcome()));
+    let duty = chain.duty(0, Round(0));
+    assert!(check(&chain, &verifier(0), &duty));
+    assert!(!check(&chain, &node(0), &duty));
+    assert!(!check(&chain, &verifier(0), &Duty { freeze: Digest::default(), ..duty.clone() }));
+    for (kind, round) in [(CoinKind::Leaf, Round(0)), (CoinKind::Node, Round(1))] {
+        let coin = coins(0).open(kind, round, 0).unwrap();
+        assert!(!check(&chain, &verifier(0), &Duty { coin, ..duty.clone() }), "another coin");
+    }
+}
+
+#[test]
+fn duty_5_an_idle_verifier_is_away_and_inspects_nothing_more() {
+    let mut chain = Chain::begin();
+    let idle = |round| Idle { verifier: verifier(0).id(), round };
+    assert!(chain.ledger.check_idle(&idle(Round(0))).is_err(), "the round is not over");
+    chain.finish_round();
+    let nobody = Idle { verifier: node(0).id(), round: Round(0) };
+    assert!(chain.ledger.check_idle(&nobody).is_err());
+    let slot = Slot(0);
+    assert_eq!(chain.ledger.round(Round(0)).unwrap().inspector(slot), Some(verifier(0).id()));
+    chain.seal(Body::Idle(idle(Round(0))));
+    assert_eq!(standing(&chain, &verifier(0)), Standing::Away);
+    assert_eq!(chain.ledger.round(Round(0)).unwrap().inspector(slot), None, "DUTY-6");
+    assert!(chain.ledger.check_idle(&idle(Round(0))).is_err(), "idle once");
+    chain.freeze(0..4);
+    assert_eq!(chain.ledger.current().unwrap().verifiers(), 0, "no round counts it before its return");
+}
+
+/// A run whose members may each bring in one node, two deep.
+fn with_invitations() -> Chain {
+    let mut manifest = manifest(1);
+    manifest.admission.member_invites = 1;
+    manifest.admission.depth = 2;
+    manifest.admission.per_round = 9;
+    let mut chain = Chain::open(manifest);
+    chain.admit_node(0, false);
+    chain.admit_verifier(0);
+    chain
+}
+
+/// Brings in a node by an invitation of this author's.
+fn invited_by(chain: &Chain, author: &Identity, number: u8, role: (Role, bool)) -> Body {
+    let run = chain.ledger.run();
+    let (invitation, secret) = invitation(role.0, role.1);
+    let presented = secret.present(run, author.sign(run, &invitation), node(number).id());
+    let addresses = List::new(vec![Text::new("host:1").unwrap()]).unwrap();
+    Body::Admit(node(number).sign(run, &Enrol { invitation: Some(presented), addresses, coins: None }))
+}
+
+#[test]
+fn stand_5_a_member_that_weighs_brings_in_as_many_nodes_as_it_may() {
+    let mut chain = with_invitations();
+    let plain = (Role::Node, false);
+    let takes_from = |chain: &Chain, author: &Identity, number, role| {
+        takes(chain, invited_by(chain, author, number, role))
+    };
+    assert!(takes_from(&chain, &organiser(), 1, (Role::Node, true)), "the organiser names founders");
+    assert!(takes_from(&chain, &node(0), 1, plain));
+    assert!(!takes_from(&chain, &node(0), 1, (Role::Node, true)), "a member names no founders");
+    assert!(!takes_from(&chain, &node(0), 1, (Role::Verifier, false)), "nor verifiers");
+    assert!(!takes_from(&chain, &verifier(0), 1, plain), "a verifier brings in nobody");
+    assert!(!takes_from(&chain, &identity(99), 1, plain), "nor does a stranger");
+    chain.seal(invited_by(&chain, &node(0), 1, plain));
+    assert!(!takes_from(&chain, &node(0), 2, plain), "one each");
+    chain.seal(invited_by(&chain, &node(1), 2, plain));
+    assert!(!takes_from(&chain, &node(2), 3, plain), "two deep");
+    let order = organiser().sign(chain.ledger.run(), &CloseTree { member: node(3).id() });
+    assert!(!takes(&chain, Body::CloseTree(order)), "nobody's tree");
+    let mut chain = with_invitations();
+    let leave = node(0).sign(chain.ledger.run(), &Leave { height: chain.ledger.height() });
+    chain.seal(Body::Leave(leave));
+    assert!(!takes_from(&chain, &node(0), 1, plain), "who has left brings in nobody");
+}
+
+#[test]
+fn an_outcome_without_a_result_leaves_the_part_out() {
+    let chain = Chain::reducing();
+    let mut outcome: Outcome = chain.outcome();
+    let mut results = outcome.results.clone().into_inner();
+    results[0] = None;
+    outcome.results = List::new(results).unwrap();
+    outcome.seats = List::new(chain.ledger.seats_after(&outcome)).unwrap();
+    let mut after = chain.clone();
+    after.seal(Body::Outcome(outcome));
+    let view = after.ledger.round(Round(0)).unwrap();
+    assert!(view.results().unwrap()[0].is_none());
+    let idle = after.identity_of(chain.ledger.current().unwrap().aggregating(Part(0)).next().unwrap());
+    // LEDGER-20: its aggregator has let the round wait in vain.
+    assert_eq!(standing(&after, &idle), Standing::Away);
+}

@@ -1,0 +1,158 @@
+//! The parts of a round: who reduces and keeps each, what was sealed of it.
+
+use super::{Opening, RoundView, SettledInputs};
+use crate::assign::PartPlan;
+use crate::ids::{Block, MemberId, Part, Slot};
+use crate::messages::evidence::Reduction;
+use crate::messages::record::Record;
+use crate::messages::round::{Bitmap, PartResult};
+use crate::sign::Signed;
+
+impl RoundView {
+    /// Slots that can reduce.
+    pub fn aggregators(&self) -> &[Slot] {
+        &self.opening.aggregators
+    }
+
+    /// Its parts.
+    pub fn parts(&self) -> &[PartPlan] {
+        &self.opening.parts
+    }
+
+    /// The part that a block belongs to.
+    pub fn part_of(&self, block: Block) -> Option<Part> {
+        let part = self.parts().iter().position(|plan| plan.blocks.contains(&block))?;
+        Some(Part(part as u16))
+    }
+
+    /// Who reduces a part now, the first one, and by which attempt.
+    pub fn aggregator(&self, part: Part) -> Option<(Slot, u8)> {
+        let attempt = self.attempt(part)?;
+        Some((self.aggregators_in(part, attempt).next()?, attempt))
+    }
+
+    /// By which attempt a part is reduced now; `None` where there is no such part.
+    pub fn attempt(&self, part: Part) -> Option<u8> {
+        self.opening.parts.get(part.index())?;
+        Some(u8::from(self.moved_to(part).is_some()))
+    }
+
+    /// The slots that have to reduce a part in an attempt: one, or before a reassignment two in runs with replicas.
+    pub fn aggregators_in(&self, part: Part, attempt: u8) -> impl Iterator<Item = Slot> + '_ {
+        let Opening { parts, seconds, .. } = &self.opening;
+        let plan = parts.get(part.index()).filter(|_| attempt == 0).map(|plan| plan.aggregator);
+        let second = seconds.get(part.index()).filter(|_| attempt == 0).copied().flatten();
+        // One aggregator only: the second attempt is there to end the round, and drawn blocks and objections
+        // still check it.
+        let moved = self.moved_to(part).filter(|_| attempt == 1);
+        [plan, second, moved].into_iter().flatten()
+    }
+
+    /// The slot that a part was reassigned to.
+    fn moved_to(&self, part: Part) -> Option<Slot> {
+        self.moved()?.to.get(part.index()).copied().flatten()
+    }
+
+    /// Who has to reduce a part now.
+    pub fn aggregating(&self, part: Part) -> impl Iterator<Item = MemberId> + '_ {
+        self.attempt(part).into_iter().flat_map(move |attempt| self.reducers(part, attempt))
+    }
+
+    /// Who had to reduce a part in this attempt; nobody where there was no such attempt.
+    pub fn reducers(&self, part: Part, attempt: u8) -> impl Iterator<Item = MemberId> + '_ {
+        self.aggregators_in(part, attempt).filter_map(|slot| self.member_at(slot))
+    }
+
+    /// Who signed the sealed result of a part.
+    pub fn signers(&self, part: Part) -> impl Iterator<Item = MemberId> + '_ {
+        self.signed_results_of(part).map(Signed::claimed_signer)
+    }
+
+    /// ROUND-15: to whom a sender brings its part, and by which attempt: its aggregators, and the steward in place of
+    /// one that is the sender itself, so that nothing which counts is in its author's hands alone.
+    pub fn keepers(&self, part: Part, sender: &MemberId) -> Option<(Vec<MemberId>, u8)> {
+        let attempt = self.attempt(part)?;
+        let keeper = |member| if member == *sender { self.opening.steward } else { member };
+        Some((self.reducers(part, attempt).map(keeper).collect(), attempt))
+    }
+
+    /// Whether receipts by these keepers let a sender's part count: whatever its aggregators do then, who has to reduce
+    /// it has it, or can have it of the steward.
+    pub fn is_kept(&self, part: Part, sender: &MemberId, by: &[MemberId]) -> bool {
+        // ROUND-5: those of all its keepers, or the steward's.
+        let all = |(keepers, _): (Vec<MemberId>, u8)| keepers.iter().all(|keeper| by.contains(keeper));
+        // The steward keeps its blocks for everybody; an aggregator only for what it reduces itself.
+        by.contains(&self.opening.steward) || self.keepers(part, sender).is_some_and(all)
+    }
+
+    /// Whether this keeper takes a sender's part in. The steward takes any: those that an aggregator refuses.
+    pub fn takes_in(&self, part: Part, sender: &MemberId, keeper: &MemberId) -> bool {
+        // So that no aggregator can keep a sender out by refusing it (ROUND-24).
+        let is_one =
+            |(keepers, _): (Vec<MemberId>, u8)| keepers.contains(keeper) || *keeper == self.opening.steward;
+        self.keepers(part, sender).is_some_and(is_one)
+    }
+
+    /// Sealed inputs of each part; empty before they are sealed.
+    pub fn inputs(&self) -> &[Bitmap] {
+        self.exchange().map_or(&[], |exchange| &exchange.inputs)
+    }
+
+    /// The record that sealed the inputs of an attempt, and the index that a part has in it.
+    pub fn inputs_record(&self, part: Part, attempt: u8) -> Option<(&Signed<Record>, usize)> {
+        let index = match attempt {
+            0 => part.index(),
+            _ => self.reassigned().position(|moved| moved == part)?,
+        };
+        Some((self.exchange()?.records.get(usize::from(attempt))?, index))
+    }
+
+    /// Whether the inputs of the attempt under way are sealed.
+    pub fn inputs_sealed(&self) -> bool {
+        let Some(frozen) = &self.frozen else { return false };
+        // After a Reassign what was sealed before says nothing about the parts that have moved.
+        let attempts = |exchange: &SettledInputs| if exchange.moved.is_some() { 2 } else { 1 };
+        let sealed = |exchange: &SettledInputs| exchange.records.len() >= attempts(exchange);
+        self.opening.parts.is_empty() || frozen.exchange.as_ref().is_some_and(sealed)
+    }
+
+    /// Parts that were reassigned, in order.
+    pub fn reassigned(&self) -> impl Iterator<Item = Part> + '_ {
+        let to = self.moved().into_iter().flat_map(|moved| moved.to.iter().enumerate());
+        to.filter(|(_, slot)| slot.is_some()).map(|(part, _)| Part(part as u16))
+    }
+
+    /// Aggregators that had inputs and whose parts were reassigned.
+    pub(crate) fn missed(&self) -> &[MemberId] {
+        self.moved().map_or(&[], |moved| &moved.missed)
+    }
+
+    /// Sealed results, once the round is over.
+    pub fn results(&self) -> Option<&[Option<PartResult>]> {
+        self.over().map(|over| over.results.said.as_slice())
+    }
+
+    /// The sealed result of a part as its aggregator signed it, once the round is over.
+    pub fn signed_result(&self, part: Part) -> Option<&Signed<PartResult>> {
+        self.over()?.results.signed.get(part.index())?.as_ref()
+    }
+
+    /// The sealed results of a part, once the round is over: that of one aggregator, and where the other one said the
+    /// same in time, that too.
+    pub fn signed_results_of(&self, part: Part) -> impl Iterator<Item = &Signed<PartResult>> {
+        let seconds = self.over().into_iter().flat_map(|over| &over.results.seconds);
+        let second = seconds.filter(move |(of, _)| *of == part);
+        self.signed_result(part).into_iter().chain(second.map(|(_, signed)| signed))
+    }
+
+    /// The evidence that a result of this round would be, if it is wrong; none before its inputs are sealed.
+    pub fn reduction(&self, result: &PartResult, signed: &Signed<PartResult>) -> Option<Reduction> {
+        let inputs = self.inputs_record(result.part, result.attempt)?.0.clone();
+        Some(Reduction { freeze: self.freeze()?.clone(), inputs, result: signed.clone() })
+    }
+
+    /// Whether the sealed inputs of some part count anybody.
+    pub(crate) fn counts_somebody(&self) -> bool {
+        self.inputs().iter().any(|inputs| !inputs.is_empty())
+    }
+}

@@ -1,0 +1,51 @@
+//! How leaf gradients are computed, and how far two honest ones may be apart.
+
+use borsh::{BorshDeserialize, BorshSerialize};
+
+use crate::codec::{List, Real};
+use crate::{limits, wire};
+
+/// How leaf gradients are computed and compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum Profile {
+    /// Defined bits on any processor; audits are equalities.
+    Exact,
+    /// f32 throughout, in any order; audits have a tolerance.
+    F32,
+    /// Factors of products rounded to 10 bits of mantissa where the device has units for that, as the next one.
+    Tf32,
+    /// Factors and results of products, attention and the feed-forward's inner values in bf16; parameters, residual
+    /// stream, norms and sums in f32.
+    Bf16,
+}
+
+impl Profile {
+    /// Its name.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Exact => "exact",
+            Self::F32 => "f32",
+            Self::Tf32 => "tf32",
+            Self::Bf16 => "bf16",
+        }
+    }
+}
+
+wire! {
+    /// What a calibration found of honest leaves of one job (TOL-4): bounds that one in a thousand exceeds.
+    pub struct Tolerance {
+        /// Largest deviation of each tensor group, the last value for all that follow; none in profile exact.
+        pub groups: List<Real, { limits::GROUPS }>,
+        /// Largest difference of the mean loss, in nats per token; 0 in profile exact.
+        pub loss: Real,
+    }
+}
+
+impl Tolerance {
+    /// Of profile exact.
+    pub fn none() -> Self {
+        Self { groups: List::default(), loss: Real::ZERO }
+    }
+}

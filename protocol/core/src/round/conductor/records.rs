@@ -1,0 +1,192 @@
+//! When a phase is over, and the record that ends it.
+
+use super::{Conductor, Output};
+use crate::assign::reassignment;
+use crate::codec::List;
+use crate::ids::{MemberId, Part, Slot};
+use crate::ledger::{Member, RoundView, Standing};
+use crate::limits;
+use crate::messages::enrol::Role;
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, Reassigned};
+use crate::messages::round::{Bitmap, PartResult};
+use crate::sign::Signed;
+use crate::state::StateRoots;
+
+impl Conductor {
+    pub(super) fn begin(&self) -> Option<Output> {
+        let seats = self.ledger.derived_seats();
+        let here = seats.iter().filter(|seat| self.is_live(&seat.member)).count();
+        // Every wait is bounded; but the first round does not begin with fewer than the manifest asks for.
+        let least = match self.ledger.current() {
+            Some(_) => 1,
+            None => usize::from(self.ledger.manifest().admission.start_nodes).max(1),
+        };
+        let enough = self.overdue() && here >= least;
+        // Whoever may return first: where all have failed at once, one alone must not have a round for itself.
+        let complete = here == seats.len() && !seats.is_empty() && !self.awaits_returns();
+        let present = complete || enough;
+        let begins = self.ledger.ready() && present && !self.holds_begin();
+        begins.then(|| Output::Seal(Body::Begin(bounded(seats))))
+    }
+
+    /// Whether a connected node is away or silent and may return. LEDGER-6: where all have failed at once, the first
+    /// one back must not have a round for itself.
+    fn awaits_returns(&self) -> bool {
+        let out = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
+        let returns = |member: &Member| member.role == Role::Node && out(member) && self.is_live(&member.id);
+        self.ledger.current().is_some() && self.ledger.members().iter().any(returns)
+    }
+
+    pub(super) fn freeze(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        if self.paused_until().is_some() {
+            return None;
+        }
+        let waiting = self.waits_for(view, |slot| self.gathered.commits.contains_key(&slot));
+        // ROUND-1: never with none; once no live seat lacks one, or at the timer.
+        if self.gathered.commits.is_empty() || (waiting && !self.overdue()) {
+            return None;
+        }
+        let commits = bounded(self.gathered.commits.values().cloned().collect());
+        Some(Output::Seal(Body::Freeze(Freeze { round: view.round(), state: view.state().root(), commits })))
+    }
+
+    /// Whether a live member has yet to do something. One that has lost its seat since is not waited for.
+    fn waits_for(&self, view: &RoundView, done: impl Fn(Slot) -> bool) -> bool {
+        let mut seats = view.seats().iter().enumerate();
+        seats.any(|(slot, seat)| self.is_awaited(&seat.member) && !done(Slot(slot as u16)))
+    }
+
+    fn is_awaited(&self, id: &MemberId) -> bool {
+        // A member that has failed in the round is waited for no more: it costs one timer, not one a phase.
+        let gone = |member: &Member| matches!(member.standing, Standing::Away | Standing::Silent(_));
+        self.is_live(id) && !self.ledger.member(id).is_some_and(gone)
+    }
+
+    pub(super) fn inputs(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
+        let counts = |slot| view.commitment(slot).is_some_and(|c| c.weight > 0 || !view.weighs());
+        // With weight a delivery comes after its author's echo (ROUND-5).
+        let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
+        // Without echoes nobody could audit a round in which nobody has weight (LEDGER-20).
+        let has_echoed =
+            |id: &MemberId| view.slot_of(id).is_some_and(|slot| self.gathered.echoes.contains_key(&slot));
+        let unheard = view.unheard(has_echoed).iter().any(|id| self.is_awaited(id));
+        if (self.waits_for(view, done) || unheard) && !self.overdue() {
+            return None;
+        }
+        let second: Vec<Part> = view.reassigned().collect();
+        let attempt = u8::from(!second.is_empty());
+        let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+        let bitmap = |part| {
+            let mut counted = Bitmap::default();
+            // By weight once more: the ledger refuses inputs that count a contribution without it.
+            let held = self.gathered.receipts.get(part).copied().unwrap_or_default();
+            let weighs = |slot: &Slot| view.commitment(*slot).is_some_and(|c| c.weight > 0);
+            held.slots().filter(weighs).for_each(|slot| counted.insert(slot));
+            counted
+        };
+        let parts = bounded(parts.iter().map(bitmap).collect());
+        Some(Output::Seal(Body::Inputs(Inputs { round: view.round(), attempt, parts })))
+    }
+
+    /// What follows from the results alone. Contributors still have to check them before they are applied.
+    pub(super) fn reduced(&self) -> Option<Output> {
+        let view = self.ledger.current()?;
+        if let Some(next) = self.gathered.next {
+            // The state is computed already; only the seal waits for the case.
+            return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next)));
+        }
+        let missing: Vec<Part> = (0..view.parts().len() as u16)
+            .map(Part)
+            .filter(|part| self.said(view, *part).next().is_none())
+            .collect();
+        if self.awaits_results(view, &missing) && !self.overdue() {
+            return None;
+        }
+        // Once, so that a round ends; and where nothing weighs there is nothing to reduce.
+        let unmoved = view.reassigned().next().is_none() && view.weighs();
+        let moves = if unmoved { self.moves(view, &missing) } else { Vec::new() };
+        if !moves.is_empty() {
+            return Some(Output::Seal(Body::Reassign(Reassign {
+                round: view.round(),
+                parts: bounded(moves),
+            })));
+        }
+        Some(Output::Apply(self.results(view)))
+    }
+
+    /// Whether a live aggregator may still say something that counts: of a part that nobody has reduced, and until
+    /// parts were reassigned also of one that another has.
+    fn awaits_results(&self, view: &RoundView, missing: &[Part]) -> bool {
+        let first = view.reassigned().next().is_none();
+        let mut parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
+        parts.any(|(part, _)| {
+            let part = Part(part as u16);
+            let owes = |member: MemberId| {
+                let name = (part, member);
+                let over = self.gathered.results.contains_key(&name) || self.gathered.struck.contains(&name);
+                !over && self.is_awaited(&member)
+            };
+            // A second signature makes a lie dearer, but no round waits for it once parts were reassigned.
+            (first || missing.contains(&part)) && view.aggregating(part).any(owes)
+        })
+    }
+
+    fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
+        let to = |part: &Part| {
+            let (failed, _) = view.aggregator(*part)?;
+            // By the round's seed, not by choice: the steward must not be able to give a part to a friend.
+            let others = reassignment(&view.seed(), *part, failed, view.aggregators());
+            let awaited = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_awaited(&member));
+            // The second aggregator has had its time as well.
+            let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);
+            Some(Reassigned {
+                part: *part,
+                aggregator: others.into_iter().find(|slot| new(slot) && awaited(slot))?,
+            })
+        };
+        missing.iter().filter_map(to).collect()
+    }
+
+    fn results(&self, view: &RoundView) -> Vec<Option<Signed<PartResult>>> {
+        let first = |part| self.said(view, Part(part)).next().map(|(_, said)| said.signed.clone());
+        (0..view.parts().len() as u16).map(first).collect()
+    }
+
+    /// The second signature of each part that two aggregators have signed.
+    fn seconds(&self, view: &RoundView) -> Vec<Signed<PartResult>> {
+        let second = |part| {
+            let mut said = self.said(view, Part(part));
+            let digest = said.next()?.1.digest;
+            // Two that differ never get here: ROUND-25 has one of them struck before.
+            said.find(|(_, other)| other.digest == digest).map(|(_, other)| other.signed.clone())
+        };
+        (0..view.parts().len() as u16).filter_map(second).collect()
+    }
+
+    fn outcome(&self, view: &RoundView, state: StateRoots) -> Body {
+        let mut outcome = Outcome {
+            round: view.round(),
+            results: bounded(self.results(view)),
+            echoes: bounded(self.gathered.echoes.values().cloned().collect()),
+            state,
+            seats: List::default(),
+            credits: bounded(self.due_credits()),
+            seconds: bounded(self.seconds(view)),
+        };
+        // Last: who fails at this outcome depends on everything else in it.
+        outcome.seats = bounded(self.ledger.seats_after(&outcome));
+        Body::Outcome(outcome)
+    }
+
+    fn due_credits(&self) -> Vec<Credit> {
+        let due = self.credits.iter().filter(|credit| self.ledger.check_credit(credit).is_ok());
+        due.take(limits::CREDITS).cloned().collect()
+    }
+}
+
+fn bounded<T, const MAX: usize>(items: Vec<T>) -> List<T, MAX> {
+    List::new(items).expect("slots and parts are bounded by the ledger")
+}

@@ -1,0 +1,162 @@
+//! What members say within a round: commitments, echoes, deliveries, results, credits.
+
+use std::collections::BTreeMap;
+
+use super::{ClaimedResult, Conductor};
+use crate::error::Reject;
+use crate::ids::{Digest, MemberId, Part, Slot};
+use crate::ledger::{RoundView, Stage};
+use crate::messages::record::Credit;
+use crate::messages::round::{Commit, Delivered, Echo, PartResult};
+use crate::sign::{Signed, Verified};
+
+/// Credits that wait for an outcome at most.
+const CREDITS_WAITING: usize = 8192;
+
+impl Conductor {
+    /// A commitment. The first one of a slot counts; the caller looks for a second one.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_commit`].
+    pub fn commit(&mut self, now: u64, signed: Signed<Commit>) -> Result<Verified<Commit>, Reject> {
+        let commit = self.ledger.check_commit(&signed)?;
+        // COMMIT-4: the first one has the receipt, and a second one is evidence.
+        self.gathered.commits.entry(commit.slot).or_insert(signed);
+        self.tick(now);
+        Ok(commit)
+    }
+
+    /// The commitment held for a slot of the open round.
+    pub fn held_commit(&self, slot: Slot) -> Option<&Signed<Commit>> {
+        self.gathered.commits.get(&slot)
+    }
+
+    /// An echo of the freeze; whether it is the first one of its author.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_echo`].
+    pub fn echo(&mut self, now: u64, signed: Signed<Echo>) -> Result<bool, Reject> {
+        let echo = self.ledger.check_echo(&signed)?;
+        let slot = self.ledger.current().and_then(|view| view.slot_of(&echo.author()));
+        let new = slot.filter(|slot| !self.gathered.echoes.contains_key(slot));
+        if let Some(slot) = new {
+            self.gathered.echoes.insert(slot, signed);
+        }
+        self.tick(now);
+        Ok(new.is_some())
+    }
+
+    /// A member has delivered what it could; the receipts say what.
+    ///
+    /// # Errors
+    /// [`Reject`] for another round or attempt, before the echo of a sender with weight, or for a receipt that the
+    /// part's keeper did not sign for this sender.
+    pub fn delivered(&mut self, now: u64, signed: &Signed<Delivered>) -> Result<(), Reject> {
+        let run = self.ledger.run();
+        let delivered = signed.verify(run)?;
+        let view = self.ledger.current().ok_or(Reject::Stale("no round is open"))?;
+        // Receipts of the first attempt are of other aggregators.
+        let attempt = u8::from(view.reassigned().next().is_some());
+        if delivered.round != view.round()
+            || delivered.attempt != attempt
+            || self.ledger.stage() != Stage::Exchanging
+        {
+            return Err(Reject::Stale("the delivery is of another phase"));
+        }
+        let slot = view.slot_of(&delivered.author()).ok_or(Reject::NotEntitled("deliver: it has no seat"))?;
+        let commitment =
+            view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
+        // ROUND-5: without its echo it could not be counted, and a receipt would bind the steward to do so.
+        if commitment.weight > 0 && !self.gathered.echoes.contains_key(&slot) {
+            return Err(Reject::Rule("echo the freeze first: nothing of a member counts before its echo"));
+        }
+        let root = commitment.commit.root;
+        let mut parts: BTreeMap<Part, Vec<MemberId>> = BTreeMap::new();
+        for signed in &delivered.receipts {
+            let receipt = signed.verify(run)?;
+            let turn = view.attempt(receipt.part).ok_or(Reject::Rule("a receipt names a part"))?;
+            let fits = receipt.round == view.round() && receipt.attempt == attempt && turn == attempt;
+            // A receipt for another sender, or of other integers, shows nothing about this part.
+            let about = receipt.sender == delivered.author() && receipt.root == root;
+            if !fits || !about || !view.takes_in(receipt.part, &delivered.author(), &receipt.author()) {
+                return Err(Reject::Rule("a receipt is signed by the part's keeper for this sender"));
+            }
+            parts.entry(receipt.part).or_default().push(receipt.author());
+        }
+        // ROUND-5: what a delivery names, it brings whole, so that its receipt promises every part of it.
+        if !parts.iter().all(|(part, by)| view.is_kept(*part, &delivered.author(), by)) {
+            return Err(Reject::Rule(
+                "a delivery brings the receipts of all keepers of a part, or the steward's",
+            ));
+        }
+        for part in parts.into_keys() {
+            self.gathered.receipts.entry(part).or_default().insert(slot);
+        }
+        self.gathered.delivered.insert(slot);
+        self.tick(now);
+        Ok(())
+    }
+
+    /// An aggregator has reduced a part; whether this is new of it.
+    ///
+    /// # Errors
+    /// [`Reject`] as by [`Ledger::check_result`], and while the results are being applied: what is applied is what the
+    /// outcome lists.
+    pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<bool, Reject> {
+        // Another result now would change what the Outcome lists, but not the state that was computed.
+        if self.applying || self.gathered.next.is_some() {
+            return Err(Reject::Stale("the round's results are being applied"));
+        }
+        let result = self.ledger.check_result(&signed)?;
+        let name = (result.part, result.author());
+        // It would be reduced again, and found wrong again, for as long as its author likes.
+        if self.gathered.struck.contains(&name) {
+            return Err(Reject::Rule("a part that was struck is not taken from its aggregator again"));
+        }
+        let new = !self.gathered.results.contains_key(&name);
+        if new {
+            self.gathered.results.insert(name, ClaimedResult { signed, digest: result.digest });
+        }
+        self.tick(now);
+        Ok(new)
+    }
+
+    /// The result that an aggregator of the open round has said and that was not struck.
+    pub fn held_result(&self, part: Part, author: &MemberId) -> Option<&Signed<PartResult>> {
+        self.gathered.results.get(&(part, *author)).map(|said| &said.signed)
+    }
+
+    /// The results that would be sealed now, by part, with their digests.
+    pub fn standing(&self) -> impl Iterator<Item = (Part, Digest, &Signed<PartResult>)> {
+        let view = self.ledger.current().into_iter();
+        view.flat_map(|view| (0..view.parts().len() as u16).map(move |part| (view, Part(part)))).filter_map(
+            |(view, part)| {
+                let (_, said) = self.said(view, part).next()?;
+                Some((part, said.digest, &said.signed))
+            },
+        )
+    }
+
+    /// What the aggregators of a part have said, in their order.
+    pub(super) fn said<'a>(
+        &'a self,
+        view: &'a RoundView,
+        part: Part,
+    ) -> impl Iterator<Item = (MemberId, &'a ClaimedResult)> {
+        let held = move |author| Some((author, self.gathered.results.get(&(part, author))?));
+        view.aggregating(part).filter_map(held)
+    }
+
+    /// A verdict gives credit: the next outcome holds it. One that the ledger would refuse is dropped.
+    pub fn credit(&mut self, credit: Credit) {
+        // STAND-1: the ledger would refuse the whole Outcome for one credit that is in it twice.
+        let same = |other: &Credit| {
+            (other.round, other.verifier, other.member) == (credit.round, credit.verifier, credit.member)
+        };
+        let new = self.ledger.check_credit(&credit).is_ok() && !self.credits.iter().any(same);
+        // Verifiers that pass everything must not fill the steward's memory.
+        if new && self.credits.len() < CREDITS_WAITING {
+            self.credits.push(credit);
+        }
+    }
+}

@@ -1,0 +1,192 @@
+use super::*;
+use crate::codec::List;
+use crate::error::Reject;
+use crate::ids::{Block, Digest, Part, Round};
+use crate::ledger::Stage;
+use crate::ledger::fixture::{Chain, manifest, node, slots};
+use crate::messages::record::Body;
+use crate::messages::round::{Checked, Delivered, Receipt};
+
+/// A steward that has taken over this ledger, with every node connected.
+fn conductor(chain: &Chain) -> Conductor {
+    let mut conductor = Conductor::new(chain.ledger.clone(), 0);
+    (0..4).for_each(|number| conductor.live(0, node(number).id(), true));
+    conductor.cases(0, None);
+    conductor
+}
+
+/// The bodies that are to be sealed next.
+fn proposed(conductor: &mut Conductor) -> Option<Body> {
+    match conductor.poll_output() {
+        Some(Output::Seal(body)) => Some(body),
+        _ => None,
+    }
+}
+
+#[test]
+fn round_1_a_freeze_waits_for_every_live_seat_or_the_timer_and_holds_a_commitment() {
+    let chain = Chain::begin();
+    let timer = u64::from(chain.ledger.manifest().timers.commit);
+    let mut waiting = conductor(&chain);
+    waiting.start();
+    waiting.tick(10 * timer);
+    assert_eq!(proposed(&mut waiting), None, "no commitment, however late");
+
+    let mut waiting = conductor(&chain);
+    waiting.start();
+    for number in 0..3 {
+        waiting.commit(1, chain.commit(number, 2)).unwrap();
+    }
+    assert_eq!(proposed(&mut waiting), None, "node 3 may still commit");
+    let mut whole = conductor(&chain);
+    whole.start();
+    for number in 0..4 {
+        whole.commit(1, chain.commit(number, 2)).unwrap();
+    }
+    let Some(Body::Freeze(freeze)) = proposed(&mut whole) else { panic!("a Freeze") };
+    assert_eq!(freeze.commits.len(), 4);
+    waiting.tick(timer - 1);
+    assert_eq!(proposed(&mut waiting), None);
+    waiting.tick(timer);
+    let Some(Body::Freeze(freeze)) = proposed(&mut waiting) else { panic!("a Freeze") };
+    assert_eq!(freeze.commits.len(), 3);
+}
+
+#[test]
+fn round_1_nobody_waits_for_a_seat_without_a_channel() {
+    let chain = Chain::begin();
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    for number in 0..3 {
+        conductor.commit(1, chain.commit(number, 2)).unwrap();
+    }
+    assert_eq!(proposed(&mut conductor), None);
+    conductor.live(2, node(3).id(), false);
+    assert!(matches!(proposed(&mut conductor), Some(Body::Freeze(_))));
+}
+
+#[test]
+fn round_16_no_phase_ends_before_what_was_promised_is_taken_again() {
+    let chain = Chain::begin();
+    let mut conductor = conductor(&chain);
+    conductor.commit(1, chain.commit(0, 2)).unwrap();
+    conductor.tick(u64::from(u32::MAX));
+    assert_eq!(proposed(&mut conductor), None, "others may have a receipt, too");
+    for number in 1..4 {
+        conductor.commit(2, chain.commit(number, 2)).unwrap();
+    }
+    conductor.start();
+    let Some(Body::Freeze(freeze)) = proposed(&mut conductor) else { panic!("a Freeze") };
+    assert_eq!(freeze.commits.len(), 4);
+}
+
+#[test]
+fn round_9_what_is_late_or_comes_twice_changes_nothing() {
+    let chain = Chain::begin();
+    let mut conductor = conductor(&chain);
+    let first = chain.commit(0, 2);
+    conductor.commit(1, first.clone()).unwrap();
+    conductor.commit(2, chain.commit(0, 1)).unwrap();
+    let slot = chain.commitment(0, 2).slot;
+    // COMMIT-4: the first one of a slot counts.
+    assert_eq!(conductor.held_commit(slot), Some(&first));
+
+    let mut late = self::conductor(&Chain::reducing());
+    assert!(matches!(late.commit(3, first), Err(Reject::Stale(_))));
+    assert_eq!(late.held_commit(slot), None);
+    let chain = Chain::reducing();
+    assert!(late.result(3, chain.result(Part(0))).unwrap());
+    assert!(!late.result(4, chain.result(Part(0))).unwrap(), "said before");
+}
+
+/// A steward that reduces the first round, with every result said, and what node 0 says of them.
+fn checking() -> (Chain, Conductor, Checked) {
+    let chain = Chain::reducing();
+    let mut conductor = conductor(&chain);
+    chain.parts().for_each(|part| assert!(conductor.result(1, chain.result(part)).unwrap()));
+    let checked = Checked {
+        round: Round(0),
+        attempt: 0,
+        parts: List::new(chain.parts().collect()).unwrap(),
+        objections: List::default(),
+    };
+    (chain, conductor, checked)
+}
+
+#[test]
+fn round_20_a_contributor_says_of_each_part_once_what_it_thinks() {
+    let (chain, mut conductor, checked) = checking();
+    let run = chain.ledger.run();
+    let blocks = |part: usize| chain.ledger.current().unwrap().parts()[part].blocks.clone();
+    let some = |parts: &[u16]| List::new(parts.iter().map(|part| Part(*part)).collect()).unwrap();
+    let objecting = |parts: &[u16], objections: Vec<Block>| Checked {
+        parts: some(parts),
+        objections: List::new(objections).unwrap(),
+        ..checked.clone()
+    };
+    let mut say = |number: u8, word: &Checked| conductor.checked(2, &node(number).sign(run, word)).is_ok();
+    assert!(!say(9, &checked), "nothing of a stranger counts");
+    assert!(!say(0, &Checked { round: Round(1), ..checked.clone() }));
+    assert!(!say(0, &Checked { attempt: 1, ..checked.clone() }));
+    assert!(!say(0, &objecting(&[1, 0], Vec::new())), "parts out of order");
+    assert!(!say(0, &objecting(&[0, 99], Vec::new())), "no such part");
+    assert!(!say(0, &objecting(&[0], blocks(1))), "a block of another part");
+    let mut backwards = [blocks(0), blocks(1)].concat();
+    backwards.sort_unstable_by(|one, other| other.cmp(one));
+    assert!(!say(0, &objecting(&[0, 1], backwards)), "objections out of order");
+    assert!(say(0, &objecting(&[0], blocks(0))));
+    assert!(!say(0, &objecting(&[0], Vec::new())), "without a new part");
+    assert!(say(0, &checked), "the other parts are new");
+    assert!(!say(0, &checked));
+}
+
+#[test]
+fn round_20_the_results_are_applied_once_every_contributor_has_checked_them() {
+    let (chain, mut conductor, checked) = checking();
+    let run = chain.ledger.run();
+    conductor.start();
+    for number in 0..4 {
+        assert_eq!(conductor.poll_output(), None, "{number} have checked");
+        conductor.checked(2, &node(number).sign(run, &checked)).unwrap();
+    }
+    assert!(matches!(conductor.poll_output(), Some(Output::Apply(_))));
+}
+
+#[test]
+fn round_5_a_delivery_brings_the_keepers_receipts_after_its_echo() {
+    let mut chain = Chain::begin();
+    chain.freeze(0..4);
+    let mut conductor = conductor(&chain);
+    let run = chain.ledger.run();
+    let view = chain.ledger.current().unwrap().clone();
+    let sender = node(1);
+    let root = chain.commitment(1, 2).root;
+    let receipt = |part: Part, root: Digest| {
+        let (keepers, attempt) = view.keepers(part, &sender.id()).unwrap();
+        let receipt = Receipt { round: Round(0), part, attempt, sender: sender.id(), root };
+        chain.identity_of(keepers[0]).sign(run, &receipt)
+    };
+    let delivered = |receipts| {
+        sender.sign(run, &Delivered { round: Round(0), attempt: 0, receipts: List::new(receipts).unwrap() })
+    };
+    let good = delivered(vec![receipt(Part(0), root)]);
+    assert!(conductor.delivered(1, &good).is_err(), "no echo yet");
+    conductor.echo(1, chain.echo(&sender)).unwrap();
+    assert!(conductor.delivered(1, &delivered(vec![receipt(Part(0), Digest::default())])).is_err());
+    conductor.delivered(1, &good).unwrap();
+    conductor.start();
+    conductor.tick(u64::from(chain.ledger.manifest().timers.part));
+    let Some(Body::Inputs(inputs)) = proposed(&mut conductor) else { panic!("the inputs") };
+    let slot = chain.commitment(1, 2).slot.0;
+    assert_eq!(inputs.parts[0], slots([slot]), "counted where it has delivered");
+    assert!(inputs.parts[1..].iter().all(|inputs| inputs.is_empty()), "and nowhere else");
+}
+
+#[test]
+fn a_run_that_waits_for_members_seals_nothing() {
+    let chain = Chain::open(manifest(4));
+    let mut conductor = conductor(&chain);
+    conductor.start();
+    conductor.tick(u64::from(u32::MAX));
+    assert_eq!((chain.ledger.stage(), proposed(&mut conductor)), (Stage::Gathering, None));
+}

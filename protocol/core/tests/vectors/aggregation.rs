@@ -1,0 +1,71 @@
+//! Weights, rules, objections and digests of parts.
+
+use serde_json::{Value, json};
+
+use muster_core::aggregate::{self, Input};
+use muster_core::codec::Real;
+use muster_core::contribution::PartDigest;
+use muster_core::manifest;
+use muster_core::reduction;
+
+use super::cases::{as_integer, as_word, full, list, number, shown, text, word};
+
+pub(super) fn aggregation(op: &str, inputs: &Value) -> Value {
+    match op {
+        "weights" => {
+            let m: Vec<u32> =
+                list(inputs, "m").iter().map(|m| m.as_u64().expect("a number") as u32).collect();
+            json!({ "weights": aggregate::weights(&m, number(inputs, "cap_ppm") as u32) })
+        }
+        "block" => block(inputs),
+        "objects" => {
+            let q: Vec<i32> = list(inputs, "q").iter().map(as_integer).collect();
+            let bits = list(inputs, "values").iter().map(as_word);
+            let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
+            json!({ "objects": reduction::objects(&q, number(inputs, "m") as u32, &values) })
+        }
+        "part" => {
+            let reals = |block: &Value| -> Vec<f32> {
+                let bits = block.as_array().expect("a block").iter().map(as_word);
+                bits.map(|bits| f32::from_bits(bits as u32)).collect()
+            };
+            let blocks = list(inputs, "blocks").iter();
+            let digest = blocks.fold(PartDigest::default(), |digest, block| digest.block(&reals(block)));
+            json!({ "digest": full(&digest.finish()) })
+        }
+        _ => panic!("no operation {op:?}"),
+    }
+}
+
+fn block(inputs: &Value) -> Value {
+    let rule = match text(inputs, "rule") {
+        "CenteredClip" => manifest::Rule::CenteredClip,
+        "Mean" => manifest::Rule::Mean,
+        "Median" => manifest::Rule::Median,
+        "TrimmedMean" => manifest::Rule::TrimmedMean,
+        "GeometricMedian" => manifest::Rule::GeometricMedian,
+        "Krum" => manifest::Rule::Krum,
+        "MultiKrum" => manifest::Rule::MultiKrum,
+        "FixedRadiusClip" => manifest::Rule::FixedRadiusClip,
+        name => panic!("no rule {name:?}"),
+    };
+    let radius = Real::new(f32::from_bits(word(inputs, "radius") as u32)).expect("a radius");
+    let iterations = number(inputs, "iterations") as u8;
+    let (cap_ppm, assumed_ppm) = (1_000_000, number(inputs, "assumed_ppm") as u32);
+    let mixing = inputs["mixing"].as_bool().expect("whether inputs are mixed");
+    let settings =
+        manifest::Aggregation { rule, radius, iterations, cap_ppm, assumed_ppm, mixing, replicas: 1 };
+    let row = |row: &Value| -> Vec<i32> { row.as_array().expect("a row").iter().map(as_integer).collect() };
+    let rows: Vec<Vec<i32>> = list(inputs, "q").iter().map(row).collect();
+    let unsigned = |value: &Value| value.as_u64().expect("a number");
+    let shares = list(inputs, "m").iter().zip(list(inputs, "weights"));
+    let given: Vec<Input<'_>> = rows
+        .iter()
+        .zip(shares)
+        .map(|(q, (m, weight))| Input { q, m: unsigned(m) as u32, weight: unsigned(weight) })
+        .collect();
+    let aggregate = aggregate::block(&settings, &given).expect("inputs that combine");
+    let values: Vec<_> = aggregate.values.iter().map(|v| format!("0x{:08x}", v.to_bits())).collect();
+    let factors: Vec<_> = aggregate.factors.iter().map(|f| shown(f.to_bits())).collect();
+    json!({ "values": values, "factors": factors })
+}

@@ -1,0 +1,274 @@
+//! Canonical bytes of every message: they come back, and what is cut or malformed is refused at its field.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use serde_json::{Value, json};
+
+use muster_core::channel::certificate::Certificate;
+use muster_core::codec::{decode, encode};
+use muster_core::coins::{CoinOpening, CoinTerms};
+use muster_core::error::Reject;
+use muster_core::manifest::{self, Admission, Manifest, Model};
+use muster_core::merkle::Proof;
+use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
+use muster_core::sign::Signed;
+
+use super::cases::{bytes, families, list, read, text};
+
+macro_rules! reencoder {
+    ($($type:ty),* $(,)?) => {
+        /// Decodes bytes as the type of this name, and encodes the result.
+        fn reencode(name: &str, bytes: &[u8]) -> Result<Vec<u8>, Reject> {
+            $(if stringify!($type).rsplit("::").next() == Some(name) {
+                return decode::<$type>(bytes).map(|value| encode(&value));
+            })*
+            match name {
+                "Signed" => decode::<Signed<round::Echo>>(bytes).map(|value| encode(&value)),
+                _ => panic!("no type {name:?}"),
+            }
+        }
+    };
+}
+
+reencoder!(
+    Manifest,
+    Model,
+    manifest::Family,
+    manifest::Decoder,
+    manifest::Albert,
+    manifest::Tolerance,
+    manifest::Data,
+    manifest::Tokeniser,
+    manifest::TokeniserFile,
+    manifest::Start,
+    manifest::CommittedFile,
+    manifest::Training,
+    manifest::Optimiser,
+    manifest::Aggregation,
+    manifest::Audit,
+    Admission,
+    manifest::Mode,
+    manifest::Listed,
+    manifest::Timers,
+    manifest::Retention,
+    manifest::Rollback,
+    Proof,
+    CoinTerms,
+    CoinOpening,
+    Certificate,
+    enrol::Invitation,
+    enrol::Possession,
+    enrol::Presented,
+    enrol::Enrol,
+    enrol::Return,
+    enrol::Leave,
+    enrol::CloseTree,
+    enrol::Pass,
+    enrol::Ticket,
+    round::Commit,
+    round::CommitReceipt,
+    round::Echo,
+    round::Receipt,
+    round::Delivered,
+    round::DeliveryReceipt,
+    round::PartResult,
+    round::Checked,
+    record::Record,
+    record::Body,
+    record::Seat,
+    record::Freeze,
+    record::Inputs,
+    record::Reassign,
+    record::Reassigned,
+    record::Outcome,
+    record::Credit,
+    record::Ban,
+    record::Rewind,
+    record::Idle,
+    audit::AuditRequest,
+    audit::Duty,
+    audit::Recheck,
+    audit::Recomputation,
+    audit::Opinion,
+    audit::Withheld,
+    audit::Sketch,
+    audit::TableSeal,
+    audit::ResultsSeal,
+    audit::Row,
+    audit::TableOpening,
+    audit::LeafResult,
+    audit::Verdict,
+    evidence::Transcript,
+    evidence::Equivocation,
+    evidence::Total,
+    evidence::OmittedCommit,
+    evidence::OmittedDelivery,
+    evidence::Seal,
+    evidence::TwoSeals,
+    evidence::WrongRoot,
+    evidence::Misconduct,
+    evidence::FalseVerdict,
+    evidence::FalseRecomputation,
+    evidence::Reduction,
+    evidence::TwoResults,
+    evidence::Evidence,
+    gossip::Head,
+    gossip::Whereabouts,
+    gossip::Gossiped,
+    wire::Notice,
+    wire::Request,
+    wire::Response,
+    wire::Follow,
+    wire::News,
+    wire::BlockData,
+    wire::PutBlocks,
+    wire::BlockQuery,
+    wire::InputQuery,
+    wire::StateOffer,
+    wire::StateQuery,
+    wire::DataQuery,
+);
+
+/// What messages may be is written down variant by variant: one that is new does not compile before it is listed here, and
+/// fails before it has a vector.
+macro_rules! variants {
+    ($($module:ident::$type:ident { $($variant:ident),* $(,)? })*) => {
+        const VARIANTS: &[(&str, &[&str])] = &[$((stringify!($type), &[$(stringify!($variant)),*])),*];
+
+        /// Which variant of the type of this name bytes are.
+        fn variant(name: &str, bytes: &[u8]) -> Option<&'static str> {
+            $(if name == stringify!($type) {
+                return decode::<$module::$type>(bytes).ok().map(|value| match value {
+                    $($module::$type::$variant { .. } => stringify!($variant)),*
+                });
+            })*
+            None
+        }
+    };
+}
+
+variants! {
+    manifest::Family { Decoder, Albert }
+    manifest::Tokeniser { Bytes, File }
+    manifest::Start { Drawn, Given }
+    manifest::Mode { Invited, Listed, Open }
+    record::Body {
+        Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
+        Idle, CloseTree,
+    }
+    audit::Sketch { Fingerprint, Projections }
+    evidence::Seal { Record, Head }
+    evidence::Misconduct { Commit, Delivery, Split, Record, Root }
+    evidence::Evidence {
+        Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation,
+    }
+    gossip::Gossiped { Record, Head, Commit }
+    wire::Notice {
+        Echo, Result, Request, Table, Results, Opening, Verdict, Return, Leave, Duty, Recheck, Charge, Opinion,
+        Withheld, Obtained, Recomputation,
+    }
+    wire::Request {
+        Manifest, Follow, Enrol, Commit, Delivered, Notice, Accuse, PutBlocks, ResultBlocks, InputBlocks, StateOffer,
+        State, Data, Checked, CloseTree, Evidence,
+    }
+    wire::Response {
+        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence,
+    }
+}
+
+/// Types and bytes of the vectors of messages that come back as they are.
+fn roundtrips() -> Vec<(String, Vec<u8>)> {
+    let families = families();
+    let codec = &families.iter().find(|(family, _)| family == "codec").expect("a family of messages").1;
+    let whole = codec.iter().filter(|case| text(case, "op") == "roundtrip").map(|case| &case["inputs"]);
+    whole.map(|inputs| (text(inputs, "type").to_owned(), bytes(inputs, "bytes"))).collect()
+}
+
+#[test]
+fn every_variant_of_a_message_has_a_vector() {
+    let vectors = roundtrips();
+    for (name, variants) in VARIANTS {
+        let of_it = vectors.iter().filter(|(of, _)| of == name);
+        let covered: BTreeSet<&str> = of_it.filter_map(|(name, bytes)| variant(name, bytes)).collect();
+        assert_eq!(covered, variants.iter().copied().collect(), "{name}");
+    }
+}
+
+/// Every type that is written as `wire!` in this crate, and whether it is an enumeration.
+fn wire_types() -> Vec<(String, bool)> {
+    fn sources(folder: &Path, found: &mut Vec<PathBuf>) {
+        for entry in std::fs::read_dir(folder).expect("a folder") {
+            let path = entry.expect("an entry").path();
+            if path.is_dir() {
+                sources(&path, found);
+            } else {
+                found.push(path);
+            }
+        }
+    }
+    let mut files = Vec::new();
+    sources(&Path::new(env!("CARGO_MANIFEST_DIR")).join("src"), &mut files);
+    let texts = files.iter().map(|file| read(file));
+    let types = texts.flat_map(|text| {
+        let written = text.split("\nwire! {").skip(1).map(|written| {
+            let line = written.lines().find_map(|line| line.trim().strip_prefix("pub "));
+            let mut words = line.expect("a type").split_whitespace();
+            let kind = words.next().expect("struct or enum");
+            (words.next().expect("a name").to_owned(), kind == "enum")
+        });
+        written.collect::<Vec<_>>()
+    });
+    types.collect()
+}
+
+#[test]
+fn every_message_has_a_vector() {
+    let (vectors, types) = (roundtrips(), wire_types());
+    assert!(types.len() > 80, "{} types", types.len());
+    for (name, is_enum) in types {
+        assert!(vectors.iter().any(|(of, _)| *of == name), "{name} has no vector");
+        let listed = VARIANTS.iter().any(|(of, _)| *of == name);
+        assert!(!is_enum || listed, "the variants of {name} are listed nowhere");
+    }
+}
+
+/// The bytes come back, and every shorter prefix is refused at the field that the reference names.
+pub(super) fn roundtrip(inputs: &Value, expect: &Value) -> Value {
+    let (name, bytes) = (text(inputs, "type"), bytes(inputs, "bytes"));
+    match reencode(name, &bytes) {
+        Ok(again) if again == bytes => {}
+        other => return json!({ "decoded": format!("{other:?}") }),
+    }
+    let mut path = &Value::Null;
+    for length in 0..bytes.len() {
+        if let Some(next) = list(expect, "cut").iter().find(|cut| cut[0] == json!(length)) {
+            path = &next[1];
+        }
+        if let Err(problem) = refused_at(name, &bytes[..length], path) {
+            return json!({ "length": length, "problem": problem });
+        }
+    }
+    expect.clone()
+}
+
+pub(super) fn malformed(inputs: &Value, expect: &Value) -> Value {
+    match refused_at(text(inputs, "type"), &bytes(inputs, "bytes"), &expect["path"]) {
+        Ok(()) => expect.clone(),
+        Err(problem) => json!({ "problem": problem }),
+    }
+}
+
+/// That bytes are malformed, and that the error names each step of the path, in order.
+fn refused_at(name: &str, bytes: &[u8], path: &Value) -> Result<(), String> {
+    let Err(Reject::Malformed(detail)) = reencode(name, bytes) else {
+        return Err("not refused as malformed".into());
+    };
+    let mut rest = detail.as_str();
+    for step in path.as_array().expect("a path") {
+        let step = step.as_str().expect("a step of a path");
+        let place = rest.find(step).ok_or_else(|| format!("{detail:?} lacks {step:?} of {path}"))?;
+        rest = &rest[place + step.len()..];
+    }
+    Ok(())
+}
