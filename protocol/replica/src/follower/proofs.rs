@@ -1,7 +1,6 @@
 //! What convicts the steward, on the disk of whoever follows it.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_steward};
@@ -185,16 +184,4 @@ impl Follower {
             matches!(judgement, Judgement::Guilty { .. }).then_some(Evidence::Misconduct(misconduct))
         })
     }
-}
-
-/// What to do with a proof of misconduct.
-pub(super) fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
-    let Some(proof) = proof else { return Ok(()) };
-    write!(
-        f,
-        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin, or says what else \
-         it takes. Show it to the organiser and to the other members: in the evidence/ of their data directories, with what else \
-         it takes, it stops them, too",
-        proof.display()
-    )
 }
