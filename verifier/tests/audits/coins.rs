@@ -3,10 +3,8 @@
 use muster_core::coins::{CoinKind, CoinOpening};
 use muster_core::messages::audit::Verdict;
 use muster_core::messages::record::Idle;
-
 use muster_core::sign::Signed;
 
-use super::duty::shared;
 use super::*;
 
 fn opened(kind: CoinKind, round: u32, k: u16) -> CoinOpening {
