@@ -299,6 +299,7 @@ impl Steward {
             self.conductor.propose(Body::Open(*roots));
             return self.conductor.start();
         }
+        // ROUND-16: what has a receipt is taken again before the conductor may end a phase.
         self.expect_members();
         self.replay(kept);
         self.examine_acquitted(bans);
@@ -381,6 +382,7 @@ impl Steward {
         let audits = self.docket.timeout(ledger).into_iter();
         let due = self.conductor.poll_timeout().into_iter().chain(audits);
         let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
+        // What is overdue waits for an event: as a timer it would have the driver spin.
         due.filter(|due| *due > self.now).min()
     }
 
@@ -390,6 +392,7 @@ impl Steward {
             let since = self.closed_at.unwrap_or(0);
             return (deserted || now >= since + FAREWELL).then_some(HostingEnd::Closed);
         }
+        // Between two rounds nobody has work under way that a stop would throw away.
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.stop_after?;
@@ -401,6 +404,7 @@ impl Steward {
 
     /// What follows from the time and from who is there.
     fn turn(&mut self) {
+        // Who is gone is known before the conductor looks for whom to wait.
         self.attend();
         self.conductor.tick(self.now);
         self.show_results();
@@ -408,6 +412,7 @@ impl Steward {
         let idles = self.docket.idles(self.now, self.conductor.ledger());
         silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
         self.pursue();
+        // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
         let oldest = self.docket.oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);
         self.tell_held();

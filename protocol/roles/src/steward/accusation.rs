@@ -35,6 +35,7 @@ pub(super) fn equivocation(
 ) -> Option<Evidence> {
     let run = ledger.run();
     let said = second.verify(run).ok()?;
+    // A late second commitment contradicts what was frozen, though the conductor holds nothing any more.
     let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
     let frozen = frozen.and_then(|record| match &record.body {
         Body::Freeze(freeze) => {
@@ -55,6 +56,7 @@ pub(super) fn two_results(
 ) -> Option<Evidence> {
     let said = second.verify(ledger.run()).ok()?;
     let sealed = ledger.round(said.round).into_iter().flat_map(|view| view.signed_results_of(said.part));
+    // AUDIT-22: over other inputs, or in another attempt, the rule may give another digest.
     let about =
         |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
     let contradicts = |first: &&Signed<PartResult>| {

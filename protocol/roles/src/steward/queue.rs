@@ -119,12 +119,14 @@ impl Queue {
     /// while nobody has more waiting than the accuser.
     pub(super) fn accuse(&mut self, accusation: Allegation, fetches: bool, own: bool) -> Result<(), Reject> {
         let owed = (accusation.digest, Some(accusation.accuser));
+        // Evidence that waits as a verifier's finding needs no second hearing for the same accuser.
         if self.is_known(&(accusation.digest, None)) || self.is_known(&owed) {
             return Ok(());
         }
         let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
         let waiting = PendingAccusation::new(ground, &accusation, fetches);
         let count = |such: &dyn Fn(&PendingAccusation) -> bool| {
+            // What was examined once holds no place: a case that cannot be decided yet would shut its accuser out.
             self.waiting.iter().filter(|one| one.is_brought() && one.tries == 0 && such(one)).count()
         };
         let pair =
@@ -152,6 +154,7 @@ impl Queue {
     /// The next case, which is before the court from now on; `banned` says who is out already. First come those whose
     /// accusers said nothing in vain so far, then what needs no fetch, then what came first.
     pub(super) fn next(&mut self, now: u64, banned: &dyn Fn(&MemberId) -> bool) -> Option<PendingAccusation> {
+        // Evidence stands whoever brought it; a finding falls with the verifier that is banned.
         let over =
             |one: &PendingAccusation| banned(&one.claim.culprit) || !one.is_brought() && banned(&one.accuser);
         self.waiting.retain(|one| !over(one));
@@ -166,11 +169,13 @@ impl Queue {
             fetching(&|_| true) < FETCHING
                 && fetching(&|other| other.accuser == one.accuser) < FETCHING_OF_ONE
         };
+        // Those who were right so far come first, so that a slanderer waits for the others and not they for it.
         let rank = |one: &PendingAccusation| {
             let vain = self.vain.get(&one.accuser).copied().unwrap_or_default();
             (vain, fetches(one), one.tries)
         };
         let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
+            // One case of each culprit at a time: the first one may settle the others.
             one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
         });
         let (index, _) = ready.min_by_key(|(index, one)| (rank(one), *index))?;
@@ -186,6 +191,7 @@ impl Queue {
             Heard::Founded => {}
             Heard::Unfounded => *self.vain.entry(case.accuser).or_default() += 1,
             Heard::Undecided => {
+                // An accuser that leaves its cases open counts like one that is wrong: each costs the court as much.
                 *self.vain.entry(case.accuser).or_default() +=
                     u32::from(case.is_brought() && case.tries == 0);
                 let pair = |one: &&PendingAccusation| {
@@ -198,6 +204,7 @@ impl Queue {
                     self.known.remove(&case.name());
                     return;
                 }
+                // The exponent has a bound of its own: a shift by `tries` alone would overflow.
                 case.due = now + (AGAIN << case.tries.min(8)).min(AT_LAST);
                 case.tries += 1;
                 self.waiting.push_back(case);
@@ -246,6 +253,7 @@ impl Queue {
     }
 
     fn put(&mut self, waiting: PendingAccusation) {
+        // Forgetting costs a second examination at worst, remembering everything costs memory without a bound.
         if self.known.len() >= REMEMBERED {
             self.known.clear();
         }
@@ -260,8 +268,10 @@ impl Queue {
             *counts.entry(one.accuser).or_default() += 1;
         }
         let own = counts.get(accuser).copied().unwrap_or_default();
+        // Only from one that has two more: otherwise two accusers would take one place from each other without end.
         let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
         let (loudest, _) = most.ok_or(FULL)?;
+        // Its newest: what has waited longest is heard first.
         let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
         let dropped = last.and_then(|index| self.waiting.remove(index)).ok_or(FULL)?;
         self.known.remove(&dropped.name());

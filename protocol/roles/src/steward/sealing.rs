@@ -12,21 +12,26 @@ const REFUSALS: u32 = 16;
 
 impl Steward {
     pub(super) fn seal(&mut self, mut body: Body) {
+        // LEDGER-12: since the ban was proposed, more seats may have been sealed.
         if let Body::Ban(ban) = &mut body {
             ban.effective = self.ledger().first_round_without();
         }
+        // AUDIT-24: effects are performed in order, so the values are on the disk before the record that forgets them.
         self.exhibit_before(&body);
         let (name, of_round) = (encode(&body), is_of_round(&body));
         let record = self.ledger().record(body);
         let signed = self.identity.sign(self.ledger().run(), &record);
         let answer = match self.conductor.sealed(self.now, &signed) {
             Ok(verified) => {
+                // LEDGER-3: before any effect that follows from the record, so that nothing is shown that a crash can
+                // undo.
                 self.effects.push_back(StewardEffect::Seal(Box::new(signed), Box::new(verified)));
                 self.refusals = 0;
                 self.sealed(&record);
                 Response::Done
             }
             Err(reject) => {
+                // LEDGER-3: a refused record is shown to nobody, and the next one has its height.
                 tracing::debug!("a proposed record was not sealed: {reject}");
                 // What members bring about is no fault of this steward, however often it is refused.
                 self.refusals += u32::from(of_round);
@@ -57,6 +62,7 @@ impl Steward {
             Body::Outcome(outcome) => self.over(outcome.round),
             Body::Silence(request) => {
                 if let Ok(request) = request.verify(self.ledger().run()) {
+                    // AUDIT-24: by the time of a ban its round may be forgotten and the keepers gone.
                     self.justice.exhibits.suspect(request.round, request.target);
                     self.tell(Bulletin::Moved(request.target, "did not answer an audit"));
                 }
@@ -81,6 +87,7 @@ impl Steward {
             }
             Body::Rewind(rewind) => {
                 let round = self.ledger().next_round();
+                // Before anything of the next round: its Begin names the state that the Rewind has made the newest.
                 self.effects.push_back(StewardEffect::GoBack(Box::new(rewind.clone())));
                 self.justice.went_back(&rewind.evidence);
                 self.tell(Bulletin::WentBack(rewind.clone(), round));
