@@ -40,6 +40,7 @@ impl<'a> Delivery<'a> {
             view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
         let part: Part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
+        // ROUND-5: only receipts of the part's own keepers count, in the attempt that is open.
         if !view.takes_in(part, sender, keeper) || view.attempt(part) != Some(put.attempt) {
             return Err(Reject::NotEntitled("deliver this part here"));
         }
@@ -48,9 +49,12 @@ impl<'a> Delivery<'a> {
         let root = commitment.commit.root;
         let mut blocks = BTreeMap::new();
         for data in put.blocks.into_inner() {
+            // A receipt is of one part: blocks of others would be stored without anybody signing for them.
             if plan.binary_search(&data.block).is_err() {
                 return Err(Reject::Rule("a delivery holds blocks of one part"));
             }
+            // Before the receipt: afterwards the sender counts, and the aggregator would fail for blocks that fit
+            // nothing.
             let integers = open_block(layout, &root, &data)?;
             blocks.insert(data.block, (data, integers));
         }
