@@ -28,12 +28,14 @@ pub(super) struct Fetches {
 impl Fetches {
     /// These are wanted, in this order, and no others any more.
     pub(super) fn want(&mut self, subjects: Vec<Arc<Subject>>) {
+        // A whole contribution is as large as the model: what no work waits for is not kept.
         self.done.retain(|key, _| subjects.iter().any(|subject| subject.key() == *key));
         self.wanted = subjects;
     }
 
     /// The next one to fetch.
     pub(super) fn begin(&mut self) -> Option<Arc<Subject>> {
+        // Both count: fetched faster than computed, contributions would fill the memory.
         if self.done.len() >= FETCHED || self.running.len() >= FETCHED {
             return None;
         }
@@ -50,6 +52,7 @@ impl Fetches {
     /// One was fetched, or is not to be had.
     pub(super) fn end(&mut self, key: Key, q: Integers, profile: Profile) {
         let Some(subject) = self.running.remove(&key) else { return };
+        // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
         if q.is_none() && profile == Profile::Exact {
             self.withheld.insert(subject.author);
         }

@@ -43,6 +43,7 @@ impl Subject {
         let commitment = view.commitment(slot)?;
         let sources = view.parts().iter().enumerate().map(|(part, plan)| {
             let keepers = |attempt| view.reducers(muster_core::ids::Part(part as u16), attempt);
+            // Those of the reassignment first: they reduced the part. The author last: it may want to delay.
             let keepers = keepers(1).chain(keepers(0)).chain([commitment.author]);
             let mut holders: Vec<MemberId> =
                 keepers.filter(|keeper| ledger.member(keeper).is_some()).collect();
@@ -139,6 +140,7 @@ impl Case {
     /// away, in units of the tolerance.
     pub(super) fn finding(&self, probe: &Probe, opened: &Opened, total: &Sketch) -> (Finding, Vec<f64>) {
         let (sketch, loss) = probe.sum(&opened.rows);
+        // AUDIT-10 looks at sums first: the verdict must name what a judge will find.
         if loss != self.subject.commit.loss || sketch != *total {
             return (Finding::Guilty(FindingKind::SumMismatch), Vec::new());
         }
