@@ -35,6 +35,7 @@ impl WantedContribution {
         let author = contact(ledger, &member);
         let parts = view.parts().iter().enumerate().map(|(part, plan)| {
             let keepers = |attempt| view.reducers(Part(part as u16), attempt);
+            // Keepers before the author: whoever is under suspicion may want to delay.
             let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
             HeldBlocks { blocks: plan.blocks.clone(), holders: holders.chain(author.clone()).collect() }
         });
@@ -65,6 +66,7 @@ impl WantedContribution {
         }
         let mut tasks = JoinSet::new();
         for (part, HeldBlocks { blocks, holders }) in self.parts.iter().cloned().enumerate() {
+            // What the disk has is not fetched again, after a restart for instance.
             if !blocks.iter().all(|block| assembly.has(*block)) {
                 let (peers, layout, name) = (peers.clone(), layout.clone(), self.name);
                 tasks.spawn(async move {

@@ -90,6 +90,7 @@ impl Follower {
                     break;
                 }
                 for record in records {
+                    // Checked like news: a journal that was damaged or exchanged is found out here.
                     follower.take(&record)?;
                 }
             }
@@ -104,6 +105,7 @@ impl Follower {
     /// # Errors
     /// As [`Gossiping::start`].
     pub fn join_swarm(&mut self, identity: &Identity, mut settings: Settings) -> Result<(), NetError> {
+        // The contact came with the invitation: a newcomer has met nobody yet.
         settings.bootstrap.extend(self.steward.swarm_addresses());
         let (gossip, findings) = Gossiping::start(identity, &self.ledger, &settings, self.journal.clone())?;
         (self.gossip, self.findings) = (Some(Arc::new(gossip)), Some(findings));
@@ -163,6 +165,7 @@ impl Follower {
         for signed in &news.records {
             let record = self.take(signed)?;
             if let Some(journal) = &self.journal {
+                // Written once the ledger has taken it, so that the journal never holds a record that breaks a rule.
                 journal.append(record.height, signed).map_err(FollowError::Store)?;
             }
             self.weigh_shown()?;
@@ -173,6 +176,7 @@ impl Follower {
             self.prefetch(&notice);
             events.push(Event::Notice(Box::new(notice)));
         }
+        // Behind by many records, states in between would be computed, or fetched, for nothing.
         if self.ledger.height() >= news.newest {
             self.catch_up(&mut events).await?;
         }
@@ -207,9 +211,11 @@ impl Follower {
                 return Err(error.into());
             }
             tracing::warn!("the steward does not answer ({error}); trying again");
+            // Longer each time: not all members dial a steward all the time that is only restarting.
             let pause = Duration::from_millis(300).max(away / 4).min(Duration::from_secs(5));
             tokio::time::sleep(pause).await;
             away += pause;
+            // A short break is a restart as a rule; the swarm is asked only afterwards.
             if away >= MOVED {
                 self.look_for_steward().await;
             }
@@ -244,6 +250,7 @@ impl Follower {
         };
         tracing::warn!("a member committed twice in one round; telling the steward");
         let (peers, steward) = (self.peers.clone(), self.steward.clone());
+        // Beside following: the steward may be slow to take it, and rounds go on.
         tokio::spawn(async move {
             if let Err(error) = peers.ask(&steward, &Request::Accuse(evidence)).await {
                 tracing::warn!("the steward did not take the accusation: {error}");
@@ -256,6 +263,7 @@ impl Follower {
         let record = match self.ledger.apply(signed) {
             Ok(record) => record,
             Err(reject) => {
+                // AUDIT-13: kept before halting, so that this member does not follow again after a restart.
                 let proof = self.keep_proof(self.proof_of(signed).as_ref());
                 return Err(FollowError::Misconduct(reject, proof));
             }

@@ -68,6 +68,7 @@ impl Gossiping {
     ) -> Vec<Misbehaviour> {
         let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
+        // What came by gossip has been spread already.
         if !heard {
             self.gossip.publish(Topic::Records, encode(&Gossiped::Record(signed.clone())));
         }
@@ -79,6 +80,7 @@ impl Gossiping {
         lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
         let mut message = encode(&Gossiped::Record(signed.clone()));
+        // Whoever wants the record pulls it on a channel; the head is enough to find two ledgers.
         if message.len() > limits::GOSSIP_BYTES {
             let head = Head { height: record.height, head: record.head() };
             message = encode(&Gossiped::Head(steward.sign(self.run, &head)));
@@ -102,6 +104,7 @@ impl Gossiping {
 
     /// Writes down once a round who was met.
     fn remember(&self, record: &Record) {
+        // Once a round: neighbours change with every connection, and each note is written to the disk.
         let (Body::Outcome(_), Some(journal)) = (&record.body, &self.journal) else { return };
         let met = self.gossip.neighbourhood().borrow().met.join("\n");
         if met.is_empty() {
@@ -210,6 +213,7 @@ impl Sieve for Ear {
     fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity {
         let (validity, found) = lock(&self.hearsay).hear(topic, message);
         if let Some(found) = found {
+            // Dropped where many wait: the swarm's thread must not wait for whoever reads them.
             let _ = self.findings.try_send(found);
         }
         validity

@@ -127,6 +127,7 @@ pub fn shown(bytes: u64) -> String {
 /// Bytes that this process can still get, swap included, where Linux tells.
 pub fn available() -> Option<u64> {
     let free = free(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    // In a container the machine's memory is not this process's.
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|limit| limit.trim().parse().ok());
     Some(limit.map_or(free, |limit| free.min(limit)))

@@ -117,6 +117,7 @@ impl<'a> Replay<'a> {
                 _ => {}
             }
         }
+        // A ledger that was cut off has nothing that differs in it; it is not whole all the same.
         if self.ledger.stage() == Stage::Closed {
             return Ok(None);
         }
@@ -143,6 +144,7 @@ impl<'a> Replay<'a> {
         let at = format!("record {}", self.ledger.height());
         let record = self.ledger.apply(signed).map_err(wrong(&at))?;
         if let Body::Open(roots) = &record.body {
+            // The initial state follows from manifest and text; a steward may have begun with another one.
             if *roots != self.state.roots() {
                 let (computed, sealed) = (self.state.root(), roots.root());
                 let what = format!("{at}: the initial state is {computed}, sealed is {sealed}");
@@ -153,6 +155,7 @@ impl<'a> Replay<'a> {
         if let Body::Outcome(outcome) = &record.body {
             let height = record.height;
             self.views.retain(|round, _| self.outlook.needs(*round, height));
+            // Kept now: by the record that needs it, the ledger may have forgotten the round.
             let view = self.ledger.round(outcome.round).filter(|_| self.outlook.needs(outcome.round, height));
             self.views.extend(view.map(|view| (outcome.round, view.clone())));
         }
@@ -167,6 +170,7 @@ impl<'a> Replay<'a> {
     /// Keeps the newest state if a later record needs it, and drops those that none needs any more.
     fn hold(&mut self) {
         let (round, height) = (self.ledger.next_round(), self.ledger.height());
+        // A state is three vectors of the model: only those that a later ban or Rewind needs are kept.
         self.held.retain(|round, _| self.outlook.needs(*round, height));
         if self.outlook.needs(round, height) {
             self.held.insert(round, self.state.clone());
@@ -180,6 +184,7 @@ impl<'a> Replay<'a> {
         let update = self.update(&view, told)?;
         self.arithmetic.apply(&self.archive.manifest, &mut self.state, &update);
         let roots = self.state.roots();
+        // Each round, so that the first step that does not follow is named, and nothing is computed on it.
         if roots != outcome.state {
             let (computed, sealed) = (roots.root(), outcome.state.root());
             let what = format!("round {round} gives state {computed}, sealed is {sealed}");

@@ -33,6 +33,7 @@ impl Follower {
     /// Starts fetching a part's values before the outcome is sealed.
     pub(super) fn prefetch(&self, notice: &Notice) {
         let Notice::Result(signed) = notice else { return };
+        // Unchecked, any notice on the board would have all members dial its holders.
         let Ok(result) = self.ledger.check_result(signed) else { return };
         let Some(wanted) = self.wanted(&result) else { return };
         let results = self.results.clone();
@@ -57,6 +58,7 @@ impl Follower {
         let view = self.ledger.round(result.round)?;
         let holders = view.reducers(result.part, result.attempt);
         let mut wanted = WantedValues::of(&self.ledger, result.clone(), holders)?;
+        // Last: it has the values of every part, and would otherwise be asked by everybody.
         wanted.holders.push(self.steward.clone());
         Some(wanted)
     }
@@ -68,6 +70,7 @@ impl Follower {
             let (round, sealed, height) = match next {
                 Pending::Outcome(round, sealed, height) => (round, sealed, height),
                 Pending::Rewind(round, sealed) if at < round => {
+                    // STATE-6: its own copy first; a fetch is three vectors of the model.
                     let gone = lock(&self.replica).rewind(&sealed.root(), round);
                     if gone || self.fetch_state().await? {
                         continue;
@@ -83,6 +86,7 @@ impl Follower {
                 self.pending.pop_front();
                 continue;
             }
+            // Values are kept for a few rounds: whoever comes later takes a whole state instead.
             if at < round || !self.fetch_results(round).await {
                 if !self.fetch_state().await? {
                     return Ok(());
@@ -136,6 +140,7 @@ impl Follower {
 
     async fn apply(&self, round: Round) -> Option<StateRoots> {
         let (replica, update) = (self.replica.clone(), self.update(round)?);
+        // A step takes as long as the model is large; the runtime's threads serve channels meanwhile.
         tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
     }
 
@@ -158,11 +163,13 @@ impl Follower {
             Ok(_) => return Err(PeerError::Unexpected.into()),
             Err(error) => return later(error),
         };
+        // The offer is the steward's word; which roots were sealed before that round is the ledger's.
         let sealed = match self.ledger.round(offer.round) {
             Some(view) => Some(*view.state()),
             None if offer.round == self.ledger.next_round() => Some(*self.ledger.state()),
             None => None,
         };
+        // An older state would undo rounds that were applied.
         if sealed != Some(offer.roots) || offer.round <= lock(&self.replica).round() {
             return Ok(false);
         }
@@ -191,6 +198,7 @@ impl Follower {
                 else {
                     return Err(PeerError::Unexpected);
                 };
+                // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
                 if bytes.len() != count as usize * 4 {
                     return Err(PeerError::Unexpected);
                 }

@@ -34,6 +34,7 @@ impl Replay<'_> {
         let drawn: Vec<Slot> = counted.iter().copied().filter(takes).collect();
         let checked = self.contributions(view, None, &drawn, told)?;
         self.recomputed += drawn.len() as u64;
+        // The rule takes every input: with a sample, the sealed sums stand for the others.
         let (update, factors) = if drawn.len() == counted.len() {
             self.reduced(view, &checked)?
         } else {
@@ -74,7 +75,9 @@ impl Replay<'_> {
                 *weight += size;
             }
         }
+        // After the reduction: what counted is what was sealed, even where the rule gives something else.
         self.put_kept_parts(view, missing, &mut update)?;
+        // Last, over all parts: kept values come from the archive, too, and nothing in it is believed.
         self.check_results(view, &update, |result| self.wrong_part(view, result, &update))?;
         Ok((update, factors))
     }
@@ -97,6 +100,8 @@ impl Replay<'_> {
             let (round, part) = (view.round(), result.part);
             let wrong = |why: &str| ReplayError::Wrong(format!("round {round}, part {part}: {why}"));
             let Some(kept) = reading::part_exhibit(&self.archive.folder, round, part)? else {
+                // Without exhibits the reduction stands if it is the sealed one: a convict may have reduced this part
+                // rightly.
                 if digest_of(layout, &plan.blocks, update) == Some(result.digest) {
                     continue;
                 }
@@ -163,6 +168,7 @@ impl Replay<'_> {
             let range = layout.block(**block).map(|block| block.range.clone());
             let bits = |update: &Update| {
                 let values = update.values.get(range.clone()?)?;
+                // Bits, since equal numbers may differ in them: −0 and 0.
                 Some(values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>())
             };
             kept.as_ref().is_some_and(|kept| bits(kept) != bits(right))

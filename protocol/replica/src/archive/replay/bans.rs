@@ -13,10 +13,12 @@ use crate::witness::{Brought, Exhibited};
 
 impl Replay<'_> {
     pub(super) fn ban(&mut self, ban: &Ban) -> Result<(), ReplayError> {
+        // AUDIT-12: the seal is not believed here; each ban must follow from its evidence.
         let bytes = reading::evidence(&self.archive.folder, &ban.evidence)?;
         let bytes =
             bytes.ok_or_else(|| ReplayError::Wrong(format!("the evidence {} is missing", ban.evidence)))?;
         let evidence: Evidence = decode(&bytes).map_err(wrong(&format!("evidence {}", ban.evidence)))?;
+        // The file may have been exchanged: the Ban names the evidence by its hash.
         if evidence.digest() != ban.evidence {
             return Err(ReplayError::Wrong(format!("the evidence {} has another hash", ban.evidence)));
         }
@@ -38,6 +40,7 @@ impl Replay<'_> {
         for brought in with.into_iter().chain([brought]) {
             let judgement = self.judge(ban, &evidence, brought);
             if matches!(&judgement, Judgement::Guilty { culprit, finding, round, .. }
+                // Guilty of something else is not what was sealed.
                 if *culprit == ban.culprit && *finding == ban.finding && *round == ban.round)
             {
                 return Ok(());
@@ -67,6 +70,7 @@ impl Replay<'_> {
     ) -> Result<(), ReplayError> {
         let result = part.result.verify(self.archive.manifest.run()).map_err(wrong("a result"))?;
         let (view, state) = (self.view(round).cloned(), self.held.get(&round).cloned());
+        // Without them the judgement is undecided, which the caller reports as a ban that does not follow.
         let (Some(view), Some(state)) = (view, state) else { return Ok(()) };
         let mut slots: Vec<Slot> = Vec::new();
         for slot in result.inputs.slots() {

@@ -42,6 +42,7 @@ impl Replay<'_> {
         let layout = self.ledger.layout().clone();
         let checked =
             spread(self.plan.threads, commits.into_iter().zip(sums).collect(), |(commit, (q, loss))| {
+                // The loss, too: it is committed to beside the root (AUDIT-10).
                 let same = loss == commit.loss && Commitment::new(&layout, &q).root() == commit.root;
                 (q, same)
             });
@@ -67,6 +68,7 @@ impl Replay<'_> {
         slot: Slot,
         who: &MemberId,
     ) -> Result<CountedContribution, ReplayError> {
+        // Convicted at any time in the run: a ban comes rounds after the contribution that it is for.
         if !self.outlook.convicts.contains(who) {
             return Err(ReplayError::Wrong(format!(
                 "round {}, slot {slot}: the contribution of {who} is not what the state and the text give, and it was never \

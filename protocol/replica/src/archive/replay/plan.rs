@@ -66,6 +66,7 @@ impl Outlook {
             match &record.body {
                 Body::Ban(ban) => {
                     outlook.convicts.insert(ban.culprit);
+                    // A ban is judged on the state of the offence, which may be many rounds back.
                     outlook.needs.push((ban.round, record.height));
                 }
                 Body::Rewind(rewind) => outlook.needs.push((rewind.to, record.height)),

@@ -66,16 +66,19 @@ impl Replay<'_> {
         while self.ledger.height() < progress.height {
             let signed = self.archive.records.get(self.ledger.height().index());
             let signed = signed.ok_or("it goes on behind the end of this ledger")?;
+            // Records are cheap to check: only states and contributions are taken from the earlier process.
             let record = self.take(signed).map_err(|error| error.to_string())?;
             if let Body::Outcome(outcome) = &record.body {
                 self.account(outcome.round);
             }
             sealed.insert(self.ledger.next_round(), *self.ledger.state());
         }
+        // The archive may have been exchanged since: another ledger of the same height has another head.
         if self.ledger.head() != progress.head || self.ledger.next_round() != progress.round {
             return Err("it is of another ledger".into());
         }
         let checked = |round: Round| {
+            // States are on the disk of this machine; one with another root than the sealed one is not gone on from.
             let state = load(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
             state.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
         };
