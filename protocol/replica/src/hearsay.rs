@@ -443,6 +443,25 @@ mod tests {
     }
 
     #[test]
+    fn chan_11_what_is_heard_moves_nothing_and_what_is_taken_does() {
+        let mut member = hearsay(7);
+        let ahead = record(7, 1, 1);
+        let head = Gossiped::Head(steward().sign(RUN, &Head { height: Height(8), head: Digest([4; 32]) }));
+        for (topic, message) in [
+            (Topic::Records, told(&ahead)),
+            (Topic::Records, encode(&head)),
+            (Topic::Commits, said(&node(), 4, 1)),
+        ] {
+            assert_eq!(member.hear(topic, &message), (Validity::Accept, None));
+        }
+        let before = hearsay(7);
+        assert_eq!((member.next, &member.members), (before.next, &before.members));
+        assert_eq!(member.seats, before.seats, "a record that was heard seats nobody");
+        // Nor does it stand against the record that is pulled: that alone is told as sealed.
+        assert_eq!(member.took(&ahead), (Vec::new(), true));
+    }
+
+    #[test]
     fn only_the_seated_are_heard() {
         let mut member = hearsay(8);
         let stranger = Identity::from_secret(&[3; 32]);

@@ -154,7 +154,7 @@ impl Replica {
         self.round = self.round.next();
         self.roots = stopwatch.time(Phase::Hashing, || self.state.roots());
         let mut oldest = None;
-        // Dropped before the new one is made, so that no more than `retention.states` are in memory at once.
+        // Dropped before the new one is made, so that `retention.states` earlier ones are in memory and no more.
         while self.history.len() >= self.manifest.retention.states as usize {
             oldest = self.history.pop_front();
         }

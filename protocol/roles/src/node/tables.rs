@@ -150,6 +150,7 @@ mod tests {
         let name = results.verify(RUN).unwrap().request;
         // Another process of the same member reads the board: the request, then the results.
         before.tables = Tables::new(RUN, [3; 32]);
+        // AUDIT-6: nothing is opened but the table that the sealed results name.
         assert!(!before.opens(&results), "nobody has asked it, as far as it knows");
         before.tables.expect(name);
         assert!(!before.opens(&results), "its rows are being made");

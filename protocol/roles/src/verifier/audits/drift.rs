@@ -41,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lean_shows_and_noise_does_not() {
+    fn tol_10_a_lean_shows_and_noise_does_not() {
         let member = MemberId([1; 32]);
         let mut drifts = Drifts::default();
         let noise =
