@@ -40,6 +40,7 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
     assert!(world.requests().is_empty(), "nothing is the second one's to inspect");
     assert!(world.docket.idles(0, &world.ledger).is_empty());
     assert!(world.docket.idles(999, &world.ledger).is_empty());
+    // DUTY-2, DUTY-4: whoever shows no coin is idle, though nothing else is known to be due from it.
     let idles = world.docket.idles(1000, &world.ledger);
     let body = Body::Idle(Idle { verifier: member(21), round: Round(0) });
     assert_eq!(idles, std::slice::from_ref(&body));
@@ -49,7 +50,7 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
     assert_eq!(world.requests(), [(member(22), member(11)), (member(22), member(12))]);
     assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
     assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
-    // It is idle once, and may not do now what was its duty.
+    // DUTY-5: it is away, idle once, and may not do now what was its duty.
     let again = world.ledger.record(body);
     assert!(world.ledger.clone().apply(&world.steward.sign(world.run, &again)).is_err());
     let late = [world.audits_of(21)].map(|mut audits| {

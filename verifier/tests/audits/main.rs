@@ -78,6 +78,19 @@ fn a_sum_that_is_not_to_be_had_is_recomputed() {
     assert_eq!(world.verdicts(), [(member(11), guilty), (member(12), Finding::Pass)]);
 }
 
+/// AUDIT-7: integers that add up with the table, and have not the frozen root, are nobody's F(Q).
+#[test]
+fn audit_7_a_sum_that_was_not_committed_to_is_not_believed() {
+    let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
+    // What it shows now is the true sum of its leaves; what it committed to is not.
+    let shown = world.memory.contributions.get_mut(&(Round(0), member(11))).unwrap();
+    shown.iter_mut().for_each(|q| *q = -*q);
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
+    assert!(world.verdicts().contains(&(member(12), Finding::Pass)), "the committed sum is believed");
+}
+
 #[test]
 fn silence_has_every_leaf_recomputed() {
     let mut world = World::new([Conduct::HidesAFalseSum, Conduct::Sleeps], manifest(ALWAYS, 0));
@@ -158,6 +171,7 @@ fn the_final_audit_asks_everyone() {
     let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(0, 0));
     let mut audits = world.audits();
     world.run(&mut audits);
+    // DUTY-2: it is shown whomever it selects.
     assert!(world.requests().is_empty() && world.board.len() == 1, "the coin is shown, and selects nobody");
 }
 

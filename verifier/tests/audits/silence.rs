@@ -118,3 +118,23 @@ fn an_answer_after_everything_was_recomputed_ends_the_silence() {
     let standing = world.ledger.member(&member(11)).unwrap().standing;
     assert!(!matches!(standing, Standing::Silent(_)), "{standing:?}");
 }
+
+#[test]
+fn ledger_11_a_silence_is_about_a_due_request_of_a_member_that_is_there() {
+    let mut world = shared([Conduct::Sleeps, Conduct::Honest], true);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    let due = world.silence(0);
+    let sealed = |world: &World, body: &Body| {
+        let record = world.steward.sign(world.run, &world.ledger.record(body.clone()));
+        world.ledger.clone().apply(&record).is_ok()
+    };
+    assert!(sealed(&world, &due));
+    // The second verifier does not inspect this contribution, so nobody has to answer it.
+    let Body::Silence(asked) = &due else { panic!("{due:?}") };
+    let asked = asked.verify(world.run).unwrap().into_inner();
+    let other = Body::Silence(id(22).sign(world.run, &asked));
+    assert!(!sealed(&world, &other));
+    world.seal(due.clone());
+    assert!(!sealed(&world, &due), "who is silent already is not so once more");
+}
