@@ -29,7 +29,7 @@ const MARGIN: u32 = 64;
 /// Enrolments tried, when the run moves on faster than [`HASTE`].
 const ATTEMPTS: usize = 3;
 
-/// What came of it.
+/// The outcome of an enrolment.
 pub struct Enrolled {
     /// The directory to watch from.
     pub directory: PathBuf,

@@ -43,7 +43,7 @@ pub struct WatchOptions {
     pub machine: Machine,
     /// Where to gossip; none to go without.
     pub gossip: Option<Settings>,
-    /// From what is found to what is said.
+    /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
 }
 

@@ -106,7 +106,7 @@ impl AuditWorker {
         let frozen = FrozenCommit { freeze: subject.freeze, commit: commit.clone(), author: subject.author };
         let committed = || committed_total(&self.manifest, &frozen, witness);
         let Some(deviation) = sum.deviation(&self.manifest, commit, committed) else {
-            return Done::Missing("the committed integers are not to be had".into());
+            return Done::Missing("the committed integers are unavailable".into());
         };
         Done::Summed(sum.q, deviation <= WRONG)
     }

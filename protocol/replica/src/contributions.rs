@@ -12,16 +12,16 @@ use crate::peers::{CommittedContribution, Contact, Peers, contact};
 /// Blocks of a contribution, and who may have them.
 #[derive(Clone, Debug)]
 pub struct HeldBlocks {
-    /// Which.
+    /// The blocks.
     pub blocks: Vec<Block>,
-    /// The likeliest first.
+    /// Members that may have them, the likeliest first.
     pub holders: Vec<Contact>,
 }
 
 /// A contribution to be fetched.
 #[derive(Clone, Debug)]
 pub struct WantedContribution {
-    /// Which.
+    /// Its name, and the root that proves its blocks.
     pub name: CommittedContribution,
     /// All its blocks, by part; all as one where the round has no parts.
     pub parts: Vec<HeldBlocks>,

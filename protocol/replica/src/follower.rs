@@ -287,7 +287,7 @@ impl Follower {
     }
 }
 
-/// The next finding; waits for ever when there will be none.
+/// The next finding; pending without end where there is no gossip.
 async fn heard(findings: &mut Option<mpsc::Receiver<Misbehaviour>>) -> Misbehaviour {
     if let Some(receiver) = findings
         && let Some(finding) = receiver.recv().await

@@ -59,7 +59,7 @@ impl Gossiping {
         Ok((Self { run: ledger.run(), gossip, hearsay, journal }, found))
     }
 
-    /// The own ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
+    /// This member's ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
     pub fn sealed(
         &self,
         ledger: &Ledger,
@@ -115,12 +115,12 @@ impl Gossiping {
         }
     }
 
-    /// Spreads the own commitment.
+    /// Spreads this member's commitment.
     pub fn committed(&self, commit: &Signed<Commit>) {
         self.gossip.publish(Topic::Commits, encode(&Gossiped::Commit(commit.clone())));
     }
 
-    /// Says where the own channel can be dialled from now on.
+    /// Announces where this member can be dialled from now on.
     pub fn announce(&self, identity: &Identity, addresses: Addresses) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         self.gossip.announce(

@@ -16,7 +16,7 @@ use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_net::swarm::{Topic, Validity};
 
-/// Heights remembered behind the own ledger, and listened to ahead of it.
+/// How many heights are remembered behind this member's ledger, and listened to ahead of it.
 const BEHIND: u64 = 256;
 const AHEAD: u64 = 256;
 /// Rounds whose commitments are remembered.
@@ -72,7 +72,7 @@ struct HeardCommit {
 }
 
 impl Hearsay {
-    /// What the own ledger says.
+    /// Starts from this member's ledger.
     pub fn new(ledger: &Ledger) -> Self {
         let mut hearsay = Self {
             run: ledger.run(),
@@ -97,7 +97,7 @@ impl Hearsay {
         *member == self.steward || self.members.contains(member)
     }
 
-    /// The own ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
+    /// This member's ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
     pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Misbehaviour>, bool) {
         self.advance(ledger);
         self.took(record)

@@ -80,7 +80,7 @@ impl PartInputs {
     /// keepers, itself, and the steward, as `sources` says. What `kept` has is not asked for.
     ///
     /// # Errors
-    /// Whose are not to be had, and why.
+    /// Whose inputs are unavailable, and why.
     pub async fn fetch(
         &self,
         peers: &Peers,
@@ -115,7 +115,7 @@ impl PartInputs {
             let (member, answer): (MemberId, Result<_, PeerError>) =
                 done.map_err(|error| error.to_string())?;
             let answer =
-                answer.map_err(|error| format!("the inputs of {member} are not to be had: {error}"))?;
+                answer.map_err(|error| format!("the inputs of {member} are unavailable: {error}"))?;
             found.extend(answer.into_iter().map(|(data, values)| ((member, data.block), (data, values))));
         }
         Ok(found)

@@ -69,7 +69,7 @@ pub struct CommittedContribution {
     pub root: Digest,
 }
 
-/// Why an answer could not be had.
+/// Why there is no answer.
 #[derive(Debug)]
 pub enum PeerError {
     /// The network.

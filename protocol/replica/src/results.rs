@@ -98,7 +98,7 @@ impl Results {
             let own = own || versions.iter().any(|held| held.digest == *digest && held.own);
             versions.retain(|held| held.digest != *digest);
             versions.push(Version { digest: *digest, values: Arc::new(values), own });
-            // Own values stay: others are to be had of whoever reduced them, these only here.
+            // Own values stay: others can be fetched from whoever reduced them, these only from here.
             if versions.len() > VERSIONS {
                 let others = versions.iter().position(|held| !held.own).unwrap_or_default();
                 versions.remove(others);
@@ -134,7 +134,7 @@ impl Results {
         blocks.iter().all(|block| self.block(round, *block, digest).is_some())
     }
 
-    /// Waits until they are there; for ever, if nobody brings them.
+    /// Waits until they are there, without a bound of its own: whoever calls it sets one.
     pub async fn wait(&self, round: Round, blocks: &[Block], digest: &Digest) {
         let mut news = self.news.subscribe();
         while !self.has(round, blocks, digest) {

@@ -137,7 +137,7 @@ pub enum NodeEffect {
     Bring(Parcel),
     /// Reduce a part and serve its values: [`NodeInput::Reduced`].
     Reduce(PartTask),
-    /// Compare results with the own contribution: [`NodeInput::Compared`]. Those that do not come in time need no word.
+    /// Compare results with this member's contribution: [`NodeInput::Compared`]. Results that do not come in time need no word.
     Compare(Check),
     /// Write down the table of a round that was just frozen.
     Tabulate(Round),
@@ -175,7 +175,7 @@ pub struct PartTask {
 /// What happened, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
-    /// A round is over, in which so many leaves of this member count.
+    /// A round is over; how many leaves of this member count in it.
     Over(Round, u32),
     /// It is banned, and serves what it still holds.
     Banned,

@@ -76,18 +76,18 @@ pub enum StewardInput {
     Connected(MemberId, bool),
     /// A request of a member or stranger.
     Asked {
-        /// By which its answer is known.
+        /// The name that its answer will carry.
         question: Question,
-        /// Who asks, by the handshake.
+        /// The member or stranger that asks, as the handshake has shown.
         from: MemberId,
-        /// What.
+        /// The request.
         request: Box<Request>,
         /// Seconds since 1970.
         date: u64,
     },
     /// Blocks were stored, or why not; the receipt to sign once their part is whole.
     Stored(Question, Result<Option<Receipt>, muster_core::error::Reject>),
-    /// A round's results are applied, or these parts could not be had; and the states that a Rewind can go back to.
+    /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
     States(BTreeSet<Digest>),
@@ -137,9 +137,9 @@ pub enum StewardEffect {
     Exhibit(OwedContribution),
     /// Keep the values of these parts: [`StewardInput::PartsKept`]. Where `at_once`, before the next effect.
     KeepParts {
-        /// Which.
+        /// The parts, with their rounds and blocks.
         parts: Vec<OwedPart>,
-        /// Whether a record follows with which they are gone.
+        /// Whether the next record makes their rounds forgotten.
         at_once: bool,
     },
     /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
@@ -159,9 +159,9 @@ pub enum StewardEffect {
 
 /// A contribution that stays for good.
 pub struct KeptContribution {
-    /// When it was contributed.
+    /// The round that it was contributed to.
     pub round: Round,
-    /// By whom.
+    /// Its author.
     pub member: MemberId,
     /// Its integers.
     pub q: Vec<i32>,
@@ -194,22 +194,22 @@ pub enum Bulletin {
     Judged(bool),
     /// An accusation came to nothing.
     Dismissed {
-        /// By whom.
+        /// The member that accused.
         accuser: MemberId,
-        /// Of whom.
+        /// The member that was accused.
         culprit: MemberId,
-        /// Why it does not stand.
+        /// Why the accusation does not stand.
         why: String,
     },
     /// Contributors objected to a part, and nobody was convicted.
     Inspected(PartResult, bool, Judgement),
     /// What a convict contributed and reduced before was computed again.
     Past(MemberId, Vec<PastRound>),
-    /// A contribution that replay needs cannot be had, and why.
+    /// A contribution that replay needs is unavailable, and why.
     Lost(Round, MemberId, String),
     /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
     OutOfReach(MemberId),
-    /// It stops after this round.
+    /// The steward stops after this round.
     Stopping,
     /// The run is over.
     Closed(Digest),
@@ -247,10 +247,10 @@ pub struct Steward {
     applying: bool,
     /// Deliveries of the round that have a receipt.
     delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
-    /// Members of which was said that they did not check results.
+    /// Members already reported for not checking results.
     stalling: BTreeSet<MemberId>,
     refusals: u32,
-    /// The round of which was said that it waits for an audit.
+    /// The round already reported as waiting for an audit.
     told_held: Option<Round>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
@@ -445,7 +445,7 @@ impl Steward {
         }
     }
 
-    /// Whether nobody is there who could end the round: without a single commitment it waits for one, for ever.
+    /// Whether nobody is left who could end the round: without a single commitment no Freeze is sealed (ROUND-1).
     fn is_deserted(&self) -> bool {
         let seats = self.ledger().current().map(RoundView::seats).unwrap_or_default();
         !self.applying && !seats.iter().any(|seat| self.conductor.is_live(&seat.member))

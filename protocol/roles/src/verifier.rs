@@ -54,7 +54,7 @@ pub struct VerifierSetup<'a> {
     pub identity: Arc<Identity>,
     /// Its coins.
     pub coins: Coins,
-    /// From what is found to what is said.
+    /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
     /// The sealed silences: whoever was silent has all its leaves recomputed.
     pub silences: Vec<Body>,
@@ -87,7 +87,7 @@ pub enum VerifierInput<'a> {
     States(BTreeSet<Digest>),
     /// What the steward answered.
     Told(Box<Message>, Answer),
-    /// What came of the work.
+    /// The result of the work.
     Worked(Box<Work>, Done),
     /// The state that the work needs is not at hand any more, and these are: it waits.
     Lacking(Box<Work>, BTreeSet<Digest>),
@@ -101,7 +101,7 @@ pub enum VerifierInput<'a> {
         drawn: Box<DrawnBlocks>,
         /// What was judged.
         evidence: Box<Reduction>,
-        /// What it gave, or why its inputs are not to be had.
+        /// The judgement, or why its inputs are unavailable.
         judgement: Result<Judgement, String>,
     },
     /// Somebody wants it to stop: it finishes what it computes, says what it has to say, and ends.

@@ -217,11 +217,11 @@ impl Follower {
     }
 }
 
-/// A steward that is away, or that offers this state no more, is asked again with the next news.
+/// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.
 fn later(error: PeerError) -> Result<bool, FollowError> {
     match error {
         PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable => {
-            tracing::info!("the state is not to be had now ({error}); trying again");
+            tracing::info!("the state is unavailable for now ({error}); trying again");
             Ok(false)
         }
         error => Err(error.into()),

@@ -71,7 +71,7 @@ impl Delivery {
         keepers.map(|(part, keeper)| self.parcel(part, keeper, within, false)).collect()
     }
 
-    /// What came of a parcel. ROUND-24: what an aggregator did not take goes to the steward.
+    /// Takes the answer to a parcel. ROUND-24: a part that an aggregator did not take goes to the steward.
     pub(super) fn brought(&mut self, parcel: &Parcel, receipt: Option<Signed<Receipt>>) -> Option<Parcel> {
         // A receipt that does not fit counts as none, so that the part still gets to the steward in time.
         let receipt = receipt.filter(|receipt| {

@@ -13,13 +13,13 @@ use muster_core::sign::Signed;
 /// Evidence on its way to a judgement.
 #[derive(Clone)]
 pub struct Allegation {
-    /// What it rests on.
+    /// The evidence.
     pub evidence: Evidence,
     /// Name of the evidence.
     pub digest: Digest,
-    /// Who says it.
+    /// The member that accuses.
     pub accuser: MemberId,
-    /// Of whom, and what it is about.
+    /// The member that is accused, and the contribution or part that this is about.
     pub claim: Claim,
     /// Whether it is a verifier's finding, which the steward has to examine (DUTY-10).
     pub owed: bool,

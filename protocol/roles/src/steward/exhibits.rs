@@ -57,7 +57,7 @@ pub(super) struct Exhibits {
     again: u64,
     /// Convicts' contributions that nobody has shown yet, and the parts that count them.
     unshown: BTreeMap<(Round, MemberId), PartBlocks>,
-    /// Parts whose values are to be kept, because blocks of a convict could not be had.
+    /// Parts whose values are to be kept, because blocks of a convict are unavailable.
     owed_parts: Vec<OwedPart>,
 }
 
@@ -73,7 +73,7 @@ impl Exhibits {
         self.taken.retain(|(_, author), _| author != member);
     }
 
-    /// A round has ended: nobody has what is about those that are remembered no more.
+    /// Gives up what belongs to forgotten rounds, whose contributions nobody keeps. Returns the exhibits that are lost.
     pub(super) fn forget(&mut self, ledger: &Ledger) -> Vec<(Round, MemberId)> {
         let forgotten = |round: Round| ledger.round(round).is_none();
         self.suspects.retain(|(round, _)| !forgotten(*round));
@@ -179,11 +179,11 @@ impl Exhibits {
 /// A contribution that is fetched, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwedContribution {
-    /// When it was contributed.
+    /// The round that it was contributed to.
     pub round: Round,
-    /// By whom.
+    /// Its author.
     pub member: MemberId,
-    /// What for.
+    /// What it is kept for.
     pub purpose: Purpose,
 }
 
@@ -233,7 +233,7 @@ impl Steward {
         parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
     }
 
-    /// Tells the verifiers that waited for a contribution that it is to be had here.
+    /// Tells the verifiers that waited for a contribution that the steward has it now.
     pub(super) fn show_obtained(&mut self) {
         for (round, member) in self.docket.wanted() {
             let taken = self.justice.exhibits.taken.get(&(round, member));
@@ -345,7 +345,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of a member in a round that is over.
+    /// The parts that counted a member in a round that is over.
     pub fn of(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Self {
         let (mut parts, mut others) = (BTreeSet::new(), BTreeSet::new());
         let Some(slot) = view.slot_of(member) else { return Self { parts, others } };

@@ -1,8 +1,8 @@
 //! A hearing: one accusation, examined until somebody is found to be wrong or nobody is.
 //!
 //! In `exact` something is fetched only where messages and leaves do not decide without it, and every guilty verdict ends
-//! with the guilt of the member or of the verifier, as long as the state is kept: where the integers cannot be had, all
-//! leaves decide (DUTY-10).
+//! with the guilt of the member or of the verifier, as long as the state is kept: where the integers are unavailable,
+//! all leaves decide (DUTY-10).
 
 use muster_core::audit::Judgement;
 use muster_core::ids::RunId;
@@ -15,9 +15,9 @@ use muster_core::sign::Signed;
 /// What is to be examined.
 #[derive(Clone)]
 pub struct Matter {
-    /// What was brought.
+    /// The evidence that was brought.
     pub evidence: Evidence,
-    /// Of which run.
+    /// The run.
     pub run: RunId,
     /// Whether leaves have one result on every machine.
     pub exact: bool,
@@ -29,7 +29,7 @@ pub struct Matter {
     pub expelled: bool,
 }
 
-/// What came of it.
+/// The outcome of a hearing.
 #[derive(Clone)]
 pub struct Ruling {
     /// What the judgement is about, and a ban rests on. It need not be what was brought.

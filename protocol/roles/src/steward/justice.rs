@@ -42,7 +42,7 @@ impl Justice {
         Self { retros, ..Self::default() }
     }
 
-    /// A round has ended: nobody can examine what is about those that are remembered no more.
+    /// Drops cases about forgotten rounds, which nobody can examine.
     pub(super) fn forget(&mut self, ledger: &Ledger) {
         self.queue.forget(&|round| ledger.round(round).is_some());
     }
@@ -336,8 +336,11 @@ fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence, own: bo
     if fits { Ok(()) } else { Err(Reject::Stale("the audit is not the one on the board")) }
 }
 
-/// Refuses what need not be examined, before anything is fetched or recomputed because of it: what is said of a round that
-/// is still to come, for which nobody can be banned yet; leaves of a round that is not over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
+/// Refuses what need not be examined, before anything is fetched or recomputed because of it:
+///
+/// - evidence about a round to come, for which nobody can be banned yet;
+/// - leaves of a round that is not over, which has no jurors yet;
+/// - an audit whose steps do not fit, or that was not its author's to make.
 fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
     check_steps(ledger.manifest(), evidence)?;
     if claim.round >= ledger.first_round_without() {

@@ -28,7 +28,7 @@ impl Retro {
     }
 }
 
-/// What came of one round.
+/// What the steward found out about one past round of a convict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastRound {
     /// Which.
@@ -43,7 +43,7 @@ pub struct PastRound {
     pub wrong: Vec<Evidence>,
 }
 
-/// What came of one contribution, or of one part.
+/// What the steward found out about one contribution, or one part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// It is what the state and the text give, or the rule.

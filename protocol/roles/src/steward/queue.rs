@@ -105,7 +105,7 @@ pub(super) struct Queue {
     hearing: BTreeMap<MemberId, PendingAccusation>,
     /// Names of what waits or was examined.
     known: BTreeSet<ExaminationKey>,
-    /// Members whose integers could not be had once: nothing is fetched of them again.
+    /// Members whose integers were unavailable once: nothing of theirs is fetched again.
     withheld: BTreeSet<MemberId>,
     /// How often an accuser's word came to nothing, or not to an end: others are heard before it.
     vain: BTreeMap<MemberId, u32>,
@@ -212,12 +212,12 @@ impl Queue {
         }
     }
 
-    /// The integers of a member could not be had: its other cases are decided without.
+    /// Notes that the integers of a member are unavailable: its other cases are decided without them.
     pub(super) fn withholds(&mut self, member: MemberId) {
         self.withheld.insert(member);
     }
 
-    /// Whether the integers of a member could not be had before.
+    /// Whether the integers of a member were unavailable before.
     pub(super) fn has_withheld(&self, member: &MemberId) -> bool {
         self.withheld.contains(member)
     }
@@ -227,7 +227,7 @@ impl Queue {
         self.waiting.iter().map(|one| one.due).filter(|due| *due > now).min()
     }
 
-    /// Drops what is about leaves of rounds that are remembered no more: nobody can examine it.
+    /// Drops cases about leaves of forgotten rounds: nobody can examine them.
     pub(super) fn forget(&mut self, remembered: &dyn Fn(Round) -> bool) {
         self.waiting.retain(|one| !one.leaves || remembered(one.claim.round));
     }

@@ -33,7 +33,8 @@ enum Disposition {
 }
 
 impl Steward {
-    /// ROUND-9: takes a request, or refuses what is early, late or said twice, and answers it now or once what it asks for is sealed, stored or read.
+    /// ROUND-9: takes a request, or refuses what is early, late or said twice. Answers now, or once what is asked for is
+    /// sealed, stored or read.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),

@@ -44,7 +44,7 @@ impl Steward {
     }
 
     /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
-    /// inputs are not to be had.
+    /// inputs are unavailable.
     pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
         let Evidence::Aggregation(part) = &accusation.evidence else { return };
         let Ok(result) = part.result.verify(self.ledger().run()) else { return };

@@ -12,7 +12,7 @@ use super::audits::{Key, Subject, Work, WorkKind};
 /// Contributions that are fetched at once, and fetched ones that wait for their work, at most.
 const FETCHED: usize = 4;
 
-/// The committed integers of a contribution, or that they are not to be had.
+/// The committed integers of a contribution; none where they are unavailable.
 pub type Integers = Option<Arc<Vec<i32>>>;
 
 /// What is to be fetched, being fetched, and there.
@@ -21,7 +21,7 @@ pub(super) struct Fetches {
     wanted: Vec<Arc<Subject>>,
     running: BTreeMap<Key, Arc<Subject>>,
     done: BTreeMap<Key, Integers>,
-    /// Members whose integers could not be had once: where all leaves stand for them, they are not asked for again.
+    /// Members whose integers were unavailable once: where all leaves stand for them, they are not asked for again.
     withheld: BTreeSet<MemberId>,
 }
 
@@ -49,7 +49,7 @@ impl Fetches {
         Some(subject)
     }
 
-    /// One was fetched, or is not to be had.
+    /// Takes the integers of a contribution, or that they are unavailable.
     pub(super) fn end(&mut self, key: Key, q: Integers, profile: Profile) {
         let Some(subject) = self.running.remove(&key) else { return };
         // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).

@@ -58,7 +58,7 @@ impl Verifier {
             Ok(judgement) => self.audits.judged_part(evidence, judgement),
             Err(why) => {
                 let (round, part) = (drawn.result.round, drawn.result.part);
-                warn!("round {round}: part {part} is wrong, but not to be proved: {why}");
+                warn!("round {round}: part {part} is wrong, but there is no proof yet: {why}");
                 // Inputs may be had later; without them no judge could convict.
                 self.parts.again(self.now, drawn);
                 return;

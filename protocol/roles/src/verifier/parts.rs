@@ -21,7 +21,7 @@ pub struct DrawnBlocks {
     pub signed: Signed<PartResult>,
     /// The same, checked.
     pub result: PartResult,
-    /// By whom.
+    /// The aggregator that signed it.
     pub author: MemberId,
     /// The drawn blocks, ascending.
     pub blocks: Vec<Block>,
@@ -29,7 +29,7 @@ pub struct DrawnBlocks {
     pub view: RoundView,
     /// All blocks of the part.
     pub part: Vec<Block>,
-    /// Who may have the values.
+    /// Members that may have the values.
     pub holders: Vec<MemberId>,
     /// How often it was tried.
     tries: u32,
@@ -42,7 +42,7 @@ pub enum Seen {
     Right,
     /// This one is not.
     Wrong(Block),
-    /// Something is not to be had.
+    /// Something is unavailable; what.
     Missing(String),
 }
 

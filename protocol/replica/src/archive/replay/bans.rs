@@ -87,7 +87,7 @@ impl Replay<'_> {
         for (slot, q) in checked.sums {
             let Some(member) = view.member_at(slot) else { continue };
             match checked.bad.get(&slot) {
-                // No proof leads from the other blocks of such a one to its root.
+                // No proof leads from the other blocks of such a contribution to its root.
                 Some(blocks) if !blocks.is_empty() => {
                     let named = blocks.iter().map(|data| ((member, data.block), data.clone()));
                     brought.blocks.extend(named);

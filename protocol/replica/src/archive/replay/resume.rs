@@ -57,15 +57,15 @@ impl Replay<'_> {
     /// Why that is not possible, in words; the replay must then begin anew.
     pub fn skip(&mut self, progress: &Progress, load: &dyn Fn(Round) -> Option<State>) -> Result<(), String> {
         if progress.run != self.ledger.run() {
-            return Err("it is of another run".into());
+            return Err("it belongs to another run".into());
         }
         if progress.sample != self.plan.sample {
-            return Err("it is of another share of the contributions".into());
+            return Err("it belongs to another share of the contributions".into());
         }
         let mut sealed: BTreeMap<Round, StateRoots> = BTreeMap::new();
         while self.ledger.height() < progress.height {
             let signed = self.archive.records.get(self.ledger.height().index());
-            let signed = signed.ok_or("it goes on behind the end of this ledger")?;
+            let signed = signed.ok_or("it goes beyond the end of this ledger")?;
             // Records are cheap to check: only states and contributions are taken from the earlier process.
             let record = self.take(signed).map_err(|error| error.to_string())?;
             if let Body::Outcome(outcome) = &record.body {
@@ -75,7 +75,7 @@ impl Replay<'_> {
         }
         // The archive may have been exchanged since: another ledger of the same height has another head.
         if self.ledger.head() != progress.head || self.ledger.next_round() != progress.round {
-            return Err("it is of another ledger".into());
+            return Err("it belongs to another ledger".into());
         }
         let checked = |round: Round| {
             // States are on the disk of this machine; one with another root than the sealed one is not gone on from.

@@ -172,7 +172,7 @@ impl Audits {
         }
     }
 
-    /// The integers that it waited for are to be had of the steward.
+    /// The steward has the integers that this audit waited for.
     fn obtained(&mut self, request: &Digest) {
         let Some(case) = self.names.get(request).and_then(|key| self.cases.get_mut(key)) else { return };
         // Its author was silent by now, and all its leaves were recomputed in vain: once more.
@@ -193,7 +193,7 @@ impl Audits {
         // TOL-12: right leaves alone say nothing of the sum, so no verdict is given on them.
         if q.is_none() && found == Finding::Pass {
             info!(
-                "round {}: the integers of {} are not to be had, the steward is told",
+                "round {}: the integers of {} are unavailable; the steward is told",
                 key.0, case.subject.author
             );
             let withheld = self.identity.sign(self.run, &Withheld { request: asked.requested.name() });
