@@ -156,6 +156,7 @@ impl Audits {
     /// [`Unwritten`] when the node coin could not be written down.
     pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), Unwritten> {
         let sealed = |event: &Event| matches!(event, Event::Sealed(record) if moves_duties(&record.body));
+        // DUTY-6: what one verifier was to inspect may be due from this one now, so every round is looked at anew.
         if events.iter().any(sealed) {
             self.surveyed.clear();
         }
@@ -168,6 +169,7 @@ impl Audits {
         if events.iter().any(|event| matches!(event, Event::Sealed(_))) {
             self.say_again(ledger);
         }
+        // Before the events: a notice may answer an audit that opens only now.
         self.survey(ledger)?;
         for event in events {
             match event {
@@ -193,6 +195,7 @@ impl Audits {
                     self.silenced(ledger, request.round, &request.target);
                 }
             }
+            // AUDIT-8: whoever leaves gives no table any more; all its leaves decide.
             Body::Leave(signed) => self.abandoned(&signed.claimed_signer()),
             Body::Idle(idle) if idle.verifier == self.identity.id() => {
                 warn!("sealed as idle in round {}: others audit what was left undone", idle.round);
@@ -226,10 +229,12 @@ impl Audits {
         for ((round, _), case) in &mut self.cases {
             match case.phase {
                 Phase::Over { passed: true } if round.0 >= last => {}
+                // Over and sealed, or about to be said with evidence of its own: neither begins anew.
                 Phase::Over { .. } | Phase::Doubted(_) => continue,
                 _ => {}
             }
             case.ask_again();
+            // AUDIT-8: what was taken over stays so, whatever the new board shows.
             case.distrusted |= ledger.is_taken_over(*round, &case.subject.author);
         }
         self.sayings.iter_mut().for_each(|saying| saying.told = false);
@@ -249,6 +254,7 @@ impl Audits {
         match judgement {
             Judgement::Guilty { culprit, round, finding, detail } => {
                 warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
+                // AUDIT-20: accused only after the whole part, from inputs fetched anew, has confirmed the block.
                 self.tally.guilty += 1;
                 self.accuse_of(culprit, Box::new(Evidence::Aggregation(part)));
                 Ok(())
@@ -286,6 +292,7 @@ impl Audits {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         match (&work.kind, done) {
             (WorkKind::Leaves(drawn), Done::Leaves(results)) => {
+                // With its seal: meanwhile a steward that was restarted may have had another table sealed.
                 case.recomputed = Some((drawn.seal, results));
                 self.seal_results(key);
             }
@@ -314,6 +321,7 @@ impl Audits {
     /// that they are not after a second opinion.
     fn summed(&mut self, key: Key, q: Vec<i32>, right: bool) -> Result<(), Stop> {
         let found = if right { Finding::Pass } else { Finding::Guilty(FindingKind::TotalMismatch) };
+        // Not said yet: a second code path must find the same before anybody is accused (AUDIT-25).
         if self.conduct.says(found) != Finding::Pass {
             return self.doubt_total(key, q);
         }
@@ -343,6 +351,7 @@ impl Audits {
                     key.0, case.subject.author
                 );
                 self.tally.undecided += 1;
+                // Counted, since nothing else is left of it: nobody can finish an audit of a forgotten round.
                 self.duty.overdue += 1;
             }
         }

@@ -36,6 +36,8 @@ impl Audits {
     /// The next thing to tell the steward. `have` says whether a state is at hand: nobody is asked what cannot be
     /// followed up.
     pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
+        // Not asked before the state is at hand: the member would answer, and its verifier be idle for what it cannot
+        // compute.
         let ready =
             |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
         let spoken = |saying: &&Saying| !saying.told && self.conduct.speaks(saying.round);
@@ -46,6 +48,7 @@ impl Audits {
         let mut owed = owed.filter(|(_, case)| case.owed.is_some() && ready(case));
         let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
         notice.or_else(|| {
+            // Last: the verdict on the board already has the steward examine it (DUTY-10).
             let accusation = self.accusations.values().find(|accusation| !accusation.told)?;
             Some(Message::Accuse(accusation.evidence.clone()))
         })
@@ -93,6 +96,7 @@ impl Audits {
             let asks = matches!(notice, Notice::Request(_));
             let passed = asks && self.others.passed(ledger, key);
             let Some(case) = self.cases.get_mut(&key) else { continue };
+            // The audit has moved on since: the request is not its next step any more.
             if asks && !matches!(case.phase, Phase::Asked) {
                 continue;
             }
@@ -117,6 +121,7 @@ impl Audits {
     /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
     pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
         let Ok(claim) = claim(&self.manifest, &evidence) else { return };
+        // A ban that was sealed meanwhile settles it, also for a process that was killed before it heard.
         if ledger.member(&claim.culprit).is_some() && !ledger.is_banned(&claim.culprit) {
             self.accuse_of(claim.culprit, evidence);
         }

@@ -20,12 +20,16 @@ impl Audits {
         let charges = std::iter::once_with(|| self.charges.next_work(have)).flatten();
         let others = || std::iter::once_with(|| self.others.next_work(have)).flatten();
         // Unless a round waits for work of its own.
+        // A round that waits holds up everybody, a recheck nobody (AUDIT-26).
         let held = move || {
             let mut own = self.own_works(have, true);
             own.next().is_some_and(|work| self.others.holds(work.subject.commit.round))
         };
         let presses = move |work: &Work| self.others.presses(work.subject.commit.round) && !held();
+        // In turn with its own: a verifier with much to audit would otherwise never come to rechecks, and lies would
+        // stay unnoticed.
         let pressing = others().filter(move |work| self.alternates && presses(work));
+        // What it owes has a clock; a juror has none, but a ban waits for it; a mere suspicion waits longest.
         let own = self.own_works(have, true).chain(charges).chain(self.own_works(have, false));
         pressing.chain(own).chain(others())
     }
@@ -36,6 +40,7 @@ impl Audits {
         have: &'a dyn Fn(&Digest) -> bool,
         owed: bool,
     ) -> impl Iterator<Item = Work> + 'a {
+        // Ordered by round and slot, as the clock of DUTY-4 is.
         let cases = self.cases.values().filter(|case| have(&case.subject.commit.state));
         let exact = self.manifest.profile == Profile::Exact;
         cases.filter_map(move |case| {
@@ -52,6 +57,7 @@ impl Audits {
                         probe,
                     })
                 }
+                // Withheld integers are not looked for again until the steward has them (TOL-12).
                 Phase::Opened(_) if !case.withheld && !case.distrusted => WorkKind::Contribution,
                 Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
                 _ => return None,
