@@ -243,8 +243,29 @@ fn rules(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
+/// What a Rust file has for tests alone: all of a file of tests, else what follows the first `#[cfg(test)]`.
+fn of_tests<'a>(file: &Path, text: &'a str) -> (&'a str, &'a str) {
+    let name = file.strip_prefix(root()).expect("a file of the workspace");
+    let folders: Vec<_> = name.iter().map(|part| part.to_string_lossy()).collect();
+    let tests = folders[0] == "tests" || folders[0] == "fuzz" || folders.iter().any(|part| part == "tests");
+    if tests || name.ends_with("tests.rs") {
+        return ("", text);
+    }
+    text.split_at(text.find("#[cfg(test)]").unwrap_or(text.len()))
+}
+
+/// Rules that names of functions begin with, like `fn ledger_20_who_is_silent`.
+fn rules_of_names(text: &str) -> impl Iterator<Item = String> + '_ {
+    text.split("fn ").skip(1).filter_map(|name| {
+        let mut words = name.split('_');
+        let rule = format!("{}-{}", words.next()?.to_uppercase(), words.next()?);
+        rules(&rule).eq([rule.as_str()]).then_some(rule)
+    })
+}
+
+/// Every rule is named by the code that keeps it, and by a test or vector that shows it.
 #[test]
-fn every_rule_is_named_where_it_is_kept() {
+fn every_rule_is_named_where_it_is_kept_and_where_it_is_tested() {
     let mut chapters = String::new();
     for entry in fs::read_dir(root().join("spec")).expect("the specification") {
         let path = entry.expect("an entry").path();
@@ -256,15 +277,26 @@ fn every_rule_is_named_where_it_is_kept() {
     let defined: BTreeSet<&str> = chapters.split("**").filter(|text| rules(text).eq([*text])).collect();
     assert!(defined.len() > 250, "{} rules", defined.len());
     let mut files = Vec::new();
-    ["protocol", "node", "verifier", "tests"]
+    ["protocol", "node", "verifier", "tests", "fuzz/targets"]
         .iter()
         .for_each(|folder| rust_files(&root().join(folder), &mut files));
     files.retain(|file| !file.ends_with(file!()));
-    let texts: Vec<String> =
-        files.iter().map(|file| fs::read_to_string(file).expect("a source file")).collect();
-    let named: BTreeSet<&str> = texts.iter().flat_map(|text| rules(text)).collect();
-    let unnamed: Vec<&str> = defined.difference(&named).copied().collect();
-    assert!(unnamed.is_empty(), "rules that no Rust file names: {unnamed:?}");
+    let (mut kept, mut tested) = (BTreeSet::new(), BTreeSet::new());
+    for file in files {
+        let text = fs::read_to_string(&file).expect("a source file");
+        let (production, tests) = of_tests(&file, &text);
+        kept.extend(rules(production).map(str::to_owned));
+        tested.extend(rules(tests).map(str::to_owned).chain(rules_of_names(tests)));
+    }
+    for entry in fs::read_dir(root().join("spec/vectors")).expect("the vectors") {
+        let text = fs::read_to_string(entry.expect("an entry").path()).expect("vectors");
+        tested.extend(rules(&text).map(str::to_owned));
+    }
+    let missing = |named: &BTreeSet<String>| -> Vec<&str> {
+        defined.iter().copied().filter(|rule| !named.contains(*rule)).collect()
+    };
+    assert_eq!(missing(&kept), [""; 0], "rules that no production code names");
+    assert_eq!(missing(&tested), [""; 0], "rules that no test or vector names");
 }
 
 /// What stands between backticks in the text.

@@ -163,7 +163,11 @@ fn a_nice_member_gives_way_with_every_thread() {
     let own = priorities(std::process::id())[0];
     assert!(priorities(plain.id()).iter().all(|priority| *priority == own));
     for lowered in [priorities(nice.id()), priorities(verifier.id())] {
-        assert!(lowered.len() > 1 && lowered.iter().all(|priority| *priority > own), "{own} {lowered:?}");
+        // These tests may give way themselves, by more than that.
+        assert!(
+            lowered.len() > 1 && lowered.iter().all(|priority| *priority == own.max(10)),
+            "{own} {lowered:?}"
+        );
     }
 }
 

@@ -162,6 +162,14 @@ fn round_21_who_never_checks_costs_one_timer_and_is_shown() {
 }
 
 #[test]
+fn round_21_who_checks_every_second_round_is_waited_for_ever_more_rarely() {
+    let mut behaviours = [Behaviour::Honest; 4];
+    behaviours[1] = Behaviour::ChecksSeldom;
+    let sim = finish(9, 16, &behaviours);
+    assert!((60_000..150_000).contains(&sim.now()), "four rounds wait at most, not eight: {}", sim.now());
+}
+
+#[test]
 fn round_22_two_results_of_an_aggregator_have_the_part_reduced_again() {
     let mut behaviours = [Behaviour::Honest; 4];
     behaviours[3] = Behaviour::ReducesTwice;

@@ -83,6 +83,11 @@ impl Node {
     fn is(&self, behaviour: Behaviour) -> bool {
         self.player.behaviour == behaviour
     }
+
+    /// Whether it says nothing of the results of a round.
+    fn is_silent_on(&self, round: Round) -> bool {
+        self.is(Behaviour::NeverChecks) || self.is(Behaviour::ChecksSeldom) && round.0.is_multiple_of(2)
+    }
 }
 
 impl Sim {
@@ -184,7 +189,7 @@ impl Sim {
                 let digests = self.reduce(number, &task);
                 digests.map(|digests| NodeInput::Reduced(task, digests))
             }
-            NodeEffect::Compare(check) if !node.is(Behaviour::NeverChecks) => {
+            NodeEffect::Compare(check) if !node.is_silent_on(check.round) => {
                 let objections = self.objections(number, &check);
                 Some(NodeInput::Compared(check, objections))
             }

@@ -36,6 +36,8 @@ pub enum Behaviour {
     Objects,
     /// Never says what it thinks of the results.
     NeverChecks,
+    /// Says what it thinks of the results of every second round.
+    ChecksSeldom,
     /// Takes no part of this node in.
     Refuses(usize),
     /// Commits to a leaf more than it may, and returns whenever it is away.

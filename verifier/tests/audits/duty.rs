@@ -369,6 +369,30 @@ fn what_is_wrong_is_heard_of_one_that_was_replaced() {
     assert_eq!((*accuser, total.culprit), (member(21), member(12)));
 }
 
+/// AUDIT-25: what a verifier has passed stays passed, also for a steward that is restarted after that verifier went idle: the
+/// others have seen it pass, do nothing, and must not be idle for that.
+#[test]
+fn what_an_idle_verifier_has_passed_is_owed_by_nobody_after_a_restart() {
+    let mut world = shared([Conduct::Sleeps, Conduct::Honest], true);
+    let mut all = [world.audits_of(21), world.audits_of(22)];
+    world.run_all(&mut all);
+    for body in world.docket.silences(1000, &world.ledger) {
+        world.seal_to(&mut all, body);
+    }
+    world.run_all(&mut all);
+    let inspector = world.inspector(0);
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)), "by all its leaves");
+    world.seal_to(&mut all, Body::Idle(Idle { verifier: inspector, round: Round(0) }));
+    world.docket = Docket::default();
+    for notice in &world.board {
+        let _ = world.docket.recall(1000, &world.ledger, notice);
+    }
+    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)));
+    world.run_all(&mut all);
+    assert!(world.docket.idles(1000, &world.ledger).is_empty());
+    assert!(world.docket.idles(1_000_000, &world.ledger).is_empty());
+}
+
 /// A steward that was restarted has no board: a credit that it has sealed closes the case still.
 #[test]
 fn what_the_ledger_has_credited_is_not_asked_about_again() {

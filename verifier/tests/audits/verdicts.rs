@@ -27,14 +27,10 @@ const ACCUSED: Finding = Finding::Guilty(FindingKind::LeafMismatch);
 
 /// The audit of the first member by a verifier that says what it found, or always the same.
 fn audited(conduct: Conduct, says: Option<Finding>) -> (World, Transcript) {
-    audited_in(7, conduct, says)
+    audited_in(World::new([conduct, Conduct::Honest], manifest(ALWAYS, 0)), says)
 }
 
-/// The same in the run of this nonce: each has draws of its own.
-fn audited_in(nonce: u8, conduct: Conduct, says: Option<Finding>) -> (World, Transcript) {
-    let mut manifest = manifest(ALWAYS, 0);
-    manifest.nonce = [nonce; 16];
-    let mut world = World::new([conduct, Conduct::Honest], manifest);
+fn audited_in(mut world: World, says: Option<Finding>) -> (World, Transcript) {
     let audits = world.audits();
     let mut audits = match says {
         Some(finding) => audits.conducted(Arc::new(Says(finding))),
@@ -134,13 +130,11 @@ fn an_accusation_of_the_innocent_convicts_its_author_alone() {
 #[test]
 fn a_bad_leaf_that_was_not_drawn_is_nobody_s_false_acquittal() {
     let mut passed = 0;
-    // Two of three leaves are drawn: some nonce leaves the false one out.
-    for case in 0..48 {
-        if passed > 0 {
-            break;
-        }
-        let (nonce, position) = (case / 3, u32::from(case % 3));
-        let (mut world, transcript) = audited_in(nonce, Conduct::FlipsOneLeaf(position), None);
+    for nonce in 0..12 {
+        let mut manifest = manifest(ALWAYS, 0);
+        manifest.nonce = [nonce; 16];
+        let world = World::new([Conduct::FlipsOneLeaf(u32::from(nonce % 3)), Conduct::Honest], manifest);
+        let (mut world, transcript) = audited_in(world, None);
         passed += usize::from(transcript.verdict.verify(world.run).unwrap().finding == Finding::Pass);
         assert_eq!(finding(&judged(&mut world, &transcript)), None);
         world.memory.contributions.clear();
@@ -150,7 +144,7 @@ fn a_bad_leaf_that_was_not_drawn_is_nobody_s_false_acquittal() {
             "the total says nothing about the drawn leaves"
         );
     }
-    assert!(passed > 0, "the false leaf was drawn each time");
+    assert!(passed > 0, "two of three leaves are drawn");
 }
 
 fn flip(sketch: &mut Sketch) {
@@ -429,13 +423,10 @@ fn both_paths_of_a_recheck_judge_by_the_same_integers() {
                 matches!(work.kind, WorkKind::Recheck(_)) && work.subject.commit.slot == Slot(0)
             })
     };
-    let mut turns = [0, 1].into_iter().cycle();
-    let mut idle = 0;
     // Looked at before each single step: the second verifier may come to its recheck in its very next one.
     while !rechecks(&all[1]) {
-        let more = world.step_among(&mut all, turns.next().unwrap()).unwrap();
-        idle = if more { 0 } else { idle + 1 };
-        assert!(idle < 2, "nothing is left to do, and nothing was rechecked");
+        let more = world.step_among(&mut all, 0).unwrap();
+        assert!(rechecks(&all[1]) || world.step_among(&mut all, 1).unwrap() || more);
     }
     let work = all[1].next_work(&|_| true).unwrap();
     let done = world.worker.perform(&work, &mut world.memory);

@@ -173,10 +173,7 @@ impl Docket {
             let passed = |round, member: &MemberId| has_passed(&self.passed, ledger, round, member);
             self.roster.update(ledger, &passed);
             self.seen = Some(ledger.height());
-            // What an earlier process took is complete first.
-            if !self.recalling {
-                self.forget(ledger);
-            }
+            self.forget(ledger);
         }
     }
 
@@ -559,12 +556,19 @@ impl Docket {
         signed: &Signed<Recomputation>,
     ) -> Result<Option<Body>, Reject> {
         // AUDIT-25
-        let (said, slot) = ledger.check_recomputation(signed)?;
-        self.look(ledger);
+        let (said, slot) = match self.recalling {
+            true => ledger.check_drawn_recomputation(signed)?,
+            false => ledger.check_recomputation(signed)?,
+        };
+        // What an earlier process took is complete first: until then it would seem due from whoever inspects it by now.
+        if !self.recalling {
+            self.look(ledger);
+        }
         let (round, target, verifier) = (said.round, said.target, said.author());
         let view = ledger.round(round).ok_or(Reject::Stale("the audited round is not remembered"))?;
-        if said.finding == Finding::Pass {
-            let due = self.recalling || self.roster.owes(round, slot) == Some(verifier);
+        // What it passed while it was its own to audit stays passed: whoever inspects it by now has seen that, and owes nothing.
+        if said.finding == Finding::Pass && !self.recalling {
+            let due = self.roster.owes(round, slot) == Some(verifier);
             require(due, "a verifier recomputes what is its own to audit, and has no verdict")?;
             // Who passes the others shows figures of its own, in a verdict.
             require(

@@ -205,6 +205,24 @@ impl Ledger {
         &self,
         signed: &Signed<Recomputation>,
     ) -> Result<(Verified<Recomputation>, Slot), Reject> {
+        let (said, slot) = self.check_drawn_recomputation(signed)?;
+        let view = self.auditable(said.round)?;
+        // What is wrong is heard of whoever was drawn, however late.
+        let found_wrong = matches!(said.finding, Finding::Guilty(_));
+        if found_wrong || self.may_inspect(view, slot, &said.author(), self.needs_no_coin(view, slot)) {
+            return Ok((said, slot));
+        }
+        Err(Reject::NotEntitled("pass this contribution: another verifier inspects it, or nobody"))
+    }
+
+    /// The same of one that may have been due once: its verifier was drawn, whether or not it inspects the contribution still.
+    ///
+    /// # Errors
+    /// [`Reject`] naming what is wrong with it.
+    pub fn check_drawn_recomputation(
+        &self,
+        signed: &Signed<Recomputation>,
+    ) -> Result<(Verified<Recomputation>, Slot), Reject> {
         let said = signed.verify(self.run)?;
         self.require(
             self.manifest.profile == Profile::Exact,
@@ -214,15 +232,8 @@ impl Ledger {
         self.require(view.freeze_digest() == Some(said.freeze), "a recomputation names the freeze")?;
         let frozen = view.slot_of(&said.target).filter(|slot| view.commitment(*slot).is_some());
         let slot = frozen.ok_or(Reject::Rule("only a frozen contribution is recomputed"))?;
-        // What is wrong is heard of whoever was drawn, however late.
-        let entitled = match said.finding {
-            Finding::Guilty(_) => self.was_inspector(view, slot, &said.author()),
-            Finding::Pass => self.may_inspect(view, slot, &said.author(), self.needs_no_coin(view, slot)),
-        };
-        if !entitled || self.is_banned(&said.author()) {
-            return Err(Reject::NotEntitled(
-                "say this of the contribution: another verifier inspects it, or nobody",
-            ));
+        if !self.was_inspector(view, slot, &said.author()) || self.is_banned(&said.author()) {
+            return Err(Reject::NotEntitled("say this of the contribution: it was never drawn for it"));
         }
         let fits = matches!(said.finding, Finding::Pass | Finding::Guilty(FindingKind::TotalMismatch));
         self.require(fits, "all leaves give the committed total, or they do not")?;

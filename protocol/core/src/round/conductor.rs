@@ -16,7 +16,7 @@ use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Reassign, R
 use crate::messages::round::{Bitmap, Commit, Delivered, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 use crate::state::StateRoots;
-use checks::ResultsCheck;
+use checks::{ResultsCheck, Stall};
 use pause::Barren;
 
 /// Credits that wait for an outcome at most.
@@ -54,8 +54,8 @@ pub struct Conductor {
     /// Since when the first round could begin, if everybody were here.
     ready_since: Option<u64>,
     inspecting: bool,
-    /// Members that let a round wait for their word on its results: nobody waits for them until they give it again.
-    stalling: BTreeSet<MemberId>,
+    /// Members that have let a round wait for their word on its results in vain.
+    stalls: BTreeMap<MemberId, Stall>,
     /// The oldest round with an open case, as the docket has it; not known since the last record.
     cases: Option<OldestCase>,
     barren: Barren,
@@ -109,7 +109,7 @@ impl Conductor {
             started: false,
             ready_since: None,
             inspecting: false,
-            stalling: BTreeSet::new(),
+            stalls: BTreeMap::new(),
             cases: None,
             barren: Barren::default(),
         }
@@ -487,7 +487,7 @@ impl Conductor {
     fn inputs(&self) -> Option<Output> {
         let view = self.ledger.current()?;
         // Nobody without weight is counted, and so none is waited for; but where nobody has any, their echoes count.
-        let counts = |slot| !view.weighs() || view.commitment(slot).is_some_and(|c| c.weight > 0);
+        let counts = |slot| view.commitment(slot).is_some_and(|c| c.weight > 0 || !view.weighs());
         // With weight a delivery comes after its author's echo (ROUND-5).
         let done = |slot| !counts(slot) || self.gathered.delivered.contains(&slot);
         // Without echoes nobody could audit a round in which nobody has weight (LEDGER-20).

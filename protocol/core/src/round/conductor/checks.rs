@@ -17,6 +17,17 @@ pub(super) struct ResultsCheck {
     pub(super) objections: BTreeSet<Block>,
 }
 
+/// The wait for a member's word is put off for at most two to the power of this many rounds.
+const MOST_DOUBLINGS: u32 = 16;
+
+/// How often a member has let a round wait for its word in vain.
+#[derive(Default)]
+pub(super) struct Stall {
+    times: u32,
+    /// Rounds in which it has to give its word before one waits for it again.
+    owed: u32,
+}
+
 impl Conductor {
     /// What a contributor says of the results. Its words add up; none is taken back.
     ///
@@ -45,13 +56,16 @@ impl Conductor {
         if !ascending || !known || !checked.objections.iter().all(of_them) {
             return Err(Reject::Rule("checked parts are of the round, objections of these parts, in order"));
         }
+        let first = !self.gathered.checked.contains_key(&slot);
         let word = self.gathered.checked.entry(slot).or_default();
         if checked.parts.iter().all(|part| word.parts.contains(part)) {
             return Err(Reject::Stale("these parts were spoken of before"));
         }
         word.parts.extend(checked.parts.iter());
         word.objections.extend(checked.objections.iter());
-        self.stalling.remove(&checked.author());
+        if let Some(stall) = self.stalls.get_mut(&checked.author()).filter(|_| first) {
+            stall.owed = stall.owed.saturating_sub(1);
+        }
         self.tick(now);
         Ok(())
     }
@@ -82,9 +96,19 @@ impl Conductor {
         self.tick(now);
     }
 
-    /// Members that the rounds do not wait for any more, because they did not say what they think of the results.
+    /// Members that no round waits for at present, because they did not say what they think of the results.
     pub fn stalling(&self) -> impl Iterator<Item = &MemberId> {
-        self.stalling.iter()
+        self.stalls.iter().filter(|(_, stall)| stall.owed > 0).map(|(member, _)| member)
+    }
+
+    /// These members have let the round wait in vain.
+    fn stalled(&mut self, members: Vec<MemberId>) {
+        for member in members {
+            let stall = self.stalls.entry(member).or_default();
+            // Doubling: whoever speaks every second time would else hold up every second round.
+            stall.owed = 1 << stall.times.min(MOST_DOUBLINGS);
+            stall.times += 1;
+        }
     }
 
     /// The result of a part that would be sealed cannot be applied.
@@ -129,7 +153,7 @@ impl Conductor {
                 if self.poll_timeout().is_some_and(|deadline| self.now < deadline) {
                     return None;
                 }
-                self.stalling.extend(waited_for);
+                self.stalled(waited_for);
             }
         }
         Some(output)
@@ -145,7 +169,8 @@ impl Conductor {
         let commitments =
             view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(slot));
         let waited = commitments.map(|(_, commitment)| commitment.author);
-        waited.filter(|member| self.is_live(member) && !self.stalling.contains(member)).collect()
+        let stalls = |member: &MemberId| self.stalls.get(member).is_some_and(|stall| stall.owed > 0);
+        waited.filter(|member| self.is_live(member) && !stalls(member)).collect()
     }
 
     /// ROUND-22: the first result that has to be reduced again: contributors with more than half of the weight object to one of

@@ -209,7 +209,9 @@ impl Audits {
 
     /// Another verifier has recomputed every leaf of a contribution; what it passes is re-executed like a verdict.
     fn overhear_recomputation(&mut self, ledger: &Ledger, signed: &Signed<Recomputation>) {
-        let (Ok((said, slot)), me) = (ledger.check_recomputation(signed), self.identity.id()) else { return };
+        // Its verifier may have been replaced since: what it passed stays passed.
+        let (checked, me) = (ledger.check_drawn_recomputation(signed), self.identity.id());
+        let Ok((said, slot)) = checked else { return };
         let Some(view) = ledger.round(said.round).filter(|_| said.author() != me) else { return };
         if said.finding != Finding::Pass {
             return;
