@@ -11,16 +11,16 @@ pub struct Calibrating {
     /// The profile of the run to be: f32, tf32 or bf16.
     #[arg(long, value_name = "NAME")]
     pub profile: Precision,
-    /// Compute threads; libtorch is measured with 1, 2, 4, … and so many [default: all cores].
+    /// Compute threads; libtorch is measured with 1, 2, 4, … and this many [default: all cores].
     #[arg(long, value_parser = threads)]
     pub threads: Option<usize>,
-    /// Where libtorch computes: cpu, cuda or cuda:N; may be said several times [default: everywhere].
+    /// Where libtorch computes: cpu, cuda or cuda:N; may be given several times [default: everywhere].
     #[arg(long = "device", value_name = "NAME")]
     pub devices: Vec<Device>,
     /// Rounds of training before the last leaves; `muster run new` takes runs of twice as many [default: the run's].
     #[arg(long, value_name = "N")]
     pub rounds: Option<u32>,
-    /// Leaves to compare early, midway, and late; each time so many new ones are tried as audits would.
+    /// Leaves to compare early, midway, and late; each time as many new ones are judged as an audit judges them.
     #[arg(long, value_name = "N", default_value_t = 64, value_parser = clap::value_parser!(u32).range(2..=256))]
     pub leaves: u32,
     /// What to write.

@@ -39,6 +39,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
     let bytes = reading::file(file)?;
     let evidence: Evidence = match decode(&bytes) {
         Ok(evidence) => evidence,
+        // A file from a stranger: what cannot be read is no failure of this command.
         Err(reject) => return Ok(malformed(&reject)),
     };
     let two_above = || file.parent().and_then(Path::parent).map(Path::to_owned);
@@ -56,6 +57,7 @@ pub fn check(file: &Path, run: Option<PathBuf>, machine: Machine) -> Result<Judg
         Evidence::Misconduct(_) => Box::new(machine.exact().map_err(Failure::arithmetic)?),
         _ => machine.leaves(manifest.profile).map_err(Failure::arithmetic)?,
     };
+    // Where messages decide alone, a machine that computes nothing can judge them.
     if accused.is_some() {
         memory::check(memory::following(&manifest, machine.threads)).map_err(Failure::arithmetic)?;
         arithmetic.self_test().map_err(Failure::arithmetic)?;
@@ -149,6 +151,7 @@ impl FolderWitness {
         let mut ledger = Ledger::new(Arc::new(self.manifest.clone()));
         for signed in &self.records(Height(u64::MAX))? {
             ledger.apply(signed).map_err(|reject| format!("record {}: {reject}", ledger.height()))?;
+            // Not further: later records make the ledger forget the round.
             if ledger.round(round).is_some_and(|view| view.results().is_some()) {
                 break;
             }
@@ -167,6 +170,7 @@ impl FolderWitness {
         let mut arithmetic = self.machine.leaves(self.manifest.profile).ok()?;
         let manifest = self.manifest.clone();
         let sum = recompute_sum(&manifest, &commit, &state, self, &mut *arithmetic)?;
+        // Integers that were not committed to would convict, or acquit, an aggregator of another sum.
         if sum.root(&manifest) != commit.root {
             self.missing.push(format!(
                 "the contribution of {member} to round {round} is not what its leaves give, and is not in exhibits/ of {}: \
@@ -192,6 +196,7 @@ impl FolderWitness {
 
     /// The records here: of an archive, or of a member's journal, whether or not it is at work.
     fn records(&self, height: Height) -> Result<Vec<Signed<Record>>, String> {
+        // A copy: the member may be running, and holds the lock of its journal.
         read_ledger(&self.folder).or_else(|_| {
             let journal = Journal::copy_of(&self.folder).map_err(|error| error.to_string())?;
             let count = usize::try_from(height.0).unwrap_or(usize::MAX);
@@ -224,6 +229,7 @@ impl Witness for FolderWitness {
             return Some(state);
         }
         let state = self.replayed().and_then(|state| {
+            // The folder may be of another run, or of a steward with two ledgers.
             let right = state.root() == *root;
             if right {
                 Ok(state)

@@ -29,7 +29,7 @@ const MARGIN: u32 = 64;
 /// Enrolments tried, when the run moves on faster than [`HASTE`].
 const ATTEMPTS: usize = 3;
 
-/// What came of it.
+/// The outcome of an enrolment.
 pub struct Enrolled {
     /// The directory to watch from.
     pub directory: PathBuf,
@@ -56,10 +56,12 @@ pub async fn enroll(invitation: &str, directory: Option<PathBuf>) -> Result<Enro
     }
     let directory = directory.unwrap_or_else(|| format!("muster-verifier-{}", ticket.run).into());
     let session = VerifierSession::open(&directory, Target::of(&ticket)).await?;
+    // STAND-5: members invite nodes only; the steward would refuse, after the text was fetched.
     if invited.is_some_and(|invited| invited.author() != session.manifest.organiser) {
         return Err(Failure::usage("the invitation was not signed by the organiser of the run"));
     }
     let first_round = admission(&session, &ticket).await?;
+    // Last: a directory with a ticket is one that was admitted.
     session.home.write_secret(TICKET, ticket.to_line().as_bytes())?;
     Ok(Enrolled { directory, member: session.identity.id(), first_round })
 }
@@ -76,11 +78,13 @@ async fn admission(session: &VerifierSession, ticket: &Ticket) -> Result<Round, 
         }
         let first = first_round(&ledger);
         let known = registered(&session.home)?;
+        // Refused with coins that are still in time: then it is not the coins, and another try would be refused, too.
         if !refused.is_empty() && known.as_ref().is_some_and(|terms| terms.first_round >= first) {
             break;
         }
         let unanswered = known.filter(|_| refused.is_empty());
         let terms = coins_for(&session.home, &session.manifest, unanswered, first)?;
+        // Before the request: coins that were registered and then lost would leave the verifier idle for good.
         session.home.write_file(COINS, &encode(&terms))?;
         let terms_first = terms.first_round;
         let enrol =
@@ -142,6 +146,7 @@ pub fn coins(home: &Home) -> Result<CoinTree, Failure> {
     })?;
     let tree = CoinTree::new(*home.secret(SECRET)?, terms.first_round, terms.rounds, terms.leaf_coins);
     let tree = tree.map_err(Failure::arithmetic)?;
+    // Another secret gives coins that nobody accepts, and the verifier would be idle in each round.
     if tree.root() != terms.root {
         return Err(Failure::environment(format!(
             "{directory}: {SECRET}.key is not the secret of the registered coins"

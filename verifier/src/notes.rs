@@ -18,6 +18,7 @@ impl Journaled {
 
 impl Notes for Journaled {
     fn stands(&self, coin: &str, round: Round, digest: &Digest) -> Result<bool, Unwritten> {
+        // The journal keeps the first digest of each coin and round, and gives it back.
         let stands = self.0.put_vote(coin, round, &digest.0);
         stands.map(|stands| stands == digest.0).map_err(|error| Unwritten(error.to_string()))
     }

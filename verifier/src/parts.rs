@@ -33,6 +33,7 @@ pub fn look(
             return Seen::Missing(format!("the values of block {block} are not at hand"));
         };
         let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>();
+        // AUDIT-20: every bit, since the digest was taken over bits.
         if bits(values) != bits(&applied) {
             return Seen::Wrong(*block);
         }
@@ -49,6 +50,7 @@ pub fn second_opinion(
     inputs: InputBlocks,
 ) -> Judgement {
     let blocks = inputs.into_iter().map(|(name, (data, _))| (name, data)).collect();
+    // No states: a part is reduced from integers alone.
     let brought = Brought { blocks, round: Some(view), ..Brought::default() };
     let mut witness = Exhibited::new(Vec::new(), dataset, manifest, brought);
     judge_reduction(manifest, evidence, &mut witness)

@@ -46,6 +46,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     let sample = sample(replaying, kept.as_ref().and_then(|progress| progress.sample))?;
     let plan = Plan { threads, path: replaying.path, sample };
     let mut replay = Replay::begin(&archive, &plan).map_err(Failure::arithmetic)?;
+    // Before hours of work, not after: a machine that computes wrongly finds every run wrong.
     replay.self_test().map_err(Failure::arithmetic)?;
     if let (Some(work), Some(progress)) = (&mut work, kept) {
         match replay.skip(&progress, &|round| work.state(round)) {
@@ -115,6 +116,7 @@ fn sample(replaying: &Replaying, kept: Option<Sample>) -> Result<Option<Sample>,
         .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
     let sample = Sample::of(share, replaying.seed.map_or(seed, |seed| seed.0))
         .map_err(|misuse| Failure::usage(format!("--fraction: {misuse}")))?;
+    // A sample drawn anew would not fit the contributions that were recomputed already.
     let kept = kept.filter(|kept| kept.ppm == sample.ppm && replaying.seed.is_none());
     let sample = kept.unwrap_or(sample);
     say(&format!("recomputing {share} of the contributions, drawn with --seed {}", hex(&sample.seed)));

@@ -43,7 +43,7 @@ pub struct WatchOptions {
     pub machine: Machine,
     /// Where to gossip; none to go without.
     pub gossip: Option<Settings>,
-    /// From what is found to what is said.
+    /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
 }
 
@@ -63,6 +63,7 @@ pub async fn watch(options: WatchOptions) -> Result<WatchEnd, Failure> {
     let coins = enroll::coins(&session.home)?;
     let journal = Arc::new(Journal::open(&session.home)?);
     let (manifest, machine) = (session.manifest.clone(), options.machine);
+    // Before it follows: a machine that fails its self-test must not be seen as a verifier that sleeps.
     let worker = tokio::task::spawn_blocking(move || AuditWorker::new(manifest, &machine)).await;
     let worker =
         worker.map_err(|error| Failure::environment(error.to_string()))?.map_err(Failure::arithmetic)?;
@@ -125,6 +126,7 @@ impl Recalled {
                 height = height.next();
                 match signed.verify(ledger.run()).map(|record| record.body.clone()) {
                     Ok(body @ Body::Silence(_)) => silences.push(body),
+                    // Evidence in the directory may be that of a sealed ban: it accuses nobody any more.
                     Ok(Body::Ban(ban)) => drop(sealed.insert(ban.evidence)),
                     _ => {}
                 }

@@ -34,6 +34,7 @@ impl AuditWorker {
     /// [`Misuse`] when this machine cannot compute the run's leaves.
     pub fn new(manifest: Arc<Manifest>, machine: &Machine) -> Result<Self, Misuse> {
         let [mut first, mut second] = [machine.leaves(manifest.profile)?, machine.second(manifest.profile)?];
+        // Whoever computes wrongly accuses the innocent, and is banned for it (DUTY-9).
         first.self_test()?;
         second.self_test()?;
         tracing::info!("leaves are computed by {}, then by {}", first.describe(), second.describe());
@@ -56,6 +57,7 @@ impl AuditWorker {
                 match rechecked(&self.manifest, evidence, witness, &mut *self.first) {
                     Judgement::Guilty { culprit, .. } => {
                         let commit = &work.subject.commit;
+                        // DUTY-8: the second path judges by these; the member might show them no second time.
                         let q = witness.contribution(commit.round, &work.subject.author);
                         Done::Suspicion(culprit, q.map(Arc::new))
                     }
@@ -86,6 +88,7 @@ impl AuditWorker {
 
     fn contribution(&mut self, subject: &Subject, witness: &mut dyn Witness) -> Done {
         match witness.contribution(subject.commit.round, &subject.author) {
+            // AUDIT-7: integers with the frozen root, from wherever they came.
             Some(q) if Commitment::new(&self.layout, &q).root() == subject.commit.root => {
                 Done::Contribution(q)
             }
@@ -103,7 +106,7 @@ impl AuditWorker {
         let frozen = FrozenCommit { freeze: subject.freeze, commit: commit.clone(), author: subject.author };
         let committed = || committed_total(&self.manifest, &frozen, witness);
         let Some(deviation) = sum.deviation(&self.manifest, commit, committed) else {
-            return Done::Missing("the committed integers are not to be had".into());
+            return Done::Missing("the committed integers are unavailable".into());
         };
         Done::Summed(sum.q, deviation <= WRONG)
     }

@@ -95,9 +95,9 @@ pub struct Replayed {
 /// A convict's contribution that counted.
 #[derive(Clone, Debug)]
 pub struct BadContribution {
-    /// When.
+    /// The round.
     pub round: Round,
-    /// Whose.
+    /// The author.
     pub member: MemberId,
     /// The mean factor that the rule left it; 1 is untouched. Unknown where the round's rule was not re-executed.
     pub factor: Option<f64>,

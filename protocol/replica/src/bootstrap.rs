@@ -53,9 +53,11 @@ pub async fn fetch_manifest(
         return Err(PeerError::Unexpected.into());
     };
     let manifest: Manifest = decode(&bytes).map_err(PeerError::Reject)?;
+    // The run id is its hash, and came with the invitation: whoever answers cannot change a setting.
     if manifest.run() != run || manifest.steward != steward.member {
         return Err(BootstrapError::Manifest(Misuse("it is not the manifest of this run".into())));
     }
+    // MANIFEST-1: a manifest that is the right one may still break a rule; nobody takes part then.
     manifest.check().map_err(BootstrapError::Manifest)?;
     Ok(Arc::new(manifest))
 }
@@ -98,6 +100,7 @@ pub async fn fetch_dataset(
     folder: &Path,
     progress: &mut (dyn FnMut(u64) + Send),
 ) -> Result<Arc<Dataset>, BootstrapError> {
+    // Made only once it is whole, so that an interrupted download leaves no folder.
     if folder.exists() {
         return Ok(Arc::new(Dataset::open(folder, data).map_err(FollowError::Store)?));
     }

@@ -12,16 +12,16 @@ use crate::peers::{CommittedContribution, Contact, Peers, contact};
 /// Blocks of a contribution, and who may have them.
 #[derive(Clone, Debug)]
 pub struct HeldBlocks {
-    /// Which.
+    /// The blocks.
     pub blocks: Vec<Block>,
-    /// The likeliest first.
+    /// Members that may have them, the likeliest first.
     pub holders: Vec<Contact>,
 }
 
 /// A contribution to be fetched.
 #[derive(Clone, Debug)]
 pub struct WantedContribution {
-    /// Which.
+    /// Its name, and the root that proves its blocks.
     pub name: CommittedContribution,
     /// All its blocks, by part; all as one where the round has no parts.
     pub parts: Vec<HeldBlocks>,
@@ -35,6 +35,7 @@ impl WantedContribution {
         let author = contact(ledger, &member);
         let parts = view.parts().iter().enumerate().map(|(part, plan)| {
             let keepers = |attempt| view.reducers(Part(part as u16), attempt);
+            // Keepers before the author: whoever is under suspicion may want to delay.
             let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
             HeldBlocks { blocks: plan.blocks.clone(), holders: holders.chain(author.clone()).collect() }
         });
@@ -65,6 +66,7 @@ impl WantedContribution {
         }
         let mut tasks = JoinSet::new();
         for (part, HeldBlocks { blocks, holders }) in self.parts.iter().cloned().enumerate() {
+            // What the disk has is not fetched again, after a restart for instance.
             if !blocks.iter().all(|block| assembly.has(*block)) {
                 let (peers, layout, name) = (peers.clone(), layout.clone(), self.name);
                 tasks.spawn(async move {

@@ -39,6 +39,7 @@ impl Crew {
         path: Option<Path>,
     ) -> Result<Self, Misuse> {
         let threads = threads.max(1);
+        // Half of what is left: the state and what others fetch are in memory as well.
         let at_once = at_once(&manifest, threads, available().map(|bytes| bytes / 2));
         let worker = || Ok(LeafWorker { arithmetic: Exact::new(threads / at_once, path)?, leaf: Vec::new() });
         let workers = (0..at_once).map(|_| worker()).collect::<Result<_, Misuse>>()?;
@@ -72,6 +73,7 @@ impl Crew {
                 let loss = worker.leaf(manifest, dataset, state, commit, position);
                 if let Some(sum) = sums.get(index) {
                     let mut sum = lock(sum);
+                    // Integers: the order in which workers finish changes no bit of the sum.
                     sum.0.iter_mut().zip(&worker.leaf).for_each(|(sum, q)| *sum = sum.wrapping_add(*q));
                     sum.1 = sum.1.wrapping_add(loss);
                 }
@@ -118,6 +120,7 @@ fn at_once(manifest: &Manifest, threads: usize, room: Option<u64>) -> usize {
         each.saturating_mul(count as u64)
     };
     let fits = |count: &usize| room.is_none_or(|room| needed(*count) <= room);
+    // Counts that divide the threads: with others, some cores would have nothing to compute.
     (1..=threads).rev().filter(|count| threads.is_multiple_of(*count)).find(fits).unwrap_or(1)
 }
 

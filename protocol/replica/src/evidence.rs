@@ -58,9 +58,11 @@ pub async fn keep_evidence(
             let Response::Evidence(evidence) = answer else {
                 return Err(Unkept::Steward(PeerError::Unexpected));
             };
+            // The Ban names it by its hash: a steward cannot show other evidence afterwards.
             if evidence.digest() != name {
                 return Err(Unkept::Steward(PeerError::Unexpected));
             }
+            // Kept before it is looked at: what is about somebody else is evidence of a false ban.
             home.save_evidence(&evidence).map_err(Unkept::Store)?;
             evidence
         }

@@ -59,7 +59,7 @@ impl Gossiping {
         Ok((Self { run: ledger.run(), gossip, hearsay, journal }, found))
     }
 
-    /// The own ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
+    /// This member's ledger has taken a record: spreads it unless it was heard, and gives what it contradicts.
     pub fn sealed(
         &self,
         ledger: &Ledger,
@@ -68,6 +68,7 @@ impl Gossiping {
     ) -> Vec<Misbehaviour> {
         let (findings, heard) = lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
+        // What came by gossip has been spread already.
         if !heard {
             self.gossip.publish(Topic::Records, encode(&Gossiped::Record(signed.clone())));
         }
@@ -79,6 +80,7 @@ impl Gossiping {
         lock(&self.hearsay).sealed(ledger, record);
         self.remember(record);
         let mut message = encode(&Gossiped::Record(signed.clone()));
+        // Whoever wants the record pulls it on a channel; the head is enough to find two ledgers.
         if message.len() > limits::GOSSIP_BYTES {
             let head = Head { height: record.height, head: record.head() };
             message = encode(&Gossiped::Head(steward.sign(self.run, &head)));
@@ -102,6 +104,7 @@ impl Gossiping {
 
     /// Writes down once a round who was met.
     fn remember(&self, record: &Record) {
+        // Once a round: neighbours change with every connection, and each note is written to the disk.
         let (Body::Outcome(_), Some(journal)) = (&record.body, &self.journal) else { return };
         let met = self.gossip.neighbourhood().borrow().met.join("\n");
         if met.is_empty() {
@@ -112,12 +115,12 @@ impl Gossiping {
         }
     }
 
-    /// Spreads the own commitment.
+    /// Spreads this member's commitment.
     pub fn committed(&self, commit: &Signed<Commit>) {
         self.gossip.publish(Topic::Commits, encode(&Gossiped::Commit(commit.clone())));
     }
 
-    /// Says where the own channel can be dialled from now on.
+    /// Announces where this member can be dialled from now on.
     pub fn announce(&self, identity: &Identity, addresses: Addresses) {
         let time = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_millis());
         self.gossip.announce(
@@ -210,6 +213,7 @@ impl Sieve for Ear {
     fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity {
         let (validity, found) = lock(&self.hearsay).hear(topic, message);
         if let Some(found) = found {
+            // Dropped where many wait: the swarm's thread must not wait for whoever reads them.
             let _ = self.findings.try_send(found);
         }
         validity

@@ -16,7 +16,7 @@ use muster_core::messages::round::Commit;
 use muster_core::sign::Signed;
 use muster_net::swarm::{Topic, Validity};
 
-/// Heights remembered behind the own ledger, and listened to ahead of it.
+/// How many heights are remembered behind this member's ledger, and listened to ahead of it.
 const BEHIND: u64 = 256;
 const AHEAD: u64 = 256;
 /// Rounds whose commitments are remembered.
@@ -72,7 +72,7 @@ struct HeardCommit {
 }
 
 impl Hearsay {
-    /// What the own ledger says.
+    /// Starts from this member's ledger.
     pub fn new(ledger: &Ledger) -> Self {
         let mut hearsay = Self {
             run: ledger.run(),
@@ -85,6 +85,7 @@ impl Hearsay {
             commits: BTreeMap::new(),
         };
         if let Some(last) = ledger.height().0.checked_sub(1) {
+            // So that a member that has just begun contradicts a split at the height that it begins with.
             hearsay.heads.insert(Height(last), ledger.head());
         }
         hearsay.advance(ledger);
@@ -96,7 +97,7 @@ impl Hearsay {
         *member == self.steward || self.members.contains(member)
     }
 
-    /// The own ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
+    /// This member's ledger has taken a record. Gives what it contradicts, and whether it was heard of before.
     pub fn sealed(&mut self, ledger: &Ledger, record: &Record) -> (Vec<Misbehaviour>, bool) {
         self.advance(ledger);
         self.took(record)
@@ -107,6 +108,7 @@ impl Hearsay {
         match (topic, decode(message)) {
             (Topic::Records, Ok(Gossiped::Record(signed))) if signed.claimed_signer() == self.steward => {
                 let Ok(record) = signed.verify(self.run) else { return (Validity::Reject, None) };
+                // A record names the head before it, too: two ledgers part there at the latest.
                 let before = record.height.0.checked_sub(1).map(|height| (Height(height), record.previous));
                 let told = self.heads_told(&[Some((record.height, record.head())), before]);
                 self.keep((record.height, record.head()), &told, || Seal::Record(signed));
@@ -150,6 +152,7 @@ impl Hearsay {
         told: &(Validity, Option<Misbehaviour>),
         seal: impl FnOnce() -> Seal,
     ) {
+        // Only seals of near heights are kept: a steward could sign heights without a bound.
         if told.0 == Validity::Accept {
             self.seals.entry(name).or_insert_with(seal);
         }
@@ -171,6 +174,7 @@ impl Hearsay {
         let mut found: Vec<Misbehaviour> = self.head(record.height, record.head()).into_iter().collect();
         if let Body::Freeze(freeze) = &record.body {
             let verified =
+                // What was frozen contradicts a commitment that was gossiped, if its author signed both.
                 freeze.commits.iter().filter_map(|signed| Some((signed.verify(self.run).ok()?, signed)));
             for (commit, signed) in verified.collect::<Vec<_>>() {
                 found.extend(self.commit(commit.author(), commit.into_inner(), signed).1);
@@ -183,6 +187,7 @@ impl Hearsay {
         let near = |height: &Height| {
             height.0 + BEHIND >= self.next.0 && height.0 <= self.next.0.saturating_add(AHEAD)
         };
+        // Far ahead a made-up height would take room; far behind everybody has the record.
         if !told.iter().flatten().take(1).all(|(height, _)| height.0 < u64::MAX - BEHIND && near(height)) {
             return (Validity::Ignore, None);
         }
@@ -199,6 +204,7 @@ impl Hearsay {
 
     fn commit_told(&mut self, signed: &Signed<Commit>) -> (Validity, Option<Misbehaviour>) {
         let author = signed.claimed_signer();
+        // Before the signature is checked: strangers must not make members verify what nobody needs.
         if !self.seats.values().any(|seated| seated.contains(&author)) {
             return (Validity::Ignore, None);
         }
@@ -434,6 +440,25 @@ mod tests {
         let mut member = hearsay(8);
         member.took(&freeze(2));
         assert!(matches!(member.hear(Topic::Commits, &said(&node(), 4, 1)), (Validity::Accept, Some(_))));
+    }
+
+    #[test]
+    fn chan_11_what_is_heard_moves_nothing_and_what_is_taken_does() {
+        let mut member = hearsay(7);
+        let ahead = record(7, 1, 1);
+        let head = Gossiped::Head(steward().sign(RUN, &Head { height: Height(8), head: Digest([4; 32]) }));
+        for (topic, message) in [
+            (Topic::Records, told(&ahead)),
+            (Topic::Records, encode(&head)),
+            (Topic::Commits, said(&node(), 4, 1)),
+        ] {
+            assert_eq!(member.hear(topic, &message), (Validity::Accept, None));
+        }
+        let before = hearsay(7);
+        assert_eq!((member.next, &member.members), (before.next, &before.members));
+        assert_eq!(member.seats, before.seats, "a record that was heard seats nobody");
+        // Nor does it stand against the record that is pulled: that alone is told as sealed.
+        assert_eq!(member.took(&ahead), (Vec::new(), true));
     }
 
     #[test]

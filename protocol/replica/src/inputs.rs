@@ -58,6 +58,7 @@ impl PartInputs {
     ) -> Option<Self> {
         let blocks = view.parts().get(result.part.index())?.blocks.clone();
         let aggregators: Vec<MemberId> =
+            // Whoever reduces the part now has what its predecessors may never have got.
             (0..=result.attempt).rev().flat_map(|attempt| view.reducers(result.part, attempt)).collect();
         let sender = |slot| {
             let commitment = view.commitment(slot)?;
@@ -70,6 +71,7 @@ impl PartInputs {
                 keepers: keepers.filter_map(&contact).collect(),
             })
         };
+        // All or nothing: a sum over fewer inputs would differ from an honest one.
         let senders = result.inputs.slots().map(sender).collect::<Option<_>>()?;
         Some(Self { view: view.clone(), part: result.part, blocks, senders })
     }
@@ -78,7 +80,7 @@ impl PartInputs {
     /// keepers, itself, and the steward, as `sources` says. What `kept` has is not asked for.
     ///
     /// # Errors
-    /// Whose are not to be had, and why.
+    /// Whose inputs are unavailable, and why.
     pub async fn fetch(
         &self,
         peers: &Peers,
@@ -100,6 +102,7 @@ impl PartInputs {
                 continue;
             }
             let mut holders = sender.keepers.clone();
+            // A suspected aggregator would rather not show what proves it wrong.
             let position = if suspected { 0 } else { holders.len() };
             sender.author.iter().for_each(|author| holders.insert(position, author.clone()));
             holders.extend(steward.cloned());
@@ -112,7 +115,7 @@ impl PartInputs {
             let (member, answer): (MemberId, Result<_, PeerError>) =
                 done.map_err(|error| error.to_string())?;
             let answer =
-                answer.map_err(|error| format!("the inputs of {member} are not to be had: {error}"))?;
+                answer.map_err(|error| format!("the inputs of {member} are unavailable: {error}"))?;
             found.extend(answer.into_iter().map(|(data, values)| ((member, data.block), (data, values))));
         }
         Ok(found)

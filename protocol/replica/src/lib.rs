@@ -2,7 +2,8 @@
 //!
 //! [`Peers`] asks other members and believes nothing that is not proved. [`Replica`] holds the state and the
 //! arithmetic, and re-executes evidence. [`Follower`] keeps ledger and state in step with the steward.
-//! [`Gossiping`] spreads what was sealed and hears what contradicts it. [`archive`] writes a finished run down and replays it to the last bit.
+//! [`Gossiping`] spreads what was sealed and hears what contradicts it. [`archive`] reads a finished run and replays it to
+//! the last bit.
 
 pub mod archive;
 mod bootstrap;

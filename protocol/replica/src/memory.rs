@@ -51,7 +51,7 @@ impl Need {
 }
 
 /// What following a run takes: the state with its moments, the parameters of the states that are kept, results, and the
-/// arithmetic on so many threads.
+/// arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let Manifest { training, retention, data, .. } = manifest;
     // To go back to a state takes its moments, too.
@@ -82,7 +82,7 @@ pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     }
 }
 
-/// Bytes of so many vectors of the model's shape.
+/// Bytes of `count` vectors of the model's shape.
 fn vectors(manifest: &Manifest, count: u64) -> u64 {
     manifest.model.parameters().saturating_mul(4).saturating_mul(count)
 }
@@ -97,7 +97,7 @@ pub fn check(need: Need) -> Result<(), Misuse> {
     })
 }
 
-/// Refuses what a machine with so many bytes left cannot give; nothing where that is not known.
+/// Refuses a need above the bytes that a machine has left; refuses nothing where these are unknown.
 ///
 /// # Errors
 /// As [`check`].
@@ -127,6 +127,7 @@ pub fn shown(bytes: u64) -> String {
 /// Bytes that this process can still get, swap included, where Linux tells.
 pub fn available() -> Option<u64> {
     let free = free(&fs::read_to_string("/proc/meminfo").ok()?)?;
+    // In a container the machine's memory is not this process's.
     let limit = fs::read_to_string("/sys/fs/cgroup/memory.max").ok();
     let limit = limit.and_then(|limit| limit.trim().parse().ok());
     Some(limit.map_or(free, |limit| free.min(limit)))

@@ -69,7 +69,7 @@ pub struct CommittedContribution {
     pub root: Digest,
 }
 
-/// Why an answer could not be had.
+/// Why there is no answer.
 #[derive(Debug)]
 pub enum PeerError {
     /// The network.
@@ -126,6 +126,7 @@ impl Peers {
     pub fn new(endpoint: Endpoint) -> Self {
         Self {
             pool: Arc::new(Pool::new(endpoint.clone(), CONNECTIONS)),
+            // One: only the steward is polled.
             polls: Arc::new(Pool::new(endpoint.clone(), 1)),
             contributions: Arc::new(Pool::new(endpoint, CONNECTIONS)),
             moved: Arc::default(),
@@ -140,6 +141,7 @@ impl Peers {
 
     fn current(&self, contact: &Contact) -> Contact {
         let moved = lock(&self.moved).clone();
+        // Of this very member: another one's contact is left as it is.
         moved.filter(|moved| moved.member == contact.member).unwrap_or_else(|| contact.clone())
     }
 
@@ -182,6 +184,7 @@ impl Peers {
             async move {
                 let values = self.values_from(&contact, layout, round, blocks).await?;
                 let whole = values.iter().fold(PartDigest::default(), |digest, block| digest.block(block));
+                // The digest was signed: whoever sends other values is passed over, and the next one asked (ROUND-7).
                 let right = whole.finish() == *digest;
                 right.then_some(values).ok_or(PeerError::Reject(Reject::BadProof("the values of a part")))
             }
@@ -246,6 +249,7 @@ impl Peers {
         let is_late = |contact: &&Contact| {
             lock(&self.late).get(&contact.member).is_some_and(|since| since.elapsed() < LAST)
         };
+        // Late ones last, and still asked: they may be the only ones that have it.
         let (late, prompt): (Vec<&Contact>, Vec<&Contact>) = contacts.iter().partition(is_late);
         let told = |contact: &Contact| _ = lock(&self.late).insert(contact.member, Instant::now());
         in_turn(&[prompt, late].concat(), patience, ask, &told).await
@@ -267,10 +271,12 @@ impl Peers {
             let Response::Blocks(answer) = answer else {
                 return Err(PeerError::Unexpected);
             };
+            // Proved blocks of other numbers would be taken for those that were asked for.
             if !answer.iter().map(|data| data.block).eq(group.iter().copied()) {
                 return Err(PeerError::Unexpected);
             }
             for data in answer.into_inner() {
+                // Proved against the frozen root: no holder can put other integers in an author's mouth (COMMIT-5).
                 let integers = open_block(layout, &root, &data)?;
                 found.push((data, integers));
             }
@@ -305,6 +311,7 @@ where
     Box::pin(async move {
         let asked = timeout(AT_LAST * patience, ask(contact));
         let mut asked = pin!(async { asked.await.unwrap_or(Err(PeerError::Late)) });
+        // Overlapping turns: a holder that delays costs seconds, while asking all at once would send everything twice.
         let failure = match timeout(patience, &mut asked).await {
             Ok(Ok(answer)) => return Ok(answer),
             Ok(Err(failure)) if others.is_empty() => return Err(failure),
@@ -361,6 +368,7 @@ pub fn groups(layout: &Layout, blocks: &[Block]) -> Vec<Vec<Block>> {
     for block in blocks {
         let bytes = layout.block(*block).map_or(0, |range| range.range.len() * 4);
         match groups.last_mut() {
+            // Half of what an answer and a query may hold: blocks of contributions bring their proofs.
             Some(group) if bytes <= room && group.len() < 512 => {
                 group.push(*block);
                 room -= bytes;

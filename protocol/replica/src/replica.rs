@@ -154,6 +154,7 @@ impl Replica {
         self.round = self.round.next();
         self.roots = stopwatch.time(Phase::Hashing, || self.state.roots());
         let mut oldest = None;
+        // Dropped before the new one is made, so that `retention.states` earlier ones are in memory and no more.
         while self.history.len() >= self.manifest.retention.states as usize {
             oldest = self.history.pop_front();
         }
@@ -174,6 +175,7 @@ impl Replica {
     /// audits.
     pub fn rewind(&mut self, root: &Digest, round: Round) -> bool {
         let kept = self.history.iter().rev().find(|(held, state)| held == root && !state.first.is_empty());
+        // Without its moments a state cannot be trained on.
         let Some(state) = kept.map(|(_, state)| State::clone(state)) else { return false };
         self.roots = state.roots();
         self.state = state;

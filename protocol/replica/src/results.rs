@@ -94,9 +94,11 @@ impl Results {
         let held = rounds.entry(round).or_default();
         for (block, values) in blocks.iter().zip(values) {
             let versions = held.entry(*block).or_default();
+            // Fetched again, they are still the ones that were reduced here.
             let own = own || versions.iter().any(|held| held.digest == *digest && held.own);
             versions.retain(|held| held.digest != *digest);
             versions.push(Version { digest: *digest, values: Arc::new(values), own });
+            // Own values stay: others can be fetched from whoever reduced them, these only from here.
             if versions.len() > VERSIONS {
                 let others = versions.iter().position(|held| !held.own).unwrap_or_default();
                 versions.remove(others);
@@ -117,6 +119,7 @@ impl Results {
     pub async fn fetch(&self, peers: &Peers, wanted: &WantedValues) -> Result<(), PeerError> {
         let WantedValues { result: PartResult { round, digest, .. }, blocks, holders } = wanted;
         tokio::select! {
+            // What is here already is not fetched, however fast a holder would answer.
             biased;
             () = self.wait(*round, blocks, digest) => {}
             values = peers.values(holders, &self.layout, *round, blocks, digest) => {
@@ -131,7 +134,7 @@ impl Results {
         blocks.iter().all(|block| self.block(round, *block, digest).is_some())
     }
 
-    /// Waits until they are there; for ever, if nobody brings them.
+    /// Waits until they are there, without a bound of its own: whoever calls it sets one.
     pub async fn wait(&self, round: Round, blocks: &[Block], digest: &Digest) {
         let mut news = self.news.subscribe();
         while !self.has(round, blocks, digest) {
@@ -190,6 +193,7 @@ impl Results {
             return false;
         };
         let Some(target) = update.values.get_mut(range.range.clone()) else { return false };
+        // Values are believed by their digest alone, which says nothing of the layout.
         if target.len() != values.len() {
             return false;
         }

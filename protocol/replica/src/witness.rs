@@ -57,6 +57,7 @@ impl Exhibited {
     /// Cuts a block out of a whole contribution.
     fn cut(&mut self, layout: &Layout, round: Round, member: &MemberId, block: Block) -> Option<BlockData> {
         let q = self.brought.contributions.get(&(round, *member))?;
+        // A tree hashes the whole contribution: one for all blocks of a member.
         if self.tree.as_ref().is_none_or(|(of, _)| of != member) {
             self.tree = Some((*member, Commitment::new(layout, q)));
         }
@@ -82,6 +83,7 @@ impl Witness for Exhibited {
     }
 
     fn update(&mut self, _: Round) -> Option<Update> {
+        // Taken and not cloned: as large as the model, and looked at once.
         self.brought.update.take()
     }
 

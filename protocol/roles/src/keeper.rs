@@ -40,6 +40,7 @@ impl<'a> Delivery<'a> {
             view.commitment(slot).ok_or(Reject::Rule("only a frozen contribution is delivered"))?;
         let first = put.blocks.first().ok_or(Reject::Rule("a delivery holds a block"))?.block;
         let part: Part = view.part_of(first).ok_or(Reject::Rule("a delivered block is in a part"))?;
+        // ROUND-5: only receipts of the part's own keepers count, in the attempt that is open.
         if !view.takes_in(part, sender, keeper) || view.attempt(part) != Some(put.attempt) {
             return Err(Reject::NotEntitled("deliver this part here"));
         }
@@ -48,9 +49,12 @@ impl<'a> Delivery<'a> {
         let root = commitment.commit.root;
         let mut blocks = BTreeMap::new();
         for data in put.blocks.into_inner() {
+            // A receipt is of one part: blocks of others would be stored without anybody signing for them.
             if plan.binary_search(&data.block).is_err() {
                 return Err(Reject::Rule("a delivery holds blocks of one part"));
             }
+            // Before the receipt: afterwards the sender counts, and the aggregator would fail for blocks that fit
+            // nothing.
             let integers = open_block(layout, &root, &data)?;
             blocks.insert(data.block, (data, integers));
         }
@@ -69,13 +73,113 @@ fn each_once(blocks: &[BlockData]) -> Result<(), Reject> {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
+    use muster_core::codec::{Bytes, List, Text};
     use muster_core::contribution::Commitment;
-    use muster_core::manifest::fixture;
+    use muster_core::ids::{Digest, Round, Slot};
+    use muster_core::ledger::Ledger;
+    use muster_core::manifest::{Profile, fixture};
+    use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
+    use muster_core::messages::record::{Body, Freeze};
+    use muster_core::messages::round::Commit;
+    use muster_core::sign::Identity;
 
     use super::*;
 
+    const NODES: [u8; 2] = [11, 12];
+
+    fn member(number: u8) -> Identity {
+        Identity::from_secret(&[number; 32])
+    }
+
+    fn seal(ledger: &mut Ledger, body: Body) {
+        let record = member(2).sign(ledger.run(), &ledger.record(body));
+        ledger.apply(&record).unwrap();
+    }
+
+    /// A round in which both nodes have committed to these integers, and their trees.
+    fn exchanging(contributions: &[Vec<i32>; 2]) -> (Ledger, [Commitment; 2]) {
+        let mut ledger = Ledger::new(Arc::new(fixture::tiny(member(1).id(), member(2).id(), 4, 2)));
+        let state = *ledger.state();
+        seal(&mut ledger, Body::Open(state));
+        for number in NODES {
+            let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
+            let (uses, expires, founder) = (1, u64::MAX, true);
+            let invitation = Invitation { role, uses, expires, key: secret.key(), founder };
+            let invitation = member(1).sign(ledger.run(), &invitation);
+            let invitation = Some(secret.present(ledger.run(), invitation, member(number).id()));
+            let addresses = List::new(vec![Text::new("node:1").unwrap()]).unwrap();
+            let enrol = Enrol { invitation, addresses, coins: None };
+            let enrol = member(number).sign(ledger.run(), &enrol);
+            seal(&mut ledger, Body::Admit(enrol));
+        }
+        let seats = List::new(ledger.derived_seats()).unwrap();
+        seal(&mut ledger, Body::Begin(seats));
+        let view = ledger.current().unwrap();
+        let (round, state) = (view.round(), view.state().root());
+        let trees = [0, 1].map(|index| Commitment::new(ledger.layout(), &contributions[index]));
+        let commits = NODES.iter().zip(&trees).map(|(number, tree)| {
+            let slot = view.slot_of(&member(*number).id()).unwrap();
+            let (head, profile, root) = (view.head(), Profile::Exact, tree.root());
+            let commit = Commit { round, head, state, slot, seats: 2, leaves: 1, profile, loss: 0, root };
+            (slot, member(*number).sign(ledger.run(), &commit))
+        });
+        let mut commits: Vec<(Slot, _)> = commits.collect();
+        commits.sort_by_key(|(slot, _)| *slot);
+        let commits = List::new(commits.into_iter().map(|(_, commit)| commit).collect()).unwrap();
+        seal(&mut ledger, Body::Freeze(Freeze { round, state, commits }));
+        (ledger, trees)
+    }
+
     #[test]
-    fn a_block_of_few_bytes_is_not_taken_many_times() {
+    fn round_4_a_keeper_signs_for_blocks_that_are_proved_and_for_no_others() {
+        let layout = Layout::of(&fixture::tiny(member(1).id(), member(2).id(), 4, 2).model);
+        let contributions = [1, 300].map(|value| vec![value; layout.parameters()]);
+        let (ledger, [tree, others]) = exchanging(&contributions);
+        let view = ledger.current().unwrap();
+        let sender = member(NODES[0]).id();
+        // A part whose aggregator is the other node.
+        let aggregator = member(NODES[1]).id();
+        let parts = (0..view.parts().len()).map(|part| Part(part as u16));
+        let part = parts.into_iter().find(|part| view.takes_in(*part, &sender, &aggregator)).unwrap();
+        let plan = &view.parts()[part.index()].blocks;
+        let whole = |tree: &Commitment, q: &[i32]| -> Vec<BlockData> {
+            plan.iter().map(|block| tree.block(&layout, q, *block).unwrap()).collect()
+        };
+        let check = |keeper: &MemberId, attempt: u8, blocks: Vec<BlockData>| {
+            let blocks = List::new(blocks).unwrap();
+            let put = PutBlocks { round: Round(0), attempt, blocks };
+            Delivery::check(&layout, view, keeper, &sender, put)
+                .map(|delivery| (delivery.receipt, delivery.blocks.len() == delivery.plan.len()))
+        };
+        let good = whole(&tree, &contributions[0]);
+        let (receipt, all) = check(&aggregator, 0, good.clone()).unwrap();
+        assert!(all && (receipt.part, receipt.sender, receipt.root) == (part, sender, tree.root()));
+        let (_, all) = check(&aggregator, 0, good[1..].to_vec()).unwrap();
+        assert!(!all, "what is missing shows");
+        // COMMIT-5: chunks of another contribution, a chunk that was changed, one too few, a block of another number.
+        let refused = |blocks| assert!(check(&aggregator, 0, blocks).is_err());
+        refused(whole(&others, &contributions[1]));
+        let mut changed = good.clone();
+        let mut bytes = changed[0].chunks.to_vec();
+        bytes[0] = Bytes::new([&bytes[0][..bytes[0].len() - 1], &[7]].concat()).unwrap();
+        changed[0].chunks = List::new(bytes).unwrap();
+        refused(changed);
+        let mut cut = good.clone();
+        cut[0].chunks = List::default();
+        refused(cut);
+        let mut renamed = good.clone();
+        renamed[0].block = Block(u32::MAX);
+        refused(renamed);
+        assert!(check(&sender, 0, good.clone()).is_err(), "the sender keeps nothing of its own");
+        assert!(check(&aggregator, 1, good.clone()).is_err(), "nothing was reassigned");
+        assert!(check(&MemberId(Digest::default().0), 0, good).is_err());
+    }
+
+    /// COMMIT-5: a delivery holds each block once, ascending.
+    #[test]
+    fn commit_5_a_block_of_few_bytes_is_not_taken_many_times() {
         let (organiser, steward) = (MemberId([1; 32]), MemberId([2; 32]));
         let layout = Layout::of(&fixture::tiny(organiser, steward, 1, 1).model);
         let q = vec![0; layout.parameters()];

@@ -137,7 +137,7 @@ pub enum NodeEffect {
     Bring(Parcel),
     /// Reduce a part and serve its values: [`NodeInput::Reduced`].
     Reduce(PartTask),
-    /// Compare results with the own contribution: [`NodeInput::Compared`]. Those that do not come in time need no word.
+    /// Compare results with this member's contribution: [`NodeInput::Compared`]. Results that do not come in time need no word.
     Compare(Check),
     /// Write down the table of a round that was just frozen.
     Tabulate(Round),
@@ -175,7 +175,7 @@ pub struct PartTask {
 /// What happened, for people.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Milestone {
-    /// A round is over, in which so many leaves of this member count.
+    /// A round is over; how many leaves of this member count in it.
     Over(Round, u32),
     /// It is banned, and serves what it still holds.
     Banned,
@@ -325,6 +325,7 @@ impl Node {
     /// There is news. A promise that it breaks ends the membership before anything else is done.
     fn follow(&mut self, ledger: Arc<Ledger>, in_step: bool) {
         (self.ledger, self.in_step, self.followed) = (ledger, in_step, true);
+        // AUDIT-13: before anything is decided on the news; nobody follows a steward that broke its word.
         let broken = self.pledges.broken_commit(&self.ledger);
         self.break_off(broken);
         let due = self.pledges.due(&self.ledger);
@@ -333,6 +334,7 @@ impl Node {
 
     /// What follows from the ledger, and from the time.
     fn turn(&mut self) {
+        // A member that wants to leave finishes the round first: otherwise it would fail there (LEDGER-20).
         let over = std::mem::take(&mut self.applied) || self.is_idle();
         if over && let Some(ending) = self.leaving.take() {
             return self.end(ending);
@@ -343,6 +345,7 @@ impl Node {
         // On another state than the round's nothing can be computed.
         if self.ledger.stage() != Stage::Computing || self.in_step {
             self.owed.extend(self.duties.due(&self.ledger));
+            // Duties before checks: others wait for what is owed, and the checks are looked at in the next turn.
             if !self.owed.is_empty() {
                 self.stirred = true;
                 return;
@@ -354,6 +357,7 @@ impl Node {
         }
         // The outcome of the last round may come together with the end.
         if self.ledger.stage() == Stage::Closed && self.in_step {
+            // A convict ends as one, however the run goes on.
             let ban = self.dismissal.take().map(|dismissal| dismissal.ban);
             self.end(ban.map_or(MembershipEnd::Closed, MembershipEnd::Banned));
         }

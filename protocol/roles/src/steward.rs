@@ -20,6 +20,7 @@ mod presence;
 mod queue;
 mod requests;
 mod results;
+mod sealing;
 
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
@@ -27,7 +28,6 @@ use std::sync::Arc;
 use muster_core::audit::Judgement;
 use muster_core::audit::docket::{Docket, OpenCase};
 use muster_core::audit::roster::Counts;
-use muster_core::codec::encode;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::ledger::{Ledger, Member, RoundView, Stage, Standing};
 use muster_core::messages::audit::AuditRequest;
@@ -47,8 +47,6 @@ use justice::Justice;
 use past::PastRound;
 use presence::Attendance;
 
-/// Refused records of a round's own in a row that mean a bug.
-const REFUSALS: u32 = 16;
 /// How long a closed run is still served to those who are connected, members and observers.
 const FAREWELL: u64 = 15_000;
 
@@ -78,18 +76,18 @@ pub enum StewardInput {
     Connected(MemberId, bool),
     /// A request of a member or stranger.
     Asked {
-        /// By which its answer is known.
+        /// The name that its answer will carry.
         question: Question,
-        /// Who asks, by the handshake.
+        /// The member or stranger that asks, as the handshake has shown.
         from: MemberId,
-        /// What.
+        /// The request.
         request: Box<Request>,
         /// Seconds since 1970.
         date: u64,
     },
     /// Blocks were stored, or why not; the receipt to sign once their part is whole.
     Stored(Question, Result<Option<Receipt>, muster_core::error::Reject>),
-    /// A round's results are applied, or these parts could not be had; and the states that a Rewind can go back to.
+    /// A round's results are applied, or the values of these parts are unavailable; and the states that a Rewind can go back to.
     Applied(Result<StateRoots, Vec<Part>>, BTreeSet<Digest>),
     /// The states that a Rewind can go back to, after one.
     States(BTreeSet<Digest>),
@@ -139,9 +137,9 @@ pub enum StewardEffect {
     Exhibit(OwedContribution),
     /// Keep the values of these parts: [`StewardInput::PartsKept`]. Where `at_once`, before the next effect.
     KeepParts {
-        /// Which.
+        /// The parts, with their rounds and blocks.
         parts: Vec<OwedPart>,
-        /// Whether a record follows with which they are gone.
+        /// Whether the next record makes their rounds forgotten.
         at_once: bool,
     },
     /// Recompute what a convict contributed to the rounds that are remembered, and which parts it signed:
@@ -161,9 +159,9 @@ pub enum StewardEffect {
 
 /// A contribution that stays for good.
 pub struct KeptContribution {
-    /// When it was contributed.
+    /// The round that it was contributed to.
     pub round: Round,
-    /// By whom.
+    /// Its author.
     pub member: MemberId,
     /// Its integers.
     pub q: Vec<i32>,
@@ -196,22 +194,22 @@ pub enum Bulletin {
     Judged(bool),
     /// An accusation came to nothing.
     Dismissed {
-        /// By whom.
+        /// The member that accused.
         accuser: MemberId,
-        /// Of whom.
+        /// The member that was accused.
         culprit: MemberId,
-        /// Why it does not stand.
+        /// Why the accusation does not stand.
         why: String,
     },
     /// Contributors objected to a part, and nobody was convicted.
     Inspected(PartResult, bool, Judgement),
     /// What a convict contributed and reduced before was computed again.
     Past(MemberId, Vec<PastRound>),
-    /// A contribution that replay needs cannot be had, and why.
+    /// A contribution that replay needs is unavailable, and why.
     Lost(Round, MemberId, String),
     /// What a convict did is beyond the limit of rollback, and no round of it is within reach.
     OutOfReach(MemberId),
-    /// It stops after this round.
+    /// The steward stops after this round.
     Stopping,
     /// The run is over.
     Closed(Digest),
@@ -249,10 +247,10 @@ pub struct Steward {
     applying: bool,
     /// Deliveries of the round that have a receipt.
     delivered: BTreeMap<MemberId, BTreeSet<Digest>>,
-    /// Members of which was said that they did not check results.
+    /// Members already reported for not checking results.
     stalling: BTreeSet<MemberId>,
     refusals: u32,
-    /// The round of which was said that it waits for an audit.
+    /// The round already reported as waiting for an audit.
     told_held: Option<Round>,
     /// Interrupted while this round was next.
     stop_after: Option<Round>,
@@ -301,6 +299,7 @@ impl Steward {
             self.conductor.propose(Body::Open(*roots));
             return self.conductor.start();
         }
+        // ROUND-16: what has a receipt is taken again before the conductor may end a phase.
         self.expect_members();
         self.replay(kept);
         self.examine_acquitted(bans);
@@ -383,6 +382,7 @@ impl Steward {
         let audits = self.docket.timeout(ledger).into_iter();
         let due = self.conductor.poll_timeout().into_iter().chain(audits);
         let due = due.chain(self.presence.timeout()).chain(self.justice.timeout(ledger, self.now));
+        // What is overdue waits for an event: as a timer it would have the driver spin.
         due.filter(|due| *due > self.now).min()
     }
 
@@ -392,6 +392,7 @@ impl Steward {
             let since = self.closed_at.unwrap_or(0);
             return (deserted || now >= since + FAREWELL).then_some(HostingEnd::Closed);
         }
+        // Between two rounds nobody has work under way that a stop would throw away.
         let under_way =
             matches!(self.ledger().stage(), Stage::Computing | Stage::Exchanging | Stage::Reducing);
         let round = self.stop_after?;
@@ -403,6 +404,7 @@ impl Steward {
 
     /// What follows from the time and from who is there.
     fn turn(&mut self) {
+        // Who is gone is known before the conductor looks for whom to wait.
         self.attend();
         self.conductor.tick(self.now);
         self.show_results();
@@ -410,6 +412,7 @@ impl Steward {
         let idles = self.docket.idles(self.now, self.conductor.ledger());
         silences.into_iter().chain(idles).for_each(|body| self.conductor.propose(body));
         self.pursue();
+        // AUDIT-26: after all that opens or closes cases in this turn; until it is said, the conductor opens no round.
         let oldest = self.docket.oldest_open(self.conductor.ledger());
         self.conductor.cases(self.now, oldest);
         self.tell_held();
@@ -442,98 +445,7 @@ impl Steward {
         }
     }
 
-    fn seal(&mut self, mut body: Body) {
-        if let Body::Ban(ban) = &mut body {
-            ban.effective = self.ledger().first_round_without();
-        }
-        self.exhibit_before(&body);
-        let (name, of_round) = (encode(&body), is_of_round(&body));
-        let record = self.ledger().record(body);
-        let signed = self.identity.sign(self.ledger().run(), &record);
-        let answer = match self.conductor.sealed(self.now, &signed) {
-            Ok(verified) => {
-                self.effects.push_back(StewardEffect::Seal(Box::new(signed), Box::new(verified)));
-                self.refusals = 0;
-                self.sealed(&record);
-                Response::Done
-            }
-            Err(reject) => {
-                tracing::debug!("a proposed record was not sealed: {reject}");
-                // What members bring about is no fault of this steward, however often it is refused.
-                self.refusals += u32::from(of_round);
-                if self.refusals >= REFUSALS {
-                    self.effects.push_back(StewardEffect::Halt(format!(
-                        "the round cannot go on, its record is refused: {reject}; please report this"
-                    )));
-                }
-                Response::refused(&reject.to_string())
-            }
-        };
-        if let Some(index) = self.waiting.iter().position(|(waiting, _)| *waiting == name) {
-            let question = self.waiting.swap_remove(index).1;
-            self.effects.push_back(StewardEffect::Answer(question, answer));
-        }
-    }
-
-    /// What follows from a record.
-    fn sealed(&mut self, record: &Record) {
-        if matches!(record.body, Body::Freeze(_) | Body::Inputs(_) | Body::Outcome(_)) {
-            self.tell_failures(record.height);
-        }
-        match &record.body {
-            Body::Admit(enrol) => self.tell(Bulletin::Admitted(enrol.claimed_signer())),
-            Body::Begin(_) => self.tell(Bulletin::Began),
-            // A member that had read of a Reassign could not take in what was shown just before it.
-            Body::Inputs(_) => self.shown.clear(),
-            Body::Outcome(outcome) => self.over(outcome.round),
-            Body::Silence(request) => {
-                if let Ok(request) = request.verify(self.ledger().run()) {
-                    self.justice.exhibits.suspect(request.round, request.target);
-                    self.tell(Bulletin::Moved(request.target, "did not answer an audit"));
-                }
-            }
-            Body::Ban(ban) => {
-                self.justice.exhibits.banned(&ban.culprit);
-                self.tell(Bulletin::Banned(ban.clone()));
-                self.examine_past(ban);
-            }
-            Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
-            Body::Return(back) => self.tell(Bulletin::Moved(back.claimed_signer(), "is back")),
-            Body::Leave(leave) => self.tell(Bulletin::Moved(leave.claimed_signer(), "left")),
-            Body::CloseTree(order) => {
-                if let Ok(order) = order.verify(self.ledger().run()) {
-                    self.tell(Bulletin::TreeClosed(order.member));
-                }
-            }
-            Body::Close(root) => {
-                self.effects.push_back(StewardEffect::Archive);
-                self.tell(Bulletin::Closed(*root));
-                self.closed_at = Some(self.now);
-            }
-            Body::Rewind(rewind) => {
-                let round = self.ledger().next_round();
-                self.effects.push_back(StewardEffect::GoBack(Box::new(rewind.clone())));
-                self.justice.went_back(&rewind.evidence);
-                self.tell(Bulletin::WentBack(rewind.clone(), round));
-            }
-            Body::Open(_) | Body::Freeze(_) | Body::Reassign(_) | Body::Answered(_) => {}
-        }
-    }
-
-    /// A round is over.
-    fn over(&mut self, round: Round) {
-        self.shown.clear();
-        self.relayed.clear();
-        self.delivered.clear();
-        self.justice.forget(self.conductor.ledger());
-        self.forget_exhibits();
-        let pause = self.conductor.paused_until().map(|until| until.saturating_sub(self.now));
-        self.tell(Bulletin::Ended(round, pause));
-        let keep = self.ledger().manifest().retention.contributions.saturating_add(2);
-        self.effects.push_back(StewardEffect::Prune(Round(round.0.saturating_sub(keep))));
-    }
-
-    /// Whether nobody is there who could end the round: without a single commitment it waits for one, for ever.
+    /// Whether nobody is left who could end the round: without a single commitment no Freeze is sealed (ROUND-1).
     fn is_deserted(&self) -> bool {
         let seats = self.ledger().current().map(RoundView::seats).unwrap_or_default();
         !self.applying && !seats.iter().any(|seat| self.conductor.is_live(&seat.member))
@@ -549,9 +461,4 @@ impl Steward {
     fn tell(&mut self, news: Bulletin) {
         self.effects.push_back(StewardEffect::Tell(Box::new(news)));
     }
-}
-
-/// Whether the round itself asks for a record, and cannot go on without.
-fn is_of_round(body: &Body) -> bool {
-    matches!(body, Body::Begin(_) | Body::Freeze(_) | Body::Inputs(_) | Body::Reassign(_) | Body::Outcome(_))
 }

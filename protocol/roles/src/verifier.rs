@@ -54,7 +54,7 @@ pub struct VerifierSetup<'a> {
     pub identity: Arc<Identity>,
     /// Its coins.
     pub coins: Coins,
-    /// From what is found to what is said.
+    /// How findings become words: honest, or a lie of the rehearsal.
     pub conduct: Arc<dyn Conduct>,
     /// The sealed silences: whoever was silent has all its leaves recomputed.
     pub silences: Vec<Body>,
@@ -87,7 +87,7 @@ pub enum VerifierInput<'a> {
     States(BTreeSet<Digest>),
     /// What the steward answered.
     Told(Box<Message>, Answer),
-    /// What came of the work.
+    /// The result of the work.
     Worked(Box<Work>, Done),
     /// The state that the work needs is not at hand any more, and these are: it waits.
     Lacking(Box<Work>, BTreeSet<Digest>),
@@ -101,7 +101,7 @@ pub enum VerifierInput<'a> {
         drawn: Box<DrawnBlocks>,
         /// What was judged.
         evidence: Box<Reduction>,
-        /// What it gave, or why its inputs are not to be had.
+        /// The judgement, or why its inputs are unavailable.
         judgement: Result<Judgement, String>,
     },
     /// Somebody wants it to stop: it finishes what it computes, says what it has to say, and ends.
@@ -214,6 +214,8 @@ impl Verifier {
         let VerifierSetup { ledger, manifest, identity, coins, conduct, silences, accusations, kept } = setup;
         let profile = manifest.profile;
         let mut audits = Audits::new(manifest, identity.clone(), coins).conducted(conduct);
+        // Before the board is read: what is asked there again may be about somebody who was silent to an earlier
+        // process.
         silences.iter().for_each(|body| audits.record(ledger, body));
         accusations.into_iter().for_each(|evidence| audits.accuse(ledger, Box::new(evidence)));
         Self {
@@ -305,6 +307,7 @@ impl Verifier {
 
     /// The next thing to tell the steward, one after the other.
     fn next_message(&mut self) -> Option<Message> {
+        // Until the board is read to its end, what an earlier process said would be said twice.
         if !self.caught_up || self.telling || self.now < self.quiet_until {
             return None;
         }
@@ -312,6 +315,7 @@ impl Verifier {
             self.reminded = self.now;
             self.audits.remind();
         }
+        // Before everything else: while it is away the steward takes no step of it (DUTY-5).
         let back = self.back.take().map(|notice| Message::Say(Box::new(notice)));
         self.returning = back.is_some();
         let message = back.or_else(|| self.audits.next_message(&|root| self.states.contains(root)))?;
@@ -329,6 +333,7 @@ impl Verifier {
             Answer::Taken => {}
             Answer::Refused => self.audits.refused(message),
             Answer::Unreached => {
+                // Not counted as said: the same message is sent again.
                 self.quiet_until = self.now + PAUSE;
                 return;
             }
@@ -338,6 +343,7 @@ impl Verifier {
 
     /// What is to be fetched for work, then the first work that can be done.
     fn next_work(&mut self) -> Option<VerifierEffect> {
+        // Orders all works anew: only when something has changed.
         if self.stopping || !std::mem::take(&mut self.stirred) {
             return None;
         }
@@ -352,11 +358,13 @@ impl Verifier {
             self.stirred = true;
             return Some(VerifierEffect::Fetch(subject));
         }
+        // Fetching goes on beside it: the network is idle while leaves are computed.
         if self.computing.is_some() {
             return None;
         }
         let ready = |work: &Work| !wants(work, self.profile) || self.fetches.is_done(&work.subject);
         let work = works.into_iter().find(ready)?;
+        // A second path judges by the integers of the first one, which the member may refuse to show again (DUTY-8).
         let q = match &work.kind {
             WorkKind::SecondOpinion(_, Some(q)) | WorkKind::SecondRecheck(_, Some(q)) => Some(q.clone()),
             _ if wants(&work, self.profile) => self.fetches.take(work.subject.key()),
@@ -383,6 +391,7 @@ impl Verifier {
 
     /// What was decided before is performed still, nothing after.
     fn halt(&mut self, cause: HaltCause) {
+        // An audit on a machine that computes wrongly, or without notes of its coins, does more harm than none.
         self.over = true;
         self.effects.push_back(VerifierEffect::Halt(cause));
     }

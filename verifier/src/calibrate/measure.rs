@@ -30,7 +30,7 @@ pub struct SamplingPlan {
 }
 
 impl SamplingPlan {
-    /// Before the first round, in the middle and at the end of so many.
+    /// Compares before the first round, in the middle, and at the end of `rounds`.
     pub fn of(rounds: u32, leaves: u32) -> Self {
         let mut checkpoints = vec![0, rounds / 2, rounds];
         checkpoints.dedup();
@@ -42,7 +42,7 @@ impl SamplingPlan {
         self.checkpoints.last().copied().unwrap_or_default()
     }
 
-    /// Leaves that are trained, of so many a round.
+    /// Leaves that are trained, with `leaves` in each round.
     pub fn trained(&self, leaves: u32) -> u64 {
         u64::from(self.rounds()) * u64::from(leaves)
     }
@@ -96,7 +96,7 @@ impl DeviationSummary {
 }
 
 impl Measured {
-    /// Nothing yet, of so many machines.
+    /// No measurement yet, of this number of machines.
     pub fn new(model: &Model, machines: usize) -> Self {
         let pairs = (0..machines).flat_map(|second| (0..second).map(move |first| [first, second]));
         let pairs = pairs.map(|machines| Pair { machines, deviations: Vec::new(), losses: Vec::new() });
@@ -129,7 +129,7 @@ impl Measured {
     pub fn spread(&self, group: usize) -> DeviationSummary {
         let widest = |leaf: usize| self.pairs.iter().map(move |pair| pair.deviations[leaf][group]);
         let sample: Vec<f64> = (0..self.leaves()).map(|leaf| widest(leaf).fold(0.0, f64::max)).collect();
-        // The ε of ε·√n·N = 16: so many more coefficients that are off by one as are nobody's fault anyway.
+        // The ε of ε·√n·N = 16: sixteen more coefficients off by one are nobody's fault (TOL-3).
         let coefficients = (self.groups[group].len() as f64).sqrt();
         let norms = self.norms.iter().map(|norms| norms[group]).filter(|norm| *norm > 0.0);
         let floors: Vec<f64> = norms.map(|norm| SLACK / (coefficients * norm)).collect();

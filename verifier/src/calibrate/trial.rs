@@ -45,7 +45,7 @@ struct TotalDistance {
     losses: Vec<f64>,
 }
 
-/// What came of it.
+/// How the tolerances did on the new leaves.
 #[derive(Clone, Debug, Default)]
 pub struct Judged {
     /// Largest deviation of each leaf among all groups, the loss, and all pairs of machines, in units of the tolerance.

@@ -24,7 +24,7 @@ pub struct Meter {
 }
 
 impl Meter {
-    /// Of so many leaves, so many of which an earlier process did, in so many rounds.
+    /// Counts up to `total` leaves in `rounds` rounds, of which an earlier process did the `first` ones.
     pub fn new(total: u64, first: u64, rounds: u32) -> Self {
         let bar = ProgressBar::new(total).with_position(first);
         let style = "replaying: {bar:30} {msg}, {pos} of {len} leaves, {per_sec}, {eta} to go";

@@ -44,6 +44,8 @@ impl ReplayFolder {
         let own = replaying.work.is_none();
         let home = match Home::open(folder) {
             Ok(home) => home,
+            // Next to an archive on a read-only disk: the replay works without, but not beside another one in the same
+            // folder.
             Err(error) if own && error.kind() != Kind::Locked => {
                 say(&format!("this replay cannot be resumed: {error}; or name a folder with --work"));
                 return Ok(None);
@@ -96,6 +98,7 @@ impl ReplayFolder {
             say(&format!("this replay cannot be resumed from here: {error}"));
         }
         self.saved = Instant::now();
+        // Large states on a slow disk would otherwise take more time than the replay.
         self.pause = PAUSE.max(begun.elapsed() * SHARE);
     }
 
@@ -105,6 +108,8 @@ impl ReplayFolder {
         for (round, state) in states.filter(|(round, _)| !kept.contains(round)) {
             self.home.save_state(round, state, &state.roots())?;
         }
+        // Between the states that it names and the removal of others: wherever it is killed, the file names what is
+        // there.
         self.home.write_sealed(FILE, &encode(&progress))?;
         self.home.prune_states(&|round| round == progress.round || progress.held.contains(&round))
     }

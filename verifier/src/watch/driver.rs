@@ -115,6 +115,7 @@ impl VerifierDriver {
     fn news(&mut self, follower: &Follower, events: &[Event]) {
         let ledger = follower.ledger();
         self.contacts = Contacts::of(ledger);
+        // Before the news: what to ask follows from the states at hand.
         self.machine.handle(self.now(), VerifierInput::States(self.tools.states()));
         let (whole, in_step, board) = (is_whole(events), follower.in_step(), follower.board());
         self.machine
@@ -196,6 +197,7 @@ impl VerifierDriver {
             // No state is written down here: one whose root was not yet compared would be believed the next time.
             VerifierEffect::End if self.interrupted => return Ok(Some(WatchEnd::Interrupted)),
             VerifierEffect::End => {
+                // Writes go in order: the last state must not be overtaken by an earlier one.
                 finished(&mut self.writes).await?;
                 let tally = self.machine.tally();
                 tools.save_state().await?;

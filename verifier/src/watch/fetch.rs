@@ -78,7 +78,7 @@ impl Tools {
         timeout(limit, self.fetch(&plan.wanted)).await.ok().flatten()
     }
 
-    /// The committed integers, every chunk proved; `None` when a part is not to be had.
+    /// The committed integers, every chunk proved; `None` when a part is unavailable.
     async fn fetch(&self, wanted: &WantedContribution) -> Option<Vec<i32>> {
         let came = |_, found: &[(BlockData, Vec<i32>)]| {
             lock(&self.spent).fetched(found.iter().map(|(data, _)| data));
@@ -109,7 +109,7 @@ impl Tools {
     pub(super) async fn look(&self, part: &Inspected) -> Seen {
         let drawn = &part.drawn;
         let limit = |blocks: &[Block]| HOLDERS * patience(&self.layout, blocks);
-        let late = |_| Err("who has the values takes too long".to_owned());
+        let late = |_| Err("the holders of the values take too long".to_owned());
         let values = timeout(limit(&drawn.part), self.values(part)).await;
         if let Err(why) = values.unwrap_or_else(late) {
             return Seen::Missing(why);
@@ -118,7 +118,7 @@ impl Tools {
         let sources = InputSources { steward: Some(&self.session.target.steward), suspected: false };
         let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.blocks, sources, BTreeMap::new());
         let inputs = timeout(limit(&drawn.blocks), inputs).await;
-        match inputs.unwrap_or_else(|_| Err("whose inputs they are takes too long".to_owned())) {
+        match inputs.unwrap_or_else(|_| Err("the holders of the inputs take too long".to_owned())) {
             Ok(inputs) => {
                 let begun = Instant::now();
                 let seen = parts::look(drawn, &self.session.manifest, &self.layout, &self.results, &inputs);
@@ -130,7 +130,7 @@ impl Tools {
         }
     }
 
-    /// Reduces the whole part again; or why its inputs are not to be had.
+    /// Reduces the whole part again; or says why its inputs are unavailable.
     ///
     /// # Errors
     /// [`Failure`] when this machine cannot.
@@ -145,7 +145,7 @@ impl Tools {
         let limit = HOLDERS * patience(&self.layout, &drawn.part);
         let sources = InputSources { steward: Some(steward), suspected: true };
         let inputs = inputs.fetch(&self.session.peers, &self.layout, &drawn.part, sources, BTreeMap::new());
-        let late = |_| Err("who holds its inputs takes too long".to_owned());
+        let late = |_| Err("the holders of its inputs take too long".to_owned());
         let inputs = match timeout(limit, inputs).await.unwrap_or_else(late) {
             Ok(inputs) => inputs,
             Err(why) => return Ok(Err(why)),

@@ -80,6 +80,7 @@ impl Tools {
     /// # Errors
     /// [`Failure`] of the disk.
     pub(super) async fn tell(&self, message: &Message) -> Result<Answer, Failure> {
+        // First: a process that is killed here goes on with the accusation.
         if let Message::Accuse(evidence) = message {
             self.session.home.save_evidence(evidence)?;
         }
@@ -108,6 +109,7 @@ impl Tools {
         let at_hand = |(round, roots): (Round, StateRoots)| Some((round, self.state(&roots.root())?, roots));
         let fresh: Vec<_> = fresh.into_iter().filter_map(at_hand).collect();
         let home = self.session.home.clone();
+        // Beside following: a state is as large as the model.
         let kept = tokio::task::spawn_blocking(move || {
             for (round, state, roots) in fresh {
                 home.save_parameters(round, &state, &roots)?;

@@ -3,10 +3,8 @@
 use muster_core::coins::{CoinKind, CoinOpening};
 use muster_core::messages::audit::Verdict;
 use muster_core::messages::record::Idle;
-
 use muster_core::sign::Signed;
 
-use super::duty::shared;
 use super::*;
 
 fn opened(kind: CoinKind, round: u32, k: u16) -> CoinOpening {
@@ -28,8 +26,7 @@ fn duty(world: &World, freeze: Digest, coin: CoinOpening) -> Signed<Duty> {
     id(21).sign(world.run, &Duty { round: Round(0), freeze, coin })
 }
 
-// COIN-7: "A coin MUST NOT be shown before the Outcome of its round is sealed with echoes of R_t by two thirds of the
-// weight (AUDIT-1), nor used under a second R_t".
+// COIN-7: "A coin MUST NOT be shown before the Outcome of its round is sealed and the round is echoed (AUDIT-1)."
 #[test]
 fn coin_7_no_coin_is_taken_before_its_round_is_over_and_echoed() {
     let world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));
@@ -47,6 +44,7 @@ fn coin_7_no_coin_is_taken_before_its_round_is_over_and_echoed() {
     }
 }
 
+// COIN-7: "It MUST NOT be used under a second R_t".
 #[test]
 fn coin_7_a_coin_is_not_used_under_another_freeze() {
     let world = World::new([Conduct::Honest; 2], manifest(ALWAYS, 0));

@@ -1,42 +1,14 @@
 //! Two verifiers share the work; one that is gone is replaced.
 
-use muster_core::codec::List;
-use muster_core::coins::CoinKind;
-use muster_core::coins::selects;
-use muster_core::messages::audit::{Jury, Recomputation};
-use muster_core::messages::enrol::Return;
-use muster_core::messages::record::{Ban, Idle, Rewind};
-
 use muster_core::audit::docket::{OpenCase, WaitsFor};
+use muster_core::codec::List;
+use muster_core::coins::{CoinKind, selects};
+use muster_core::messages::audit::Recomputation;
+use muster_core::messages::enrol::Return;
+use muster_core::messages::record::Idle;
 
+use super::silence::{gone_back, silenced};
 use super::*;
-
-/// A world in which the first verifier inspects both contributions, or each one of them.
-pub(super) fn shared(conducts: [Conduct; 2], both: bool) -> World {
-    let worlds = (0..64).map(|nonce| {
-        let mut manifest = manifest(ALWAYS, 0);
-        manifest.nonce = [nonce; 16];
-        World::shared(conducts, manifest, 2)
-    });
-    let fits = |world: &World| {
-        let second = if both { member(21) } else { member(22) };
-        world.inspector(0) == member(21) && world.inspector(1) == second
-    };
-    worlds.into_iter().find(fits).expect("some nonce of 64 gives every sharing")
-}
-
-/// The first verifier goes, for an acquittal that the second one has found false.
-fn ban(world: &World) -> Body {
-    Body::Ban(Ban {
-        culprit: member(21),
-        effective: world.ledger.first_round_without(),
-        round: Round(0),
-        finding: FindingKind::FalseAcquittal,
-        evidence: Digest::default(),
-        accuser: member(22),
-        jury: Jury::default(),
-    })
-}
 
 #[test]
 fn no_contribution_is_asked_about_twice() {
@@ -68,6 +40,7 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
     assert!(world.requests().is_empty(), "nothing is the second one's to inspect");
     assert!(world.docket.idles(0, &world.ledger).is_empty());
     assert!(world.docket.idles(999, &world.ledger).is_empty());
+    // DUTY-2, DUTY-4: whoever shows no coin is idle, though nothing else is known to be due from it.
     let idles = world.docket.idles(1000, &world.ledger);
     let body = Body::Idle(Idle { verifier: member(21), round: Round(0) });
     assert_eq!(idles, std::slice::from_ref(&body));
@@ -77,7 +50,7 @@ fn one_that_shows_no_coin_is_idle_and_the_other_takes_over() {
     assert_eq!(world.requests(), [(member(22), member(11)), (member(22), member(12))]);
     assert_eq!(world.judged(), [(member(12), FindingKind::LeafMismatch)]);
     assert_eq!(world.docket.counts()[&member(21)].overdue, 1);
-    // It is idle once, and may not do now what was its duty.
+    // DUTY-5: it is away, idle once, and may not do now what was its duty.
     let again = world.ledger.record(body);
     assert!(world.ledger.clone().apply(&world.steward.sign(world.run, &again)).is_err());
     let late = [world.audits_of(21)].map(|mut audits| {
@@ -153,27 +126,6 @@ fn one_that_stops_half_way_is_idle_and_the_member_is_not_silent() {
     assert!(all[0].next_work(&|_| true).is_none() && all[0].next_message(&|_| true).is_none());
     world.run_all(&mut all);
     assert_eq!(world.verdicts(), [(member(11), Finding::Pass), (member(12), Finding::Pass)]);
-}
-
-#[test]
-fn a_member_that_was_silent_to_one_that_is_gone_may_come_back() {
-    let mut world = shared([Conduct::Sleeps, Conduct::Honest], true);
-    let mut all = [world.audits_of(21), world.audits_of(22)];
-    world.run_all(&mut all);
-    world.docket.idles(1000, &world.ledger);
-    let silences = world.docket.silences(1000, &world.ledger);
-    assert_eq!(silences.len(), 1);
-    assert!(world.docket.idles(9000, &world.ledger).is_empty(), "it is not the verifier's turn");
-    for body in silences {
-        world.seal_to(&mut all, body);
-    }
-    assert!(matches!(world.ledger.member(&member(11)).unwrap().standing, Standing::Silent(_)));
-    assert!(all[1].next_work(&|_| true).is_none(), "its inspector alone recomputes everything");
-    assert!(all[0].next_work(&|_| true).is_some());
-    let ban = ban(&world);
-    world.seal_to(&mut all, ban);
-    assert_eq!(world.ledger.member(&member(11)).unwrap().standing, Standing::Away);
-    assert!(all[1].next_work(&|_| true).is_some(), "what was silent is recomputed by the next one");
 }
 
 #[test]
@@ -310,74 +262,6 @@ fn who_has_much_to_compute_has_time_for_all_of_it() {
     assert_eq!(world.docket.idles(patience, &world.ledger).len(), 1);
 }
 
-/// Two rounds back nobody answers any more: A is 1.
-fn brief() -> Manifest {
-    let mut manifest = manifest(ALWAYS, 0);
-    (manifest.training.rounds, manifest.retention.states) = (8, 2);
-    manifest
-}
-
-/// Seals the silences that are due, and gives member and round of each.
-fn silenced(world: &mut World, now: u64) -> Vec<(MemberId, Round)> {
-    let silences = world.docket.silences(now, &world.ledger);
-    let about = |world: &mut World, body: Body| {
-        let Body::Silence(signed) = &body else { panic!("{body:?}") };
-        let request = signed.verify(world.run).unwrap();
-        world.seal(body.clone());
-        (request.target, request.round)
-    };
-    silences.into_iter().map(|body| about(world, body)).collect()
-}
-
-/// AUDIT-8: a case that nobody answers for any more keeps no younger one of the same member open for ever.
-#[test]
-fn silence_is_about_what_is_still_to_be_answered() {
-    let mut world = World::new([Conduct::Sleeps; 2], brief());
-    let mut audits = world.audits();
-    world.run(&mut audits);
-    world.train(&mut Exact::new(1, None).unwrap());
-    world.run(&mut audits);
-    assert_eq!(world.requests().len(), 4, "two rounds");
-    assert!(!world.ledger.is_answerable(Round(0)));
-    let mut silent = silenced(&mut world, 1000);
-    silent.sort_unstable();
-    let mut both = [11, 12].map(|number| (member(number), Round(1)));
-    both.sort_unstable();
-    assert_eq!(silent, both);
-}
-
-/// The state went back, member 12 is banned for it, and member 11 has yet to answer about round 0.
-fn gone_back() -> (World, Audits) {
-    let mut manifest = brief();
-    manifest.rollback = Rollback { limit: real(0.5), most_rounds: 4, spacing: 4 };
-    let mut world = World::new([Conduct::Sleeps; 2], manifest);
-    let mut audits = world.audits();
-    world.run(&mut audits);
-    let evidence = Digest([7; 32]);
-    let effective = world.ledger.first_round_without();
-    world.seal(Body::Ban(Ban {
-        culprit: member(12),
-        effective,
-        round: Round(0),
-        finding: FindingKind::TotalMismatch,
-        evidence,
-        accuser: member(21),
-        jury: Jury::default(),
-    }));
-    let state = *world.ledger.state_before(Round(0)).unwrap();
-    world.seal(Body::Rewind(Rewind { to: Round(0), state, evidence }));
-    assert!(world.docket.idles(0, &world.ledger).is_empty());
-    (world, audits)
-}
-
-/// AUDIT-26: a Rewind goes on one round further, and no case is out of reach by that.
-#[test]
-fn a_rewind_leaves_who_is_silent_to_be_sealed_so() {
-    let (mut world, _) = gone_back();
-    assert_eq!(world.docket.oldest_open(&world.ledger), Some(Round(0)), "it holds the next round back");
-    assert_eq!(silenced(&mut world, 1000), [(member(11), Round(0))]);
-}
-
 /// AUDIT-8: while a run gathers a silent member may return without an answer, and the word stays with the verifier: its clock
 /// ends the case, though it cannot recompute what it has no state of.
 #[test]
@@ -483,32 +367,6 @@ fn what_is_wrong_is_heard_of_one_that_was_replaced() {
     let charges = world.docket.charges(&world.ledger);
     let [(accuser, Evidence::Total(total))] = &charges[..] else { panic!("{charges:?}") };
     assert_eq!((*accuser, total.culprit), (member(21), member(12)));
-}
-
-/// AUDIT-8: whose leaves were recomputed meanwhile is back with whatever it answers.
-#[test]
-fn an_answer_after_everything_was_recomputed_ends_the_silence() {
-    let mut world = World::new([Conduct::Sleeps, Conduct::Honest], manifest(ALWAYS, 0));
-    let mut all = [world.audits()];
-    world.run_all(&mut all);
-    for body in world.docket.silences(1000, &world.ledger) {
-        world.seal_to(&mut all, body);
-    }
-    world.run_all(&mut all);
-    assert!(world.docket.has_passed(&world.ledger, Round(0), &member(11)), "by all its leaves");
-    world.nodes[0].conduct = Conduct::Honest;
-    let root = world.ledger.round(Round(0)).unwrap().commitment(Slot(0)).unwrap().commit.root;
-    let asked = |notice: &&Notice| match notice {
-        Notice::Request(signed) => signed.verify(world.run).unwrap().target == member(11),
-        _ => false,
-    };
-    let request = world.board.iter().find(asked).unwrap().clone();
-    let table = world.nodes[0].answer(&world.manifest, root, &request).unwrap();
-    let back = world.docket.post(1000, &world.ledger, &table).unwrap();
-    assert!(matches!(back, Some(Body::Answered(_))), "{back:?}");
-    world.seal_to(&mut all, back.unwrap());
-    let standing = world.ledger.member(&member(11)).unwrap().standing;
-    assert!(!matches!(standing, Standing::Silent(_)), "{standing:?}");
 }
 
 /// AUDIT-25: what a verifier has passed stays passed, also for a steward that is restarted after that verifier went idle: the

@@ -1,508 +1,39 @@
 //! Audits of one verifier, with leaves that are really computed: what it asks, finds and says.
 #![allow(clippy::unwrap_used)] // the helpers, too, are tests
 
-use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use muster_compute::{Exact, Machine, Path};
-use muster_core::assign;
+use muster_compute::{Exact, Path};
 use muster_core::audit::docket::Docket;
-use muster_core::audit::{Witness, judge};
+use muster_core::audit::{Judgement, judge};
 use muster_core::codec::Real;
-use muster_core::coins::{CoinTerms, CoinTree};
-use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Leaf};
-use muster_core::layout::Layout;
-use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{
-    Admission, Audit, Manifest, Profile, Rollback, Timers, Tokeniser, TokeniserFile, Tolerance,
+use muster_core::coins::CoinTree;
+use muster_core::ids::{Digest, MemberId, Round, Slot};
+use muster_core::ledger::{Event, Ledger, Standing};
+use muster_core::manifest::{Manifest, Profile, Rollback, Tolerance};
+use muster_core::messages::audit::{
+    AuditRequest, Duty, Finding, FindingKind, Jury, Results, Rows, TableOpening, TableSeal, table_seal,
 };
-use muster_core::messages::audit::{Finding, FindingKind, Jury, Rows, TableOpening, TableSeal, table_seal};
 use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Leave, Role};
-use muster_core::messages::record::{Freeze, Outcome};
-use muster_core::messages::round::{Commit, Echo};
-use muster_core::messages::wire::BlockData;
-use muster_core::state::{Arithmetic, LeafJob, State};
-use muster_store::home::Home;
-use muster_store::journal::Journal;
-
-use muster_core::audit::{Judgement, probe};
-use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
-use muster_core::ledger::{Event, Ledger, RoundView, Standing};
-use muster_core::messages::audit::{AuditRequest, Duty, Results};
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::Body;
 use muster_core::messages::wire::Notice;
-use muster_core::sign::Identity;
 use muster_roles::verifier::audits::{Audits, Done, Message, Stop, Tally, WorkKind};
 use muster_roles::verifier::coins::Coins;
-use muster_verifier::{AuditWorker, Journaled};
+use muster_store::home::Home;
+use muster_store::journal::Journal;
+use muster_verifier::Journaled;
 
 mod coins;
 mod duty;
+mod node;
+mod silence;
 mod tolerance;
 mod verdicts;
+mod world;
 
-const SEQUENCE: u32 = 8;
-
-fn real(value: f32) -> Real {
-    Real::new(value).unwrap()
-}
-
-fn id(secret: u8) -> Identity {
-    Identity::from_secret(&[secret; 32])
-}
-
-fn manifest(share_ppm: u32, final_rounds: u32) -> Manifest {
-    let mut manifest = tiny(id(1).id(), id(2).id(), 1 + u32::from(final_rounds == 0), 2);
-    manifest.model.vocabulary = 32;
-    manifest.data.tokeniser =
-        Tokeniser::File(TokeniserFile { digest: Digest::default(), bytes: 1, tokens: 32 });
-    (manifest.training.leaves, manifest.training.leaf_windows) = (6, 2);
-    manifest.audit =
-        Audit { share_ppm, leaves: 2, coin_lead: 1, final_rounds, recheck_ppm: 1_000_000, blocks_ppm: 0 };
-    manifest.admission = Admission::closed(2, 1, 8);
-    manifest.timers = Timers { commit: 1000, part: 1000, result: 1000, audit: 1000, final_audit: 1000 };
-    manifest.retention.contributions = 4;
-    manifest.check().unwrap();
-    manifest
-}
-
-/// The text is a function of the place; states and contributions are those that the test made.
-#[derive(Clone)]
-struct Memory {
-    state: State,
-    contributions: BTreeMap<(Round, MemberId), Vec<i32>>,
-}
-
-fn window(index: u64) -> Vec<u32> {
-    (0..=u64::from(SEQUENCE)).map(|at| ((index * 8 + at) * 7 % 31) as u32).collect()
-}
-
-impl Witness for Memory {
-    fn state(&mut self, root: &Digest) -> Option<State> {
-        (self.state.root() == *root).then(|| self.state.clone())
-    }
-
-    fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
-        Some(indices.iter().map(|index| window(*index)).collect())
-    }
-
-    fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {
-        self.contributions.get(&(round, *member)).cloned()
-    }
-
-    fn round(&mut self, _: Round) -> Option<RoundView> {
-        None
-    }
-
-    fn block(&mut self, _: Round, _: &MemberId, _: Block) -> Option<BlockData> {
-        None
-    }
-}
-
-/// How a node lies.
-#[derive(Clone, Copy, PartialEq)]
-enum Conduct {
-    /// Not at all.
-    Honest,
-    /// Every leaf is what it committed to, and none is what it should be.
-    FlipsLeaves,
-    /// The table is right, the committed sum is not.
-    FlipsTheSum,
-    /// It never answers; the contribution is false.
-    HidesAFalseSum,
-    /// It never answers; the contribution is right.
-    Sleeps,
-    /// The leaf at this position is what it committed to, and not what it should be.
-    FlipsOneLeaf(u32),
-    /// Every leaf is greater by one in so many places, the same ones in each.
-    Adds(usize),
-}
-
-impl Conduct {
-    /// Whether the leaf at a position is false.
-    fn flips(self, position: u32) -> bool {
-        self == Self::FlipsLeaves || self == Self::FlipsOneLeaf(position)
-    }
-}
-
-struct Node {
-    identity: Identity,
-    conduct: Conduct,
-    salt: u8,
-    rows: BTreeMap<Round, Vec<(Vec<i32>, i64)>>,
-    sealed: BTreeMap<Digest, (Digest, Rows)>,
-}
-
-impl Node {
-    /// What it says to a notice on the board.
-    fn answer(&mut self, manifest: &Manifest, root: Digest, notice: &Notice) -> Option<Notice> {
-        let run = manifest.run();
-        if matches!(self.conduct, Conduct::HidesAFalseSum | Conduct::Sleeps) {
-            return None;
-        }
-        match notice {
-            Notice::Request(signed) => {
-                let request = signed.verify(run).unwrap();
-                if request.target != self.identity.id() {
-                    return None;
-                }
-                let probe = probe(manifest, signed, &request);
-                let row = |(q, loss): &(Vec<i32>, i64)| probe.row(q, *loss);
-                let rows = Rows::new(self.rows[&request.round].iter().map(row).collect()).unwrap();
-                let seal = table_seal(&[self.salt; 32], &rows);
-                let table = TableSeal {
-                    request: signed.digest(),
-                    round: request.round,
-                    freeze: request.freeze,
-                    root,
-                    seal,
-                };
-                let table = self.identity.sign(run, &table);
-                self.sealed.insert(signed.digest(), (table.digest(), rows));
-                Some(Notice::Table(table))
-            }
-            Notice::Results(signed) => {
-                let results = signed.verify(run).unwrap();
-                let (table, rows) = self.sealed.get(&results.request)?;
-                assert_eq!(results.table, *table);
-                let opening = TableOpening {
-                    request: results.request,
-                    results: signed.digest(),
-                    salt: [self.salt; 32],
-                    rows: rows.clone(),
-                };
-                Some(Notice::Opening(self.identity.sign(run, &opening)))
-            }
-            _ => None,
-        }
-    }
-}
-
-/// A run of one steward, two nodes and one verifier after its first round.
-struct World {
-    manifest: Arc<Manifest>,
-    run: RunId,
-    steward: Identity,
-    ledger: Ledger,
-    /// The ledger before each record.
-    past: Vec<Ledger>,
-    docket: Docket,
-    nodes: Vec<Node>,
-    memory: Memory,
-    worker: AuditWorker,
-    board: Vec<Notice>,
-    accusations: Vec<Evidence>,
-    /// What was computed, in words.
-    worked: Vec<String>,
-    home: tempfile::TempDir,
-    verifiers: u8,
-    now: u64,
-}
-
-impl World {
-    fn new(conducts: [Conduct; 2], manifest: Manifest) -> Self {
-        Self::shared(conducts, manifest, 1)
-    }
-
-    /// The same with so many verifiers.
-    fn shared(conducts: [Conduct; 2], manifest: Manifest, verifiers: u8) -> Self {
-        let manifest = Arc::new(manifest);
-        let run = manifest.run();
-        let mut exact = Exact::new(1, None).unwrap();
-        let seed = assign::calibration_seed(run);
-        let windows = assign::windows(&seed, Leaf(0), manifest.training.leaf_windows, manifest.windows());
-        let state = exact.initial(&manifest, &windows.iter().map(|index| window(*index)).collect::<Vec<_>>());
-        let nodes = [(11, conducts[0]), (12, conducts[1])].map(|(secret, conduct)| Node {
-            identity: id(secret),
-            conduct,
-            salt: secret,
-            rows: BTreeMap::new(),
-            sealed: BTreeMap::new(),
-        });
-        let mut world = Self {
-            steward: id(2),
-            ledger: Ledger::new(manifest.clone()),
-            past: Vec::new(),
-            docket: Docket::default(),
-            nodes: nodes.into(),
-            memory: Memory { state, contributions: BTreeMap::new() },
-            worker: AuditWorker::new(manifest.clone(), &Machine::new(1, None)).unwrap(),
-            board: Vec::new(),
-            accusations: Vec::new(),
-            worked: Vec::new(),
-            home: tempfile::tempdir().unwrap(),
-            verifiers,
-            now: 0,
-            manifest,
-            run,
-        };
-        world.gather();
-        world.train(&mut exact);
-        world
-    }
-
-    fn seal(&mut self, body: Body) -> Event {
-        let record = self.ledger.record(body);
-        let signed = self.steward.sign(self.run, &record);
-        self.past.push(self.ledger.clone());
-        Event::Sealed(Box::new(self.ledger.apply(&signed).unwrap()))
-    }
-
-    fn gather(&mut self) {
-        self.seal(Body::Open(self.memory.state.roots()));
-        let mut members: Vec<(u8, Role, Option<CoinTerms>)> =
-            vec![(11, Role::Node, None), (12, Role::Node, None)];
-        for number in 21..21 + self.verifiers {
-            members.push((number, Role::Verifier, Some(coin_tree(number).terms())));
-        }
-        for (secret, role, coins) in members {
-            let pass = InvitationSecret::new([secret; 32]);
-            let invitation = Invitation { role, uses: 1, expires: 0, key: pass.key(), founder: false };
-            let invitation = pass.present(self.run, id(1).sign(self.run, &invitation), id(secret).id());
-            let enrol = Enrol { invitation: Some(invitation), addresses: Default::default(), coins };
-            self.seal(Body::Admit(id(secret).sign(self.run, &enrol)));
-        }
-        let seats = self.ledger.derived_seats();
-        self.seal(Body::Begin(muster_core::codec::List::new(seats).unwrap()));
-    }
-
-    fn train(&mut self, exact: &mut Exact) {
-        let view = self.ledger.current().unwrap().clone();
-        let layout = Layout::of(&self.manifest.model);
-        let mut commits = Vec::new();
-        for (slot, seat) in view.seats().iter().enumerate() {
-            let node = &mut self.nodes[slot];
-            let mut leaf = |position| {
-                let leaf = assign::leaf(Slot(slot as u16), 2, position);
-                let (count, all) = (self.manifest.training.leaf_windows, self.manifest.windows());
-                let indices = assign::windows(&view.seed(), leaf, count, all);
-                let windows: Vec<_> = indices.iter().map(|index| window(*index)).collect();
-                let mut q = vec![0; layout.parameters()];
-                let job =
-                    LeafJob { state: &self.memory.state, round_seed: view.seed(), leaf, windows: &windows };
-                let loss = exact.leaf(&self.manifest, &job, &mut q);
-                let flip = |q: i32| if node.conduct.flips(position) { -10 * q } else { q };
-                let mut q: Vec<i32> = q.into_iter().map(flip).collect();
-                if let Conduct::Adds(places) = node.conduct {
-                    let stride = q.len() / places;
-                    q.iter_mut().step_by(stride).take(places).for_each(|q| *q += 1);
-                }
-                (q, loss)
-            };
-            let rows: Vec<(Vec<i32>, i64)> = (0..seat.quota).map(&mut leaf).collect();
-            let sum = |at: usize| rows.iter().map(|(q, _)| q[at]).sum();
-            let mut q: Vec<i32> = (0..layout.parameters()).map(sum).collect();
-            if matches!(node.conduct, Conduct::FlipsTheSum | Conduct::HidesAFalseSum) {
-                q.iter_mut().for_each(|q| *q = -*q);
-            }
-            let commit = Commit {
-                round: view.round(),
-                head: view.head(),
-                state: view.state().root(),
-                slot: Slot(slot as u16),
-                seats: 2,
-                leaves: seat.quota,
-                profile: self.manifest.profile,
-                loss: rows.iter().map(|(_, loss)| loss).sum(),
-                root: Commitment::new(&layout, &q).root(),
-            };
-            commits.push(node.identity.sign(self.run, &commit));
-            node.rows.insert(view.round(), rows);
-            self.memory.contributions.insert((view.round(), seat.member), q);
-        }
-        let freeze = Freeze {
-            round: view.round(),
-            state: view.state().root(),
-            commits: muster_core::codec::List::new(commits).unwrap(),
-        };
-        self.seal(Body::Freeze(freeze));
-        let echoes = self.nodes.len();
-        let credits = muster_core::codec::List::new(self.docket.credits()).unwrap();
-        self.seal(Body::Outcome(Outcome { credits, ..self.outcome(&self.ledger, echoes) }));
-    }
-
-    /// The end of the round that a ledger is in, echoed by so many nodes.
-    fn outcome(&self, ledger: &Ledger, echoes: usize) -> Outcome {
-        let view = ledger.current().unwrap();
-        let echo = Echo { round: view.round(), freeze: view.freeze_digest().unwrap() };
-        let echoes = self.nodes[..echoes].iter().map(|node| node.identity.sign(self.run, &echo)).collect();
-        let mut outcome = Outcome {
-            round: view.round(),
-            results: Default::default(),
-            echoes: muster_core::codec::List::new(echoes).unwrap(),
-            state: muster_core::state::StateRoots { step: view.state().step + 1, ..*view.state() },
-            seats: muster_core::codec::List::default(),
-            credits: muster_core::codec::List::default(),
-            seconds: muster_core::codec::List::default(),
-        };
-        outcome.seats = muster_core::codec::List::new(ledger.seats_after(&outcome)).unwrap();
-        outcome
-    }
-
-    /// The verifier, with what its journal has kept.
-    fn audits(&self) -> Audits {
-        self.audits_of(21)
-    }
-
-    fn audits_of(&self, number: u8) -> Audits {
-        let folder = self.home.path().join(number.to_string());
-        std::fs::create_dir_all(&folder).unwrap();
-        let home = Home::open(&folder).unwrap();
-        let coins =
-            Coins::new(coin_tree(number), Arc::new(Journaled::new(Arc::new(Journal::open(&home).unwrap()))));
-        Audits::new(self.manifest.clone(), Arc::new(id(number)), coins)
-    }
-
-    /// Posts on the steward's board and lets the nodes answer; gives everything that is new there.
-    fn post(&mut self, notice: Notice) -> Vec<Event> {
-        let mut fresh = vec![notice];
-        let mut events = Vec::new();
-        while let Some(notice) = fresh.pop() {
-            // Cases are the steward's own affair.
-            if !matches!(notice, Notice::Charge(_) | Notice::Opinion(_)) {
-                self.docket
-                    .post(self.now, &self.ledger, &notice)
-                    .unwrap_or_else(|reject| panic!("{notice:?}: {reject}"));
-            }
-            let round = match &notice {
-                Notice::Request(signed) => signed.verify(self.run).unwrap().round,
-                _ => Round(0),
-            };
-            let view = self.ledger.round(round).unwrap();
-            for (slot, node) in self.nodes.iter_mut().enumerate() {
-                let root = view.commitment(Slot(slot as u16)).unwrap().commit.root;
-                fresh.extend(node.answer(&self.manifest, root, &notice));
-            }
-            self.board.push(notice.clone());
-            events.push(Event::Notice(Box::new(notice)));
-        }
-        events
-    }
-
-    /// One thing that the verifier says or computes; `false` when there is nothing.
-    fn step(&mut self, audits: &mut Audits) -> Result<bool, Stop> {
-        self.step_among(std::slice::from_mut(audits), 0)
-    }
-
-    /// The same of one among several, who all read the board.
-    fn step_among(&mut self, all: &mut [Audits], index: usize) -> Result<bool, Stop> {
-        let audits = &mut all[index];
-        if let Some(message) = audits.next_message(&|_| true) {
-            audits.told(&message);
-            match message {
-                Message::Notice(_, notice) | Message::Say(notice) => {
-                    let events = self.post(*notice);
-                    all.iter_mut().try_for_each(|audits| audits.take(&self.ledger, &events))?;
-                }
-                Message::Accuse(evidence) => self.accusations.push(*evidence),
-            }
-            return Ok(true);
-        }
-        let Some(work) = audits.next_work(&|_| true) else { return Ok(false) };
-        let done = self.worker.perform(&work, &mut self.memory);
-        let kind = match work.kind {
-            WorkKind::Leaves(..) => "leaves",
-            WorkKind::Contribution => "contribution",
-            WorkKind::Everything => "everything",
-            WorkKind::SecondOpinion(..) => "second opinion",
-            WorkKind::Opinion(_) => "opinion",
-            WorkKind::Recheck(_) => "recheck",
-            WorkKind::SecondRecheck(..) => "second recheck",
-        };
-        self.worked.push(format!("{kind} of slot {}", work.subject.commit.slot));
-        audits.worked(&work, done)?;
-        Ok(true)
-    }
-
-    fn run(&mut self, audits: &mut Audits) {
-        audits.take(&self.ledger, &[]).unwrap();
-        while self.step(audits).unwrap() {}
-    }
-
-    fn run_all(&mut self, all: &mut [Audits]) {
-        all.iter_mut().for_each(|audits| audits.take(&self.ledger, &[]).unwrap());
-        while (0..all.len()).fold(false, |more, index| self.step_among(all, index).unwrap() | more) {}
-    }
-
-    /// Seals, and tells all.
-    fn seal_to(&mut self, all: &mut [Audits], body: Body) {
-        let events = [self.seal(body)];
-        all.iter_mut().for_each(|audits| audits.take(&self.ledger, &events).unwrap());
-    }
-
-    /// Cases that nothing has closed.
-    fn open(&mut self) -> usize {
-        assert!(self.docket.idles(0, &self.ledger).is_empty());
-        self.docket.open_cases(&self.ledger).count()
-    }
-
-    /// The inspector of a slot of the round.
-    fn inspector(&self, slot: u16) -> MemberId {
-        self.ledger.round(Round(0)).unwrap().inspector(Slot(slot)).unwrap()
-    }
-
-    /// The silence of the member of a slot, about what it was asked.
-    fn silence(&self, slot: u16) -> Body {
-        let target = self.ledger.round(Round(0)).unwrap().member_at(Slot(slot)).unwrap();
-        let asked = self.board.iter().find_map(|notice| match notice {
-            Notice::Request(signed) => Some(signed).filter(|s| s.verify(self.run).unwrap().target == target),
-            _ => None,
-        });
-        Body::Silence(asked.unwrap().clone())
-    }
-
-    /// Who asked about whom.
-    fn requests(&self) -> Vec<(MemberId, MemberId)> {
-        let requests = self.board.iter().filter_map(|notice| match notice {
-            Notice::Request(signed) => Some(signed.verify(self.run).unwrap()),
-            _ => None,
-        });
-        requests.map(|request| (request.author(), request.target)).collect()
-    }
-
-    /// What an independent judge makes of the accusations.
-    fn judged(&mut self) -> Vec<(MemberId, FindingKind)> {
-        let mut exact = Exact::new(1, Some(Path::Portable)).unwrap();
-        let judged = self
-            .accusations
-            .iter()
-            .map(|evidence| judge(&self.manifest, evidence, &mut self.memory, &mut exact));
-        judged
-            .map(|judgement| match judgement {
-                Judgement::Guilty { culprit, finding, .. } => (culprit, finding),
-                other => panic!("{other:?}"),
-            })
-            .collect()
-    }
-
-    fn verdicts(&self) -> Vec<(MemberId, Finding)> {
-        let requests: BTreeMap<Digest, MemberId> = self
-            .board
-            .iter()
-            .filter_map(|notice| match notice {
-                Notice::Request(signed) => Some((signed.digest(), signed.verify(self.run).unwrap().target)),
-                _ => None,
-            })
-            .collect();
-        let verdicts = self.board.iter().filter_map(|notice| match notice {
-            Notice::Verdict(signed) => Some(signed.verify(self.run).unwrap()),
-            _ => None,
-        });
-        verdicts.map(|verdict| (requests[&verdict.request], verdict.finding)).collect()
-    }
-}
-
-fn coin_tree(number: u8) -> CoinTree {
-    CoinTree::new([number + 21; 32], Round(0), 8, 8).unwrap()
-}
-
-fn member(secret: u8) -> MemberId {
-    id(secret).id()
-}
-
-const ALWAYS: u32 = 1_000_000;
+use node::{Conduct, Node};
+use world::{ALWAYS, World, ban, coin_tree, id, manifest, member, real, shared};
 
 #[test]
 fn honest_nodes_pass() {
@@ -545,6 +76,19 @@ fn a_sum_that_is_not_to_be_had_is_recomputed() {
     assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
     let guilty = Finding::Guilty(FindingKind::TotalMismatch);
     assert_eq!(world.verdicts(), [(member(11), guilty), (member(12), Finding::Pass)]);
+}
+
+/// AUDIT-7: integers that add up with the table, and have not the frozen root, are nobody's F(Q).
+#[test]
+fn audit_7_a_sum_that_was_not_committed_to_is_not_believed() {
+    let mut world = World::new([Conduct::FlipsTheSum, Conduct::Honest], manifest(ALWAYS, 0));
+    // What it shows now is the true sum of its leaves; what it committed to is not.
+    let shown = world.memory.contributions.get_mut(&(Round(0), member(11))).unwrap();
+    shown.iter_mut().for_each(|q| *q = -*q);
+    let mut audits = world.audits();
+    world.run(&mut audits);
+    assert_eq!(world.judged(), [(member(11), FindingKind::TotalMismatch)]);
+    assert!(world.verdicts().contains(&(member(12), Finding::Pass)), "the committed sum is believed");
 }
 
 #[test]
@@ -627,6 +171,7 @@ fn the_final_audit_asks_everyone() {
     let mut world = World::new([Conduct::Honest, Conduct::FlipsLeaves], manifest(0, 0));
     let mut audits = world.audits();
     world.run(&mut audits);
+    // DUTY-2: it is shown whomever it selects.
     assert!(world.requests().is_empty() && world.board.len() == 1, "the coin is shown, and selects nobody");
 }
 

@@ -29,6 +29,7 @@ fn leaves_that_are_near_pass() {
     assert!(world.accusations.is_empty() && !world.worked.iter().any(|work| work.starts_with("everything")));
 }
 
+/// TOL-4: a leaf above 4 is a mismatch.
 #[test]
 fn leaves_that_are_far_convict() {
     for conduct in [Conduct::FlipsLeaves, Conduct::Adds(400)] {
@@ -43,6 +44,7 @@ fn leaves_that_are_far_convict() {
     assert_eq!(world.judged(), [(member(11), FindingKind::SumMismatch)]);
 }
 
+/// TOL-4: above 1 and not above 4.
 #[test]
 fn a_suspect_leaf_has_all_recomputed_and_convicts_nobody() {
     let mut world = World::new([Conduct::Honest, Conduct::Adds(140)], tolerant(2e-4, 6));
@@ -319,6 +321,7 @@ fn ledger_22_a_ban_takes_five_of_seven_jurors() {
     let own = (21..26).find(|secret| member(*secret) == accuser).unwrap();
     let but_one = said[1..].to_vec();
     let with = |one: Signed<Opinion>| [vec![one], but_one[1..].to_vec()].concat();
+    // TOL-9: no leaf bans by one machine's word; what sums decide needs no other.
     assert!(refused(ban(Vec::new())), "nobody else has recomputed it");
     assert!(refused(ban(but_one[1..].to_vec())), "two of four");
     assert!(refused(ban([but_one[1..].to_vec(), vec![said[3].clone()]].concat())), "one of them twice");
@@ -365,6 +368,7 @@ fn rechecked_otherwise(second_culprit: Option<MemberId>) {
     assert!(world.accusations.is_empty());
 }
 
+/// TOL-8: between the two limits nobody is convicted.
 #[test]
 fn a_verdict_too_near_to_the_limit_stops_no_rechecker() {
     rechecked_otherwise(None);

@@ -1,8 +1,10 @@
 //! False verdicts convict their verifier; whatever others put beside a true one convicts nobody.
 
-use muster_core::coins::CoinKind;
-use muster_core::messages::audit::{AuditRequest, LeafResult, Results, ResultsSeal, Verdict, results_seal};
-use muster_core::messages::evidence::{FalseVerdict, Transcript};
+use muster_core::coins::{CoinKind, draw};
+use muster_core::messages::audit::{
+    AuditRequest, LeafResult, Recomputation, Results, ResultsSeal, Verdict, results_seal,
+};
+use muster_core::messages::evidence::{FalseRecomputation, FalseVerdict, Transcript};
 use muster_core::sketch::Sketch;
 
 use super::*;
@@ -70,7 +72,7 @@ fn true_verdicts_stand() {
         let (mut world, transcript) = audited(conduct, None);
         let judgement = judged(&mut world, &transcript);
         assert!(matches!(judgement, Judgement::NotGuilty(_)), "{judgement:?}");
-        // Without the contribution it is undecided at worst.
+        // AUDIT-11: without the contribution it is undecided at worst.
         world.memory.contributions.clear();
         let judgement = judged(&mut world, &transcript);
         assert!(!matches!(judgement, Judgement::Guilty { .. } | Judgement::Malformed(_)), "{judgement:?}");
@@ -119,6 +121,7 @@ fn an_accusation_of_the_innocent_convicts_its_author_alone() {
         Some(FindingKind::FalseAccusation),
         "Q can be recomputed"
     );
+    // AUDIT-11: without the state nobody is guilty.
     world.memory.state.parameters[0] += 1.0;
     let undecided = judged(&mut world, &transcript);
     assert!(matches!(undecided, Judgement::Undecided(_)), "{undecided:?}");
@@ -169,6 +172,7 @@ fn resigned(
     Transcript { results, opening, verdict, ..transcript.clone() }
 }
 
+/// DUTY-9: figures of a passing verdict that are not what its drawn leaves give, or not of the leaves that its coin draws.
 #[test]
 fn figures_that_were_not_computed_convict() {
     let (mut world, transcript) = audited(Conduct::Honest, None);
@@ -186,6 +190,51 @@ fn figures_that_were_not_computed_convict() {
     for change in lies {
         let lie = resigned(&world, &transcript, change);
         assert_eq!(finding(&judged(&mut world, &lie)), Some(FindingKind::FalseAcquittal));
+    }
+}
+
+#[test]
+fn audit_4_the_leaves_are_drawn_under_the_seal_of_the_table() {
+    let (mut world, transcript) = audited(Conduct::Honest, None);
+    let verdict = transcript.verdict.verify(world.run).unwrap().into_inner();
+    let table = transcript.table.verify(world.run).unwrap().into_inner();
+    let commit = world.ledger.round(Round(0)).unwrap().commitment(Slot(0)).unwrap().commit.clone();
+    let coin = verdict.coin.verify(&coin_tree(21).terms()).unwrap();
+    let drawn = |seal| draw(&coin, &table.freeze, &seal, commit.leaves, world.manifest.audit.leaves);
+    let shown: Vec<u32> = verdict.results.iter().map(|result| result.position).collect();
+    assert_eq!(shown, drawn(table.seal));
+    let others = (0..16).map(|seal| drawn(Digest([seal; 32])));
+    assert!(others.into_iter().any(|positions| positions != shown), "another table has another draw");
+    // A right result of a leaf that was not drawn convicts all the same.
+    let missing = (0..commit.leaves).find(|position| !shown.contains(position)).unwrap();
+    let rows = transcript.opening.verify(world.run).unwrap().into_inner().rows;
+    let swapped = resigned(&world, &transcript, &|results, _| {
+        results[0] = LeafResult { position: missing, row: rows[missing as usize].clone() };
+        results.sort_by_key(|result| result.position);
+    });
+    assert_eq!(finding(&judged(&mut world, &swapped)), Some(FindingKind::FalseAcquittal));
+}
+
+#[test]
+fn duty_12_a_false_recomputation_convicts_its_author_and_a_true_one_nobody() {
+    let guilty = Finding::Guilty(FindingKind::TotalMismatch);
+    for (conduct, said, found) in [
+        (Conduct::Honest, Finding::Pass, None),
+        (Conduct::Honest, guilty, Some(FindingKind::FalseAccusation)),
+        (Conduct::HidesAFalseSum, guilty, None),
+        (Conduct::HidesAFalseSum, Finding::Pass, Some(FindingKind::FalseAcquittal)),
+    ] {
+        let mut world = World::new([conduct, Conduct::Honest], manifest(ALWAYS, 0));
+        let view = world.ledger.round(Round(0)).unwrap();
+        let (record, freeze) = (view.freeze().unwrap().clone(), view.freeze_digest().unwrap());
+        let said = Recomputation { round: Round(0), freeze, target: member(11), finding: said };
+        let recomputation = id(21).sign(world.run, &said);
+        let evidence = Evidence::Recomputation(FalseRecomputation { freeze: record, recomputation });
+        assert_eq!(finding(&judge_it(&mut world, &evidence)), found, "{said:?}");
+        // AUDIT-11: without the state nobody is guilty.
+        world.memory.state.parameters[0] += 1.0;
+        let undecided = judge_it(&mut world, &evidence);
+        assert!(matches!(undecided, Judgement::Undecided(_)), "{undecided:?}");
     }
 }
 
@@ -258,6 +307,7 @@ fn audit_10_each_step_names_its_round_and_the_steps_before_it() {
         change!("other results' seal", Results.seal = Digest([9; 32])),
         change!("an opening for another request", Opening.request = Digest([9; 32])),
         change!("an opening for other results", Opening.results = Digest([9; 32])),
+        // AUDIT-6: an open table fits its seal, and has a row a leaf.
         change!("an opening with another salt", Opening.salt = [9; 32]),
         change!("an opening without rows", Opening.rows = Rows::default()),
         change!("a verdict for another request", Verdict.request = Digest([9; 32])),
@@ -373,6 +423,7 @@ fn both_paths_of_a_recheck_judge_by_the_same_integers() {
                 matches!(work.kind, WorkKind::Recheck(_)) && work.subject.commit.slot == Slot(0)
             })
     };
+    // Looked at before each single step: the second verifier may come to its recheck in its very next one.
     while !rechecks(&all[1]) {
         let more = world.step_among(&mut all, 0).unwrap();
         assert!(rechecks(&all[1]) || world.step_among(&mut all, 1).unwrap() || more);

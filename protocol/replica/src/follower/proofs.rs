@@ -1,7 +1,6 @@
 //! What convicts the steward, on the disk of whoever follows it.
 
-use std::fmt;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_steward};
@@ -36,9 +35,12 @@ impl Follower {
     /// [`FollowError::Convicted`] by the first such proof; [`FollowError::Store`].
     pub fn keep_proofs(&mut self, home: Home) -> Result<(), FollowError> {
         let journal = self.journal.as_ref();
+        // AUDIT-13: a member that computed another state itself must not go on before it has found out that it was
+        // wrong.
         let own = journal.and_then(|journal| journal.note(DIVERGED).transpose()).transpose();
         let own = own.map_err(FollowError::Store)?;
         for name in home.evidence().map_err(FollowError::Store)? {
+            // Evidence against members stops nobody from following.
             let Ok(evidence @ Evidence::Misconduct(_)) = home.load_evidence(&name) else { continue };
             let why = match self.judge(&home, &evidence) {
                 Judgement::Guilty { detail, .. } => detail,
@@ -134,6 +136,7 @@ impl Follower {
         let wrong = WrongRoot { freeze: view.freeze()?.clone(), outcome };
         let evidence = Evidence::Misconduct(Misconduct::Root(wrong));
         let proof = self.keep_proof(Some(&evidence));
+        // Noted beside the proof: the evidence alone stops nobody, since a stranger may have put it there.
         let kept = journal.put_note(DIVERGED, &evidence.digest().0);
         if let Err(error) = kept.and_then(|()| self.keep_step(home, round, view.state())) {
             tracing::warn!("what shows it could not be kept: {error}");
@@ -154,6 +157,7 @@ impl Follower {
     /// since.
     fn state_before(&self, home: &Home, round: Round, root: &Digest) -> Option<State> {
         let mut replica = lock(&self.replica);
+        // Only states that keep their moments: the step cannot be taken again without.
         if let Some(state) = replica.state_at(root).filter(|state| !state.first.is_empty()) {
             return Some(State::clone(&state));
         }
@@ -162,6 +166,7 @@ impl Follower {
         for passed in (start.0..round.0).map(Round) {
             replica.arithmetic().apply(&manifest, &mut state, &self.update(passed)?);
         }
+        // What is on the disk may be damaged, and would convict an honest steward.
         (state.root() == *root).then_some(state)
     }
 
@@ -169,6 +174,7 @@ impl Follower {
     /// Nothing, when it is not the steward's.
     pub(super) fn proof_of(&self, signed: &Signed<Record>) -> Option<Evidence> {
         let record = signed.verify(self.ledger.run()).ok()?;
+        // Anybody can sign a record; only the steward's own proves anything against it.
         if record.author() != self.ledger.manifest().steward {
             return None;
         }
@@ -177,6 +183,7 @@ impl Follower {
             return Some(Evidence::Misconduct(Misconduct::Record(signed.clone())));
         }
         let journal = self.journal.as_ref()?;
+        // A record gives two heads, the one after it and, as `previous`, the one before.
         let heights = [Some(height.0), height.0.checked_sub(1)].into_iter().flatten();
         heights.filter_map(|height| journal.records(Height(height), 1).ok()?.pop()).find_map(|own| {
             let seals = TwoSeals { first: Seal::Record(own), second: Seal::Record(signed.clone()) };
@@ -185,16 +192,4 @@ impl Follower {
             matches!(judgement, Judgement::Guilty { .. }).then_some(Evidence::Misconduct(misconduct))
         })
     }
-}
-
-/// What to do with a proof of misconduct.
-pub(super) fn advise(f: &mut fmt::Formatter<'_>, proof: Option<&Path>) -> fmt::Result {
-    let Some(proof) = proof else { return Ok(()) };
-    write!(
-        f,
-        ". The proof is {}: `muster-verifier check` judges it on any machine that has the run's manifest.bin, or says what else \
-         it takes. Show it to the organiser and to the other members: in the evidence/ of their data directories, with what else \
-         it takes, it stops them, too",
-        proof.display()
-    )
 }

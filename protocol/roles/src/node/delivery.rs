@@ -64,14 +64,16 @@ impl Delivery {
 
     /// What is to be brought first: every part, to all its keepers at once. Each has half of the time that there is.
     pub(super) fn parcels(&self) -> Vec<Parcel> {
+        // ROUND-24: the other half of T_part is for bringing to the steward what a keeper did not take.
         let within = self.patience() / 2;
         let keepers =
             self.parts.iter().flat_map(|(part, handed)| handed.awaited.iter().map(|keeper| (*part, *keeper)));
         keepers.map(|(part, keeper)| self.parcel(part, keeper, within, false)).collect()
     }
 
-    /// What came of a parcel. ROUND-24: what an aggregator did not take goes to the steward.
+    /// Takes the answer to a parcel. ROUND-24: a part that an aggregator did not take goes to the steward.
     pub(super) fn brought(&mut self, parcel: &Parcel, receipt: Option<Signed<Receipt>>) -> Option<Parcel> {
+        // A receipt that does not fit counts as none, so that the part still gets to the steward in time.
         let receipt = receipt.filter(|receipt| {
             let checked = self.check(parcel, receipt);
             checked.inspect_err(|reject| tracing::warn!("a receipt by {}: {reject}", parcel.keeper)).is_ok()
@@ -82,13 +84,17 @@ impl Delivery {
         }
         handed.receipts.extend(receipt.map(|receipt| (parcel.keeper, receipt)));
         let handed = self.parts.get(&parcel.part)?;
+        // Once, and only when no keeper is left to wait for: the steward takes half of the parts at most.
         if !handed.awaited.is_empty() || handed.relayed || self.is_kept(parcel.part, handed) {
             return None;
         }
+        // To the steward, not to another member: a relay and an author together could have an input counted that nobody
+        // can get.
         let steward = self.ledger.manifest().steward;
         let handed = self.parts.get_mut(&parcel.part)?;
         handed.relayed = true;
         handed.awaited.insert(steward);
+        // A quarter, so that the receipts are reported before T_part is over.
         Some(self.parcel(parcel.part, steward, self.patience() / 4, true))
     }
 
@@ -112,6 +118,8 @@ impl Delivery {
 
     /// ROUND-3: a false receipt would have the whole delivery refused.
     fn check(&self, parcel: &Parcel, receipt: &Signed<Receipt>) -> Result<(), Reject> {
+        // The root that was frozen, and not the one that is here: only the frozen one is what the keeper checked
+        // against.
         let own = self.view().and_then(|view| view.commitment(view.slot_of(&self.me)?));
         let root = own.ok_or(Reject::Stale("the round is not remembered"))?.commit.root;
         let Parcel { round, part, attempt, .. } = *parcel;

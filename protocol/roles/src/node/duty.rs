@@ -50,6 +50,7 @@ impl Node {
         let effect = match duty {
             Obligation::Compute { round, slot, quota } => NodeEffect::Compute { round, slot, quota },
             Obligation::Echo { round, freeze } => {
+                // Opened here, so that a delivery that is ready early finds that the echo is on its way.
                 self.echoes.insert(round, Vec::new());
                 NodeEffect::WriteEcho(round, freeze)
             }
@@ -69,6 +70,7 @@ impl Node {
                 let echo = self.identity.sign(self.ledger.run(), &Echo { round, freeze });
                 self.say([Request::Notice(Notice::Echo(echo))]);
             }
+            // Nothing is said, so nothing is answered: deliveries must not wait for it.
             None => self.echoed(round),
         }
     }
@@ -80,12 +82,14 @@ impl Node {
     }
 
     pub(super) fn prepared(&mut self, round: Round, attempt: u8, parts: Vec<(Part, MemberId)>) {
+        // A delivery of the round before may still be reported; older ones are refused (ROUND-9).
         let oldest = Round(round.0.saturating_sub(BEHIND));
         self.deliveries.retain(|(round, _), _| *round >= oldest);
         self.echoes.retain(|round, _| *round >= oldest);
         let delivery = Delivery::new(self.me(), self.ledger.clone(), round, attempt, parts);
         self.effects.extend(delivery.parcels().into_iter().map(NodeEffect::Bring));
         self.deliveries.insert((round, attempt), delivery);
+        // With no parts to bring the delivery is over at once, and is said all the same (ROUND-3).
         self.look_after((round, attempt));
     }
 
@@ -156,8 +160,10 @@ impl Node {
                 }
             }
             Notice::Request(signed) => {
+                // AUDIT-1: whoever is not drawn would otherwise have any member compute tables for nothing.
                 let request = self.ledger.check_request(&signed);
                 if request.is_ok_and(|request| request.target == self.me()) {
+                    // Before the rows are made: after a restart the board may show the results first.
                     self.tables.expect(signed.digest());
                     self.effects.push_back(NodeEffect::MakeRows(Box::new(signed)));
                 }
@@ -175,6 +181,7 @@ impl Node {
         let Ok(request) = signed.verify(self.ledger.run()) else { return };
         let table = self.tables.seal(&self.identity, signed, &request, root, rows);
         self.say([Request::Notice(Notice::Table(table))]);
+        // The results may have been read before the table was sealed again.
         let opening = self.tables.open_at_once(&signed.digest());
         self.effects.extend(opening.map(open));
     }

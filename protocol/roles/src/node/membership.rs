@@ -30,6 +30,8 @@ impl Node {
     pub(super) fn sealed(&mut self, body: &Body) {
         match body {
             Body::Ban(ban) if ban.culprit == self.me() => {
+                // The seal is believed: if every node re-executed every ban, that would cost more than the audits. The
+                // evidence is kept for whoever doubts it.
                 self.tell(Milestone::Banned);
                 let ban = Box::new(ban.clone());
                 self.effects.push_back(NodeEffect::FetchEvidence(ban.clone()));
@@ -53,6 +55,7 @@ impl Node {
             self.leaves += u64::from(counted);
             self.tell(Milestone::Over(round, counted));
         }
+        // Audits and exhibits ask for contributions for that long (ROUND-4).
         let keep = self.ledger.manifest().retention.contributions;
         self.effects.push_back(NodeEffect::Prune(Round(round.0.saturating_sub(keep))));
     }
@@ -67,7 +70,10 @@ impl Node {
             Standing::Active => member.addresses != self.addresses,
             Standing::Left | Standing::Banned => false,
         };
+        // Said once for each change of standing: the first Return is sealed, or refused and then forgotten here.
         let said = self.back.is_some_and(|height| height > member.since);
+        // A Return names a height above the last change of standing (LEDGER-13), and whoever is not in step could not
+        // compute.
         if !due || said || !self.in_step || member.since >= ledger.height() {
             return;
         }
@@ -88,6 +94,7 @@ impl Node {
     /// Ends between two rounds, or after the one that is under way.
     pub(super) fn interrupted(&mut self) {
         self.tell(Milestone::Stopping);
+        // A Leave that is sealed says more than an interruption.
         self.leaving.get_or_insert(MembershipEnd::Interrupted);
         if self.is_idle() {
             self.end(MembershipEnd::Interrupted);
@@ -109,6 +116,7 @@ impl Node {
         if self.ledger.next_round() < dismissal.ban.effective {
             return None;
         }
+        // From the round in which it has no seat any more, not from the ban: until then it may still contribute.
         let since = *dismissal.served.get_or_insert(self.now);
         (self.now >= since + LINGER).then(|| dismissal.ban.clone())
     }

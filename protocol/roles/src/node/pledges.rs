@@ -47,6 +47,7 @@ impl Pledges {
             return tracing::warn!("the steward's receipt for a commitment is not one");
         };
         self.commits.insert(said.round, (commit.clone(), receipt));
+        // A steward may promise for rounds that never come: receipts are bounded.
         while self.commits.len() > KEPT {
             self.commits.pop_first();
         }
@@ -92,7 +93,9 @@ impl Pledges {
     /// Promised deliveries of which the records are sealed that must count them. They are looked at once.
     pub(super) fn due(&mut self, ledger: &Ledger) -> Vec<Promise> {
         let sealed = |(round, attempt): &(Round, u8)| {
+            // A forgotten round is due as well, so that its promise is dropped below.
             let Some(view) = ledger.round(*round) else { return true };
+            // The first inputs settle attempt 0; attempt 1 waits for those after the Reassign.
             !view.inputs().is_empty() && (*attempt == 0 || view.inputs_sealed())
         };
         let due: Vec<(Round, u8)> = self.deliveries.keys().copied().filter(sealed).collect();

@@ -48,6 +48,7 @@ impl Tables {
         rows: Rows,
     ) -> Signed<TableSeal> {
         let name = signed.digest();
+        // The same salt and so the same table after a restart: AUDIT-2 allows one table for a request.
         let salt = Hasher::new(Domain::TABLE).part(&self.secret).part(&name.0).finish().0;
         let seal = table_seal(&salt, &rows);
         let table = identity.sign(
@@ -85,6 +86,7 @@ impl Tables {
             }
             return None;
         };
+        // AUDIT-6: results of anybody else, or for another table, must not show this one.
         if held.verifier != results.author() || held.table != results.table {
             return None;
         }
@@ -148,6 +150,7 @@ mod tests {
         let name = results.verify(RUN).unwrap().request;
         // Another process of the same member reads the board: the request, then the results.
         before.tables = Tables::new(RUN, [3; 32]);
+        // AUDIT-6: nothing is opened but the table that the sealed results name.
         assert!(!before.opens(&results), "nobody has asked it, as far as it knows");
         before.tables.expect(name);
         assert!(!before.opens(&results), "its rows are being made");

@@ -13,13 +13,13 @@ use muster_core::sign::Signed;
 /// Evidence on its way to a judgement.
 #[derive(Clone)]
 pub struct Allegation {
-    /// What it rests on.
+    /// The evidence.
     pub evidence: Evidence,
     /// Name of the evidence.
     pub digest: Digest,
-    /// Who says it.
+    /// The member that accuses.
     pub accuser: MemberId,
-    /// Of whom, and what it is about.
+    /// The member that is accused, and the contribution or part that this is about.
     pub claim: Claim,
     /// Whether it is a verifier's finding, which the steward has to examine (DUTY-10).
     pub owed: bool,
@@ -35,6 +35,7 @@ pub(super) fn equivocation(
 ) -> Option<Evidence> {
     let run = ledger.run();
     let said = second.verify(run).ok()?;
+    // A late second commitment contradicts what was frozen, though the conductor holds nothing any more.
     let frozen = ledger.round(said.round).and_then(|view| view.freeze()?.verify(run).ok());
     let frozen = frozen.and_then(|record| match &record.body {
         Body::Freeze(freeze) => {
@@ -55,6 +56,7 @@ pub(super) fn two_results(
 ) -> Option<Evidence> {
     let said = second.verify(ledger.run()).ok()?;
     let sealed = ledger.round(said.round).into_iter().flat_map(|view| view.signed_results_of(said.part));
+    // AUDIT-22: over other inputs, or in another attempt, the rule may give another digest.
     let about =
         |result: &PartResult| (result.round, result.part, result.attempt, result.freeze, result.inputs);
     let contradicts = |first: &&Signed<PartResult>| {

@@ -57,7 +57,7 @@ pub(super) struct Exhibits {
     again: u64,
     /// Convicts' contributions that nobody has shown yet, and the parts that count them.
     unshown: BTreeMap<(Round, MemberId), PartBlocks>,
-    /// Parts whose values are to be kept, because blocks of a convict could not be had.
+    /// Parts whose values are to be kept, because blocks of a convict are unavailable.
     owed_parts: Vec<OwedPart>,
 }
 
@@ -69,10 +69,11 @@ impl Exhibits {
 
     /// What was fetched of a member before its ban is no exhibit yet.
     pub(super) fn banned(&mut self, member: &MemberId) {
+        // It was stored until its round is forgotten: for an exhibit it is fetched, and kept, once more.
         self.taken.retain(|(_, author), _| author != member);
     }
 
-    /// A round has ended: nobody has what is about those that are remembered no more.
+    /// Gives up what belongs to forgotten rounds, whose contributions nobody keeps. Returns the exhibits that are lost.
     pub(super) fn forget(&mut self, ledger: &Ledger) -> Vec<(Round, MemberId)> {
         let forgotten = |round: Round| ledger.round(round).is_none();
         self.suspects.retain(|(round, _)| !forgotten(*round));
@@ -80,6 +81,7 @@ impl Exhibits {
         for ((round, member), (purpose, stage)) in &mut self.taken {
             if forgotten(*round) && matches!(stage, FetchStage::Failed(..)) {
                 *stage = FetchStage::GivenUp;
+                // Of a suspect nothing is lost that replay needs.
                 lost.extend((*purpose == Purpose::Convict).then_some((*round, *member)));
             }
         }
@@ -177,11 +179,11 @@ impl Exhibits {
 /// A contribution that is fetched, and why.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct OwedContribution {
-    /// When it was contributed.
+    /// The round that it was contributed to.
     pub round: Round,
-    /// By whom.
+    /// Its author.
     pub member: MemberId,
-    /// What for.
+    /// What it is kept for.
     pub purpose: Purpose,
 }
 
@@ -194,8 +196,11 @@ impl Steward {
         let mut owed: BTreeMap<(Round, MemberId), Purpose> = BTreeMap::new();
         let mut owe = |name, purpose: Purpose| {
             let known = owed.entry(name).or_insert(purpose);
+            // The later purpose includes the earlier one: an exhibit also serves a verifier that lacks the
+            // contribution.
             *known = (*known).max(purpose);
         };
+        // With a tolerance whole contributions are kept once somebody is convicted; nothing is replayed (TOL-11).
         for (round, member) in self.justice.exhibits.suspects.iter().filter(|_| exact) {
             let view = ledger.round(*round);
             if view.is_some_and(|view| view.slot_of(member).is_some_and(|slot| view.counted(slot))) {
@@ -204,6 +209,8 @@ impl Steward {
         }
         self.docket.wanted().into_iter().for_each(|name| owe(name, Purpose::Lacking));
         for view in ledger.rounds() {
+            // AUDIT-24: only what counted. Otherwise a convict could keep back a part that counted nowhere, and no
+            // archive could be replayed.
             for (_, commitment) in view.commitments().filter(|(slot, _)| view.counted(*slot)) {
                 if ledger.is_banned(&commitment.author) {
                     owe((view.round(), commitment.author), Purpose::Convict);
@@ -226,7 +233,7 @@ impl Steward {
         parts.filter_map(|part| Some((part, view.parts().get(part.index())?.blocks.clone()))).collect()
     }
 
-    /// Tells the verifiers that waited for a contribution that it is to be had here.
+    /// Tells the verifiers that waited for a contribution that the steward has it now.
     pub(super) fn show_obtained(&mut self) {
         for (round, member) in self.docket.wanted() {
             let taken = self.justice.exhibits.taken.get(&(round, member));
@@ -243,10 +250,12 @@ impl Steward {
     /// Keeps the values of every part that a convict signed, in the rounds that are remembered: they may be wrong, and replay
     /// cannot reduce what is wrong. So it is with what a convict contributed and nobody shows.
     pub(super) fn exhibit_parts(&mut self) {
+        // A disk that is full is asked again after a pause and not in every turn.
         if self.now < self.justice.exhibits.again {
             return;
         }
         let mut owed = self.parts_to_keep(Round(u32::MAX));
+        // One write of each part at a time: turns come faster than a disk.
         owed.retain(|(round, part, _)| self.justice.exhibits.writing.insert((*round, *part)));
         if !owed.is_empty() {
             self.effects.push_back(StewardEffect::KeepParts { parts: owed, at_once: false });
@@ -260,6 +269,7 @@ impl Steward {
         let oldest = match body {
             Body::Outcome(outcome) => Round(outcome.round.0.saturating_sub(kept)),
             Body::Begin(_) => Round(self.ledger().next_round().0.saturating_sub(kept.saturating_add(1))),
+            // After the Close nothing is fetched any more.
             Body::Close(_) => Round(u32::MAX),
             _ => return,
         };
@@ -296,6 +306,8 @@ impl Steward {
         for view in ledger.rounds().filter(|view| view.round() <= newest) {
             for (index, result) in view.results().into_iter().flatten().enumerate() {
                 let part = Part(index as u16);
+                // What a convict signed may be wrong without anybody having noticed, and replay cannot reduce what is
+                // wrong.
                 let convicted = view.signers(part).any(|signer| ledger.is_banned(&signer));
                 let plan = view.parts().get(index).filter(|_| result.is_some() && convicted);
                 owed.extend(plan.map(|plan| (view.round(), part, plan.blocks.clone())));
@@ -333,7 +345,7 @@ pub struct Counted {
 }
 
 impl Counted {
-    /// Of a member in a round that is over.
+    /// The parts that counted a member in a round that is over.
     pub fn of(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Self {
         let (mut parts, mut others) = (BTreeSet::new(), BTreeSet::new());
         let Some(slot) = view.slot_of(member) else { return Self { parts, others } };

@@ -1,8 +1,8 @@
 //! A hearing: one accusation, examined until somebody is found to be wrong or nobody is.
 //!
 //! In `exact` something is fetched only where messages and leaves do not decide without it, and every guilty verdict ends
-//! with the guilt of the member or of the verifier, as long as the state is kept: where the integers cannot be had, all
-//! leaves decide (DUTY-10).
+//! with the guilt of the member or of the verifier, as long as the state is kept: where the integers are unavailable,
+//! all leaves decide (DUTY-10).
 
 use muster_core::audit::Judgement;
 use muster_core::ids::RunId;
@@ -15,9 +15,9 @@ use muster_core::sign::Signed;
 /// What is to be examined.
 #[derive(Clone)]
 pub struct Matter {
-    /// What was brought.
+    /// The evidence that was brought.
     pub evidence: Evidence,
-    /// Of which run.
+    /// The run.
     pub run: RunId,
     /// Whether leaves have one result on every machine.
     pub exact: bool,
@@ -29,7 +29,7 @@ pub struct Matter {
     pub expelled: bool,
 }
 
-/// What came of it.
+/// The outcome of a hearing.
 #[derive(Clone)]
 pub struct Ruling {
     /// What the judgement is about, and a ban rests on. It need not be what was brought.
@@ -101,12 +101,16 @@ pub trait Bench {
 /// As [`Bench::judge`] and [`Bench::keep_inputs`].
 pub fn hear<B: Bench>(matter: &Matter, bench: &mut B) -> Result<Ruling, B::Failure> {
     let mut hearing = Hearing { matter, bench, withheld: false };
+    // In `exact` leaves decide without Q: a member that shows Q only to verifiers would otherwise be found every time
+    // and never banned.
     match &matter.evidence {
         Evidence::Audit(transcript) if matter.exact => hearing.transcript(transcript),
         Evidence::Verdict(verdict) if matter.exact => hearing.verdict(verdict),
         evidence => {
             hearing.bench.bring(Patience::Long);
             let ruling = hearing.ruling(evidence.clone())?;
+            // AUDIT-24: before the ban is proposed. Another aggregator may reduce the part, and then these inputs count
+            // nowhere.
             if ruling.is_guilty() {
                 hearing.bench.keep_inputs()?;
             }
@@ -155,6 +159,7 @@ impl<B: Bench> Hearing<'_, B> {
     /// The member by all of its leaves, where these convict it: a verdict may be true for another reason than it gives.
     fn member_or(&mut self, transcript: &Transcript, otherwise: Ruling) -> Result<Ruling, B::Failure> {
         let Ok(request) = transcript.request.verify(self.matter.run) else { return Ok(otherwise) };
+        // All leaves first: they need nothing that a member can withhold.
         let total = Total { freeze: transcript.freeze.clone(), culprit: request.target };
         let ruling = self.ruling(Evidence::Total(total))?;
         if ruling.is_guilty() {
@@ -166,6 +171,7 @@ impl<B: Bench> Hearing<'_, B> {
 
     /// What a verifier found guilty is not, by the transcript: perhaps the verdict is false (DUTY-9).
     fn doubt(&mut self, transcript: &Transcript, found: Ruling) -> Result<Ruling, B::Failure> {
+        // Without its admission nobody knows which coins the verifier has registered.
         let Some(admit) = self.matter.admit.clone() else { return Ok(found) };
         let accused = FalseVerdict { admit, transcript: transcript.clone() };
         let ruling = self.ruling(Evidence::Verdict(accused))?;
@@ -178,12 +184,15 @@ impl<B: Bench> Hearing<'_, B> {
     /// Judges evidence by what is at hand.
     fn ruling(&mut self, evidence: Evidence) -> Result<Ruling, B::Failure> {
         let judgement = self.bench.judge(&evidence)?;
+        // Millions of integers: only a ban keeps them.
         let q = if is_guilty(&judgement) { self.bench.contribution() } else { None };
         let open = matches!(judgement, Judgement::Undecided(_));
         Ok(Ruling { evidence, judgement, q, withheld: self.withheld, open })
     }
 
     fn bring_soon(&mut self) {
+        // A member that withheld its integers once would make the court wait at each of its cases. A convict's may be
+        // here as an exhibit.
         if !self.matter.withheld || self.matter.expelled {
             self.withheld = !self.bench.bring(Patience::Soon);
         }

@@ -47,12 +47,15 @@ impl Trial {
 
     /// What these jurors have decided, if it is decided.
     fn decision(&self, jurors: &[MemberId]) -> Option<Decision> {
+        // DUTY-11: of those that are jurors now. Whoever has gone would otherwise be waited for until the round is
+        // forgotten.
         let needed = majority(jurors.len());
         if self.count(jurors, true) >= needed {
             let words = jurors.iter().filter_map(|juror| self.said.get(juror)).filter(|(guilty, _)| *guilty);
             return Some(Decision::Guilty(words.map(|(_, signed)| signed.clone()).collect()));
         }
         let against = self.count(jurors, false);
+        // So many against that ⌈5n/7⌉ cannot be reached any more, whatever the others say.
         (against > jurors.len() - needed)
             .then(|| Decision::Dismissed(format!("{against} of {} jurors do not find it", jurors.len())))
     }
@@ -73,6 +76,7 @@ impl Steward {
             return self.convict(&found, Jury::default());
         }
         tracing::info!("{} is charged before the jurors of the case: {}", found.culprit, found.detail);
+        // TOL-9: with a tolerance one machine's finding bans nobody.
         self.justice.trials.insert(found.evidence, Trial::new(found));
         self.effects.push_back(StewardEffect::Post(Notice::Charge(evidence.clone())));
     }
@@ -104,6 +108,7 @@ impl Steward {
         if !inspects || [culprit, accuser].contains(&opinion.author()) {
             return Err(Reject::NotEntitled("judge this: it is not drawn"));
         }
+        // A Ban holds one opinion of each juror (LEDGER-22).
         if trial.said.contains_key(&opinion.author()) {
             return Err(Reject::Rule("a juror has one word"));
         }

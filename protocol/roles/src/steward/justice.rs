@@ -42,7 +42,7 @@ impl Justice {
         Self { retros, ..Self::default() }
     }
 
-    /// A round has ended: nobody can examine what is about those that are remembered no more.
+    /// Drops cases about forgotten rounds, which nobody can examine.
     pub(super) fn forget(&mut self, ledger: &Ledger) {
         self.queue.forget(&|round| ledger.round(round).is_some());
     }
@@ -85,6 +85,7 @@ impl Steward {
         if !self.may_accuse(&accuser, &evidence) {
             return Err(Reject::NotEntitled("accuse: only verifiers do"));
         }
+        // A dishonest steward would drop it, and an honest one is not convicted by anything.
         if matches!(evidence, Evidence::Misconduct(_)) {
             return Err(Reject::NotEntitled("accuse the steward before the steward: show it to the others"));
         }
@@ -92,6 +93,7 @@ impl Steward {
         check_evidence(ledger, &evidence, &claim)?;
         let standing = ledger.member(&claim.culprit).map(|member| member.standing);
         let digest = evidence.digest();
+        // Nobody is banned twice, so nothing need be examined.
         if standing.is_none_or(|standing| standing == Standing::Banned) {
             return Ok(());
         }
@@ -104,11 +106,13 @@ impl Steward {
             return if signed { Ok(()) } else { Err(rule) };
         }
         let own = accuser == self.identity.id();
+        // DUTY-10: a verifier that signs its steps anew would otherwise have one audit examined again and again.
         require_posted(&self.docket, ledger, &evidence, own)?;
         let fetches = fetches(ledger, &evidence, &claim);
         let (round, subject, of_leaves) = (claim.round, claim.subject, evidence.is_of_leaves());
         let accusation = Allegation { evidence, digest, accuser, claim, owed: false, tries: 0 };
         self.justice.queue.accuse(accusation, fetches, own)?;
+        // AUDIT-24: what the author contributed is fetched while its keepers still have it.
         if of_leaves {
             self.justice.exhibits.suspect(round, subject);
         }
@@ -125,6 +129,7 @@ impl Steward {
 
     /// Goes on with whatever is owed: the next examination, exhibits, the end of the run.
     pub(super) fn pursue(&mut self) {
+        // Charges first, the end last: the run does not close over a finding that is on the board already.
         self.take_charges();
         self.examine_next();
         self.settle_trials();
@@ -181,6 +186,7 @@ impl Steward {
             self.justice.queue.withholds(subject);
         }
         let how = match &ruling.judgement {
+            // Tested first: the member may be convicted while the charge against its verifier stays open.
             _ if ruling.open => Heard::Undecided,
             Judgement::Guilty { culprit, .. } if *culprit != accusation.accuser => Heard::Founded,
             _ => Heard::Unfounded,
@@ -199,6 +205,7 @@ impl Steward {
         if self.ledger().member(&culprit).is_none_or(|member| member.standing == Standing::Banned) {
             return;
         }
+        // Q proves more than leaves alone, and nobody may have it any more when the run is replayed.
         let exhibit = q.map(|q| KeptContribution { round, member: subject, q });
         self.effects.push_back(StewardEffect::KeepEvidence(Box::new(evidence.clone()), exhibit));
         // Nobody is convicted by its own word: where the accuser is, the steward has found it.
@@ -206,6 +213,7 @@ impl Steward {
         let case =
             Conviction { culprit, subject, round, finding, evidence: evidence.digest(), accuser, detail };
         self.convict_or_charge(case, &evidence);
+        // AUDIT-23: agreeing on a lie must be no safer than telling it alone.
         self.examine_second(&evidence);
         // DUTY-10: whom a false verdict let pass is examined itself.
         if finding == FindingKind::FalseAcquittal {
@@ -238,6 +246,7 @@ impl Steward {
         match next {
             Some(next) => self.owe_hearing(self.identity.id(), next),
             None if matches!(evidence, Evidence::Recomputation(_)) => {
+                // A Recomputation is judged against its author, so culprit and accuser have changed places.
                 self.docket.dismiss(claim.round, &claim.subject, &claim.culprit);
             }
             // The hearing of a transcript looked at its verifier, too.
@@ -282,6 +291,7 @@ impl Steward {
         let exact = ledger.manifest().profile == Profile::Exact;
         let (now, patience) = (self.now, u64::from(ledger.manifest().timers.final_audit));
         let overdue = self.conductor.overdue();
+        // Counted from the first turn that sees it: otherwise each turn would begin the wait anew.
         let since = overdue.then(|| *self.justice.overdue.get_or_insert(now));
         // Others may always have something more to say, and jurors nothing at all: these have as long again.
         let over = if since.is_some_and(|since| now >= since + patience) {
@@ -307,6 +317,7 @@ impl Steward {
         let judged = |(round, author): (Round, MemberId)| {
             self.docket.has_passed(ledger, round, &author) || ledger.is_banned(&author)
         };
+        // Without a verifier nobody can judge: waiting would only use up `final_audit`.
         !self.verified() || counted.all(judged)
     }
 }
@@ -319,13 +330,17 @@ fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence, own: bo
     let mut fits = posted.as_ref() == Some(transcript);
     if let Evidence::Verdict(verdict) = evidence {
         let verifier = ledger.member(&transcript.verdict.claimed_signer());
+        // DUTY-9: the admission gives the coins that the verdict is judged by.
         fits &= verifier.is_some_and(|verifier| verifier.admitted.as_ref() == Some(&verdict.admit));
     }
     if fits { Ok(()) } else { Err(Reject::Stale("the audit is not the one on the board")) }
 }
 
-/// Refuses what need not be examined, before anything is fetched or recomputed because of it: what is said of a round that
-/// is still to come, for which nobody can be banned yet; leaves of a round that is not over, of which nobody can be a juror yet; an audit whose steps do not fit, or that was nobody's to make.
+/// Refuses what need not be examined, before anything is fetched or recomputed because of it:
+///
+/// - evidence about a round to come, for which nobody can be banned yet;
+/// - leaves of a round that is not over, which has no jurors yet;
+/// - an audit whose steps do not fit, or that was not its author's to make.
 fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
     check_steps(ledger.manifest(), evidence)?;
     if claim.round >= ledger.first_round_without() {
@@ -339,6 +354,7 @@ fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result
         return Err(Reject::Stale("leaves are judged once their round is over"));
     }
     let Some(transcript) = evidence.transcript() else { return Ok(()) };
+    // AUDIT-12: otherwise whoever has coins could audit, and accuse, a member of its choice.
     let (slot, verifier) = (view.slot_of(&claim.subject), transcript.verdict.claimed_signer());
     if !slot.is_some_and(|slot| ledger.was_inspector(view, slot, &verifier)) {
         return Err(Reject::NotEntitled("judge this contribution: it was not drawn"));

@@ -28,7 +28,7 @@ impl Retro {
     }
 }
 
-/// What came of one round.
+/// What the steward found out about one past round of a convict.
 #[derive(Clone, Debug, PartialEq)]
 pub struct PastRound {
     /// Which.
@@ -43,7 +43,7 @@ pub struct PastRound {
     pub wrong: Vec<Evidence>,
 }
 
-/// What came of one contribution, or of one part.
+/// What the steward found out about one contribution, or one part.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Found {
     /// It is what the state and the text give, or the rule.
@@ -119,6 +119,7 @@ impl Steward {
     /// Whether all that a convict ever contributes is there.
     fn is_complete(&self, ban: &Ban) -> bool {
         let exact = is_exact(self.ledger().manifest().profile);
+        // Until then the convict has a seat, and may contribute once more.
         self.ledger().next_round() >= ban.effective && self.justice.exhibits.are_complete(&ban.culprit, exact)
     }
 
@@ -130,9 +131,11 @@ impl Steward {
 
     /// The past of a convict was measured. There is none of a verifier, or of a node that never counted and reduced nothing.
     pub(super) fn measured(&mut self, culprit: MemberId, past: Vec<PastRound>) {
+        // AUDIT-23: others may have signed the same wrong part.
         past.iter().flat_map(|past| &past.wrong).for_each(|evidence| self.examine_second(evidence));
         let harms: Vec<(Round, f64)> =
             past.iter().filter_map(|past| Some((past.round, past.harm?))).collect();
+        // Summed: ten rounds moved by a tenth each are worth one that was replaced.
         let total: f64 = harms.iter().map(|(_, harm)| harm).sum();
         let limit = &self.ledger().manifest().rollback;
         let beyond = limit.is_on() && total > f64::from(limit.limit.value());
@@ -151,18 +154,21 @@ impl Steward {
     fn go_back(&mut self) {
         let ledger = self.ledger();
         let going = match ledger.stage() {
+            // LEDGER-17: between two updates only. The next turn looks again.
             Stage::Exchanging | Stage::Reducing => return,
             stage => matches!(stage, Stage::Gathering | Stage::Computing),
         };
         let reach = |round: &&Round| {
             let held =
                 || ledger.state_before(**round).is_some_and(|state| self.states.contains(&state.root()));
+            // The ledger may allow a state that this steward does not have; no round could go on from it.
             going && ledger.can_rewind_to(**round) && held()
         };
         let beyond = self.justice.retros.values().filter_map(|retro| {
             let Retro::Beyond(ban, rounds) = retro else { return None };
             Some((ban.culprit, rounds.iter().find(reach).copied()))
         });
+        // Whoever has no round within reach is done with: the reach only moves away.
         let (within, out): (Vec<_>, Vec<_>) = beyond.partition(|(_, first)| first.is_some());
         let measuring = self.justice.retros.values().any(|retro| matches!(retro, Retro::Measuring(_)));
         let times = Times {

@@ -41,6 +41,7 @@ impl Steward {
         let members: Vec<MemberId> = self.ledger().members().iter().map(|member| member.id).collect();
         for member in members {
             self.conductor.live(0, member, true);
+            // Counted as live at once and given time: a restart must not make everybody fail the round (LEDGER-20).
             self.presence.absent.insert(member, RESTART);
         }
     }

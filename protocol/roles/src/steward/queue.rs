@@ -105,7 +105,7 @@ pub(super) struct Queue {
     hearing: BTreeMap<MemberId, PendingAccusation>,
     /// Names of what waits or was examined.
     known: BTreeSet<ExaminationKey>,
-    /// Members whose integers could not be had once: nothing is fetched of them again.
+    /// Members whose integers were unavailable once: nothing of theirs is fetched again.
     withheld: BTreeSet<MemberId>,
     /// How often an accuser's word came to nothing, or not to an end: others are heard before it.
     vain: BTreeMap<MemberId, u32>,
@@ -119,12 +119,14 @@ impl Queue {
     /// while nobody has more waiting than the accuser.
     pub(super) fn accuse(&mut self, accusation: Allegation, fetches: bool, own: bool) -> Result<(), Reject> {
         let owed = (accusation.digest, Some(accusation.accuser));
+        // Evidence that waits as a verifier's finding needs no second hearing for the same accuser.
         if self.is_known(&(accusation.digest, None)) || self.is_known(&owed) {
             return Ok(());
         }
         let ground = Ground::Evidence(Box::new(accusation.evidence.clone()));
         let waiting = PendingAccusation::new(ground, &accusation, fetches);
         let count = |such: &dyn Fn(&PendingAccusation) -> bool| {
+            // What was examined once holds no place: a case that cannot be decided yet would shut its accuser out.
             self.waiting.iter().filter(|one| one.is_brought() && one.tries == 0 && such(one)).count()
         };
         let pair =
@@ -152,6 +154,7 @@ impl Queue {
     /// The next case, which is before the court from now on; `banned` says who is out already. First come those whose
     /// accusers said nothing in vain so far, then what needs no fetch, then what came first.
     pub(super) fn next(&mut self, now: u64, banned: &dyn Fn(&MemberId) -> bool) -> Option<PendingAccusation> {
+        // Evidence stands whoever brought it; a finding falls with the verifier that is banned.
         let over =
             |one: &PendingAccusation| banned(&one.claim.culprit) || !one.is_brought() && banned(&one.accuser);
         self.waiting.retain(|one| !over(one));
@@ -166,11 +169,13 @@ impl Queue {
             fetching(&|_| true) < FETCHING
                 && fetching(&|other| other.accuser == one.accuser) < FETCHING_OF_ONE
         };
+        // Those who were right so far come first, so that a slanderer waits for the others and not they for it.
         let rank = |one: &PendingAccusation| {
             let vain = self.vain.get(&one.accuser).copied().unwrap_or_default();
             (vain, fetches(one), one.tries)
         };
         let ready = self.waiting.iter().enumerate().filter(|(_, one)| {
+            // One case of each culprit at a time: the first one may settle the others.
             one.due <= now && !self.hearing.contains_key(&one.claim.culprit) && (!fetches(one) || room(one))
         });
         let (index, _) = ready.min_by_key(|(index, one)| (rank(one), *index))?;
@@ -186,6 +191,7 @@ impl Queue {
             Heard::Founded => {}
             Heard::Unfounded => *self.vain.entry(case.accuser).or_default() += 1,
             Heard::Undecided => {
+                // An accuser that leaves its cases open counts like one that is wrong: each costs the court as much.
                 *self.vain.entry(case.accuser).or_default() +=
                     u32::from(case.is_brought() && case.tries == 0);
                 let pair = |one: &&PendingAccusation| {
@@ -198,6 +204,7 @@ impl Queue {
                     self.known.remove(&case.name());
                     return;
                 }
+                // The exponent has a bound of its own: a shift by `tries` alone would overflow.
                 case.due = now + (AGAIN << case.tries.min(8)).min(AT_LAST);
                 case.tries += 1;
                 self.waiting.push_back(case);
@@ -205,12 +212,12 @@ impl Queue {
         }
     }
 
-    /// The integers of a member could not be had: its other cases are decided without.
+    /// Notes that the integers of a member are unavailable: its other cases are decided without them.
     pub(super) fn withholds(&mut self, member: MemberId) {
         self.withheld.insert(member);
     }
 
-    /// Whether the integers of a member could not be had before.
+    /// Whether the integers of a member were unavailable before.
     pub(super) fn has_withheld(&self, member: &MemberId) -> bool {
         self.withheld.contains(member)
     }
@@ -220,7 +227,7 @@ impl Queue {
         self.waiting.iter().map(|one| one.due).filter(|due| *due > now).min()
     }
 
-    /// Drops what is about leaves of rounds that are remembered no more: nobody can examine it.
+    /// Drops cases about leaves of forgotten rounds: nobody can examine them.
     pub(super) fn forget(&mut self, remembered: &dyn Fn(Round) -> bool) {
         self.waiting.retain(|one| !one.leaves || remembered(one.claim.round));
     }
@@ -246,6 +253,7 @@ impl Queue {
     }
 
     fn put(&mut self, waiting: PendingAccusation) {
+        // Forgetting costs a second examination at worst, remembering everything costs memory without a bound.
         if self.known.len() >= REMEMBERED {
             self.known.clear();
         }
@@ -260,8 +268,10 @@ impl Queue {
             *counts.entry(one.accuser).or_default() += 1;
         }
         let own = counts.get(accuser).copied().unwrap_or_default();
+        // Only from one that has two more: otherwise two accusers would take one place from each other without end.
         let most = counts.into_iter().max_by_key(|(_, count)| *count).filter(|(_, count)| *count > own + 1);
         let (loudest, _) = most.ok_or(FULL)?;
+        // Its newest: what has waited longest is heard first.
         let last = self.waiting.iter().rposition(|one| one.is_brought() && one.accuser == loudest);
         let dropped = last.and_then(|index| self.waiting.remove(index)).ok_or(FULL)?;
         self.known.remove(&dropped.name());

@@ -33,7 +33,8 @@ enum Disposition {
 }
 
 impl Steward {
-    /// ROUND-9: takes a request, or refuses what is early, late or said twice, and answers it now or once what it asks for is sealed, stored or read.
+    /// ROUND-9: takes a request, or refuses what is early, late or said twice. Answers now, or once what is asked for is
+    /// sealed, stored or read.
     pub(super) fn asked(&mut self, question: Question, from: &MemberId, request: Request, date: u64) {
         let effect = match self.judge_request(question, from, request, date) {
             Ok(Disposition::Now(response)) => StewardEffect::Answer(question, response),
@@ -92,6 +93,7 @@ impl Steward {
         request: Request,
         date: u64,
     ) -> Result<Disposition, Reject> {
+        // These two come from whoever is no member: a newcomer, or somebody who brings an order of the organiser.
         if let Request::Enrol(signed) = request {
             return self.enrol(signed, date);
         }
@@ -137,6 +139,7 @@ impl Steward {
         }
         let enrol = self.ledger().check_enrol(&signed)?;
         let expires = enrol.invitation.as_ref().map(|shown| shown.invitation.verify(run)).transpose()?;
+        // LEDGER-5: only the steward has a clock, so no follower can check this.
         if expires.is_some_and(|invitation| invitation.expires < date) {
             return Err(Reject::Rule("the invitation has expired; ask for another one"));
         }
@@ -154,11 +157,14 @@ impl Steward {
         let said = signed.verify(run)?;
         let slot = self.ledger().current().and_then(|view| view.slot_of(&said.author()));
         let held = slot.and_then(|slot| self.conductor.held_commit(slot)).cloned();
+        // Before the conductor, which would drop the second commitment, and the evidence with it.
         if let Some(evidence) = equivocation(self.ledger(), held.as_ref(), &signed) {
+            // Whether or not the queue takes it, the second commitment is refused.
             let _ = self.accuse(self.identity.id(), evidence);
             return Err(Reject::Rule("a member commits once in a round; the other commitment is held"));
         }
         let commit = self.conductor.commit(self.now, signed.clone())?;
+        // Once only: a member that repeats itself must not fill the disk.
         if held.is_none() {
             self.keep(Request::Commit(signed.clone()));
         }
@@ -182,12 +188,14 @@ impl Steward {
             let held = self.relayed.get(&(*sender, attempt));
             let most = view.parts().len().div_ceil(2);
             // ROUND-24: half of the parts, so that nobody sends everything through the steward.
+            // A part that is here already takes no more room: its receipt may have been lost on the way.
             let room = held.is_none_or(|held| held.contains(&part) || held.len() < most);
             if !open || !room {
                 return Err(Reject::Rule(
                     "the steward takes half of a member's parts at most, while the round lasts",
                 ));
             }
+            // Counted once it is stored: a delivery that is refused uses up no room.
             self.storing.insert(question, (*sender, attempt, part));
         }
         Ok(Disposition::Stored(Box::new(put)))
@@ -195,6 +203,7 @@ impl Steward {
 
     fn inputs(&self, query: InputQuery) -> Result<Disposition, Reject> {
         let view = self.ledger().round(query.round).ok_or(Reject::Stale("the round is not remembered"))?;
+        // The root comes from the ledger: a query cannot choose what is read from the disk.
         let commitment = view.slot_of(&query.member).and_then(|slot| view.commitment(slot));
         let root = commitment.ok_or(Reject::Rule("only a frozen contribution is kept"))?.commit.root;
         Ok(Disposition::Read(query, root))
@@ -211,6 +220,7 @@ impl Steward {
         }
         self.conductor.delivered(self.now, &signed)?;
         if new {
+            // Before the receipt: a promise that a crash lets this steward forget would convict it (AUDIT-13).
             self.keep(Request::Delivered(signed));
             self.delivered.entry(said.author()).or_default().insert(name);
         }
@@ -238,6 +248,7 @@ impl Steward {
         let said = signed.verify(self.ledger().run())?;
         let held = self.conductor.held_result(said.part, &said.author()).cloned();
         if let Some(evidence) = two_results(self.ledger(), held.as_ref(), signed) {
+            // ROUND-22: at least one of the two is false, and only a reduction tells which.
             self.conductor.contest(said.part, &said.author());
             let _ = self.accuse(self.identity.id(), evidence);
             return Err(Reject::Rule("an aggregator signs one result for a part; the other one is held"));
@@ -265,6 +276,7 @@ impl Steward {
                 self.opinion(signed)?;
                 self.effects.push_back(StewardEffect::Post(notice));
             }
+            // A false Charge would have jurors recompute for nothing; a false Obtained would end a silence.
             Notice::Charge(_) | Notice::Obtained(_) => {
                 return Err(Reject::NotEntitled("say this: only the steward does"));
             }
@@ -278,6 +290,7 @@ impl Steward {
             | Notice::Recomputation(_)
             | Notice::Recheck(_) => {
                 let ledger = self.conductor.ledger();
+                // A step that was taken before a restart counts by who was entitled to it then.
                 let sealed = match self.replaying {
                     true => self.docket.recall(now, ledger, &notice)?,
                     false => self.docket.post(now, ledger, &notice)?,

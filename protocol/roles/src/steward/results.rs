@@ -18,6 +18,7 @@ use super::{Bulletin, Steward, StewardEffect};
 impl Steward {
     /// Reduces a part again that contributors object to.
     pub(super) fn inspect(&mut self, result: Signed<PartResult>) {
+        // What cannot even be put into evidence cannot be reduced again: it does not count (ROUND-22).
         let Some(accusation) = self.suspicion(&result) else {
             let said = result.verify(self.ledger().run());
             return said.into_iter().for_each(|said| {
@@ -43,7 +44,7 @@ impl Steward {
     }
 
     /// A part was reduced again: it counts if it is right, and else it is struck, whether its aggregator lied or its
-    /// inputs are not to be had.
+    /// inputs are unavailable.
     pub(super) fn inspected(&mut self, accusation: &Allegation, judgement: Judgement) {
         let Evidence::Aggregation(part) = &accusation.evidence else { return };
         let Ok(result) = part.result.verify(self.ledger().run()) else { return };
@@ -63,10 +64,12 @@ impl Steward {
         let attempt = |part| ledger.current().and_then(|view| view.attempt(part)).unwrap_or_default();
         let standing =
             self.conductor.standing().map(|(part, digest, signed)| (part, (digest, attempt(part)), signed));
+        // A result of the next attempt is another one, even with the same digest: contributors compare it anew.
         let new = standing.filter(|(part, said, _)| self.shown.get(part) != Some(said));
         let new: Vec<_> = new.map(|(part, said, signed)| (part, said, signed.clone())).collect();
         for (part, said, signed) in new {
             self.shown.insert(part, said);
+            // Fetched while contributors still compare it: the Outcome needs the values right after.
             self.effects.push_back(StewardEffect::Prefetch(signed.clone()));
             self.effects.push_back(StewardEffect::Post(Notice::Result(signed)));
         }

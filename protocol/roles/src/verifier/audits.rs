@@ -8,7 +8,9 @@ mod case;
 mod conduct;
 mod drift;
 mod jury;
+mod messages;
 mod rechecks;
+mod schedule;
 mod steps;
 mod survey;
 mod work;
@@ -16,10 +18,10 @@ mod work;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use muster_core::audit::Judgement;
 use muster_core::audit::roster::Counts;
-use muster_core::audit::{Judgement, claim};
 use muster_core::coins::Coin;
-use muster_core::ids::{Digest, MemberId, Round, RunId, Slot};
+use muster_core::ids::{Digest, Round, RunId, Slot};
 use muster_core::ledger::{Event, Ledger, RoundView};
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::audit::{Finding, FindingKind, Recomputation};
@@ -34,6 +36,8 @@ pub use case::{Source, Subject};
 pub use conduct::{Conduct, Honest};
 use drift::Drifts;
 use jury::Charges;
+pub use messages::Message;
+use messages::{Accusation, Saying};
 use rechecks::Others;
 pub use work::{Done, DrawnLeaves, Work, WorkKind};
 
@@ -41,17 +45,6 @@ use super::coins::{Coins, Unwritten};
 
 /// Round and slot of the audited contribution.
 pub type Key = (Round, Slot);
-
-/// What the steward is to be told.
-#[derive(Clone, Debug)]
-pub enum Message {
-    /// A step of an audit.
-    Notice(Key, Box<Notice>),
-    /// A coin, a recheck, an opinion, or that it is back.
-    Say(Box<Notice>),
-    /// Proof of guilt, until the ban is sealed.
-    Accuse(Box<Evidence>),
-}
 
 /// Why auditing must stop.
 #[derive(Debug)]
@@ -102,18 +95,6 @@ pub struct Audits {
     refused: BTreeMap<Key, Notice>,
     /// Whether it is a recheck's turn, if one presses: whoever has a lot audited does not put them off for ever.
     alternates: bool,
-}
-
-struct Saying {
-    round: Round,
-    notice: Notice,
-    told: bool,
-}
-
-struct Accusation {
-    evidence: Box<Evidence>,
-    culprit: MemberId,
-    told: bool,
 }
 
 impl Audits {
@@ -175,6 +156,7 @@ impl Audits {
     /// [`Unwritten`] when the node coin could not be written down.
     pub fn take(&mut self, ledger: &Ledger, events: &[Event]) -> Result<(), Unwritten> {
         let sealed = |event: &Event| matches!(event, Event::Sealed(record) if moves_duties(&record.body));
+        // DUTY-6: what one verifier was to inspect may be due from this one now, so every round is looked at anew.
         if events.iter().any(sealed) {
             self.surveyed.clear();
         }
@@ -187,6 +169,7 @@ impl Audits {
         if events.iter().any(|event| matches!(event, Event::Sealed(_))) {
             self.say_again(ledger);
         }
+        // Before the events: a notice may answer an audit that opens only now.
         self.survey(ledger)?;
         for event in events {
             match event {
@@ -204,24 +187,6 @@ impl Audits {
         Ok(())
     }
 
-    /// Owes again what the steward did not take. A request about what another one has passed meanwhile is dropped: should that
-    /// one be banned, the case is opened anew.
-    fn say_again(&mut self, ledger: &Ledger) {
-        for (key, notice) in std::mem::take(&mut self.refused) {
-            let asks = matches!(notice, Notice::Request(_));
-            let passed = asks && self.others.passed(ledger, key);
-            let Some(case) = self.cases.get_mut(&key) else { continue };
-            if asks && !matches!(case.phase, Phase::Asked) {
-                continue;
-            }
-            if passed {
-                (case.request, case.phase) = (None, Phase::Over { passed: false });
-            } else {
-                case.owed.get_or_insert(notice);
-            }
-        }
-    }
-
     /// Takes in a record that the ledger has taken.
     pub fn record(&mut self, ledger: &Ledger, body: &Body) {
         match body {
@@ -230,6 +195,7 @@ impl Audits {
                     self.silenced(ledger, request.round, &request.target);
                 }
             }
+            // AUDIT-8: whoever leaves gives no table any more; all its leaves decide.
             Body::Leave(signed) => self.abandoned(&signed.claimed_signer()),
             Body::Idle(idle) if idle.verifier == self.identity.id() => {
                 warn!("sealed as idle in round {}: others audit what was left undone", idle.round);
@@ -263,41 +229,16 @@ impl Audits {
         for ((round, _), case) in &mut self.cases {
             match case.phase {
                 Phase::Over { passed: true } if round.0 >= last => {}
+                // Over and sealed, or about to be said with evidence of its own: neither begins anew.
                 Phase::Over { .. } | Phase::Doubted(_) => continue,
                 _ => {}
             }
             case.ask_again();
+            // AUDIT-8: what was taken over stays so, whatever the new board shows.
             case.distrusted |= ledger.is_taken_over(*round, &case.subject.author);
         }
         self.sayings.iter_mut().for_each(|saying| saying.told = false);
         self.remind();
-    }
-
-    /// Whether it has accused somebody, and no ban has followed yet.
-    pub fn is_accusing(&self) -> bool {
-        self.accusations.values().any(|accusation| accusation.told)
-    }
-
-    /// Repeats the accusations that no ban has followed yet.
-    pub fn remind(&mut self) {
-        self.accusations.values_mut().for_each(|accusation| accusation.told = false);
-    }
-
-    /// Accuses until the ban is sealed; evidence of an earlier process that proves nothing here is left out.
-    pub fn accuse(&mut self, ledger: &Ledger, evidence: Box<Evidence>) {
-        let Ok(claim) = claim(&self.manifest, &evidence) else { return };
-        if ledger.member(&claim.culprit).is_some() && !ledger.is_banned(&claim.culprit) {
-            self.accuse_of(claim.culprit, evidence);
-        }
-    }
-
-    fn accuse_of(&mut self, culprit: MemberId, evidence: Box<Evidence>) {
-        self.accusations.insert(evidence.digest(), Accusation { evidence, culprit, told: false });
-    }
-
-    /// Owes the board a coin or a recheck.
-    fn say(&mut self, round: Round, notice: Notice) {
-        self.sayings.push(Saying { round, notice, told: false });
     }
 
     /// A round's node coin, kept to ourselves.
@@ -313,6 +254,7 @@ impl Audits {
         match judgement {
             Judgement::Guilty { culprit, round, finding, detail } => {
                 warn!("round {round}: {culprit} is guilty, {}: {detail}", finding.words());
+                // AUDIT-20: accused only after the whole part, from inputs fetched anew, has confirmed the block.
                 self.tally.guilty += 1;
                 self.accuse_of(culprit, Box::new(Evidence::Aggregation(part)));
                 Ok(())
@@ -327,111 +269,6 @@ impl Audits {
                 Ok(())
             }
         }
-    }
-
-    /// The next thing to tell the steward. `have` says whether a state is at hand: nobody is asked what cannot be
-    /// followed up.
-    pub fn next_message(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Message> {
-        let ready =
-            |case: &&Case| !matches!(case.owed, Some(Notice::Request(_))) || have(&case.subject.commit.state);
-        let spoken = |saying: &&Saying| !saying.told && self.conduct.speaks(saying.round);
-        if let Some(saying) = self.sayings.iter().find(spoken) {
-            return Some(Message::Say(Box::new(saying.notice.clone())));
-        }
-        let owed = self.cases.iter().filter(|((round, _), _)| self.conduct.speaks(*round));
-        let mut owed = owed.filter(|(_, case)| case.owed.is_some() && ready(case));
-        let notice = owed.find_map(|(key, case)| Some(Message::Notice(*key, Box::new(case.owed.clone()?))));
-        notice.or_else(|| {
-            let accusation = self.accusations.values().find(|accusation| !accusation.told)?;
-            Some(Message::Accuse(accusation.evidence.clone()))
-        })
-    }
-
-    /// The steward was told, whatever it answered.
-    pub fn told(&mut self, message: &Message) {
-        match message {
-            Message::Notice(key, notice) => {
-                if let Some(case) = self.cases.get_mut(key)
-                    && case.owed.as_ref() == Some(notice)
-                {
-                    case.owed = None;
-                }
-            }
-            Message::Say(notice) => self.was_said(notice),
-            Message::Accuse(evidence) => {
-                if let Some(accusation) = self.accusations.get_mut(&evidence.digest()) {
-                    accusation.told = true;
-                }
-            }
-        }
-    }
-
-    /// The steward did not take this: what begins or ends an audit is said again after the next record, which may have made it
-    /// due.
-    pub fn refused(&mut self, message: &Message) {
-        if let Message::Notice(key, notice) = message
-            && matches!(**notice, Notice::Request(_) | Notice::Verdict(_) | Notice::Recomputation(_))
-        {
-            self.refused.insert(*key, (**notice).clone());
-        }
-    }
-
-    /// A coin or a recheck is on the board.
-    fn was_said(&mut self, notice: &Notice) {
-        let said = self.sayings.iter_mut().filter(|saying| saying.notice == *notice);
-        said.for_each(|saying| saying.told = true);
-    }
-
-    /// The next thing to compute, as [`Audits::works`] orders it.
-    pub fn next_work(&self, have: &dyn Fn(&Digest) -> bool) -> Option<Work> {
-        self.works(have).next()
-    }
-
-    /// What there is to compute: what it owes, the oldest contribution first, as that is what its clock is about (DUTY-4); then
-    /// cases as a juror; then contributions that it has a suspicion of; then verdicts of others. One of these that presses
-    /// comes after each work of its own. `have` says whether a state is at hand.
-    pub fn works<'a>(&'a self, have: &'a dyn Fn(&Digest) -> bool) -> impl Iterator<Item = Work> + 'a {
-        let charges = std::iter::once_with(|| self.charges.next_work(have)).flatten();
-        let others = || std::iter::once_with(|| self.others.next_work(have)).flatten();
-        // Unless a round waits for work of its own.
-        let held = move || {
-            let mut own = self.own_works(have, true);
-            own.next().is_some_and(|work| self.others.holds(work.subject.commit.round))
-        };
-        let presses = move |work: &Work| self.others.presses(work.subject.commit.round) && !held();
-        let pressing = others().filter(move |work| self.alternates && presses(work));
-        let own = self.own_works(have, true).chain(charges).chain(self.own_works(have, false));
-        pressing.chain(own).chain(others())
-    }
-
-    /// Steps of audits of its own: those that it owes, or what it looks at beyond them.
-    fn own_works<'a>(
-        &'a self,
-        have: &'a dyn Fn(&Digest) -> bool,
-        owed: bool,
-    ) -> impl Iterator<Item = Work> + 'a {
-        let cases = self.cases.values().filter(|case| have(&case.subject.commit.state));
-        let exact = self.manifest.profile == Profile::Exact;
-        cases.filter_map(move |case| {
-            // In `exact` all leaves stand for a verdict (AUDIT-25), and somebody waits for them.
-            let passed = matches!(case.phase, Phase::Over { passed: true });
-            let kind = match &case.phase {
-                _ if case.distrusted && owed == (exact && !passed) => WorkKind::Everything,
-                _ if !owed => return None,
-                Phase::Drawn(drawn) => {
-                    let probe = case.request.as_ref()?.probe.clone();
-                    WorkKind::Leaves(DrawnLeaves {
-                        seal: drawn.table.seal(),
-                        positions: drawn.positions.clone(),
-                        probe,
-                    })
-                }
-                Phase::Opened(_) if !case.withheld && !case.distrusted => WorkKind::Contribution,
-                Phase::Doubted(doubt) => WorkKind::SecondOpinion(doubt.evidence.clone(), doubt.q.clone()),
-                _ => return None,
-            };
-            Some(Work { subject: case.subject.clone(), kind })
-        })
     }
 
     /// Takes in what came of the work.
@@ -455,6 +292,7 @@ impl Audits {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
         match (&work.kind, done) {
             (WorkKind::Leaves(drawn), Done::Leaves(results)) => {
+                // With its seal: meanwhile a steward that was restarted may have had another table sealed.
                 case.recomputed = Some((drawn.seal, results));
                 self.seal_results(key);
             }
@@ -483,6 +321,7 @@ impl Audits {
     /// that they are not after a second opinion.
     fn summed(&mut self, key: Key, q: Vec<i32>, right: bool) -> Result<(), Stop> {
         let found = if right { Finding::Pass } else { Finding::Guilty(FindingKind::TotalMismatch) };
+        // Not said yet: a second code path must find the same before anybody is accused (AUDIT-25).
         if self.conduct.says(found) != Finding::Pass {
             return self.doubt_total(key, q);
         }
@@ -512,6 +351,7 @@ impl Audits {
                     key.0, case.subject.author
                 );
                 self.tally.undecided += 1;
+                // Counted, since nothing else is left of it: nobody can finish an audit of a forgotten round.
                 self.duty.overdue += 1;
             }
         }

@@ -86,6 +86,7 @@ impl Coins {
             CoinKind::Node => "coin-node".to_owned(),
             CoinKind::Leaf => format!("coin-leaf-{k}"),
         };
+        // COIN-7: written down before it is shown, so that no crash lets the same coin serve two purposes.
         let Some(opening) = self.tree.open(kind, round, k) else { return Ok(None) };
         Ok(self.notes.stands(&vote, round, to)?.then_some(opening))
     }

@@ -12,7 +12,7 @@ use super::audits::{Key, Subject, Work, WorkKind};
 /// Contributions that are fetched at once, and fetched ones that wait for their work, at most.
 const FETCHED: usize = 4;
 
-/// The committed integers of a contribution, or that they are not to be had.
+/// The committed integers of a contribution; none where they are unavailable.
 pub type Integers = Option<Arc<Vec<i32>>>;
 
 /// What is to be fetched, being fetched, and there.
@@ -21,19 +21,21 @@ pub(super) struct Fetches {
     wanted: Vec<Arc<Subject>>,
     running: BTreeMap<Key, Arc<Subject>>,
     done: BTreeMap<Key, Integers>,
-    /// Members whose integers could not be had once: where all leaves stand for them, they are not asked for again.
+    /// Members whose integers were unavailable once: where all leaves stand for them, they are not asked for again.
     withheld: BTreeSet<MemberId>,
 }
 
 impl Fetches {
     /// These are wanted, in this order, and no others any more.
     pub(super) fn want(&mut self, subjects: Vec<Arc<Subject>>) {
+        // A whole contribution is as large as the model: what no work waits for is not kept.
         self.done.retain(|key, _| subjects.iter().any(|subject| subject.key() == *key));
         self.wanted = subjects;
     }
 
     /// The next one to fetch.
     pub(super) fn begin(&mut self) -> Option<Arc<Subject>> {
+        // Both count: fetched faster than computed, contributions would fill the memory.
         if self.done.len() >= FETCHED || self.running.len() >= FETCHED {
             return None;
         }
@@ -47,9 +49,10 @@ impl Fetches {
         Some(subject)
     }
 
-    /// One was fetched, or is not to be had.
+    /// Takes the integers of a contribution, or that they are unavailable.
     pub(super) fn end(&mut self, key: Key, q: Integers, profile: Profile) {
         let Some(subject) = self.running.remove(&key) else { return };
+        // With a tolerance nothing stands for the integers, so that they are asked for each time (TOL-12).
         if q.is_none() && profile == Profile::Exact {
             self.withheld.insert(subject.author);
         }

@@ -31,6 +31,8 @@ impl Verifier {
             }
             Seen::Wrong(block) => {
                 warn!("round {round}: block {block} of part {part} is not what the rule gives");
+                // AUDIT-20: the whole part, from inputs fetched anew, before anybody is accused: the fault may be in
+                // the first inputs.
                 if let Some(evidence) = drawn.evidence() {
                     return self.effects.push_back(VerifierEffect::Doubt(drawn, Box::new(evidence)));
                 }
@@ -56,7 +58,8 @@ impl Verifier {
             Ok(judgement) => self.audits.judged_part(evidence, judgement),
             Err(why) => {
                 let (round, part) = (drawn.result.round, drawn.result.part);
-                warn!("round {round}: part {part} is wrong, but not to be proved: {why}");
+                warn!("round {round}: part {part} is wrong, but there is no proof yet: {why}");
+                // Inputs may be had later; without them no judge could convict.
                 self.parts.again(self.now, drawn);
                 return;
             }

@@ -44,14 +44,17 @@ impl Verifier {
     /// Has on the disk what audits compute on that are open, or may yet fall to this verifier when another one goes, and
     /// nothing else of it. Which are open is known once the news are read to their end.
     fn keep_states(&mut self, ledger: &Ledger) {
+        // Earlier, an audit that the board shows as over would look open, and its state would be written for nothing.
         if !self.caught_up {
             return;
         }
         let mut wanted = self.audits.unfinished_rounds();
+        // DUTY-4: what another verifier leaves undone may fall to this one, and then it needs the state.
         let due = ledger.rounds().filter(|view| view.auditable() && ledger.is_answerable(view.round()));
         wanted.extend(due.map(RoundView::round));
         let roots = |round| Some((round, *ledger.round(round)?.state()));
         let fresh = wanted.difference(&self.kept).filter_map(|round| roots(*round));
+        // A state that is gone from memory cannot be written any more, and is not asked for in each batch.
         let fresh: BTreeMap<_, _> = fresh.filter(|(_, roots)| self.states.contains(&roots.root())).collect();
         if fresh.is_empty() && self.kept.is_subset(&wanted) {
             return;
@@ -92,6 +95,7 @@ impl Verifier {
         if member.standing == Standing::Banned {
             return self.halt(HaltCause::Banned(None));
         }
+        // Not before it is in step: it would come back to duties that it could not do.
         let away = member.standing == Standing::Away && news.in_step && member.since < ledger.height();
         self.back = (away && !self.returning).then(|| {
             let back = Return { height: ledger.height(), addresses: member.addresses.clone() };
@@ -104,6 +108,7 @@ impl Verifier {
             return;
         }
         self.caught_up = true;
+        // Only at the end of the news: its admission may be among those still to be read.
         if news.ledger.member(&self.me).is_none() {
             return self.halt(HaltCause::Stranger);
         }

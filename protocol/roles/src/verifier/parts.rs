@@ -21,7 +21,7 @@ pub struct DrawnBlocks {
     pub signed: Signed<PartResult>,
     /// The same, checked.
     pub result: PartResult,
-    /// By whom.
+    /// The aggregator that signed it.
     pub author: MemberId,
     /// The drawn blocks, ascending.
     pub blocks: Vec<Block>,
@@ -29,7 +29,7 @@ pub struct DrawnBlocks {
     pub view: RoundView,
     /// All blocks of the part.
     pub part: Vec<Block>,
-    /// Who may have the values.
+    /// Members that may have the values.
     pub holders: Vec<MemberId>,
     /// How often it was tried.
     tries: u32,
@@ -42,7 +42,7 @@ pub enum Seen {
     Right,
     /// This one is not.
     Wrong(Block),
-    /// Something is not to be had.
+    /// Something is unavailable; what.
     Missing(String),
 }
 
@@ -64,6 +64,7 @@ impl DrawnBlocks {
             holders,
             tries: 0,
         };
+        // Every input must have a known root: a sum over fewer would differ, and accuse an honest aggregator.
         let counted = drawn.result.inputs.slots().count();
         (drawn.senders().count() == counted).then_some(drawn)
     }
@@ -125,6 +126,7 @@ impl Parts {
     /// Draws blocks of the rounds that are over and were not drawn from before, as verifier `me` with these coins.
     pub fn survey(&mut self, now: u64, ledger: &Ledger, me: &MemberId, coin: impl Fn(Round) -> Option<Coin>) {
         for view in ledger.rounds().filter(|view| view.results().is_some()) {
+            // Once a round: what was given up after its tries is not drawn again with each batch of news.
             if self.surveyed.insert(view.round())
                 && let Some(coin) = coin(view.round())
             {
@@ -164,6 +166,7 @@ impl Parts {
 fn drawn(view: &RoundView, me: &MemberId, coin: &Coin, ppm: u32) -> BTreeMap<Part, Vec<Block>> {
     let mut drawn = BTreeMap::new();
     let (Some(freeze), Some(outcome)) = (view.freeze_digest(), view.outcome_digest()) else { return drawn };
+    // AUDIT-20: those of the Outcome, whoever has gone since.
     let inspectors = view.block_inspectors();
     let Some(index) = inspectors.iter().position(|inspector| inspector == me) else { return drawn };
     for (part, plan) in view.parts().iter().enumerate() {

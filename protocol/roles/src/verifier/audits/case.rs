@@ -22,7 +22,7 @@ pub struct Subject {
     pub freeze: Digest,
     /// What was committed.
     pub commit: Commit,
-    /// By whom.
+    /// Its author.
     pub author: MemberId,
     /// All its blocks, by part.
     pub sources: Vec<Source>,
@@ -31,9 +31,9 @@ pub struct Subject {
 /// Where some blocks of a contribution can be had.
 #[derive(Clone, Debug)]
 pub struct Source {
-    /// Which.
+    /// The blocks.
     pub blocks: Vec<Block>,
-    /// Who may hold them: the aggregators of their part, then the author.
+    /// Members that may hold them: the aggregators of their part, then the author.
     pub holders: Vec<MemberId>,
 }
 
@@ -43,6 +43,7 @@ impl Subject {
         let commitment = view.commitment(slot)?;
         let sources = view.parts().iter().enumerate().map(|(part, plan)| {
             let keepers = |attempt| view.reducers(muster_core::ids::Part(part as u16), attempt);
+            // Those of the reassignment first: they reduced the part. The author last: it may want to delay.
             let keepers = keepers(1).chain(keepers(0)).chain([commitment.author]);
             let mut holders: Vec<MemberId> =
                 keepers.filter(|keeper| ledger.member(keeper).is_some()).collect();
@@ -78,7 +79,7 @@ pub(super) struct Case {
     pub(super) recomputed: Option<(Digest, Results)>,
     /// Whether all leaves are to be recomputed, because the member was silent.
     pub(super) distrusted: bool,
-    /// Whether the committed integers are not to be had, which the steward was told.
+    /// Whether the committed integers are unavailable, which the steward was told.
     pub(super) withheld: bool,
 }
 
@@ -97,9 +98,9 @@ pub(super) enum Phase {
     Drawn(Drawn),
     /// The results are sealed; the member has yet to open its table.
     Sealed(Sealed),
-    /// The table is open; the committed total is to be fetched, once it is to be had.
+    /// The table is open; the committed total is fetched as soon as it is available.
     Opened(Opened),
-    /// Something is wrong; a second opinion is to be had before it is said aloud.
+    /// Something is wrong; it is said only after a second opinion.
     Doubted(Doubt),
     /// It was found right, or its author was expelled, or nothing more can be said.
     Over {
@@ -139,6 +140,7 @@ impl Case {
     /// away, in units of the tolerance.
     pub(super) fn finding(&self, probe: &Probe, opened: &Opened, total: &Sketch) -> (Finding, Vec<f64>) {
         let (sketch, loss) = probe.sum(&opened.rows);
+        // AUDIT-10 looks at sums first: the verdict must name what a judge will find.
         if loss != self.subject.commit.loss || sketch != *total {
             return (Finding::Guilty(FindingKind::SumMismatch), Vec::new());
         }

@@ -20,13 +20,16 @@ impl Drifts {
     pub(super) fn suspect(&mut self, member: MemberId, deviations: &[f64]) -> Option<String> {
         let sum = self.0.entry(member).or_default();
         for deviation in deviations {
+            // Never below 0: good leaves of long ago are no credit to lean on.
             *sum = (*sum + deviation - AVERAGE).max(0.0);
         }
         let most = deviations.iter().copied().fold(0.0, f64::max);
+        // TOL-4: one suspect leaf is enough; the sum below is for leaves that are each within the limit.
         if most > SUSPECT {
             return Some(format!("is {most:.1} tolerances away in a leaf"));
         }
         (*sum >= ALARM).then(|| {
+            // TOL-10: begun again, since all leaves are looked at now.
             *sum = 0.0;
             "has been near the limit leaf after leaf".to_owned()
         })
@@ -38,7 +41,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_lean_shows_and_noise_does_not() {
+    fn tol_10_a_lean_shows_and_noise_does_not() {
         let member = MemberId([1; 32]);
         let mut drifts = Drifts::default();
         let noise =

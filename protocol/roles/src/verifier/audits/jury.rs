@@ -73,6 +73,7 @@ impl Audits {
         let Notice::Charge(evidence) = notice else { return };
         let (name, me) = (evidence.digest(), self.identity.id());
         if self.charges.0.contains_key(&name) {
+            // A restarted steward has lost the opinions with its board.
             let own = |notice: &Notice| matches!(notice, Notice::Opinion(_));
             return self
                 .sayings
@@ -82,6 +83,7 @@ impl Audits {
         }
         let Ok(claim) = claim(&self.manifest, evidence) else { return };
         let Some(view) = ledger.round(claim.round) else { return };
+        // DUTY-11: neither the accused nor whoever accuses is a juror.
         let inspects = view.inspectors().contains(&me) && claim.culprit != me;
         let subject = view.slot_of(&claim.subject).and_then(|slot| Subject::of(ledger, view, slot));
         let Some(subject) = subject.filter(|_| inspects && !self.accusations.contains_key(&name)) else {

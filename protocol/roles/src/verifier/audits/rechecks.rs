@@ -124,6 +124,7 @@ impl Audits {
                 if let Some((_, other)) = self.others.by_request(&request)
                     && signed.claimed_signer() == other.target
                 {
+                    // The first one counts, as on the docket: a later table of the same member belongs to no verdict.
                     other.table.get_or_insert_with(|| signed.clone());
                 }
             }
@@ -162,6 +163,7 @@ impl Audits {
         let (Ok(request), me) = (signed.verify(self.run), self.identity.id()) else { return };
         let Some(view) = ledger.round(request.round) else { return };
         let Some(slot) = view.slot_of(&request.target) else { return };
+        // Whoever has no coins cannot audit: its requests would only take room here.
         let inspects = |member: &MemberId| ledger.member(member).is_some_and(|m| m.admitted.is_some());
         if request.author() == me || !inspects(&request.author()) {
             return;
@@ -177,6 +179,7 @@ impl Audits {
         let others = ledger.round(verdict.coin.round).map_or(0, |view| view.verifiers().saturating_sub(1));
         let (drawn, me) = (self.draws(verdict.coin.round, &signed.digest(), others), self.identity.id());
         let Some(((round, slot, verifier), other)) = self.others.by_request(&verdict.request) else { return };
+        // A guilty verdict is heard by the steward in any case (DUTY-10); only a pass is drawn for a recheck.
         if verdict.finding != Finding::Pass || verdict.author() != verifier || other.passed {
             return;
         }
@@ -186,6 +189,7 @@ impl Audits {
             (other.table, other.results, other.opening) = (None, None, None);
             return;
         }
+        // DUTY-8: the word of a verifier that does not remain in the round is not taken.
         let Some(view) = ledger.round(round).filter(|view| view.inspectors().contains(&me)) else { return };
         let admit = ledger.member(&verifier).and_then(|member| member.admitted.clone());
         let steps = (other.table.clone(), other.results.clone(), other.opening.clone());
@@ -229,6 +233,7 @@ impl Audits {
 
     /// DUTY-7: the coin is one that nobody sees as long as verdicts on this round are taken.
     fn draws(&self, round: Round, verdict: &Digest, others: usize) -> bool {
+        // A secret coin, not a public hash: the board is in no ledger, and the last to commit steers R_t.
         let later = recheck_round(round, self.manifest.retention.contributions);
         let coin = self.coins.node(later);
         others > 0

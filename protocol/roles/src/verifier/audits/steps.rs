@@ -105,6 +105,7 @@ impl Audits {
     fn table(&mut self, request: &Digest, signed: &Signed<TableSeal>) {
         let Some(key) = self.names.get(request).copied() else { return };
         let Some(case) = self.cases.get_mut(&key) else { return };
+        // AUDIT-2: one table for a request. A second one would have been made knowing more.
         let (Phase::Asked, Some(asked)) = (&case.phase, &case.request) else { return };
         let table = match asked.requested.seal(signed) {
             Ok(table) => table,
@@ -113,6 +114,7 @@ impl Audits {
         let Some(coin) = self.coins.leaf(key.0, key.1) else { return };
         let commit = &case.subject.commit;
         let (freeze, most) = (&case.subject.freeze, self.manifest.audit.leaves);
+        // AUDIT-4: drawn by the seal of the table, so that the member has fixed its rows before it can know the leaves.
         let positions = draw(&coin, freeze, &table.seal(), commit.leaves, most);
         case.phase = Phase::Drawn(Drawn { table, positions });
         self.seal_results(key);
@@ -126,6 +128,7 @@ impl Audits {
         else {
             return;
         };
+        // Leaves that were recomputed for another table are other leaves.
         let Some(coin) = self.coins.leaf(key.0, key.1).filter(|_| *seal == table.seal()) else { return };
         let request = table.requested().name();
         // Secret as long as the coin is, which the verdict shows too.
@@ -148,6 +151,8 @@ impl Audits {
         let Some(key) = self.names.get(request).copied() else { return };
         let Some(case) = self.cases.get_mut(&key) else { return };
         match case.phase {
+            // After a restart the board shows the opening before the leaves are recomputed. It is looked at only once
+            // they are sealed: results must not be copied from it.
             Phase::Asked | Phase::Drawn(_) => case.early = Some(signed.clone()),
             _ => self.open_table(key, signed),
         }
@@ -167,7 +172,7 @@ impl Audits {
         }
     }
 
-    /// The integers that it waited for are to be had of the steward.
+    /// The steward has the integers that this audit waited for.
     fn obtained(&mut self, request: &Digest) {
         let Some(case) = self.names.get(request).and_then(|key| self.cases.get_mut(key)) else { return };
         // Its author was silent by now, and all its leaves were recomputed in vain: once more.
@@ -185,15 +190,17 @@ impl Audits {
         // AUDIT-7: of integers that have the frozen root, whatever anybody says of their fingerprint.
         let total = q.as_ref().map_or_else(said, |q| asked.probe.sketch(q));
         let (found, deviations) = case.finding(&asked.probe, opened, &total);
+        // TOL-12: right leaves alone say nothing of the sum, so no verdict is given on them.
         if q.is_none() && found == Finding::Pass {
             info!(
-                "round {}: the integers of {} are not to be had, the steward is told",
+                "round {}: the integers of {} are unavailable; the steward is told",
                 key.0, case.subject.author
             );
             let withheld = self.identity.sign(self.run, &Withheld { request: asked.requested.name() });
             (case.withheld, case.owed) = (true, Some(Notice::Withheld(withheld)));
             return Ok(());
         }
+        // Here an accomplice would lie; everything before is what the machine found.
         let finding = self.conduct.says(found);
         let Some(verdict) = self.signed_verdict(key, (finding, total), all)? else { return Ok(()) };
         let Some(case) = self.cases.get_mut(&key) else { return Ok(()) };
@@ -209,6 +216,7 @@ impl Audits {
                 key.0,
                 leaves.join(", ")
             );
+            // TOL-10: after the verdict, which stands: the suspicion is about all leaves and not about the drawn ones.
             if let (Finding::Pass, Some(why)) = (found, self.drifts.suspect(who, &deviations)) {
                 info!("round {}: {who} {why}: all its leaves are recomputed", key.0);
                 case.distrusted = true;
@@ -226,6 +234,7 @@ impl Audits {
             }
         };
         let evidence = Box::new(Evidence::Audit(judged.transcript(case.subject.record.clone())));
+        // Nothing is said before the second opinion: a false accusation is a ban for life (DUTY-9).
         case.phase = Phase::Doubted(Doubt { evidence, verdict: Some(said), q: q.map(Arc::new) });
         Ok(())
     }
@@ -241,7 +250,9 @@ impl Audits {
         let Some(case) = self.cases.get_mut(&key) else { return Ok(None) };
         let Phase::Opened(opened) = &case.phase else { return Ok(None) };
         let table = opened.table.before().before();
+        // COIN-7: a second table was made knowing the draw, so that its drawn leaves prove nothing.
         let coin = self.coins.show_leaf(key.0, key.1, &table.seal())?;
+        // All leaves need no draw: for them the coin may be shown once more.
         let coin = if all { coin.or_else(|| self.coins.shown_leaf(key.0, key.1)) } else { coin };
         let Some(coin) = coin else {
             warn!(
@@ -300,6 +311,7 @@ impl Audits {
         };
         let author = case.subject.author;
         match self.conduct.weighs(judgement, author) {
+            // Only the author: evidence that convicts somebody else was not what was found here.
             Judgement::Guilty { culprit, finding, detail, .. } if culprit == author => {
                 warn!("round {}: {culprit} is guilty, {}: {detail}", key.0, finding.words());
                 self.duty.done += u64::from(doubt.verdict.is_some());
@@ -308,6 +320,7 @@ impl Audits {
                 self.accuse_of(culprit, doubt.evidence);
                 Ok(())
             }
+            // TOL-8: between two code paths that honestly differ nobody is wrong.
             Judgement::NotGuilty(why) if self.manifest.profile != Profile::Exact => {
                 info!("round {}: {author} is too near to the limit to accuse: {why}", key.0);
                 self.tally.undecided += 1;

@@ -22,6 +22,7 @@ impl Audits {
     pub(super) fn survey(&mut self, ledger: &Ledger) -> Result<(), Unwritten> {
         let me = self.identity.id();
         if self.conduct.hurries() && ledger.is_active_verifier(&me) {
+            // The rehearsal only: an honest verifier never hurries (COIN-7).
             ledger.rounds().filter(|view| !view.auditable()).try_for_each(|view| self.show_coin(view))?;
         }
         for view in ledger.rounds().filter(|view| view.auditable()) {
@@ -29,11 +30,13 @@ impl Audits {
             if self.surveyed.contains(&(round, all)) {
                 continue;
             }
+            // DUTY-2: whomever it selects, so that what a verifier owes is public.
             if view.inspectors().contains(&me) {
                 self.show_coin(view)?;
             }
             for (slot, commitment) in view.commitments() {
                 let drawn = view.inspector(slot) == Some(me);
+                // DUTY-3: due without a coin, in the final audit or when every pass has lost its word.
                 let sure = all || ledger.keeps_state(round) && ledger.needs_no_coin(view, slot);
                 let mine = drawn || sure && ledger.may_inspect(view, slot, &me, true);
                 let ppm = commitment.audit_ppm;
@@ -82,6 +85,7 @@ impl Audits {
         let standing = ledger.member(&subject.author).map(|member| member.standing);
         let absent = matches!(standing, Some(Standing::Silent(_) | Standing::Left));
         let distrusted = absent || ledger.is_taken_over(view.round(), &subject.author);
+        // Who has left answers nothing, and without a leaf coin no draw could be shown.
         let ask = !matches!(standing, Some(Standing::Left)) && self.coins.leaf(view.round(), slot).is_some();
         let busy = |case: &Case| case.request.is_some() || !matches!(case.phase, Phase::Over { .. });
         if matches!(standing, None | Some(Standing::Banned)) || self.cases.get(&key).is_some_and(busy) {
@@ -175,6 +179,7 @@ impl Audits {
                 case.phase = Phase::Over { passed: false };
             }
         }
+        // DUTY-6: its audits are void; answers to them are for nobody.
         self.names.clear();
         self.refused.clear();
     }

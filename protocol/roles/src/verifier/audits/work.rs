@@ -1,4 +1,4 @@
-//! What is to be computed for audits, and what comes of it.
+//! What is to be computed for audits, and the results.
 
 use std::sync::Arc;
 
@@ -13,9 +13,9 @@ use super::case::Subject;
 /// What is to be computed, off the thread that follows.
 #[derive(Clone, Debug)]
 pub struct Work {
-    /// About which contribution.
+    /// The contribution that it is about.
     pub subject: Arc<Subject>,
-    /// What.
+    /// The kind of work.
     pub kind: WorkKind,
 }
 
@@ -50,14 +50,14 @@ pub struct DrawnLeaves {
     pub probe: Arc<Probe>,
 }
 
-/// What came of work.
+/// The result of work.
 #[derive(Debug)]
 pub enum Done {
     /// The recomputed leaves in order.
     Leaves(Results),
     /// The committed integers, proved against the commitment.
     Contribution(Vec<i32>),
-    /// The committed integers are not to be had, and nothing can stand for them.
+    /// The committed integers are unavailable, and nothing can stand for them.
     Withheld,
     /// The sum of all recomputed leaves, and whether what was committed agrees with it.
     Summed(Vec<i32>, bool),

@@ -1,0 +1,100 @@
+//! Interrupting a replay, and going on where it stopped.
+
+use std::collections::BTreeMap;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
+use muster_core::messages::record::Body;
+use muster_core::state::{State, StateRoots};
+
+use super::Replay;
+use super::plan::Sample;
+use crate::archive::BadContribution;
+
+/// How far a replay came, to go on from there. It says of what it names only that somebody checked it before: who
+/// resumes trusts whoever wrote it.
+#[derive(Clone, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct Progress {
+    /// The run.
+    pub run: RunId,
+    /// What was sampled.
+    pub sample: Option<Sample>,
+    /// Records re-executed, and the head after them.
+    pub height: Height,
+    /// See `height`.
+    pub head: Digest,
+    /// The round that comes next.
+    pub round: Round,
+    /// Earlier rounds whose states are still needed.
+    pub held: Vec<Round>,
+    /// Contributions recomputed so far.
+    pub recomputed: u64,
+    /// What was found: round, member, and the bits of the factor.
+    bad: Vec<(Round, MemberId, Option<u64>)>,
+}
+
+impl Replay<'_> {
+    /// How far it came, and the states that go with it. Between two rounds.
+    pub fn progress(&self) -> (Progress, impl Iterator<Item = (Round, &State)>) {
+        let bad = self.replayed.bad.iter();
+        let progress = Progress {
+            run: self.ledger.run(),
+            sample: self.plan.sample,
+            height: self.ledger.height(),
+            head: self.ledger.head(),
+            round: self.ledger.next_round(),
+            held: self.held.keys().copied().collect(),
+            recomputed: self.recomputed,
+            bad: bad.map(|bad| (bad.round, bad.member, bad.factor.map(f64::to_bits))).collect(),
+        };
+        let newest = (self.ledger.next_round(), &self.state);
+        (progress, self.held.iter().map(|(round, state)| (*round, state)).chain([newest]))
+    }
+
+    /// Goes to where an interrupted replay of the same archive and sample came; `load` gives the states that it kept.
+    ///
+    /// # Errors
+    /// Why that is not possible, in words; the replay must then begin anew.
+    pub fn skip(&mut self, progress: &Progress, load: &dyn Fn(Round) -> Option<State>) -> Result<(), String> {
+        if progress.run != self.ledger.run() {
+            return Err("it belongs to another run".into());
+        }
+        if progress.sample != self.plan.sample {
+            return Err("it belongs to another share of the contributions".into());
+        }
+        let mut sealed: BTreeMap<Round, StateRoots> = BTreeMap::new();
+        while self.ledger.height() < progress.height {
+            let signed = self.archive.records.get(self.ledger.height().index());
+            let signed = signed.ok_or("it goes beyond the end of this ledger")?;
+            // Records are cheap to check: only states and contributions are taken from the earlier process.
+            let record = self.take(signed).map_err(|error| error.to_string())?;
+            if let Body::Outcome(outcome) = &record.body {
+                self.account(outcome.round);
+            }
+            sealed.insert(self.ledger.next_round(), *self.ledger.state());
+        }
+        // The archive may have been exchanged since: another ledger of the same height has another head.
+        if self.ledger.head() != progress.head || self.ledger.next_round() != progress.round {
+            return Err("it belongs to another ledger".into());
+        }
+        let checked = |round: Round| {
+            // States are on the disk of this machine; one with another root than the sealed one is not gone on from.
+            let state = load(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
+            state.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
+        };
+        self.state = checked(progress.round)?;
+        self.held = progress
+            .held
+            .iter()
+            .map(|round| Ok((*round, checked(*round)?)))
+            .collect::<Result<_, String>>()?;
+        self.recomputed = progress.recomputed;
+        let bad = progress.bad.iter().map(|(round, member, factor)| BadContribution {
+            round: *round,
+            member: *member,
+            factor: factor.map(f64::from_bits),
+        });
+        self.replayed.bad = bad.collect();
+        Ok(())
+    }
+}

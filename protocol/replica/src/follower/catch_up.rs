@@ -1,0 +1,229 @@
+//! Taking the sealed steps of the state: from the results where they are still at hand, else by fetching a whole state.
+
+use std::time::{Duration, Instant};
+
+use muster_core::error::Reject;
+use muster_core::ids::{Block, Digest, Height, Part, Round};
+use muster_core::ledger::Event;
+use muster_core::lock::lock;
+use muster_core::messages::round::PartResult;
+use muster_core::messages::wire::{BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery};
+use muster_core::state::{State, StateRoots, Update, reals};
+use tokio::task::JoinSet;
+
+use super::{FollowError, Follower};
+use crate::peers::PeerError;
+use crate::results::WantedValues;
+use crate::stopwatch::Phase;
+
+/// Tries to fetch a part's values before its round is over, and the pause between two: the steward may have them later.
+const FETCHES: u32 = 10;
+const AGAIN: Duration = Duration::from_millis(500);
+
+/// A sealed step of the state that the replica has not taken yet.
+#[derive(Clone, Copy)]
+pub(super) enum Pending {
+    /// By a round's results to this state, in the record of this height.
+    Outcome(Round, StateRoots, Height),
+    /// Back to this state; rounds go on with this one.
+    Rewind(Round, StateRoots),
+}
+
+impl Follower {
+    /// Starts fetching a part's values before the outcome is sealed.
+    pub(super) fn prefetch(&self, notice: &Notice) {
+        let Notice::Result(signed) = notice else { return };
+        // Unchecked, any notice on the board would have all members dial its holders.
+        let Ok(result) = self.ledger.check_result(signed) else { return };
+        let Some(wanted) = self.wanted(&result) else { return };
+        let results = self.results.clone();
+        let peers = self.peers.clone();
+        let stopwatch = lock(&self.replica).stopwatch().clone();
+        tokio::spawn(async move {
+            for _ in 0..FETCHES {
+                let begun = Instant::now();
+                match results.fetch(&peers, &wanted).await {
+                    Ok(()) => return stopwatch.add(Phase::Exchange, begun.elapsed()),
+                    Err(error) => {
+                        let PartResult { round, part, .. } = wanted.result;
+                        tracing::debug!("part {part} of round {round} could not be fetched yet: {error}");
+                        tokio::time::sleep(AGAIN).await;
+                    }
+                }
+            }
+        });
+    }
+
+    fn wanted(&self, result: &PartResult) -> Option<WantedValues> {
+        let view = self.ledger.round(result.round)?;
+        let holders = view.reducers(result.part, result.attempt);
+        let mut wanted = WantedValues::of(&self.ledger, result.clone(), holders)?;
+        // Last: it has the values of every part, and would otherwise be asked by everybody.
+        wanted.holders.push(self.steward.clone());
+        Some(wanted)
+    }
+
+    /// Applies what is pending, or fetches a state when that is not possible any more.
+    pub(super) async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
+        while let Some(next) = self.pending.front().copied() {
+            let at = lock(&self.replica).round();
+            let (round, sealed, height) = match next {
+                Pending::Outcome(round, sealed, height) => (round, sealed, height),
+                Pending::Rewind(round, sealed) if at < round => {
+                    // STATE-6: its own copy first; a fetch is three vectors of the model.
+                    let gone = lock(&self.replica).rewind(&sealed.root(), round);
+                    if gone || self.fetch_state().await? {
+                        continue;
+                    }
+                    return Ok(());
+                }
+                Pending::Rewind(..) => {
+                    self.pending.pop_front();
+                    continue;
+                }
+            };
+            if at > round {
+                self.pending.pop_front();
+                continue;
+            }
+            // Values are kept for a few rounds: whoever comes later takes a whole state instead.
+            if at < round || !self.fetch_results(round).await {
+                if !self.fetch_state().await? {
+                    return Ok(());
+                }
+                continue;
+            }
+            let roots = self.apply(round).await;
+            match roots {
+                Some(roots) if roots == sealed => {
+                    self.pending.pop_front();
+                    events.push(Event::Applied(round, roots));
+                }
+                Some(roots) => {
+                    let proof = self.prove_root(round, height);
+                    return Err(FollowError::Diverged {
+                        round,
+                        computed: roots.root(),
+                        sealed: sealed.root(),
+                        proof,
+                    });
+                }
+                None => return Ok(()),
+            }
+        }
+        Ok(())
+    }
+
+    /// Fetches what is not there of a round's sealed results, all parts at once; whether all of it is.
+    async fn fetch_results(&self, round: Round) -> bool {
+        let Some(view) = self.ledger.round(round) else { return false };
+        let mut tasks = JoinSet::new();
+        for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
+            let Some(wanted) = self.wanted(result) else { return false };
+            let (peers, results) = (self.peers.clone(), self.results.clone());
+            tasks.spawn(async move {
+                // It may be fetched ahead at the same time.
+                let fetched = results.fetch(&peers, &wanted).await;
+                let unavailable = |error: &PeerError| {
+                    tracing::info!("part {} of round {round} is unavailable ({error})", wanted.result.part);
+                };
+                fetched.inspect_err(unavailable).is_ok()
+            });
+        }
+        while let Some(done) = tasks.join_next().await {
+            if !done.unwrap_or(false) {
+                return false;
+            }
+        }
+        true
+    }
+
+    async fn apply(&self, round: Round) -> Option<StateRoots> {
+        let (replica, update) = (self.replica.clone(), self.update(round)?);
+        // A step takes as long as the model is large; the runtime's threads serve channels meanwhile.
+        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+    }
+
+    /// The aggregate of a round, whose values are there.
+    pub(super) fn update(&self, round: Round) -> Option<Update> {
+        let view = self.ledger.round(round)?;
+        let plans = view.parts().iter().zip(view.results()?).enumerate();
+        let parts: Vec<(Part, Vec<Block>, Digest)> = plans
+            .filter_map(|(part, (plan, result))| {
+                Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
+            })
+            .collect();
+        self.results.update(round, &parts).ok()
+    }
+
+    /// Fetches the state that the steward offers; `false` when the ledger must move on first.
+    async fn fetch_state(&mut self) -> Result<bool, FollowError> {
+        let offer = match self.peers.ask(&self.steward, &Request::StateOffer).await {
+            Ok(Response::State(offer)) => offer,
+            Ok(_) => return Err(PeerError::Unexpected.into()),
+            Err(error) => return later(error),
+        };
+        // The offer is the steward's word; which roots were sealed before that round is the ledger's.
+        let sealed = match self.ledger.round(offer.round) {
+            Some(view) => Some(*view.state()),
+            None if offer.round == self.ledger.next_round() => Some(*self.ledger.state()),
+            None => None,
+        };
+        // An older state would undo rounds that were applied.
+        if sealed != Some(offer.roots) || offer.round <= lock(&self.replica).round() {
+            return Ok(false);
+        }
+        tracing::info!("fetching the state before round {}", offer.round);
+        let state = match self.download(&offer).await {
+            Ok(state) => state,
+            Err(error) => return later(error),
+        };
+        // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
+        if state.roots() != offer.roots {
+            return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
+        }
+        lock(&self.replica).replace(state, offer.round);
+        Ok(true)
+    }
+
+    async fn download(&self, offer: &StateOffer) -> Result<State, PeerError> {
+        let length = self.ledger.layout().parameters();
+        let mut vectors: [Vec<f32>; 3] = Default::default();
+        for (vector, values) in (0u8..).zip(&mut vectors) {
+            while values.len() < length {
+                let count = (length - values.len()).min(BULK_BYTES / 4) as u32;
+                let first = values.len() as u64;
+                let query = StateQuery { round: offer.round, root: offer.roots.root(), vector, first, count };
+                let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await?
+                else {
+                    return Err(PeerError::Unexpected);
+                };
+                // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
+                if bytes.len() != count as usize * 4 {
+                    return Err(PeerError::Unexpected);
+                }
+                values.extend(reals(&bytes));
+            }
+        }
+        let [parameters, first, second] = vectors;
+        Ok(State {
+            step: offer.roots.step,
+            beta_powers: offer.roots.beta_powers.map(f64::from_bits),
+            exponents: offer.exponents.to_vec(),
+            parameters,
+            first,
+            second,
+        })
+    }
+}
+
+/// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.
+fn later(error: PeerError) -> Result<bool, FollowError> {
+    match error {
+        PeerError::Net(_) | PeerError::Refused(_) | PeerError::Unreachable => {
+            tracing::info!("the state is unavailable for now ({error}); trying again");
+            Ok(false)
+        }
+        error => Err(error.into()),
+    }
+}

@@ -1,0 +1,6 @@
+//! Machines of nodes against the steward's machine.
+#![allow(clippy::unwrap_used)] // the helpers, too, are tests
+
+mod node;
+mod run;
+mod steward;

@@ -1,0 +1,229 @@
+//! What a node says and when, and what it makes of refusals.
+
+use std::sync::Arc;
+
+use muster_core::ids::{Digest, Part, Round};
+use muster_core::ledger::{Ledger, Stage};
+use muster_core::messages::round::CommitReceipt;
+use muster_core::messages::wire::{Notice, Request, Response};
+use muster_roles::node::{MembershipEnd, Milestone, NodeEffect, NodeInput, Parcel};
+use muster_roles::steward;
+
+use super::run::{LONG, NODES, Run, commit, identity, node};
+
+/// The parcels among effects.
+fn parcels(effects: &[NodeEffect]) -> Vec<Parcel> {
+    let parcel = |effect: &NodeEffect| match effect {
+        NodeEffect::Bring(parcel) => Some(parcel.clone()),
+        _ => None,
+    };
+    effects.iter().filter_map(parcel).collect()
+}
+
+/// The requests among effects.
+fn said(effects: Vec<NodeEffect>) -> Vec<Request> {
+    let requests = |effect| if let NodeEffect::Say(requests) = effect { requests } else { Vec::new() };
+    effects.into_iter().flat_map(requests).collect()
+}
+
+/// Parts with receipts of what is said to be delivered; none where nothing is said.
+fn delivered(effects: Vec<NodeEffect>, run: &Run) -> Option<Vec<Part>> {
+    said(effects).into_iter().find_map(|request| match request {
+        Request::Delivered(said) => {
+            let said = said.verify(run.ledger.run()).ok()?;
+            said.receipts.iter().map(|receipt| Some(receipt.verify(run.ledger.run()).ok()?.part)).collect()
+        }
+        _ => None,
+    })
+}
+
+/// Has a node prepare what it was told to deliver; the parcels.
+fn prepare(run: &mut Run, effects: Vec<NodeEffect>) -> Vec<Parcel> {
+    for effect in effects {
+        if let NodeEffect::Prepare { round, attempt, parts } = effect {
+            run.tell(0, NodeInput::Prepared { round, attempt, parts });
+        }
+    }
+    parcels(&run.effects(0))
+}
+
+/// Has the keepers of all parcels sign for them.
+fn bring_all(run: &mut Run, parcels: Vec<Parcel>) {
+    for parcel in parcels {
+        let receipt = run.receipt(0, &parcel, &parcel.keeper);
+        run.tell(0, NodeInput::Brought(parcel, receipt));
+    }
+}
+
+#[test]
+fn a_run_of_machines_comes_to_its_end() {
+    let mut run = Run::new();
+    run.until(Stage::Closed);
+    for number in 0..NODES {
+        run.follow(number);
+        assert_eq!(run.work(number), Some(MembershipEnd::Closed));
+        assert!(run.nodes[number].poll_effect().is_none(), "nothing follows the end");
+    }
+}
+
+#[test]
+fn round_5_a_delivery_is_said_once_the_echo_was_taken() {
+    let (mut run, effects) = Run::exchanging();
+    let freeze = effects.iter().find_map(|effect| match effect {
+        NodeEffect::WriteEcho(round, freeze) => Some((*round, *freeze)),
+        _ => None,
+    });
+    let (round, freeze) = freeze.unwrap();
+    run.tell(0, NodeInput::EchoWritten(round, Some(freeze)));
+    let echo = said(run.effects(0)).pop().unwrap();
+    assert!(matches!(echo, Request::Notice(Notice::Echo(_))));
+    let parcels = prepare(&mut run, effects);
+    let count = parcels.len();
+    assert!(count > 0);
+    bring_all(&mut run, parcels);
+    assert_eq!(delivered(run.effects(0), &run), None, "the echo is on its way");
+    run.tell(0, NodeInput::Told(Box::new(echo), Some(Response::Done)));
+    assert_eq!(delivered(run.effects(0), &run).map(|parts| parts.len()), Some(count));
+}
+
+#[test]
+fn round_2_a_node_that_has_said_another_freeze_says_none_and_delivers() {
+    for written in [None, Some(Digest([5; 32]))] {
+        let (mut run, effects) = Run::exchanging();
+        run.tell(0, NodeInput::EchoWritten(Round(0), written));
+        assert!(said(run.effects(0)).is_empty());
+        let parcels = prepare(&mut run, effects);
+        bring_all(&mut run, parcels);
+        assert!(delivered(run.effects(0), &run).is_some());
+    }
+}
+
+#[test]
+fn a_contribution_that_is_lost_holds_nobody_up() {
+    let (mut run, effects) = Run::exchanging();
+    run.tell(0, NodeInput::EchoWritten(Round(0), None));
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::Prepare { .. })));
+    run.tell(0, NodeInput::Prepared { round: Round(0), attempt: 0, parts: Vec::new() });
+    assert_eq!(delivered(run.effects(0), &run), Some(Vec::new()));
+}
+
+#[test]
+fn round_24_what_an_aggregator_does_not_take_goes_to_the_steward() {
+    let steward = identity(101).id();
+    for takes in [true, false] {
+        let (mut run, effects) = Run::exchanging();
+        run.tell(0, NodeInput::EchoWritten(Round(0), None));
+        let mut parcels = prepare(&mut run, effects);
+        let refused = parcels.iter().position(|parcel| parcel.keeper != steward).unwrap();
+        let refused = parcels.remove(refused);
+        // ROUND-3: what another one has signed is no receipt.
+        let forged = run.receipt(0, &refused, &identity(0).id());
+        assert!(refused.keeper != identity(0).id() && forged.is_some());
+        run.tell(0, NodeInput::Brought(refused.clone(), forged));
+        let relayed = self::parcels(&run.effects(0)).pop().unwrap();
+        assert!(relayed.relayed && relayed.keeper == steward && relayed.part == refused.part);
+        assert!(relayed.within < refused.within);
+        bring_all(&mut run, parcels);
+        assert_eq!(delivered(run.effects(0), &run), None, "a parcel is on its way");
+        let receipt = run.receipt(0, &relayed, &steward).filter(|_| takes);
+        run.tell(0, NodeInput::Brought(relayed, receipt));
+        let parts = delivered(run.effects(0), &run).unwrap();
+        assert_eq!(parts.contains(&refused.part), takes);
+        assert!(!parts.is_empty());
+    }
+}
+
+#[test]
+fn ledger_13_a_return_that_is_refused_is_said_again_with_the_next_news() {
+    let mut run = Run::new();
+    // The first node commits to nothing, and is away.
+    (1..NODES).for_each(|number| {
+        run.follow(number);
+        run.work(number);
+    });
+    run.hand(steward::StewardInput::Connected(identity(0).id(), false));
+    run.wait(LONG);
+    assert_eq!(run.ledger.stage(), Stage::Exchanging);
+    (1..NODES).for_each(|number| {
+        run.follow(number);
+        run.work(number);
+    });
+    let back = |run: &mut Run| {
+        run.follow(0);
+        let said = said(run.effects(0)).into_iter();
+        said.filter(|request| matches!(request, Request::Notice(Notice::Return(_)))).collect::<Vec<_>>()
+    };
+    let first = back(&mut run).pop().unwrap();
+    assert!(back(&mut run).is_empty(), "it waits for the answer");
+    run.tell(0, NodeInput::Told(Box::new(first), None));
+    assert!(said(run.effects(0)).is_empty(), "it waits for news");
+    let again = back(&mut run).pop().unwrap();
+    run.tell(0, NodeInput::Told(Box::new(again), Some(Response::Done)));
+    assert!(back(&mut run).is_empty(), "the record is on its way");
+}
+
+#[test]
+fn an_interrupted_node_finishes_its_round() {
+    let mut run = Run::new();
+    run.follow(0);
+    run.tell(0, NodeInput::Interrupt);
+    assert_eq!(run.work(0), None);
+    run.until(Stage::Exchanging);
+    run.follow(0);
+    assert_eq!(run.work(0), None);
+    run.tell(0, NodeInput::Applied(Round(0)));
+    assert_eq!(run.work(0), Some(MembershipEnd::Interrupted));
+    // Before its first round it ends at once.
+    let mut idle = node(0, &Arc::new(Ledger::new(run.ledger.manifest().clone())));
+    idle.handle(0, NodeInput::Interrupt);
+    let effects: Vec<NodeEffect> = std::iter::from_fn(|| idle.poll_effect()).collect();
+    assert!(matches!(
+        effects[..],
+        [NodeEffect::Tell(Milestone::Stopping), NodeEffect::End(MembershipEnd::Interrupted)]
+    ));
+}
+
+#[test]
+fn commit_4_a_commitment_with_a_receipt_that_is_not_frozen_ends_the_membership() {
+    let mut run = Run::new();
+    run.follow(0);
+    // It has a receipt for what the steward then leaves out.
+    let view = run.ledger.current().unwrap();
+    let slot = view.slot_of(&identity(0).id()).unwrap();
+    let signed = identity(0).sign(run.ledger.run(), &commit(view, slot));
+    let receipt = CommitReceipt { commit: signed.digest(), round: view.round() };
+    let receipt = identity(101).sign(run.ledger.run(), &receipt);
+    (1..NODES).for_each(|number| {
+        run.follow(number);
+        run.work(number);
+    });
+    run.tell(0, NodeInput::Told(Box::new(Request::Commit(signed)), Some(Response::Committed(receipt))));
+    run.effects(0);
+    run.wait(LONG);
+    run.follow(0);
+    assert!(matches!(run.work(0), Some(MembershipEnd::Convicted(..))));
+}
+
+#[test]
+fn a_convict_serves_for_a_while_after_its_last_round() {
+    let mut run = Run::new();
+    let accusation = run.equivocate(0);
+    run.convict(accusation);
+    run.follow(0);
+    let effects = run.effects(0);
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::Tell(Milestone::Banned))));
+    assert!(effects.iter().any(|effect| matches!(effect, NodeEffect::FetchEvidence(_))));
+    let ban = effects.into_iter().find_map(|effect| match effect {
+        NodeEffect::FetchEvidence(ban) => Some(ban),
+        _ => None,
+    });
+    let effective = ban.unwrap().effective;
+    run.go_on_without_the_first(effective);
+    run.follow(0);
+    run.tell(0, NodeInput::Tick);
+    assert_eq!(run.work(0), None, "others need what it holds");
+    let due = run.nodes[0].poll_timeout().unwrap();
+    run.now = due;
+    run.tell(0, NodeInput::Tick);
+    assert!(matches!(run.work(0), Some(MembershipEnd::Banned(ban)) if ban.culprit == identity(0).id()));
+}
