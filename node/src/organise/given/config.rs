@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use toml::Table;
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::config::{Model, Settings, TEMPLATE};
+use crate::organise::config::model::Model;
+use crate::organise::config::{Settings, TEMPLATE};
 
 /// What is known of a model, by the names of the settings.
 pub(super) struct ModelConfig {
