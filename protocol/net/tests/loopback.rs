@@ -234,7 +234,7 @@ async fn the_idle_timeout_counts_only_between_requests() {
     let server = Server::start_as("127.0.0.1:0", hasty, ConnectionLimit::default(), poll).await;
     let mut connection = Connection::dial(&server.address, &endpoint(1), None).await.unwrap();
     connection.send(b"poll").await.unwrap();
-    assert_eq!(connection.receive().await.unwrap(), b"poll\0");
+    assert_eq!(connection.receive().await.unwrap(), b"poll");
     assert!(matches!(cause(connection.receive().await), Cause::Closed));
     server.stop().await;
 }
@@ -391,7 +391,7 @@ async fn counting_server(name: u8, requests: usize) -> (String, Arc<AtomicUsize>
             tokio::spawn(async move {
                 for _ in 0..requests {
                     let Ok(request) = connection.receive().await else { return };
-                    let _ = connection.send(&[request.as_slice(), &[0]].concat()).await;
+                    let _ = connection.send(&request).await;
                 }
             });
         }
