@@ -229,6 +229,7 @@ mod tests {
             intake.hold(Round(round), sender, part, &plan, opened.collect())
         };
         let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
+        // ROUND-4: the receipt is due when every block of the part is held, and not before.
         assert!(!hold(5, &[1]));
         assert!(hold(5, &[2]));
         assert_eq!(files(5), 2);
@@ -256,6 +257,7 @@ mod tests {
         for name in 0..50 {
             let sender = MemberId([name; 32]);
             for _ in 0..3 {
+                // ROUND-4: no receipt for a part that lacks a block, however often the others are brought.
                 assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(1), block(2)]), Ok(false));
             }
             let kept = home.load_contribution(Round(5), &sender).unwrap();

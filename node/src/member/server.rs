@@ -137,6 +137,7 @@ mod tests {
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
+        // CHAN-10: blocks are not public, and whoever is no member or steward does not get so far as to be looked up.
         assert_eq!(refused(stranger).await, Err(Unanswered::Refused("blocks are for members".into())));
         assert_eq!(refused(steward).await, Err(absent("this round")));
     }

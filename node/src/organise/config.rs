@@ -217,6 +217,17 @@ mod tests {
     }
 
     #[test]
+    fn data_3_a_tail_that_fills_no_window_is_never_used() {
+        let (settings, sequence) = (Settings::default(), u64::from(Settings::default().model.sequence));
+        let windows = |bytes| settings.manifest(&makers(), Data { bytes, ..data() }).map(|run| run.windows());
+        assert_eq!(windows(sequence + 1).unwrap(), 1);
+        assert_eq!(windows(2 * sequence).unwrap(), 1, "a tail of all tokens but one");
+        assert_eq!(windows(2 * sequence + 1).unwrap(), 2);
+        let misuse = windows(sequence).unwrap_err().to_string();
+        assert!(misuse.contains("window"), "{misuse}");
+    }
+
+    #[test]
     fn errors_name_file_field_and_rule() {
         let unknown = refused("[model]\nwidht = 3\n");
         assert!(unknown.contains("run.toml line 2, widht: unknown field"), "{unknown}");

@@ -98,3 +98,35 @@ impl Applying {
         values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Digest;
+    use muster_core::messages::round::Bitmap;
+
+    use super::*;
+    use crate::steward::retro::tests::{TINY, court};
+
+    #[tokio::test]
+    async fn round_23_values_that_are_not_finite_count_as_unavailable() {
+        let folder = tempfile::tempdir().unwrap();
+        let court = Arc::new(court(folder.path(), TINY).0);
+        let (round, part, block) = (Round(0), Part(0), Block(0));
+        let length = court.layout.block(block).unwrap().range.len();
+        let before = court.replica.lock().unwrap().state().clone();
+        for (bad, name) in [(Some(f32::NAN), 1), (Some(f32::NEG_INFINITY), 2), (None, 3)] {
+            let digest = Digest([name; 32]);
+            let mut values = vec![0.25; length];
+            values[length - 1] = bad.unwrap_or(0.25);
+            let results = Results::new(court.layout.clone());
+            results.put_own(round, &[block], &digest, vec![values]);
+            let (freeze, inputs) = (Digest::default(), Bitmap::default());
+            let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
+            let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
+            let applied = Applying { round, wanted, court: court.clone(), results }.run().await.unwrap();
+            assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
+            let after = court.replica.lock().unwrap().state().clone();
+            assert_eq!(after == before, bad.is_some(), "{bad:?}");
+        }
+    }
+}

@@ -342,6 +342,7 @@ mod tests {
         let (mut peer, mut side) = pair(PATIENT).await;
         peer.sender.stream.write_all(&[20, 0]).await.unwrap();
         peer.sender.stream.write_all(&[7; 20]).await.unwrap();
+        // CHAN-7: a frame that does not open is refused, and so is anything after it, though it is genuine.
         assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
         peer.send(b"later").await.unwrap();
         assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
@@ -361,6 +362,7 @@ mod tests {
     #[tokio::test]
     async fn messages_over_the_limit_are_not_sent() {
         let (mut peer, mut side) = pair(PATIENT).await;
+        // CHAN-7, LIMIT-2: nothing of it reaches the stream, so that the channel goes on.
         assert!(matches!(cause(peer.send(&vec![0; limits::MESSAGE_BYTES + 1]).await), Cause::Own(_)));
         peer.send(b"after").await.unwrap();
         assert_eq!(side.receive().await.unwrap(), b"after");

@@ -263,6 +263,7 @@ mod tests {
         // The same sum with another loss: the vote stands, and no table is made of the other figures.
         let (again, kept) = pledged(computed(5, 71));
         let kept = kept.unwrap();
+        // COMMIT-2: what was written down is shown again, whatever was computed by then.
         assert_eq!((&again, &kept.commit), (&said, &said));
         assert!(!sealed(&kept, computed(5, 71)), "the losses do not add up");
         assert!(!sealed(&kept, computed(6, 70)), "the leaves do not add up");
