@@ -88,6 +88,7 @@ impl Intake {
         if data.len() < plan.len() {
             return false;
         }
+        // Whatever a sender brings, it is gone from memory some rounds later.
         held.retain(|(of, _), _| *of >= horizon(round));
         drop(held);
         self.shelf.keep(round, sender, part, data);
@@ -104,6 +105,7 @@ impl Intake {
         mut data: Vec<BlockData>,
     ) -> Result<bool, Reject> {
         let mut relayed = lock(&self.relayed);
+        // ROUND-24 holds while the round lasts.
         relayed.retain(|(of, _), _| *of >= round);
         let failed = |error| {
             self.shelf.fail(error);
@@ -118,8 +120,10 @@ impl Intake {
                 own.insert(Relayed { blocks: BTreeSet::new(), next })
             }
         };
+        // Each block once on the disk, however often it is sent.
         data.retain(|data| !own.blocks.contains(&data.block));
         if !data.is_empty() {
+            // Labels are numbered with 16 bits: nobody fills the disk with single blocks.
             let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
             self.shelf.save(round, &sender, label, &data).map_err(failed)?;
             own.next = label.checked_add(1);
@@ -139,6 +143,7 @@ impl Intake {
     /// As [`gathered`].
     pub(crate) async fn answer(self: Arc<Self>, query: InputQuery, root: Digest) -> Result<Response, Reject> {
         let stopping = Reject::Stale("this keeper is stopping");
+        // Before the thread is taken: requests for old rounds must not take all threads that block.
         let Ok(turn) = self.readers.clone().acquire_owned().await else { return Err(stopping) };
         let read = tokio::task::spawn_blocking(move || {
             // Until it is read, also where nobody waits for it any more.
@@ -178,6 +183,7 @@ pub(crate) fn gathered(
     for block in blocks {
         let data = one(*block).ok_or(Reject::Stale("this block is not kept here"))?;
         bytes += data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+        // While they are gathered: a request names up to 1,024 blocks, far more than an answer holds.
         if bytes > BULK_BYTES {
             return Err(Reject::Rule("these are more blocks than one answer holds"));
         }

@@ -166,6 +166,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         organiser_key: organiser_key.clone(),
         out: out.clone(),
     };
+    // Who hosts and computes elsewhere need not have the memory here.
     let available = if *elsewhere { None } else { memory::available() };
     let created = create_within(&options, available)?;
     if created.wrote_config {
@@ -249,6 +250,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         )));
     }
     if arguments.nice {
+        // Before any thread is started: each begins with the priority of the one that starts it.
         process::give_way();
     }
     let gossip = swarm(arguments.gossip, arguments.listen.as_ref());

@@ -88,6 +88,7 @@ impl Shelf {
         }
         drop(kept);
         let shelf = self.clone();
+        // Blocks are written with their proofs, so that each can be checked again when it is read.
         let write = move || {
             let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
             if let Err(error) = shelf.save(round, &member, part.0, &blocks) {
@@ -95,6 +96,7 @@ impl Shelf {
                 shelf.fail(error);
             }
         };
+        // Outside a runtime, as in tests, there is nothing to hold up.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(write)),
             Err(_) => write(),
@@ -114,6 +116,7 @@ impl Shelf {
         block: Block,
     ) -> Option<Proved> {
         let name = (round, *member);
+        // A block of no layout would have the whole contribution read for nothing.
         self.layout.block(block)?;
         if let Some(answer) = self.known(name, block) {
             return answer;

@@ -21,6 +21,7 @@ pub(super) async fn compare_results(
     check: Check,
 ) -> Option<(Check, BTreeMap<Part, Vec<Block>>)> {
     let parts = planned(&ledger, &check)?;
+    // The steward waits for a Checked no longer than this (ROUND-21).
     let patience = Duration::from_millis(u64::from(ledger.manifest().timers.result));
     let all = async {
         for (part, digest) in &check.parts {
@@ -31,6 +32,7 @@ pub(super) async fn compare_results(
         tracing::warn!("results of round {} did not come in time to be checked", check.round);
         return None;
     }
+    // Beside the runtime: it goes through as many values as the model has.
     let looked = tokio::task::spawn_blocking(move || {
         let view = ledger.round(check.round)?;
         let Contribution { commit, q, .. } = &*contribution;

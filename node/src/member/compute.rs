@@ -43,6 +43,7 @@ impl Spares {
     /// Takes a vector back.
     pub fn put(&self, vector: Vec<i32>) {
         let mut spares = lock(&self.0);
+        // A model may be larger than the bound: then one vector is kept, which each leaf needs again.
         if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.is_empty() {
             spares.push(vector);
         }
@@ -100,12 +101,15 @@ impl Assignment {
     }
 
     fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
+        // One leaf at least, however late it is: a seat that commits nothing fails (LEDGER-15, LEDGER-20).
         let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
         let bytes = (self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
         let mut summed = Summed { trace, ..Summed::default() };
         let threads = arithmetic.threads();
         self.leaves(arithmetic, &in_time, &mut |leaf| {
             if let Some(trace) = &mut summed.trace {
+                // COMMIT-7: fingerprints cost a hundredth of what one leaf computed twice would, and look at
+                // what stays in memory longest: the sum and the kept leaves.
                 trace.see(threads, &leaf);
             }
             summed.add(threads, leaf, bytes <= room, &self.spares);
@@ -224,6 +228,7 @@ impl Summed {
         let (leaf, loss) = sum;
         self.loss = self.loss.saturating_add(loss);
         self.count += 1;
+        // The first leaf is the sum so far, and nobody else needs its vector.
         if self.count == 1 && !keep {
             self.q = leaf;
             return;

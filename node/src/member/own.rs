@@ -40,6 +40,7 @@ impl Contribution {
     /// What is left of it where `said` was committed to before a crash. The leaves of another device, or of other threads
     /// (TOL-7), do not add up to that; of other integers nothing is of use.
     pub fn under(mut self, said: Commit) -> Option<Self> {
+        // Also where only the loss differs: a table of these leaves would convict its author (TOL-7).
         if said != self.commit {
             self.leaves = Mutex::new(None);
         }
@@ -64,6 +65,7 @@ pub struct Own {
 impl Own {
     /// Keeps this many rounds.
     pub fn new(keep: usize) -> Self {
+        // Two at least: while a round is computed the one before is audited.
         Self { rounds: Mutex::default(), keep: keep.max(2), spares: Spares::default() }
     }
 
@@ -90,6 +92,7 @@ impl Own {
             }
         }
         let mut room = LEAF_BYTES;
+        // The newest first: audits ask for those.
         for held in rounds.values().rev() {
             let bytes = held.q.len() * 4 * held.commit.leaves as usize;
             match room.checked_sub(bytes) {

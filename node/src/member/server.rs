@@ -61,6 +61,7 @@ impl NodeContext {
     /// Waits until the freeze, or the reassignment, of a round is known here too.
     async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Unanswered> {
         let known = |view: &RoundView| {
+            // Members learn of a record one after the other: a sender may be ahead of this keeper.
             view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
         };
         let mut ledgers = self.ledger.clone();
@@ -86,6 +87,7 @@ impl NodeContext {
         if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
         }
+        // Nothing for an honest member: attacks of the rehearsal stall here.
         let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
         if own && !pause.is_zero() {
             tokio::time::sleep(pause).await;

@@ -106,6 +106,7 @@ fn begin(shared: &NodeContext, home: &Home, addresses: Addresses) -> Result<Node
 impl Session {
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
+        // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
@@ -114,13 +115,17 @@ impl Session {
         let progress = ProgressDisplay::new(options.progress);
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
+        // Before the text is fetched, which is most of what the run takes.
         disk::check_run(&options, &manifest)?;
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.keep_proofs(Home::clone(&home))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
+        // Without the state no leaf can be computed again, and without the blocks nobody can ask: the shorter
+        // one counts.
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
+        // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
         let shared = Arc::new(NodeContext {
@@ -185,6 +190,7 @@ impl Session {
     /// Catches up, then asks for admission unless it was given before.
     async fn enrol(&mut self) -> Result<(), JoinError> {
         let me = self.me();
+        // Caught up first: the ledger alone says whether this key was admitted, has left or was banned.
         while self.follower.ledger().stage() == Stage::Empty || self.follower.ledger().height().0 == 0 {
             self.follower.step().await?;
         }
@@ -224,6 +230,8 @@ impl Session {
         loop {
             let followed = {
                 let step = self.follower.step();
+                // One step across all messages: a call that is dropped breaks its channel, and each message
+                // would cost a new handshake.
                 tokio::pin!(step);
                 loop {
                     tokio::select! {

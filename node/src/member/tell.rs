@@ -24,6 +24,7 @@ pub(super) async fn tell(uplink: &Uplink, request: &Request) -> Option<Response>
     for _ in 0..TRIES {
         match uplink.peers.ask(&uplink.steward, request).await {
             Ok(answer) => return Some(answer),
+            // CHAN-9: a closed channel is no answer, and a Refused is a final one.
             Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
             Err(error) => {
                 tracing::debug!("the steward did not take it: {error}");

@@ -116,6 +116,7 @@ impl Settings {
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
             rollback: self.rollback.checked()?,
+            // Reserved in the manifest; no other value is allowed yet.
             delay: 0,
             exchange: 0,
             groups: 0,

@@ -107,6 +107,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     home.write_file(SETTINGS, text.as_bytes())?;
     let makers = makers(&home, options.organiser_key.as_deref())?;
     let manifest = settings.manifest(&makers, data).map_err(in_file)?;
+    // Last: a folder without it is no run, whatever a crash left of it.
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }
@@ -197,6 +198,7 @@ fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) 
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let target = to.join(entry.file_name());
+        // Parameters of another run may lie beside the text.
         let wanted = entry.path().is_file() && entry.file_name() != PARAMETERS;
         if wanted && fs::hard_link(entry.path(), &target).is_err() {
             fs::copy(entry.path(), &target).map_err(failed)?;
@@ -205,6 +207,7 @@ fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) 
     if let Some(parameters) = parameters {
         add_parameters(to, parameters)?;
     }
+    // The copy is what the run commits to; a disk that fails shows here and not in a round.
     Dataset::open(to, data)?;
     Ok(())
 }

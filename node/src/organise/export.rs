@@ -30,6 +30,7 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         }
     };
+    // Before the folder is made: an export that fails leaves nothing behind.
     let tokeniser = tokeniser(checkpoint)?;
     fs::create_dir_all(out).map_err(failed(out))?;
     let model = &checkpoint.manifest.model;

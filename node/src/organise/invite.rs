@@ -162,6 +162,7 @@ pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
             .rsplit_once(':')
             .filter(|(host, _)| !host.is_empty())
             .and_then(|(_, port)| port.parse::<u16>().ok());
+        // Port 0 is for listening; nobody can dial it.
         if port.is_none_or(|port| port == 0) {
             return Err(wrong(text, "a host, a colon, and a port from 1 to 65535".into()));
         }

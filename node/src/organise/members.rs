@@ -29,9 +29,11 @@ const LEDGER: &str = "ledger.bin";
 /// [`Failure`] as of [`invite`]; a member invites nodes only. Whether it may invite at all the ledger says when the
 /// invitation is used.
 pub fn invitation(options: &InviteOptions) -> Outcome<Ticket> {
+    // A folder may be both: whoever holds the organiser's key invites as the organiser.
     let organises = options.organiser_key.is_some() || organiser_key(&options.folder, None).exists();
     let member = if organises { None } else { ticket(&options.folder)? };
     let Some(own) = member else { return invite(options) };
+    // STAND-5: a member's invitation is for nodes that are no founders.
     if options.founder || options.role == Some(Role::Verifier) {
         return Err(Failure::usage("a member invites nodes; founders and verifiers come by the organiser"));
     }
@@ -95,6 +97,7 @@ pub async fn close_tree(folder: &Path, organiser_key: Option<&Path>, name: &str)
         Response::Done => {}
         _ => return Err(PeerError::Unexpected.into()),
     }
+    // Fetched again: it shows that the order was sealed.
     let ledger = hosted.ledger().await?;
     let mut text =
         String::from("closed: nobody comes by these invitations any more. Whoever is there stays.\n");

@@ -49,6 +49,7 @@ impl LoadedTokeniser {
         let file = fs::read(path).map_err(unread)?;
         let unfit = |error| wrong(&format!("is no tokeniser ({error})"), another);
         let mut rules = tokenizers::Tokenizer::from_bytes(&file).map_err(unfit)?;
+        // A file may ask for both; a text is packed as long as it is.
         rules.with_truncation(None).map_err(unfit)?;
         rules.with_padding(None);
         let model = settled(rules.get_model().clone());

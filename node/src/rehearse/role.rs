@@ -87,6 +87,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
             };
             block_on(member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
                 match error {
+                    // What an attacker is there for.
                     JoinError::Banned { .. } => Ok(Exit::Negative),
                     error => Err(Failure::environment(error.to_string())),
                 }

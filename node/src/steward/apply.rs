@@ -36,6 +36,7 @@ impl Applying {
         let wanted = sealed.iter().flatten().filter_map(|signed| {
             let result = signed.verify(ledger.run()).ok()?;
             let author = result.author();
+            // Where the author does not show the values, the other aggregator of the part may.
             let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
             WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
         });
@@ -60,6 +61,7 @@ impl Applying {
         let court = self.court.clone();
         let round = self.round;
         let applied = tokio::task::spawn_blocking(move || {
+            // First: a restart takes this step again from the file.
             court.home.save_update(round, &update)?;
             let mut replica = lock(&court.replica);
             Ok::<_, Failure>(replica.apply(&update))
@@ -78,6 +80,7 @@ impl Applying {
         for wanted in self.wanted.iter().cloned() {
             let (court, results) = (self.court.clone(), self.results.clone());
             tasks.spawn(async move {
+                // At least as long as the bytes take on a slow line.
                 let limit = least.max(patience(&court.layout, &wanted.blocks));
                 let fetched = timeout(limit, results.fetch(&court.peers, &wanted)).await;
                 let PartResult { round, part, .. } = wanted.result;
@@ -95,6 +98,7 @@ impl Applying {
 
     fn is_finite(&self, part: &WantedValues, block: Block) -> bool {
         let values = self.results.block(self.round, block, &part.result.digest);
+        // What is not here was reported as missing by `fetch`.
         values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
     }
 }

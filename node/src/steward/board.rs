@@ -84,6 +84,7 @@ impl Board {
     /// # Errors
     /// What the journal reports.
     pub(super) async fn follow(&self, follow: &Follow) -> Result<News, StoreError> {
+        // Before looking: a record that is sealed in between is not missed.
         let mut changed = self.news.subscribe();
         if self.pages().waits(self.name, follow) {
             let _ = tokio::time::timeout(PATIENCE, changed.changed()).await;
@@ -104,6 +105,8 @@ impl Board {
             let lacking = usize::try_from(lacking).unwrap_or(usize::MAX);
             pages.recent.iter().skip(lacking).take(limits::PULL_RECORDS).cloned().collect()
         });
+        // Notices are in memory alone: after a restart their numbers begin anew, and the asker has none of
+        // them.
         let read = if follow.board == self.name { follow.notice } else { 0 };
         let first_notice = read.max(pages.first_notice);
         let lacking = usize::try_from(first_notice - pages.first_notice).unwrap_or(usize::MAX);

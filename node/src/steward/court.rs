@@ -110,6 +110,7 @@ impl Court {
     /// Why it could not be had, in words.
     pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<Vec<i32>, String> {
         let CommittedContribution { round, member, .. } = wanted.name;
+        // It was proved when it was kept, and its holders may have forgotten the round.
         if let Ok(kept) = self.home.load_exhibit(round, &member) {
             return Ok(kept);
         }
@@ -151,6 +152,7 @@ impl Court {
     pub(super) fn exhibit_round(&self, round: Round, parts: &[(Part, Vec<Block>)]) -> Result<(), StoreError> {
         let mut update = None;
         for (part, blocks) in parts {
+            // It may be owed twice, for two convicts, and the aggregate be gone by then.
             if part_exhibit(self.home.path(), round, *part)?.is_some() {
                 continue;
             }
@@ -225,6 +227,7 @@ impl Court {
 
     /// The state that evidence is about, if it is still kept.
     pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
+        // A reduction needs its inputs and no state.
         if matches!(evidence, Evidence::Aggregation(_)) {
             return Vec::new();
         }

@@ -186,8 +186,10 @@ impl StewardDriver {
             StewardEffect::Seal(signed, record) => return self.seal(*signed, &record),
             StewardEffect::Post(notice) => self.board.post(notice),
             StewardEffect::Answer(question, response) => self.questions.answer(question, response),
+            // ROUND-16: the receipt is a later effect, so that what has one is on the disk.
             StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),
             StewardEffect::Store(question, sender, put) => self.store(question, &sender, *put),
+            // In a task: the driver must not wait for the disk, however much is asked for.
             StewardEffect::Read(question, query, root) => {
                 let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
                 let read = self.intake.clone().answer(query, root);
@@ -235,6 +237,7 @@ impl StewardDriver {
     }
 
     fn seal(&mut self, signed: Signed<Record>, record: &Record) -> Outcome<()> {
+        // LEDGER-3: durable before gossip, the board or an answer shows it.
         self.journal.append(record.height, &signed)?;
         if let Some(gossip) = &self.gossip {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
@@ -335,6 +338,7 @@ impl StewardDriver {
         tokio::spawn(async move {
             let of_all = parts.clone();
             let lost = tokio::task::spawn_blocking(move || court.exhibit_parts(of_all)).await;
+            // A task that fails has kept nothing, as far as anybody knows.
             let lost = lost.unwrap_or_else(|_| parts.clone());
             let _ = sender.send(Inbound::Input(StewardInput::PartsKept(parts, lost))).await;
         });

@@ -42,6 +42,7 @@ impl Court {
     ) -> Result<(), StoreError> {
         let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
         blocks.into_iter().for_each(|((member, _), data)| senders.entry(member).or_default().push(data));
+        // Two aggregators may be convicted of one part.
         let new = |member: &MemberId| !self.home.has_exhibited_blocks(round, member, part);
         let mut senders = senders.into_iter().filter(|(member, _)| new(member));
         senders
@@ -65,6 +66,7 @@ impl Court {
         let _few = self.showing.acquire().await.ok();
         let mut tasks = JoinSet::new();
         for part in counted.parts.iter().chain(&counted.others).copied() {
+            // What is kept for good stays as it is.
             if lasting && self.home.has_exhibited_blocks(round, &member, part) {
                 continue;
             }
@@ -96,6 +98,8 @@ impl Court {
                 Err(why) => Err(why.to_string()),
             };
             match kept {
+                // Only what counted is owed: a convict could otherwise keep back a part that counted nowhere,
+                // and make the archive unreplayable.
                 Err(why) if counted.parts.contains(&part) => missing.push(format!("part {part}: {why}")),
                 _ => {}
             }
@@ -107,6 +111,7 @@ impl Court {
     fn shelved(&self, wanted: &WantedContribution, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
         let CommittedContribution { round, member, root } = wanted.name;
         let kept = self.home.load_part(round, &member, part.0).ok()??;
+        // All of them, in order: what is on the shelf was not synced, and may be in pieces.
         let same = kept.iter().map(|data| data.block).eq(blocks.iter().copied());
         let proved = |data: &BlockData| open_block(&self.layout, &root, data).is_ok();
         (same && kept.iter().all(proved)).then_some(kept)

@@ -57,6 +57,8 @@ impl Court {
         if !self.is_exact() || !finding.needs_jury() {
             return Ok(judgement);
         }
+        // The accuser may lie, so that its second opinion is no substitute: without this one, one machine
+        // alone would decide a ban for life.
         let mut witness = self.witness(evidence, brought.clone());
         let second =
             |arithmetic: &mut dyn Arithmetic| judge(&self.manifest, evidence, &mut witness, arithmetic);
@@ -66,6 +68,7 @@ impl Court {
             {
                 Ok(judgement)
             }
+            // Neither result can be trusted, nor any later one of this machine: it stops.
             other => Err(differ(*round, culprit, *finding, &other)),
         }
     }
@@ -113,6 +116,7 @@ impl Bench for CourtBench {
         let found = runtime.block_on(async {
             tokio::select! {
                 found = self.found(patience) => found,
+                // A steward that stops must not wait for holders that never answer.
                 Ok(_) = stopped.wait_for(|stopped| *stopped) => None,
             }
         });
@@ -170,6 +174,7 @@ impl CourtBench {
                 Err(why) => tracing::debug!("a case wants more: {why}"),
             }
             if left > 0 {
+                // A holder that was just started again, or is busy, has it a moment later.
                 tokio::time::sleep(PAUSE).await;
             }
         }

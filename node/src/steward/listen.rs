@@ -69,6 +69,7 @@ async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLi
             "{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"
         )));
     };
+    // Invitations and members know the port of the last time.
     if let Some(before) = before.filter(|_| port == "0")
         && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), admission).await
     {
@@ -99,6 +100,7 @@ fn dialled(bound: &SocketAddr) -> Vec<String> {
             "this machine has no address but loopback: nobody else can dial {bound}; if that is wrong, say --advertise HOST:PORT"
         );
     }
+    // A ticket has a bound, and a machine may have an interface for each container.
     own.truncate(MOST_OWN);
     own.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
 }

@@ -316,6 +316,7 @@ impl Reporter {
 
     fn event(&mut self, event: &Value) {
         if let Err(error) = self.log.write_all(format!("{event}\n").as_bytes()) {
+            // The log is for people: a run does not end for it.
             tracing::warn!("log.jsonl: {error}");
         }
     }

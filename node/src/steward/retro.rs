@@ -44,6 +44,7 @@ pub(super) struct ConvictRound {
 impl ConvictRound {
     /// The rounds that are remembered and over, in order.
     pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
+        // Nothing of an open round is in the state yet.
         let over = ledger.rounds().filter(|view| view.results().is_some());
         over.filter_map(|view| Self::in_round(ledger, view, convict)).collect()
     }
@@ -56,10 +57,14 @@ impl ConvictRound {
             return None;
         }
         let others =
+            // Without all convicts, also those of other cases: their poison must not stand for the honest
+            // aggregate.
             view.commitments().filter(|(slot, c)| view.counted(*slot) && !ledger.is_banned(&c.author));
         let others = others.filter_map(|(slot, c)| {
             Some((slot, c.commit.clone(), WantedContribution::of(ledger, view.round(), c.author)?))
         });
+        // Harm leads nowhere but to a Rewind: without a limit, or without a state to go back to, it is not
+        // measured.
         let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
         let (view, state) = (view.clone(), view.state().root());
         Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure })
@@ -243,6 +248,7 @@ fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
         moved += (with - without) * (with - without);
         size += with * with;
     }
+    // No update, no harm: and nothing to divide by.
     if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
 }
 

@@ -35,6 +35,8 @@ impl Second {
             Some(second) => second,
             none => {
                 let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
+                // Only now: it takes as much memory as the first one, and a run without such a ban never
+                // needs it.
                 let mut second = self.machine.second(profile).map_err(broken)?;
                 second.self_test().map_err(broken)?;
                 none.insert(second)

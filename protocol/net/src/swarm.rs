@@ -97,6 +97,7 @@ impl Gossip {
     /// Spreads a message, once there is somebody to tell. Whether it was taken: it is not when it is too long or too
     /// much waits already.
     pub fn publish(&self, topic: Topic, message: Vec<u8>) -> bool {
+        // LIMIT-2; and nothing waits: gossip is a hint (CHAN-11), for which no round may be held up.
         message.len() <= limits::GOSSIP_BYTES
             && self.commands.try_send(SwarmCommand::Publish(topic, message)).is_ok()
     }
@@ -126,6 +127,7 @@ impl Gossip {
     /// Closes all connections and waits for the end.
     pub async fn stop(self) {
         let Self { commands, mut task, .. } = self;
+        // The driver ends when nobody can command it any more.
         drop(commands);
         if time::timeout(GRACE, &mut task).await.is_err() {
             task.abort();

@@ -86,6 +86,7 @@ impl Dataset {
         };
         let train = committed(DataFile::Training, train, &data.root)?;
         let held_out = committed(DataFile::HeldOut, held_out, &data.held_out_root)?;
+        // After the roots, so that damage is told from a text that was packed wrongly.
         tokens::check(&directory.join(TRAIN), &train.bytes, &data.tokeniser)?;
         tokens::check(&directory.join(HELD_OUT), &held_out.bytes, &data.tokeniser)?;
         if !tokens::is_file(&tokeniser_file, &data.tokeniser) {
@@ -236,6 +237,7 @@ fn is_there(data: &Data, file: DataFile) -> bool {
 fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let failed = |error| StoreError::io(path, &error);
     let file = File::open(path).map_err(failed)?;
+    // The manifest is a stranger's, too: what it says is bounded before the file is believed.
     bounded(path, length, most)?;
     let found = file.metadata().map_err(failed)?.len();
     if found != length {

@@ -38,8 +38,10 @@ impl Home {
             return Err(StoreError::refused(directory, cause, "use another path"));
         }
         files::make_directory(directory)?;
+        // Before anything is made in it: a directory of somebody else gets not even a lock file.
         let new = is_new(directory)?;
         let lock = take_lock(directory)?;
+        // Behind the lock: leftovers of another process could be files that it is writing.
         files::sweep(directory)?;
         if new {
             files::write(&directory.join(MARKER), Care::Durable, |file| file.write_all(FORMAT))?;
@@ -98,6 +100,7 @@ impl Home {
     /// A file of the home itself, of which its own files and other directories are none.
     pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
         let path = self.at(name);
+        // A name like `../x` would lead out of the home.
         let plain = Path::new(name).file_name() == Some(name.as_ref()) && ![MARKER, LOCK].contains(&name);
         if plain {
             Ok(path)

@@ -53,6 +53,7 @@ impl NodeDriver {
         let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
         let pause = conduct.lingers(Delay::Audit, &manifest);
         self.spawn(async move {
+            // No time at all for an honest member.
             tokio::time::sleep(pause).await;
             let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
@@ -155,6 +156,7 @@ fn recompute(
         deadline: Instant::now(),
         spares: Spares::default(),
     };
+    // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
     let mut arithmetic = lock(arithmetic);
     work.leaves(&mut **arithmetic, &|_| true, take);
     true

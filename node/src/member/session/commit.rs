@@ -51,10 +51,12 @@ impl NodeDriver {
         let ledger = self.machine.ledger();
         let Some(view) = ledger.round(round) else { return };
         let (root, state) = lock(&self.replica).snapshot();
+        // Leaves of another state would be committed to under this round: a lie by mistake.
         if root != view.state().root() {
             tracing::warn!("round {round} is on another state than this member's");
             return;
         }
+        // The rest of the timer is for the leaf that is under way by then, the hashes, and the steward.
         let patience = Duration::from_millis(u64::from(self.manifest.timers.commit)) * 7 / 10;
         let work = Assignment {
             manifest: self.manifest.clone(),
@@ -88,6 +90,7 @@ impl NodeDriver {
                     }
                     Completion::Input(NodeInput::Committed(commits))
                 }
+                // A disk or a memory that fails would fail again; anything else costs this round alone.
                 Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Completion::Failed(why),
                 Ok(Err(why)) => return tracing::error!("round {round}: {why}"),
                 Err(error) => return tracing::error!("round {round}: computing failed: {error}"),
@@ -147,6 +150,7 @@ impl Committing {
         let run = self.ledger.run();
         let voted = self.journal.vote("commit", work.round)?;
         let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(bad)?;
+        // As many leaves as were committed to, however late: the sum of fewer would have another root.
         if let Some(signed) = &voted {
             let said = signed.verify(run).map_err(bad)?;
             work.quota = said.leaves;
@@ -177,6 +181,7 @@ impl Committing {
         let commit = commit_to(&self.ledger, work.round, work.slot, computed).ok_or_else(over)?;
         let me = &self.shared.identity;
         let said = self.conduct.commit(commit.clone());
+        // The first one is kept to. An attack may say others as well.
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);

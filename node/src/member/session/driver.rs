@@ -143,6 +143,7 @@ impl NodeDriver {
     /// Hands over what was followed.
     pub(super) fn followed(&mut self, follower: &Follower, events: Vec<Event>) {
         let ledger = Arc::new(follower.ledger().clone());
+        // The server first: what the machine says next makes others ask here.
         self.ledgers.send_replace(ledger.clone());
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
@@ -195,6 +196,7 @@ impl NodeDriver {
                 self.handle(NodeInput::Recalled { promise, inputs, reassign });
             }
             NodeEffect::Prune(horizon) => {
+                // What cannot be removed costs room and no promise; whether there is room is looked at next.
                 if let Err(error) = self.home.prune_contributions(horizon) {
                     tracing::warn!("old contributions could not be removed: {error}");
                 }
@@ -202,6 +204,7 @@ impl NodeDriver {
             }
             NodeEffect::FetchEvidence(ban) => self.fetch_evidence(*ban),
             NodeEffect::Tell(news) => self.tell(news),
+            // `drain` has taken it.
             NodeEffect::End(_) => {}
         }
         Ok(())
@@ -222,6 +225,8 @@ impl NodeDriver {
             self.handle(NodeInput::EchoWritten(round, None));
             return Ok(());
         }
+        // ROUND-2: one R_t a round, also after a crash. What stands in the journal is said, whatever was to
+        // be written now.
         let said = self.journal.put_vote("echo", round, &freeze.0)?;
         let said = said.try_into().ok().map(Digest);
         let stopwatch = self.shared.stopwatch.clone();
@@ -276,6 +281,7 @@ impl NodeDriver {
         let Some(rows) = self.conduct.open(round, rows) else { return };
         let opening = TableOpening { request, results, salt, rows };
         let signed = self.shared.identity.sign(self.options.ticket.run, &opening);
+        // Nothing for an honest member.
         let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
         self.say(vec![Request::Notice(Notice::Opening(signed))], pause);
     }

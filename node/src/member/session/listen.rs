@@ -75,6 +75,7 @@ async fn bind(wanted: &str, journal: &Journal) -> Result<Listener, JoinError> {
 /// Whether an address is one of those wanted: any port of the same machine address.
 fn is_of(wanted: &str, before: &str) -> bool {
     let host = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    // A port that was named is taken as it is named.
     wanted.ends_with(":0") && (host(wanted).is_none() || host(wanted) == host(before))
 }
 

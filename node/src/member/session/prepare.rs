@@ -30,6 +30,7 @@ pub(super) async fn reach(
     journal: &Journal,
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
     let found = find(options, identity, peers, steward, journal).await?;
+    // Before the text is fetched: a process that the system kills in a round keeps everybody waiting.
     memory::check(memory::contributing(&found.1, &options.machine))
         .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok(found)
@@ -47,6 +48,7 @@ async fn find(
         Ok(manifest) => return Ok((steward, manifest)),
         Err(error) => error,
     };
+    // Only where nobody answered: a refusal is an answer, and gossip would lead to the same steward.
     let lost = matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_))));
     if !lost || options.gossip.is_none() {
         return Err(error.into());
@@ -89,6 +91,7 @@ pub(super) async fn prepare(
     let (manifest, dataset, machine) = (manifest.clone(), dataset.clone(), options.machine);
     let made = tokio::task::spawn_blocking(move || {
         let mut arithmetic = machine.leaves(manifest.profile)?;
+        // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
         tracing::info!("leaves are computed by {}", arithmetic.describe());
         let Machine { threads, path, .. } = machine;

@@ -17,6 +17,7 @@ pub(super) fn newest_of(
     wanted: &dyn Fn(&Body) -> bool,
 ) -> Option<Signed<Record>> {
     let mut end = ledger.height().0;
+    // Bounded: the journal grows with the run, and the driver waits for this.
     for _ in 0..PAGES {
         let first = end.saturating_sub(PAGE);
         let records = journal.records(Height(first), (end - first) as usize).ok()?;

@@ -64,6 +64,7 @@ impl Admission {
             verifiers: keys("admission.verifiers", &self.verifiers)?,
         };
         let keys = listed.founders.len() + listed.nodes.len() + listed.verifiers.len();
+        // In other modes the keys would be left out of the manifest without a word.
         if keys > 0 && self.mode != ModeSetting::Listed {
             return Err(Misuse("admission.mode must be \"listed\" where keys are listed".into()));
         }

@@ -31,6 +31,7 @@ impl Settings {
         let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;
         model.check().map_err(|misuse| in_file(misuse.to_string()))?;
         let (found, groups) = (arithmetic.tolerance.len(), Layout::of(&model).groups().len());
+        // By position: a tolerance of another model would be some other group's.
         if found != groups {
             return Err(in_file(format!(
                 "arithmetic.tolerance has {found} values, and this model {groups} tensor groups: calibrate this one"
@@ -45,6 +46,7 @@ impl Settings {
         });
         let others: Vec<&str> = others.collect();
         let text = format!("{}\n\n{calibration}", others.join("\n"));
+        // Dropping lines is no parser: settings may write the table in another way, which is found out here.
         match Self::parse(path, &text) {
             Ok(settings) if settings.arithmetic == self.arithmetic => Ok(text),
             _ => Err(in_file(

@@ -97,6 +97,7 @@ impl EventLoop {
     /// Runs until nobody gives commands any more.
     pub(super) async fn run(mut self) {
         let mut tick = time::interval(TICK);
+        // After the machine has slept one look is enough.
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -125,6 +126,8 @@ impl EventLoop {
                 self.announce();
             }
             SwarmCommand::Find(member, answer) => {
+                // Whoever has given up makes room. Beyond the bound a search is dropped, which answers that
+                // nobody knows.
                 self.searches.retain(|_, search| !search.answer.is_closed());
                 if self.searches.len() < SEARCHES {
                     let key = RecordKey::new(&whereabouts::key(self.run, &member));
@@ -140,6 +143,7 @@ impl EventLoop {
         self.ticks = self.ticks.wrapping_add(1);
         self.publish();
         self.announce();
+        // A swarm that was parted joins again through the peers that its members began with.
         let lonely = self.swarm.network_info().num_peers() == 0;
         if self.ticks.is_multiple_of(if lonely { LONELY } else { REACH }) {
             let absent = self.bootstrap.iter().filter(|(peer, _)| !self.swarm.is_connected(peer));
@@ -150,6 +154,7 @@ impl EventLoop {
 
     /// Publishes what waits, in order, as far as there is somebody to tell.
     fn publish(&mut self) {
+        // Each waiting message once, so that those put back keep their order and end the loop.
         for _ in 0..self.waiting.len() {
             let Some((topic, message)) = self.waiting.pop_front() else { return };
             let name = topic.name(self.run);
@@ -225,6 +230,7 @@ impl EventLoop {
             return;
         };
         let validity = match Topic::named(self.run, &message.topic) {
+            // LIMIT-1: the limit of libp2p counts its envelope, too.
             Some(topic) if message.data.len() <= limits::GOSSIP_BYTES => {
                 self.sieve.judge(topic, &message.data)
             }
@@ -246,6 +252,8 @@ impl EventLoop {
         let Some(out) = self.standing.reject(peer) else { return };
         info!(%peer, "a peer keeps gossiping what is not true and is shut out");
         let behaviour = self.swarm.behaviour_mut();
+        // In each protocol: a peer that only gossip ignores would keep its connection and its place in the
+        // table.
         behaviour.blocked.block_peer(peer);
         behaviour.gossipsub.blacklist_peer(&peer);
         behaviour.kad.remove_peer(&peer);
@@ -264,6 +272,7 @@ impl EventLoop {
             } => {
                 self.keep(record);
             }
+            // Whoever is new may be nearest to the entry, and is then where others look for it.
             kad::Event::RoutingUpdated { is_new_peer: true, .. } => self.due = true,
             kad::Event::OutboundQueryProgressed { id, result, step, .. } => {
                 if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(found))) = &result {
@@ -288,6 +297,7 @@ impl EventLoop {
     /// Keeps another member's entry if it is true and newer than what is kept.
     fn keep(&mut self, record: kad::Record) {
         let key = record.key.to_vec();
+        // Keys cost nothing: entries of strangers would fill the table.
         let known = whereabouts::member(self.run, &key).is_some_and(|member| self.sieve.knows(&member));
         let Some(said) = whereabouts::read(self.run, &key, &record.value).ok().filter(|_| known) else {
             debug!("an entry of the table was refused");
@@ -296,6 +306,7 @@ impl EventLoop {
         let store = self.swarm.behaviour_mut().kad.store_mut();
         let held =
             store.get(&record.key).and_then(|held| whereabouts::read(self.run, &key, &held.value).ok());
+        // The newer one stays: whoever repeats an old statement would lead others to where a member was.
         if held.is_none_or(|held| held.time < said.time) && store.put(record).is_err() {
             debug!("the table is full");
         }
@@ -311,9 +322,11 @@ impl EventLoop {
 
     /// Learns where a peer of this run can be dialled.
     fn identified(&mut self, peer: PeerId, info: &identify::Info) {
+        // A peer of another run has nothing to say here; its addresses would push out those of members.
         if !info.protocols.contains(&table(self.run)) {
             return;
         }
+        // The peer says these itself, as many and wherever it likes.
         let usable = info.listen_addrs.iter().filter(|address| address::on_tcp(address)).take(ADDRESSES);
         let named: Vec<Multiaddr> =
             usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();

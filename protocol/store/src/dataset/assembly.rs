@@ -29,6 +29,7 @@ impl Assembly {
     pub fn new(out: &Path, data: Data) -> Result<Self> {
         directory::vacant(out)?;
         for file in DataFile::ALL {
+            // Before the first byte is fetched: all of it is held in memory until it can be checked.
             bounded(&out.join(name(file)), data.file_bytes(file), most(file))?;
         }
         Ok(Self { out: out.to_owned(), data, files: Default::default() })

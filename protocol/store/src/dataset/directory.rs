@@ -78,6 +78,7 @@ fn fill(half: &Path, dataset: &Dataset, about: &str) -> Result<()> {
 
 fn settle(half: &Path, out: &Path) -> Result<()> {
     files::sweep(half)?;
+    // The lock stays held by its open file: only its name must not be in the corpus.
     files::remove(&half.join(LOCK))?;
     files::sync_directory(half)?;
     // An empty directory gives way.
