@@ -41,7 +41,7 @@ pub(crate) struct Intake {
     readers: Arc<Semaphore>,
 }
 
-/// What is on the disk of a member's blocks that others should have taken.
+/// The blocks of a member that are on the disk although others should have taken them.
 struct Relayed {
     blocks: BTreeSet<Block>,
     /// Label of the next piece; none when there are no more.
@@ -49,14 +49,14 @@ struct Relayed {
 }
 
 impl Intake {
-    /// Empty, with a disk for what is older, and whom to tell when that fails.
+    /// An empty intake over a disk; `failed` is told when writing fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
         let readers = Arc::new(Semaphore::new(READERS));
         Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
     }
 
-    /// Takes blocks of one part from their author. Gives the receipt to sign once every block of the part is there.
+    /// Takes blocks of one part from their author. Returns the receipt to sign once every block of the part is held.
     ///
     /// # Errors
     /// [`Reject`] as of [`Delivery::check`], or when the disk does not take them.
@@ -132,12 +132,12 @@ impl Intake {
         Ok(plan.iter().all(|block| own.blocks.contains(block)))
     }
 
-    /// What is on the disk, for others who write there.
+    /// The contributions on the disk.
     pub(crate) fn shelf(&self) -> &Arc<Shelf> {
         &self.shelf
     }
 
-    /// Answers who asks for blocks of the contribution with this root. What is not in memory is read beside the caller.
+    /// Answers a request for blocks of the contribution with this root. Blocks that are not in memory are read in a task.
     ///
     /// # Errors
     /// As [`gathered`].
@@ -171,10 +171,10 @@ impl Intake {
     }
 }
 
-/// The blocks asked for, as one answer holds them; of more than that no more is looked at.
+/// The blocks asked for, in one answer. It stops at the first block that no longer fits.
 ///
 /// # Errors
-/// [`Reject`] when one of them is not to be had, or they are more than an answer holds.
+/// [`Reject`] when one of them is unavailable, or they are more than an answer holds.
 pub(crate) fn gathered(
     blocks: &[Block],
     one: impl Fn(Block) -> Option<BlockData>,

@@ -295,7 +295,9 @@ fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings
 
 fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
     let own = || std::env::home_dir().map(|home| home.join(".muster"));
-    home.data_dir.or_else(own).ok_or_else(|| Failure::usage("there is no home directory: say --data-dir"))
+    home.data_dir
+        .or_else(own)
+        .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {

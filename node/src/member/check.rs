@@ -1,4 +1,5 @@
-//! A contributor's look at what came out, before it is sealed: the values are fetched anyway, to be applied.
+//! A contributor's comparison of a round's results with its own contribution, before they are sealed. The values are
+//! fetched anyway, to be applied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use muster_replica::Phase;
 use super::own::Contribution;
 use super::server::NodeContext;
 
-/// Waits for the values of every part, and compares each block with this member's own: gives the blocks to object to, by part.
-/// Values that do not come within the run's patience leave the steward without this member's word.
+/// Waits for the values of every part, and compares each block with this member's own. Returns the blocks to object to, by
+/// part; `None`, and so no Checked, if the values do not come within the timer `result`.
 pub(super) async fn compare_results(
     shared: Arc<NodeContext>,
     ledger: Arc<Ledger>,

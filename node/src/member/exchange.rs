@@ -20,7 +20,7 @@ use super::own::Contribution;
 use super::server::NodeContext;
 use super::tell::Uplink;
 
-/// Brings a part to its keeper, and gives what that signed once it had the whole part.
+/// Brings a part to its keeper, and returns the receipt that the keeper signs once it has the whole part.
 pub(super) async fn bring(
     uplink: Uplink,
     ledger: Arc<Ledger>,
@@ -51,7 +51,7 @@ async fn blocks_to(
     let Uplink { peers, steward } = uplink;
     // The steward keeps parts, too (ROUND-15, ROUND-24), and is in no ledger as a member.
     let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
-    let to = to.ok_or("its keeper is no member")?;
+    let to = to.ok_or("its keeper is not a member")?;
     for group in groups(layout, blocks) {
         let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
         let blocks =
@@ -66,8 +66,8 @@ async fn blocks_to(
     Err("its keeper gave no receipt".into())
 }
 
-/// Reduces a part over its sealed inputs, and serves the values. Gives the digests of all results that this member signs:
-/// none where an input is not here any more.
+/// Reduces a part over its sealed inputs, and serves the values. Returns the digests of all results that this member
+/// signs, which are none if an input is unavailable.
 pub(super) async fn reduce_part(
     shared: Arc<NodeContext>,
     uplink: Uplink,

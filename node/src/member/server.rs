@@ -1,4 +1,4 @@
-//! What a member serves to others: blocks in, results and contributions out.
+//! A member's server: it takes in blocks, and gives out results and contributions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,7 +58,7 @@ impl NodeContext {
             .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
 
-    /// Waits until the freeze, or the reassignment, of a round is known here too.
+    /// The ledger, once it has the freeze of a round, or its reassignment for attempt 1.
     async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Unanswered> {
         let known = |view: &RoundView| {
             // Members learn of a record one after the other: a sender may be ahead of this keeper.
@@ -73,8 +73,8 @@ impl NodeContext {
         }
     }
 
-    /// Blocks of a contribution, for those who reduce, audit or judge: members and the steward. A stranger's keys cost
-    /// nothing, and what it asks for is read from the disk.
+    /// Blocks of a contribution, for members and the steward, who reduce, audit or judge. Others are refused: keys cost
+    /// nothing, and each request reads the disk.
     async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
         let ledger = self.ledger.borrow().clone();
         if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {

@@ -165,7 +165,7 @@ impl Session {
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
     }
 
-    /// Writes down what came of it, for the member and for programs, and the model as it is now.
+    /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
@@ -187,7 +187,7 @@ impl Session {
         self.driver.me()
     }
 
-    /// Catches up, then asks for admission unless it was given before.
+    /// Catches up, then asks for admission unless this key was admitted before.
     async fn enrol(&mut self) -> Result<(), JoinError> {
         let me = self.me();
         // Caught up first: the ledger alone says whether this key was admitted, has left or was banned.
@@ -262,7 +262,7 @@ impl Session {
         }
     }
 
-    /// How the membership has ended, for whoever began it.
+    /// The outcome of the membership for the caller of [`join`].
     fn ended(&self, ending: MembershipEnd) -> Result<End, JoinError> {
         if self.follower.ledger().stage() == Stage::Closed {
             self.driver.progress.finish();

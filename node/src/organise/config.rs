@@ -34,12 +34,12 @@ use crate::exit::{Failure, Outcome};
 /// The commented file with every setting at its default.
 pub const TEMPLATE: &str = include_str!("config/run.toml");
 
-/// What a run is made by, beside its settings.
+/// What a manifest contains beside settings and data.
 #[derive(Clone, Debug)]
 pub struct Makers {
-    /// Who signs invitations.
+    /// The organiser, who signs invitations.
     pub organiser: MemberId,
-    /// Who seals records.
+    /// The steward, who seals records.
     pub steward: MemberId,
     /// Makes two runs of equal settings differ.
     pub nonce: [u8; 16],
@@ -245,7 +245,7 @@ mod tests {
         assert!(refused("[model\n").contains("run.toml line 1"));
         let open = refused("[admission]\nmode = \"open\"\n");
         assert!(open.contains("admission.probation must be positive in open mode"), "{open}");
-        assert!(refused("[admission]\nnodes = [\"ab\"]\n").contains("is no member id"));
+        assert!(refused("[admission]\nnodes = [\"ab\"]\n").contains("is not a member id"));
         let key = "ab".repeat(32);
         let unlisted = refused(&format!("[admission]\nfounders = [\"{key}\"]\n"));
         assert!(unlisted.contains("admission.mode must be"), "{unlisted}");

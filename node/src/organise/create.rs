@@ -35,12 +35,12 @@ pub struct CreateOptions {
     pub out: PathBuf,
 }
 
-/// What honest machines are apart.
+/// How far honest machines differ.
 #[derive(Clone, Debug)]
 pub struct CalibrationFile {
     /// What `muster-verifier calibrate` wrote.
     pub path: PathBuf,
-    /// Whether the run may be longer than its measurement is good for.
+    /// Whether the run may be longer than the calibration covers.
     pub beyond: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
     create_within(options, memory::available())
 }
 
-/// As [`create`], for machines that have so many bytes of memory; `None`, and nobody asks what they have.
+/// As [`create`], for machines with `available` bytes of memory; `None` skips this check.
 ///
 /// # Errors
 /// As [`create`].
@@ -112,7 +112,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }
 
-/// Refuses a run of which a node on one thread has no room here.
+/// Refuses a run in which a node on one thread needs more memory than is available.
 fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
     memory::within(memory::contributing(manifest, &Machine::new(1, None)), available).map_err(
         |Misuse(why)| {
@@ -123,20 +123,20 @@ fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
     )
 }
 
-/// Who makes a run of which nothing is on the disk yet.
+/// The makers in a draft of the manifest.
 fn nobody() -> Makers {
     let nobody = muster_core::ids::MemberId([0; 32]);
     Makers { organiser: nobody, steward: nobody, nonce: [0; 16] }
 }
 
-/// Who makes the run: the home's key, and the organiser's, wherever it is kept.
+/// The makers of the run: the steward by the home's key, and the organiser by its key, wherever that is kept.
 fn makers(home: &Home, elsewhere: Option<&Path>) -> Outcome<Makers> {
     let organiser = secrets::kept(&organiser_key(home.path(), elsewhere))?;
     let organiser = muster_core::sign::Identity::from_secret(&organiser).id();
     Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
 }
 
-/// Whether tolerances were measured over enough rounds; what comes of a calibration says over how many.
+/// Refuses tolerances that were measured over too few rounds. A calibration says over how many.
 fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
     let Some(CalibrationFile { path, .. }) = &options.calibration else {
         let remedy = "or take calibrated_rounds out, if you know better";

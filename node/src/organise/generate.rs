@@ -19,7 +19,7 @@ use crate::organise::tokenise::LoadedTokeniser;
 pub struct Sampling {
     /// Divides the logits; 0 always takes the most likely token.
     pub temperature: f64,
-    /// Tokens that may be drawn: so many of the most likely ones; 0 stands for all.
+    /// Draw among this many of the most likely tokens; 0 stands for all.
     pub top: usize,
     /// The same seed draws the same text.
     pub seed: u64,

@@ -1,4 +1,4 @@
-//! What a drill's settings caught, beside what was to be expected of them.
+//! What a drill's settings caught, beside what they could be expected to catch.
 
 use std::fmt::Write;
 

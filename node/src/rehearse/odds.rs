@@ -1,4 +1,4 @@
-//! What audits at the rates of a run do to an attack, before anybody tries: spec/model.md C3.
+//! How soon audits at the rates of a run convict an attack, by formula: spec/model.md C3.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ pub(super) struct Odds {
     rounds: (u32, u32, u32),
 }
 
-/// What is to be expected of an attack that goes on until it is found.
+/// The expectation for an attack that goes on until it is found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
     /// Bad contributions up to the one that convicts.
@@ -91,7 +91,7 @@ impl Odds {
         self.upright() * share * found
     }
 
-    /// None where there is nothing to convict.
+    /// `None` where there is nothing to convict.
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
         let (from, rounds, last) = self.rounds;
         match attack.betrayal.wrong {
@@ -121,7 +121,7 @@ impl Odds {
         (lie == Lie::Accuse).then(|| (1.0 - verdict).powi(contributions.min(i32::MAX as u32) as i32))
     }
 
-    /// What is to be expected of a verifier that lies, in a sentence.
+    /// The expectation for a verifier that lies, in a sentence.
     pub(super) fn liar_promise(&self, lie: Lie) -> String {
         match lie {
             Lie::Accuse => {
@@ -194,7 +194,7 @@ impl Odds {
         text
     }
 
-    /// What is to be expected of an attack, in a sentence.
+    /// The expectation for an attack, in a sentence.
     pub(super) fn promise(&self, attack: &Attack) -> String {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),

@@ -1,4 +1,4 @@
-//! What a process of the rehearsal plays when the product has no command for it: `muster demo-role`.
+//! Roles that only a rehearsal has: `muster demo-role`.
 
 use std::ffi::{OsStr, OsString};
 use std::future::Future;

@@ -25,7 +25,7 @@ pub(super) struct Applying {
 }
 
 impl Applying {
-    /// Of these results of the round that is open; none where no round is.
+    /// The values of these results of the open round; `None` if no round is open.
     pub(super) fn of(
         ledger: &Ledger,
         sealed: &[Option<Signed<PartResult>>],
@@ -43,7 +43,8 @@ impl Applying {
         Some(Self { round: view.round(), wanted: wanted.collect(), court, results })
     }
 
-    /// The next state's roots, or the parts that could not be had. The aggregate is on the disk before it is applied.
+    /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
+    /// on the disk before it is applied.
     pub(super) async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
         let mut missing = self.fetch().await;
         // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
@@ -72,8 +73,8 @@ impl Applying {
         applied.map(Ok)
     }
 
-    /// Fetches the values of all parts at once; those that could not be had. Who has said what came of a part has as long to
-    /// show it as it had to say it.
+    /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show
+    /// the values of a part as it had to sign their digest.
     async fn fetch(&self) -> Vec<Part> {
         let mut tasks = JoinSet::new();
         let least = Duration::from_millis(self.court.manifest.timers.result.into());

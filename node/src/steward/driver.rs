@@ -54,9 +54,9 @@ pub(super) enum Inbound {
         /// Where the answer goes.
         answer: oneshot::Sender<Response>,
     },
-    /// Something is for the machine: news, or work that is done.
+    /// An input of the machine: news, or work that is done.
     Input(StewardInput),
-    /// Work that this machine cannot do.
+    /// This machine cannot go on.
     Failed(Failure),
 }
 
@@ -353,7 +353,7 @@ impl StewardDriver {
         });
     }
 
-    /// Brings the replica back to where the ledger is, and onto the disk: a restart finds it there.
+    /// Takes the replica back to the state of the ledger, and writes it down, so that a restart finds it.
     fn go_back(&mut self, rewind: &Rewind) -> Outcome<()> {
         let round = self.machine.ledger().next_round();
         let (state, roots) = {

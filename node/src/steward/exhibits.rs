@@ -17,7 +17,7 @@ use super::court::Court;
 const HOLDERS: u32 = 2;
 
 impl Court {
-    /// Keeps the values of these parts for replay; gives those that could not be kept.
+    /// Keeps the values of these parts for replay; returns the parts that could not be kept.
     pub(super) fn exhibit_parts(&self, owed: Vec<OwedPart>) -> Vec<OwedPart> {
         let mut rounds: BTreeMap<Round, Vec<(Part, Vec<Block>)>> = BTreeMap::new();
         owed.into_iter().for_each(|(round, part, blocks)| {
@@ -33,7 +33,7 @@ impl Court {
         lost
     }
 
-    /// Keeps for good what a wrong part was to be made of, by sender.
+    /// Keeps the inputs of a wrong part for good, by sender.
     pub(super) fn exhibit_inputs(
         &self,
         round: Round,
@@ -49,11 +49,11 @@ impl Court {
             .try_for_each(|(member, blocks)| self.home.save_exhibited_blocks(round, &member, part, &blocks))
     }
 
-    /// Takes the proved blocks of the parts in which a contribution counted, of what is here and else of who holds them, and
-    /// keeps them here until the round is forgotten, or for good.
+    /// Keeps the proved blocks of the parts in which a contribution counted, until the round is forgotten or, if `lasting`,
+    /// for good. Blocks that are not here are fetched from their holders.
     ///
     /// # Errors
-    /// Which parts that count could not be had, and why, in words. What could be had is kept.
+    /// Which parts that count are unavailable, and why, in words. All others are kept.
     pub(super) async fn exhibit_blocks(
         &self,
         wanted: &WantedContribution,
@@ -107,7 +107,7 @@ impl Court {
         if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
     }
 
-    /// The blocks of a part that are here, if they are all here and prove themselves.
+    /// The blocks of a part, if all of them are here and prove themselves.
     fn shelved(&self, wanted: &WantedContribution, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
         let CommittedContribution { round, member, root } = wanted.name;
         let kept = self.home.load_part(round, &member, part.0).ok()??;

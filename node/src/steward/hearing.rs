@@ -23,8 +23,8 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(700);
 
 impl Court {
-    /// Examines a matter. What it wants is waited for as long as `patience` says: evidence of somebody who stalls must not keep
-    /// the next from being examined.
+    /// Examines a matter. It waits for what the matter wants for `patience` at most: a holder that stalls must not delay the
+    /// next examination.
     ///
     /// # Errors
     /// [`Failure`] when two code paths of this machine do not agree on whom a ban for life would fall (AUDIT-12), or the disk
@@ -95,12 +95,12 @@ fn differ(round: Round, culprit: &MemberId, finding: FindingKind, other: &Judgem
     ))
 }
 
-/// A hearing's seat at the bench: what it wants, and what was brought for it.
+/// The bench of one hearing: what the hearing wants, and what was fetched for it.
 struct CourtBench {
     court: Arc<Court>,
     runtime: Handle,
     wants: Wants,
-    /// How long it is waited for.
+    /// How long the hearing waits for it.
     patience: Duration,
     brought: Brought,
     /// Held while a contribution is in memory.
@@ -140,7 +140,7 @@ impl Bench for CourtBench {
 }
 
 impl CourtBench {
-    /// What is wanted, if it can be had in time.
+    /// Fetches what is wanted; `None` if it does not come in time.
     async fn found(&mut self, patience: Patience) -> Option<Brought> {
         match self.wants {
             Wants::Nothing => return None,

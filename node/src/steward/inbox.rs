@@ -1,4 +1,4 @@
-//! What members have said and no record holds yet, on disk: a steward that was killed goes on where it was.
+//! Requests that were taken and are in no record yet, on disk: a steward that was killed goes on where it was.
 //!
 //! One file a round, `inbox/<round>`: requests behind their lengths as little-endian `u32`, in the order in which
 //! they were taken. What a killed process wrote is there; a torn end is cut off. Commitments and deliveries have a

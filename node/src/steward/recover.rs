@@ -37,13 +37,13 @@ pub(super) struct Recovered {
     /// Bans whose past may still have to be looked into.
     pub(super) bans: Vec<Ban>,
     pub(super) replica: Replica,
-    /// To re-execute evidence while the replica goes on.
+    /// Re-executes evidence while the replica goes on.
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
-    /// To re-execute once more before a ban for life.
+    /// Re-executes once more before a ban for life.
     pub(super) second: Second,
 }
 
-/// Opens a folder. Blocks for as long as the states take that are computed again.
+/// Opens a folder. Blocks until all kept states are computed again.
 ///
 /// # Errors
 /// [`Failure`] naming the file: no run, held by another process, damaged.
@@ -179,8 +179,8 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: writes a state down now and then, and drops what no restart needs any more, unless the archive is to
-/// have all aggregates.
+/// After a round: writes a state down every [`STATE_ROUNDS`] rounds, and drops what no restart needs any more. Aggregates
+/// stay if the archive is to have all of them.
 ///
 /// # Errors
 /// [`Failure`] naming the file.

@@ -1,4 +1,4 @@
-//! What the steward answers: bulk from shared structures, everything else through the driver.
+//! The steward's server: it answers bulk requests from shared structures, and asks the driver for everything else.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -89,7 +89,7 @@ impl Server {
         bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
     }
 
-    /// What a ban rests on; nothing else is ever kept as evidence here.
+    /// Evidence of a ban; no other evidence is kept here.
     async fn evidence(&self, name: Digest) -> Result<Response, Unanswered> {
         let home = self.home.clone();
         // Strangers may ask: what they have read must not hold up the threads of the runtime.
@@ -118,7 +118,7 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// None yet.
+    /// No offers yet.
     pub(super) fn new(replica: Arc<Mutex<Replica>>) -> Self {
         Self { replica, held: Mutex::default() }
     }

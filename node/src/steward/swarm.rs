@@ -59,7 +59,7 @@ pub(super) fn whereabouts(addresses: &[String]) -> Addresses {
     List::new(texts.take(muster_core::limits::ADDRESSES).collect()).unwrap_or_default()
 }
 
-/// Hands what gossip proves to the actor.
+/// Hands evidence that gossip has brought to the driver.
 pub(super) async fn listen(mut findings: mpsc::Receiver<Misbehaviour>, actor: mpsc::Sender<Inbound>) {
     while let Some(finding) = findings.recv().await {
         match finding {

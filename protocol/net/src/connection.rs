@@ -107,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end.
+    /// The member at the other end.
     pub fn peer(&self) -> MemberId {
         self.peer
     }

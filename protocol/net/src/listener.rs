@@ -44,8 +44,8 @@ impl Listener {
         self.address
     }
 
-    /// Waits for the next connection that has a seat; those without are told so and closed at once. Cancelling loses
-    /// nothing.
+    /// Waits for the next connection that gets a seat. A connection without one is told so and closed at once. Cancelling
+    /// this loses nothing.
     pub async fn accept(&self) -> Incoming {
         loop {
             match self.socket.accept().await {

@@ -22,7 +22,7 @@ impl Default for ConnectionLimit {
     }
 }
 
-/// Those that are taken.
+/// The seats that are taken, by source.
 pub(crate) struct ConnectionSeats {
     admission: ConnectionLimit,
     taken: Mutex<BTreeMap<IpAddr, usize>>,
@@ -75,7 +75,7 @@ impl Drop for ConnectionSeat {
     }
 }
 
-/// What one stranger controls: an IPv4 address, or the upper half of an IPv6 address.
+/// CHAN-12: a source is an IPv4 address, or an IPv6 network of 64 bits, all of which one stranger may control.
 fn source(address: IpAddr) -> IpAddr {
     // An IPv4 address written as IPv6 is no second source.
     match address.to_canonical() {

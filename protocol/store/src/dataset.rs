@@ -44,7 +44,7 @@ const ABOUT: &str = "corpus.txt";
 pub const TOKENISER: &str = "tokenizer.json";
 const ADVICE: &str = "get the corpus again from where it was packed";
 
-/// A corpus in memory, equal to what a manifest commits to.
+/// A corpus in memory, equal to the one that a manifest commits to.
 #[derive(Debug)]
 pub struct Dataset {
     train: Committed,
@@ -72,8 +72,8 @@ impl Dataset {
         Self::checked(directory, data, files, "its bytes are not those that were committed to", ADVICE)
     }
 
-    /// Takes files in the order of [`DataFile::ALL`] that are what a manifest says; else the file in `directory` is
-    /// named, with these words.
+    /// Checks files, in the order of [`DataFile::ALL`], against a manifest. An error names the file in `directory`, with
+    /// `cause` and `advice`.
     fn checked(directory: &Path, data: &Data, files: Files, cause: &str, advice: &str) -> Result<Self> {
         let [train, held_out, tokeniser_file, given] = files;
         let wrong = |file| StoreError::corrupt(&directory.join(name(file)), cause, advice);

@@ -163,7 +163,8 @@ pub(crate) fn write_sealed(path: &Path, care: Care, name: &str, bytes: &[u8]) ->
 /// What takes a piece of bytes.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
-/// As [`write_sealed`], bytes of this length that `pieces` gives one after the other, and twice.
+/// As [`write_sealed`], for `length` bytes that `pieces` hands out one after the other. It is called twice: for the
+/// checksum, which stands first, and for the bytes.
 pub(crate) fn write_sealed_pieces(
     path: &Path,
     care: Care,

@@ -97,7 +97,7 @@ impl Home {
         self.directory.join(name)
     }
 
-    /// A file of the home itself, of which its own files and other directories are none.
+    /// The path of a file directly in the home. Refuses the home's own files, and names that lead elsewhere.
     pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
         let path = self.at(name);
         // A name like `../x` would lead out of the home.
@@ -128,7 +128,7 @@ fn is_new(directory: &Path) -> Result<bool> {
     }
     let foreign = names.iter().find(|name| *name != LOCK && !is_marker_aside(name));
     if let Some(name) = foreign {
-        let cause = format!("is no Muster directory and holds other things ({name:?})");
+        let cause = format!("is not a Muster directory and holds other things ({name:?})");
         return Err(StoreError::refused(directory, cause, "use an empty or a new directory"));
     }
     Ok(true)

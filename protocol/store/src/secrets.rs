@@ -91,7 +91,7 @@ pub fn text(path: &Path) -> Result<Zeroizing<String>> {
         Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1)));
     file.read_to_end(&mut bytes).map_err(failed)?;
     let text = core::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned()));
-    text.map_err(|_| StoreError::corrupt(path, "is no text", "restore it from a copy"))
+    text.map_err(|_| StoreError::corrupt(path, "is not UTF-8 text", "restore it from a copy"))
 }
 
 /// Characters of a key file, white space around the digits included.

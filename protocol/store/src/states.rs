@@ -177,7 +177,7 @@ pub(crate) fn load_whole(path: &Path, round: Round) -> Result<State> {
     load(path, round, Vectors::All).map(|(state, _)| state)
 }
 
-/// What a file has of a state.
+/// The vectors of a state that a file holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Vectors {
     Parameters,

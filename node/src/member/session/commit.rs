@@ -100,7 +100,7 @@ impl NodeDriver {
     }
 }
 
-/// What an earlier process has written down of its contribution to a round: no state, and no leaves.
+/// The contribution to a round as an earlier process wrote it down: without state and leaves.
 pub(super) fn written(
     home: &Home,
     journal: &Journal,
@@ -120,8 +120,8 @@ fn bad(reject: Reject) -> JoinError {
     JoinError::Environment(reject.to_string())
 }
 
-/// Writes down what is said first, and gives all that is said, and what is kept of the contribution. COMMIT-2: what was said
-/// before a crash is said again, and stands in place of what was computed since.
+/// Writes the first of these commitments down before it is shown. Returns the commitments to show, and what is kept of the
+/// contribution. COMMIT-2: one that was written down before a crash takes the place of the one computed since.
 fn pledge(
     journal: &Journal,
     run: RunId,
@@ -145,7 +145,7 @@ struct Committing {
 }
 
 impl Committing {
-    /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
+    /// Computes a contribution, and writes the signed commitment down. One from before a crash is shown again.
     fn commit(&self, mut work: Assignment) -> Result<Vec<Signed<Commit>>, JoinError> {
         let run = self.ledger.run();
         let voted = self.journal.vote("commit", work.round)?;

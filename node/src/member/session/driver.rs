@@ -71,7 +71,7 @@ pub(super) struct NodeDriver {
     pub(super) failed: mpsc::Sender<StoreError>,
     pub(super) began: Instant,
     pub(super) bringing: Bringing,
-    /// Where the evidence of this member's ban is, in words, once the steward was asked.
+    /// Where the evidence for this member's ban is, in words, once the steward was asked.
     pub(super) evidence: Arc<OnceLock<String>>,
 }
 
@@ -105,7 +105,7 @@ impl NodeDriver {
         Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
     }
 
-    /// How long nothing follows from the time alone.
+    /// How long the machine can wait for the next message.
     pub(super) fn pause(&self) -> Duration {
         let now = self.now();
         let due = self.machine.poll_timeout().unwrap_or(now + TURN);
@@ -140,7 +140,7 @@ impl NodeDriver {
         Ok(())
     }
 
-    /// Hands over what was followed.
+    /// Hands the machine the ledger as followed so far, and the events on the way there.
     pub(super) fn followed(&mut self, follower: &Follower, events: Vec<Event>) {
         let ledger = Arc::new(follower.ledger().clone());
         // The server first: what the machine says next makes others ask here.
@@ -162,7 +162,7 @@ impl NodeDriver {
         }
     }
 
-    /// Does what the machine says; how the membership ends, if it does.
+    /// Performs the machine's effects; returns how the membership ends, if it does.
     ///
     /// # Errors
     /// [`JoinError`] where this machine cannot go on.
@@ -210,7 +210,7 @@ impl NodeDriver {
         Ok(())
     }
 
-    /// Runs a task that sends back what comes of it.
+    /// Runs a task that sends its outcome back.
     pub(super) fn spawn(&self, task: impl Future<Output = Option<NodeInput>> + Send + 'static) {
         let sender = self.sender.clone();
         tokio::spawn(async move {
@@ -300,7 +300,7 @@ impl NodeDriver {
         });
     }
 
-    /// Asks, beside everything else, for what this member is banned for.
+    /// Fetches, in a task, the evidence for which this member is banned.
     fn fetch_evidence(&self, ban: Ban) {
         let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());

@@ -1,4 +1,4 @@
-//! What must hold before a member may take part: a steward, sound arithmetic.
+//! What must hold before a member takes part: the steward is found, and the arithmetic is sound.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::member::{JoinError, JoinOptions, Listen};
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);
 
-/// The manifest of a run that fits into this machine, and the steward where it is: if the ticket's addresses lead
-/// nowhere, the swarm may know others.
+/// The steward's contact, and the manifest of a run that fits into this machine's memory. If nobody answers at the
+/// ticket's addresses, the swarm may know others.
 pub(super) async fn reach(
     options: &JoinOptions,
     identity: &Identity,
@@ -60,8 +60,8 @@ async fn find(
     Ok((steward, manifest))
 }
 
-/// Joins the swarm, and says in it where this member is. Unless told where, it listens for the swarm beside where it listens
-/// for members. A membership goes on without.
+/// Joins the swarm, and announces this member's addresses there. Without an address of its own the swarm listens on the
+/// one at which members dial this machine, on a free port. If this fails, the membership goes on without gossip.
 pub(super) fn join_swarm(
     options: &JoinOptions,
     endpoint: &Endpoint,
@@ -82,7 +82,7 @@ pub(super) fn join_swarm(
     }
 }
 
-/// What computes leaves, proved by its known answers, and the initial state.
+/// The backend for leaves, checked against its known answers, and the initial state.
 pub(super) async fn prepare(
     options: &JoinOptions,
     manifest: &Arc<Manifest>,

@@ -10,7 +10,7 @@ use muster_store::journal::Journal;
 const PAGE: u64 = 32;
 const PAGES: usize = 32;
 
-/// The newest record of this kind.
+/// The newest record whose body is wanted, among the last `PAGE * PAGES`.
 pub(super) fn newest_of(
     ledger: &Ledger,
     journal: &Journal,

@@ -1,4 +1,4 @@
-//! Who may come.
+//! Who is admitted, and on what terms.
 
 use muster_core::codec::List;
 use muster_core::error::Misuse;
@@ -43,7 +43,7 @@ section! {
         per_round: u16 = 16,
         /// Recomputed leaves after which a newcomer has weight.
         probation: u32 = 0,
-        /// Verifiers that it takes.
+        /// Verifiers that must have recomputed some of these leaves.
         vouchers: u8 = 2,
         /// Members that a member may bring in.
         member_invites: u16 = 0,
@@ -90,7 +90,7 @@ impl Admission {
 
 fn keys(field: &str, list: &[String]) -> Result<List<MemberId, { limits::LISTED }>, Misuse> {
     let key = |text: &String| {
-        let wrong = || Misuse(format!("{field}: {text:?} is no member id (`muster id` prints one)"));
+        let wrong = || Misuse(format!("{field}: {text:?} is not a member id (`muster id` prints one)"));
         unhex(text).map(MemberId).ok_or_else(wrong)
     };
     let keys: Result<Vec<MemberId>, Misuse> = list.iter().map(key).collect();

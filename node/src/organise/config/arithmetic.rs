@@ -24,13 +24,13 @@ pub enum ProfileSetting {
 section! {
     /// As [`manifest::Profile`] with [`manifest::Tolerance`]: what `muster-verifier calibrate` writes.
     Arithmetic {
-        /// How.
+        /// Which profile.
         profile: ProfileSetting = ProfileSetting::Exact,
         /// Largest honest deviation of each tensor group.
         tolerance: Vec<f32> = Vec::new(),
         /// Largest honest difference of a leaf's loss.
         loss_tolerance: f32 = 0.0,
-        /// Rounds of training over which they were measured; 0 where nobody says.
+        /// Rounds of training over which they were measured; 0 if unknown.
         calibrated_rounds: u32 = 0,
     }
 }

@@ -10,7 +10,7 @@ use super::arithmetic::Arithmetic;
 use super::{Settings, parse};
 use crate::exit::{Failure, Outcome};
 
-/// Rounds of a run for each that its tolerances were measured over, at most: `spec/tolerance.md` says why.
+/// Most rounds of a run for each round over which its tolerances were measured: `spec/tolerance.md` says why.
 const BEYOND: u32 = 2;
 
 /// What `muster-verifier calibrate` writes.
@@ -21,7 +21,7 @@ struct Calibration {
 }
 
 impl Settings {
-    /// Takes the arithmetic that a calibration found; gives the settings' text with it in the place of what that said.
+    /// Replaces the arithmetic by that of a calibration; returns the text of the settings, changed alike.
     ///
     /// # Errors
     /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
@@ -55,8 +55,8 @@ impl Settings {
         }
     }
 
-    /// Whether tolerances were measured over enough rounds of training for this run; where nobody says over how many, its
-    /// author answers for them.
+    /// Whether tolerances were measured over enough rounds of training for this run. If the settings do not say over how
+    /// many, they are taken as they are.
     ///
     /// # Errors
     /// [`Misuse`] with what to do about it.

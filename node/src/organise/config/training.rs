@@ -48,7 +48,7 @@ pub enum MethodSetting {
 section! {
     /// As [`manifest::Optimiser`].
     Optimiser {
-        /// Which.
+        /// Which optimiser.
         method: MethodSetting = MethodSetting::Adamw,
         /// Peak learning rate.
         rate: f32 = 0.01,

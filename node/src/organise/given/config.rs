@@ -29,7 +29,7 @@ impl ModelConfig {
     pub(super) fn read(path: &Path, bytes: &[u8]) -> Outcome<Self> {
         let wrong = |what: &str| Failure::environment(format!("{}: {what}", path.display()));
         let entries: Map<String, Value> =
-            serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is no config ({error})")))?;
+            serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is not a config ({error})")))?;
         let config = Config { path, entries: &entries };
         let family = match config.entry("model_type").and_then(Value::as_str) {
             Some("llama") => Architecture::Decoder,

@@ -24,9 +24,9 @@ use super::sieve::{Sieve, Topic, Validity};
 use super::standing::Reputation;
 use super::{address, whereabouts};
 
-/// Between two looks at what waits.
+/// Time between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two attempts to find somebody, while nobody is connected, and to find those that one began with.
+/// Ticks between two attempts to reach the peers to begin with: while nobody is connected, and otherwise.
 const LONELY: u32 = 3;
 const REACH: u32 = 30;
 /// Messages that wait for somebody to tell; the oldest go first.
@@ -58,7 +58,7 @@ pub(super) struct EventLoop {
     standing: Reputation,
     searches: HashMap<QueryId, Search>,
     met: BTreeMap<PeerId, Multiaddr>,
-    /// The own entry, and whether it is to be put into the table again.
+    /// This member's entry, and whether it is to be put into the table again.
     entry: Option<Vec<u8>>,
     due: bool,
     putting: Option<QueryId>,
@@ -152,7 +152,7 @@ impl EventLoop {
         }
     }
 
-    /// Publishes what waits, in order, as far as there is somebody to tell.
+    /// Publishes the waiting messages in order, as far as peers listen.
     fn publish(&mut self) {
         // Each waiting message once, so that those put back keep their order and end the loop.
         for _ in 0..self.waiting.len() {
@@ -168,7 +168,7 @@ impl EventLoop {
         }
     }
 
-    /// Puts the own entry into the table, one attempt at a time.
+    /// Puts this member's entry into the table, one attempt at a time.
     fn announce(&mut self) {
         let Some(entry) = self.entry.clone().filter(|_| self.due && self.putting.is_none()) else { return };
         self.due = false;
@@ -179,13 +179,13 @@ impl EventLoop {
         let record = kad::Record { key, value: entry, publisher: None, expires: None };
         match self.swarm.behaviour_mut().kad.put_record(record, Quorum::One) {
             Ok(query) => self.putting = Some(query),
-            Err(error) => debug!(?error, "the own entry was not kept"),
+            Err(error) => debug!(?error, "this member's entry was not kept"),
         }
     }
 
     fn dial(&mut self, text: &str) {
         let Some((peer, address)) = address::dialled(text) else {
-            debug!(text, "no multiaddress of a peer");
+            debug!(text, "not the multiaddress of a peer");
             return;
         };
         if peer == *self.swarm.local_peer_id() {
@@ -250,7 +250,7 @@ impl EventLoop {
 
     fn reject(&mut self, peer: PeerId) {
         let Some(out) = self.standing.reject(peer) else { return };
-        info!(%peer, "a peer keeps gossiping what is not true and is shut out");
+        info!(%peer, "a peer keeps gossiping false messages and is shut out");
         let behaviour = self.swarm.behaviour_mut();
         // In each protocol: a peer that only gossip ignores would keep its connection and its place in the
         // table.
@@ -339,7 +339,7 @@ impl EventLoop {
         self.tell();
     }
 
-    /// Tells the caller who is there.
+    /// Tells the caller about the neighbourhood, if it has changed.
     fn tell(&mut self) {
         let own = *self.swarm.local_peer_id();
         let named = self.swarm.listeners().filter_map(|address| address.clone().with_p2p(own).ok());

@@ -1,4 +1,4 @@
-//! Peers that bring what nobody should have passed on.
+//! Peers that bring messages which no honest peer would have passed on.
 
 use std::collections::{BTreeMap, VecDeque};
 
