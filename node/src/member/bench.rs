@@ -115,6 +115,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);
     let description = backend.describe();
     let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
+    // A person waits: whether there is time to try is estimated first.
     let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
     let timings = if lacking.is_some() {
         None
@@ -160,6 +161,7 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
     while whole < patience && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < patience) {
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
+    // The median: one leaf that the system interrupted does not count.
     leaves.sort_unstable();
     let (leaf, basis) = leaves
         .get(leaves.len() / 2)

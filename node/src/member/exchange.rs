@@ -77,6 +77,7 @@ pub(super) async fn reduce_part(
 ) -> Vec<Digest> {
     let PartTask { round, part, inputs, .. } = task;
     let fetched = fetch_lacking(&shared, &ledger, &uplink, &task).await;
+    // Beside the runtime: a rule goes through all inputs of the part several times.
     let reduced = tokio::task::spawn_blocking(move || {
         let view = ledger.round(round)?;
         let blocks = &view.parts().get(part.index())?.blocks;

@@ -55,6 +55,7 @@ impl LoadedTokeniser {
         let model = settled(rules.get_model().clone());
         rules.with_model(model);
         let tokens = token_numbers(&file).unwrap_or_default();
+        // Members check the corpus against what the file says (DATA-4), without running the tokeniser.
         if rules.get_vocab(true).into_values().any(|number| number >= tokens) {
             let what = "gives an added token another number than it says";
             return Err(wrong(&what, "save it again with `tokenizers`"));

@@ -205,6 +205,7 @@ impl Facts {
             held_out_loss: replayed.held_out_loss,
             baselines: Baselines { unigram, bigram },
             final_state_root: match (&replay_stopped, sealed) {
+                // The steward's word, where no replay confirms it.
                 (Some(_), Some(root)) => format!("{root:#}"),
                 _ => format!("{:#}", replayed.root),
             },
@@ -251,6 +252,7 @@ impl AttackFact {
         audits: impl Iterator<Item = u32>,
     ) -> Self {
         let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);
+        // What a cheat did honestly, or after the round that convicts it, says nothing about the odds.
         let audits = audits.filter(|round| bad(*round) && convicted.is_none_or(|last| *round <= last));
         let expected = odds.expected(attack);
         Self {

@@ -95,9 +95,11 @@ impl Odds {
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
         let (from, rounds, last) = self.rounds;
         match attack.betrayal.wrong {
+            // Two aggregators of a part differ (ROUND-25): the round itself finds it.
             Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
             Wrong::Words | Wrong::Part => return Some(AT_ONCE),
             Wrong::Block => {
+                // Only verifiers reduce drawn blocks again.
                 let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
                 let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
                 return Some(Expected { contributions: 1.0 / share, audits: 0.0, escapes });
@@ -105,6 +107,7 @@ impl Odds {
             _ => {}
         }
         let found = attack.betrayal.wrong.found(self.rates.leaves, self.rates.drawn)?;
+        // In the final audit every contribution is audited.
         let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
@@ -186,6 +189,7 @@ impl Odds {
         let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
         let mut told: Vec<&str> = Vec::new();
         for (name, about, promise) in attackers.chain(liars) {
+            // One entry for each kind, however many play it.
             if !told.contains(&name) {
                 told.push(name);
                 let _ = writeln!(text, "{name:<11} {about}\n{:<11} {promise}", "");

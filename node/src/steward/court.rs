@@ -204,6 +204,7 @@ impl Court {
         for ((member, _), (data, _)) in found {
             senders.entry(*member).or_default().push(data.clone());
         }
+        // Whole parts only: a label of the shelf stands for all blocks of its part.
         for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
             if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks) {
                 tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);

@@ -125,6 +125,7 @@ impl StewardDriver {
     pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
         loop {
             self.attend();
+            // Also where nothing came: clocks run out on their own.
             self.machine.handle(self.now(), StewardInput::Tick);
             while let Some(effect) = self.machine.poll_effect() {
                 self.perform(effect)?;
@@ -358,6 +359,8 @@ impl StewardDriver {
         let round = self.machine.ledger().next_round();
         let (state, roots) = {
             let mut replica = lock(&self.court.replica);
+            // The machine was told which states are kept: without this one, what follows would be of another
+            // state.
             if !replica.rewind(&rewind.state.root(), round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }

@@ -159,6 +159,7 @@ impl CourtBench {
     }
 
     fn limit(&self, how_long: Patience) -> Duration {
+        // Long only where nothing else can decide; otherwise as long as the bytes take.
         if how_long == Patience::Long {
             return self.patience;
         }

@@ -37,6 +37,7 @@ impl Connections {
     /// The members that have a connection; `None` if these are the known ones.
     pub(super) fn since(&self, known: &BTreeSet<MemberId>) -> Option<BTreeSet<MemberId>> {
         let connections = self.lock();
+        // Mostly nothing has changed, and this is asked with every message.
         (!connections.keys().eq(known)).then(|| connections.keys().copied().collect())
     }
 

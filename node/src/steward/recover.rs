@@ -103,6 +103,8 @@ fn read_ledger(
         }
         for record in records {
             let height = ledger.height();
+            // Each rule is checked again: a journal from elsewhere, or of a version with a bug, is not served
+            // on.
             let record = ledger.apply(&record).map_err(|reject| {
                 let path = folder.join("journal.redb");
                 Failure::environment(format!("{}: record {height} breaks a rule ({reject})", path.display()))

@@ -86,6 +86,7 @@ impl Reporter {
             Bulletin::Past(member, past) => self.retro(*member, past),
             Bulletin::Lost(round, member, why) => {
                 let exact = ledger.manifest().profile == Profile::Exact;
+                // With a tolerance nothing is replayed (TOL-11).
                 let so = if exact { ", the archive will not replay" } else { "" };
                 self.line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
             }

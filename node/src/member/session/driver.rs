@@ -255,6 +255,7 @@ impl NodeDriver {
         let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
         self.spawn(async move {
             let name = parcel.clone();
+            // In a task of its own, whose panic is an error here.
             let brought = tokio::spawn(async move { bring(uplink, ledger, contribution, &name).await });
             // The delivery waits for each of its parcels, also for one whose task fails.
             Some(NodeInput::Brought(parcel, brought.await.ok().flatten()))

@@ -50,6 +50,8 @@ impl ModelConfig {
         }
         let mut free = Table::new();
         if let Some(positions) = positions {
+            // An ALBERT has an embedding for each position: its number is fixed. A decoder's positions are
+            // computed.
             let settings = if family == Architecture::Albert { &mut fixed } else { &mut free };
             settings.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
         }
