@@ -81,7 +81,7 @@ fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// How each member ended, a line each.
+/// How a member ended, in lines.
 fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
     let Some(ban) = facts.ban(member) else {
         let ended = match &member.final_state_root {
