@@ -318,6 +318,29 @@ mod tests {
     }
 
     #[test]
+    fn commit_5_what_the_disk_gives_is_proved_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let (q, other) = (vec![7; layout.parameters()], vec![8; layout.parameters()]);
+        let (tree, foreign) = (Commitment::new(&layout, &q), Commitment::new(&layout, &other));
+        let whole = tree.block(&layout, &q, Block(2)).unwrap();
+        let fewer = List::new(whole.chunks[1..].to_vec()).unwrap();
+        let lies = [
+            BlockData { block: Block(layout.blocks().len() as u32), ..whole.clone() },
+            BlockData { block: Block(3), ..whole.clone() },
+            BlockData { chunks: fewer, ..whole.clone() },
+            BlockData { proofs: List::default(), ..whole.clone() },
+            foreign.block(&layout, &other, Block(2)).unwrap(),
+        ];
+        for (name, data) in (0..).zip(lies.into_iter().chain([whole])) {
+            let member = MemberId([name; 32]);
+            home.save_contribution(Round(5), &member, 0, std::slice::from_ref(&data)).unwrap();
+            let found = intake.block(Round(5), &member, &tree.root(), data.block);
+            assert_eq!(found.is_some(), name == 5, "{name}");
+        }
+    }
+
+    #[test]
     fn what_is_not_there_is_not_looked_for_again_until_something_is_written() {
         let folder = tempfile::tempdir().unwrap();
         let (intake, home, layout) = intake(folder.path());

@@ -225,7 +225,7 @@ mod tests {
         assert_eq!(windows(2 * sequence).unwrap(), 1, "a tail of all tokens but one");
         assert_eq!(windows(2 * sequence + 1).unwrap(), 2);
         let misuse = windows(sequence).unwrap_err().to_string();
-        assert!(misuse.contains("window"), "{misuse}");
+        assert!(misuse.contains("model.sequence must be below the training text's tokens"), "{misuse}");
     }
 
     #[test]
