@@ -4,8 +4,8 @@ use std::net::{IpAddr, UdpSocket};
 
 use if_addrs::get_if_addrs;
 
-/// Where others may reach a port that listens on every address: the address on the way out, or where no way leads out (one
-/// switch, a VPN) those of all interfaces. None on a machine that has only loopback.
+/// Addresses at which others may reach a port that listens on every address: the one from which packets to the internet
+/// leave, or without a route there (one switch, a VPN) those of all interfaces. Empty on a machine that has only loopback.
 pub fn reachable(v4: bool) -> Vec<IpAddr> {
     match outward(v4).filter(|own| !own.is_loopback()) {
         Some(own) => vec![own],
@@ -21,7 +21,7 @@ pub fn is_loopback(address: &str) -> bool {
     ip.map_or_else(|_| host.eq_ignore_ascii_case("localhost"), |ip| ip.is_loopback())
 }
 
-/// The own address on the way out; none without a route. No packet is sent: connecting a UDP socket only looks the
+/// The address from which packets to the internet leave; `None` without a route. No packet is sent: connecting a UDP socket only looks the
 /// route up. Behind a translating router this is the inner address.
 fn outward(v4: bool) -> Option<IpAddr> {
     // Addresses that are set aside for documentation: routed like any other, never in use.
@@ -31,7 +31,7 @@ fn outward(v4: bool) -> Option<IpAddr> {
     socket.local_addr().ok().map(|address| address.ip())
 }
 
-/// Those that mean something on another machine: an address of one link names no interface there.
+/// Addresses of all interfaces, without those that hold on one link only: they mean nothing on another machine.
 fn of_interfaces(v4: bool) -> Vec<IpAddr> {
     let own = get_if_addrs().unwrap_or_default();
     let own = own.into_iter().filter(|own| !own.is_loopback() && !own.is_link_local());

@@ -1,4 +1,4 @@
-//! What a person says of how this machine computes leaves.
+//! Options for how this machine computes leaves.
 
 use clap::Args;
 use muster_compute::{Device, Library, Machine, Path as KernelPath};

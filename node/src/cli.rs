@@ -1,4 +1,4 @@
-//! The command line of `muster`: what can be said, and the exit code of what was done.
+//! The command line of `muster`: its commands, and their exit codes.
 #![allow(clippy::print_stderr)]
 
 mod act;
@@ -11,7 +11,7 @@ use clap::Parser;
 
 use arguments::MusterCli;
 
-/// Does what the arguments say, the first being the program's name, and gives the exit code.
+/// Carries out the command in these arguments, the first being the program's name, and returns the exit code.
 pub fn run(arguments: impl IntoIterator<Item = OsString>) -> u8 {
     let cli = match MusterCli::try_parse_from(arguments) {
         Ok(cli) => cli,

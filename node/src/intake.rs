@@ -41,7 +41,7 @@ pub(crate) struct Intake {
     readers: Arc<Semaphore>,
 }
 
-/// What is on the disk of a member's blocks that others should have taken.
+/// The blocks of a member that are on the disk although others should have taken them.
 struct Relayed {
     blocks: BTreeSet<Block>,
     /// Label of the next piece; none when there are no more.
@@ -49,14 +49,14 @@ struct Relayed {
 }
 
 impl Intake {
-    /// Empty, with a disk for what is older, and whom to tell when that fails.
+    /// An empty intake over a disk; `failed` is told when writing fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let shelf = Arc::new(Shelf::new(layout.clone(), home, failed));
         let readers = Arc::new(Semaphore::new(READERS));
         Self { layout, shelf, held: Mutex::default(), relayed: Mutex::default(), readers }
     }
 
-    /// Takes blocks of one part from their author. Gives the receipt to sign once every block of the part is there.
+    /// Takes blocks of one part from their author. Returns the receipt to sign once every block of the part is held.
     ///
     /// # Errors
     /// [`Reject`] as of [`Delivery::check`], or when the disk does not take them.
@@ -88,6 +88,7 @@ impl Intake {
         if data.len() < plan.len() {
             return false;
         }
+        // Whatever a sender brings, it is gone from memory some rounds later.
         held.retain(|(of, _), _| *of >= horizon(round));
         drop(held);
         self.shelf.keep(round, sender, part, data);
@@ -104,6 +105,7 @@ impl Intake {
         mut data: Vec<BlockData>,
     ) -> Result<bool, Reject> {
         let mut relayed = lock(&self.relayed);
+        // ROUND-24 holds while the round lasts.
         relayed.retain(|(of, _), _| *of >= round);
         let failed = |error| {
             self.shelf.fail(error);
@@ -118,8 +120,10 @@ impl Intake {
                 own.insert(Relayed { blocks: BTreeSet::new(), next })
             }
         };
+        // Each block once on the disk, however often it is sent.
         data.retain(|data| !own.blocks.contains(&data.block));
         if !data.is_empty() {
+            // Labels are numbered with 16 bits: nobody fills the disk with single blocks.
             let label = own.next.ok_or(Reject::Rule("a part comes in fewer pieces than this"))?;
             self.shelf.save(round, &sender, label, &data).map_err(failed)?;
             own.next = label.checked_add(1);
@@ -128,17 +132,18 @@ impl Intake {
         Ok(plan.iter().all(|block| own.blocks.contains(block)))
     }
 
-    /// What is on the disk, for others who write there.
+    /// The contributions on the disk.
     pub(crate) fn shelf(&self) -> &Arc<Shelf> {
         &self.shelf
     }
 
-    /// Answers who asks for blocks of the contribution with this root. What is not in memory is read beside the caller.
+    /// Answers a request for blocks of the contribution with this root. Blocks that are not in memory are read in a task.
     ///
     /// # Errors
     /// As [`gathered`].
     pub(crate) async fn answer(self: Arc<Self>, query: InputQuery, root: Digest) -> Result<Response, Reject> {
         let stopping = Reject::Stale("this keeper is stopping");
+        // Before the thread is taken: requests for old rounds must not take all threads that block.
         let Ok(turn) = self.readers.clone().acquire_owned().await else { return Err(stopping) };
         let read = tokio::task::spawn_blocking(move || {
             // Until it is read, also where nobody waits for it any more.
@@ -166,10 +171,10 @@ impl Intake {
     }
 }
 
-/// The blocks asked for, as one answer holds them; of more than that no more is looked at.
+/// The blocks asked for, in one answer. It stops at the first block that no longer fits.
 ///
 /// # Errors
-/// [`Reject`] when one of them is not to be had, or they are more than an answer holds.
+/// [`Reject`] when one of them is unavailable, or they are more than an answer holds.
 pub(crate) fn gathered(
     blocks: &[Block],
     one: impl Fn(Block) -> Option<BlockData>,
@@ -178,6 +183,7 @@ pub(crate) fn gathered(
     for block in blocks {
         let data = one(*block).ok_or(Reject::Stale("this block is not kept here"))?;
         bytes += data.chunks.iter().map(|chunk| chunk.len()).sum::<usize>();
+        // While they are gathered: a request names up to 1,024 blocks, far more than an answer holds.
         if bytes > BULK_BYTES {
             return Err(Reject::Rule("these are more blocks than one answer holds"));
         }
@@ -229,6 +235,7 @@ mod tests {
             intake.hold(Round(round), sender, part, &plan, opened.collect())
         };
         let files = |round| home.load_contribution(Round(round), &sender).unwrap().len();
+        // ROUND-4: the receipt is due when every block of the part is held, and not before.
         assert!(!hold(5, &[1]));
         assert!(hold(5, &[2]));
         assert_eq!(files(5), 2);
@@ -256,6 +263,7 @@ mod tests {
         for name in 0..50 {
             let sender = MemberId([name; 32]);
             for _ in 0..3 {
+                // ROUND-4: no receipt for a part that lacks a block, however often the others are brought.
                 assert_eq!(intake.relay(Round(5), sender, &plan, vec![block(1), block(2)]), Ok(false));
             }
             let kept = home.load_contribution(Round(5), &sender).unwrap();
@@ -307,6 +315,29 @@ mod tests {
         }
         assert!(intake.lock().is_empty());
         assert_eq!(intake.shelf.in_memory(), Some(((Round(19), member), 1)));
+    }
+
+    #[test]
+    fn commit_5_what_the_disk_gives_is_proved_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let (intake, home, layout) = intake(folder.path());
+        let (q, other) = (vec![7; layout.parameters()], vec![8; layout.parameters()]);
+        let (tree, foreign) = (Commitment::new(&layout, &q), Commitment::new(&layout, &other));
+        let whole = tree.block(&layout, &q, Block(2)).unwrap();
+        let fewer = List::new(whole.chunks[1..].to_vec()).unwrap();
+        let lies = [
+            BlockData { block: Block(layout.blocks().len() as u32), ..whole.clone() },
+            BlockData { block: Block(3), ..whole.clone() },
+            BlockData { chunks: fewer, ..whole.clone() },
+            BlockData { proofs: List::default(), ..whole.clone() },
+            foreign.block(&layout, &other, Block(2)).unwrap(),
+        ];
+        for (name, data) in (0..).zip(lies.into_iter().chain([whole])) {
+            let member = MemberId([name; 32]);
+            home.save_contribution(Round(5), &member, 0, std::slice::from_ref(&data)).unwrap();
+            let found = intake.block(Round(5), &member, &tree.root(), data.block);
+            assert_eq!(found.is_some(), name == 5, "{name}");
+        }
     }
 
     #[test]

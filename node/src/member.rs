@@ -36,7 +36,7 @@ pub struct JoinOptions {
     pub listen: Listen,
     /// What to tell others to dial, instead of the address listened on.
     pub advertise: Option<String>,
-    /// Where to gossip; none for a membership without.
+    /// Where to gossip; `None` for a membership without gossip.
     pub gossip: Option<Settings>,
     /// What computes.
     pub machine: muster_compute::Machine,
@@ -57,7 +57,7 @@ pub enum Listen {
     At(String),
 }
 
-/// How it ended well.
+/// How a membership ended well.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
     /// The run is over.
@@ -71,7 +71,7 @@ pub enum End {
     Interrupted,
 }
 
-/// Why it ended badly.
+/// Why a membership ended badly.
 #[derive(Debug)]
 pub enum JoinError {
     /// Expelled from the run.
@@ -80,20 +80,20 @@ pub enum JoinError {
         round: Round,
         /// In words.
         finding: &'static str,
-        /// By whom.
+        /// The verifier that accused it.
         accuser: MemberId,
         /// Where the evidence is, or why it is not there, in words.
         evidence: String,
     },
     /// The steward refused something, in its words.
     Refused(String),
-    /// What ended this membership before: it cannot go on.
+    /// The membership ended before, in these words, and cannot continue.
     Over(&'static str),
-    /// This machine: what, and what to do.
+    /// Something is wrong with this machine: what, and what to do about it.
     Environment(String),
     /// The contribution to this round is not the sum of the leaves that this machine computed for it.
     Unreliable(Round),
-    /// Disk.
+    /// The disk failed.
     Store(StoreError),
     /// Following failed.
     Follow(FollowError),

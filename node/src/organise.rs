@@ -45,7 +45,7 @@ pub fn read_identity(home: &Path, name: &str) -> Outcome<Identity> {
     match secrets::key(&path) {
         Ok(secret) => Ok(Identity::from_secret(&secret)),
         Err(error) if error.kind() == Kind::Missing => Err(Failure::environment(format!(
-            "{}: is not there; is this the right directory?",
+            "{}: does not exist; is this the right directory?",
             path.display()
         ))),
         Err(error) => Err(error.into()),

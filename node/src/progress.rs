@@ -54,6 +54,7 @@ impl ProgressDisplay {
     /// A line that stays.
     pub fn line(&self, text: &str) {
         if self.drawn {
+            // A line written into a bar would tear it.
             self.rounds.suspend(|| tracing::info!("{text}"));
         } else {
             tracing::info!("{text}");

@@ -36,7 +36,7 @@ use crate::exit::{Exit, Failure, Outcome};
 /// What is rehearsed, on the command line.
 #[derive(Subcommand)]
 pub enum RehearseCommand {
-    /// Rehearse on this machine: a whole run as processes of their own, with cheats among them.
+    /// Rehearse a whole run on this machine, each member a process of its own, with cheats among them.
     #[command(after_help = "\
 Trains on Rust sources that cargo has downloaded, unless --text names other text.
   muster demo --out rehearsal/")]
@@ -67,7 +67,7 @@ fn attacks_help() -> String {
     let lies = Lie::value_variants().iter().map(|lie| format!("  {:<11} {}\n", lie.name(), lie.about()));
     format!(
         "\
-Plays a run with your settings on this machine, every member a process of its own, and says what they caught. Times
+Plays a run with your settings on this machine, every member a process of its own, and reports what was caught. Times
 and harm depend on audit.*, aggregation.* and the number of nodes, not on the size of the model: a small one will do.
   muster drill --config run.toml --attack flip:2 one-leaf:10% --nodes 10 --rounds 60
 
@@ -75,7 +75,7 @@ Exit code 1: an attack got away that these settings should have caught, or an ho
 
 Attacks:
 {}
-What verifiers may do wrong, from the first round on:
+Lies of verifiers, from the first round on:
 {}",
         lines.collect::<String>(),
         lies.collect::<String>()

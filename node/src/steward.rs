@@ -38,6 +38,7 @@ use muster_net::endpoint::Endpoint;
 use muster_net::serve::serve;
 use muster_replica::{Peers, Results};
 use muster_roles::steward::{Steward, StewardInput, StewardSetup};
+use muster_store::journal::Journal;
 use tokio::sync::{Semaphore, mpsc, watch};
 use tokio::task::JoinSet;
 
@@ -129,27 +130,23 @@ fn assemble(
 ) -> Outcome<(StewardDriver, Arc<Server>)> {
     let Recovered { home, identity, manifest, dataset, journal, ledger, bans, replica, arithmetic, second } =
         recovered;
-    let mut name = [0; 8];
-    getrandom::fill(&mut name)
-        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
-    let board = Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name)));
+    let board = board(&journal, &ledger)?;
     let layout = ledger.layout().clone();
     // AUDIT-26: whoever audits a round that is still open to it can follow up to it without missing a state.
     let results = Results::new(layout.clone()).keeping(ledger.audit_window() as usize + 2);
     let (failed, failures) = mpsc::channel(1);
     let intake = Arc::new(Intake::new(layout.clone(), Arc::new(home.clone()), failed));
     let presence = Arc::new(Connections::default());
-    let replica = Arc::new(Mutex::new(replica));
     let (stop, stopped) = watch::channel(false);
     let court = Arc::new(Court {
-        manifest: manifest.clone(),
+        manifest,
         layout,
         home,
         shelf: intake.shelf().clone(),
         keep_aggregates,
         peers: Peers::new(endpoint),
-        dataset: dataset.clone(),
-        replica: replica.clone(),
+        dataset,
+        replica: Arc::new(Mutex::new(replica)),
         arithmetic,
         second,
         hoard: Arc::new(Semaphore::new(HOARD)),
@@ -158,14 +155,14 @@ fn assemble(
     });
     let (sender, queue) = mpsc::channel(QUEUE);
     let server = Server {
-        manifest,
-        dataset,
+        manifest: court.manifest.clone(),
+        dataset: court.dataset.clone(),
         home: court.home.clone(),
         board: board.clone(),
         results: results.clone(),
         presence: presence.clone(),
         driver: sender.clone(),
-        offers: Arc::new(Offers::new(replica)),
+        offers: Arc::new(Offers::new(court.replica.clone())),
     };
     let driver = StewardDriver {
         machine: Steward::new(setup(&court, ledger, identity.clone(), bans, kept)),
@@ -188,6 +185,14 @@ fn assemble(
         _stop: StopHearings(stop),
     };
     Ok((driver, Arc::new(server)))
+}
+
+/// The board, under a name by which followers tell that its notices are numbered anew.
+fn board(journal: &Arc<Journal>, ledger: &Ledger) -> Outcome<Arc<Board>> {
+    let mut name = [0; 8];
+    getrandom::fill(&mut name)
+        .map_err(|error| Failure::environment(format!("the system gives no randomness ({error})")))?;
+    Ok(Arc::new(Board::new(journal.clone(), ledger.height(), u64::from_le_bytes(name))))
 }
 
 /// What the machine begins with.

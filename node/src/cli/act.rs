@@ -166,6 +166,7 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
         organiser_key: organiser_key.clone(),
         out: out.clone(),
     };
+    // Who hosts and computes elsewhere need not have the memory here.
     let available = if *elsewhere { None } else { memory::available() };
     let created = create_within(&options, available)?;
     if created.wrote_config {
@@ -249,6 +250,7 @@ fn join_run(arguments: JoinArguments) -> Outcome<Exit> {
         )));
     }
     if arguments.nice {
+        // Before any thread is started: each begins with the priority of the one that starts it.
         process::give_way();
     }
     let gossip = swarm(arguments.gossip, arguments.listen.as_ref());
@@ -293,7 +295,9 @@ fn swarm(arguments: GossipArguments, beside: Option<&String>) -> Option<Settings
 
 fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
     let own = || std::env::home_dir().map(|home| home.join(".muster"));
-    home.data_dir.or_else(own).ok_or_else(|| Failure::usage("there is no home directory: say --data-dir"))
+    home.data_dir
+        .or_else(own)
+        .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
 }
 
 fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {

@@ -1,4 +1,4 @@
-//! What can be said to `muster`.
+//! Commands and options of `muster`.
 
 use std::path::PathBuf;
 
@@ -10,7 +10,7 @@ use crate::backend::BackendChoice;
 use crate::organise::invite::parse_span;
 use crate::steward::CONNECTIONS;
 
-/// Train one neural network with the machines of strangers, and inspect their work.
+/// Train one neural network on strangers' machines, and audit their work.
 #[derive(Parser)]
 #[command(
     name = "muster",
@@ -29,23 +29,23 @@ Exit codes: 0 good, 1 negative verdict, 2 usage, 3 this machine, 4 network, 130 
 pub(super) struct MusterCli {
     #[command(subcommand)]
     pub(super) command: MusterCommand,
-    /// Say more; twice for everything. RUST_LOG is heeded too.
+    /// Log more; given twice, log everything. RUST_LOG overrides it.
     #[arg(short, long, global = true, action = ArgAction::Count)]
     pub(super) verbose: u8,
 }
 
 #[derive(Subcommand)]
 pub(super) enum MusterCommand {
-    /// Handle the text that a run trains on.
+    /// Prepare the text that a run trains on.
     #[command(subcommand)]
     Data(DataCommand),
-    /// Handle runs.
+    /// Create a run, or export its model.
     #[command(subcommand)]
     Run(RunCommand),
     /// Host a run: admit members, seal rounds, examine accusations. Needs no powerful machine.
     #[command(after_help = "\
-Ctrl-C finishes the round, unless everybody has left it, and stops; started again, it goes on where it was, on the same
-port.
+Ctrl-C finishes the round, unless everybody has left it, and stops. The same command continues where it stopped, on the
+same port.
   muster host myrun/
   muster host myrun/ --listen 0.0.0.0:7777 --advertise training.example.org:7777")]
     Host(HostArguments),
@@ -55,16 +55,16 @@ port.
   muster invite myrun/ --role node --founder
   muster invite myrun/ --role verifier
   muster invite ~/.muster --role node        # as a member
-A run whose organiser's key is kept elsewhere needs of its folder no more than manifest.bin, and --address:
+Where the organiser's key is kept on another machine, a copy of manifest.bin and --address are enough:
   muster invite copy/ --role node --organiser-key /media/stick/organiser.key --address training.example.org:7777")]
     Invite(InviteArguments),
     /// Take part in a run with this machine, until it is over.
     #[command(after_help = "\
-Ctrl-C finishes the round and stops; the same command goes on. `muster leave` leaves for good.
+Ctrl-C finishes the round and stops. The same command continues. `muster leave` leaves for good.
   muster join muster1:… --threads 2 --nice
   muster join muster1:… --data-dir /data/muster --listen 0.0.0.0:7000 --advertise my.example.org:7000")]
     Join(JoinArguments),
-    /// Continue a prompt with what was trained so far.
+    /// Continue a prompt with the model as trained so far.
     #[command(after_help = "\
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
   muster generate ~/.muster --temperature 0")]
@@ -80,25 +80,25 @@ Ctrl-C finishes the round and stops; the same command goes on. `muster leave` le
     #[cfg(feature = "rehearse")]
     #[command(flatten)]
     Rehearse(crate::rehearse::RehearseCommand),
-    /// Show who takes part, by whose leave, and what each of them weighs.
+    /// Show the members, who invited each, and what weight each has.
     #[command(after_help = "\
-Whoever came by a member's invitation stands below it. `muster close-tree` closes such a tree.
+Members that a member has invited are listed below it. `muster close-tree` closes such a tree.
   muster members myrun/
   muster members ~/.muster")]
     Members {
         /// A run's folder, or a member's directory.
         folder: PathBuf,
     },
-    /// Close a member's tree: from now on nobody comes by its invitations, nor by those of members below it.
+    /// Close a member's tree: its invitations, and those of the members below it, admit nobody any more.
     #[command(after_help = "\
-`muster members` shows the trees and the ids. Closing bans nobody, which takes evidence: whoever is there stays and counts
-as before. It is for good, sealed in the ledger, and works while the run is hosted. Your own invitations are as valid as
-ever.
+`muster members` shows the trees and the ids. Closing bans nobody, since a ban needs evidence: members who are in stay and
+count as before. It is sealed in the ledger and cannot be undone. The run must be hosted meanwhile. Your own invitations
+stay valid.
   muster close-tree myrun/ 3f2a9c0d11e48b57")]
     CloseTree {
         /// The run's folder.
         folder: PathBuf,
-        /// The member: its id, or as much of it as no other one begins with.
+        /// The member's id, or a beginning of it that no other id has.
         member: String,
         #[command(flatten)]
         organiser: OrganiserArguments,
@@ -113,7 +113,7 @@ ever.
 pub(super) enum DataCommand {
     /// Pack text into a corpus with Merkle roots, so that everyone trains on the same bytes.
     #[command(after_help = "\
-Folders are walked in order of their names. Without --held-out, the last twentieth of the files is held out, or the
+Files in folders are taken in order of their names. Without --held-out, the last twentieth of the files is held out, or the
 last twentieth of a single file.
   muster data pack --text books/ --held-out other/book.txt --out corpus/")]
     Pack(PackArguments),
@@ -124,13 +124,13 @@ pub(super) struct PackArguments {
     /// UTF-8 files, or folders of them, to train on.
     #[arg(long, required = true, num_args = 1.., value_name = "PATH")]
     pub(super) text: Vec<PathBuf>,
-    /// UTF-8 files, or folders of them, to measure on; never trained on.
+    /// UTF-8 files, or folders of them, to measure the loss on; the run never trains on them.
     #[arg(long, num_args = 1.., value_name = "PATH")]
     pub(super) held_out: Vec<PathBuf>,
-    /// A tokenizer.json of Hugging Face's format, whose numbers are the tokens; without it, bytes are.
+    /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
-    /// The new corpus.
+    /// The new folder of the corpus.
     #[arg(long, value_name = "DIR")]
     pub(super) out: PathBuf,
 }
@@ -142,12 +142,12 @@ pub(super) enum RunCommand {
 If the settings do not exist, a file with every setting explained is written there and used.
   muster run new --config run.toml --data corpus/ --out myrun/
   muster run new --config run.toml --data corpus/ --out myrun/ --organiser-key /media/stick/organiser.key
-With --init, what DIR/config.json says of the model need not be in the settings, and must not differ from them.
+With --init, the settings need not repeat what DIR/config.json says of the model, and must not contradict it.
   muster run export otherrun/ --out model/
   muster run new --data corpus/ --init model/ --out myrun/
 
-Rules of aggregation: centered-clip, which is for strangers; for comparison mean, median, trimmed-mean, geometric-median,
-krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
+Rules of aggregation: centered-clip, the one for runs with strangers; for comparison mean, median, trimmed-mean,
+geometric-median, krum, multi-krum, fixed-radius-clip, each also after mixing = true.")]
     New(NewArguments),
     /// Write a model as safetensors with Hugging Face names, for `transformers` and others.
     #[command(after_help = "\
@@ -167,19 +167,19 @@ pub(super) struct NewArguments {
     /// What `muster-verifier calibrate` wrote: profile and tolerances, instead of the settings' [arithmetic].
     #[arg(long, value_name = "FILE")]
     pub(super) calibration: Option<PathBuf>,
-    /// Take a run that is more than twice as long as what its tolerances were measured over. Honest machines drift apart as
-    /// training goes on: they may be banned.
+    /// Allow a run with more than twice the rounds over which its tolerances were measured. Honest machines drift apart as
+    /// training goes on, and may be banned.
     #[arg(long, requires = "calibration")]
     pub(super) beyond_calibration: bool,
     /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
     /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
     #[arg(long, value_name = "DIR")]
     pub(super) init: Option<PathBuf>,
-    /// Keep the organiser's key here instead of in the run's folder, where the steward's is; an existing key is used. Say so
-    /// where the host is a machine that could be broken into, and keep FILE on another one.
+    /// Keep the organiser's key in FILE instead of in the run's folder, beside the steward's; an existing key is used. Do
+    /// so if the host could be broken into, and keep FILE on another machine.
     #[arg(long, value_name = "FILE")]
     pub(super) organiser_key: Option<PathBuf>,
-    /// Make the run even if a node needs more memory than this machine has: others host and compute it.
+    /// Create the run even if a node needs more memory than this machine has: other machines host and compute it.
     #[arg(long)]
     pub(super) elsewhere: bool,
     /// The new folder of the run.
@@ -209,13 +209,13 @@ pub(super) struct GenerateArguments {
     /// Tokens to add.
     #[arg(long, value_name = "N", default_value_t = 256)]
     pub(super) tokens: usize,
-    /// Below 1 the likely becomes likelier; 0 always takes the most likely.
+    /// Below 1, likely tokens become likelier; 0 always takes the most likely one.
     #[arg(long, value_name = "X", default_value_t = 0.7, value_parser = temperature)]
     pub(super) temperature: f64,
-    /// Draw among so many of the most likely tokens; 0 stands for all.
+    /// Draw among the K most likely tokens; 0 stands for all.
     #[arg(long, value_name = "K", default_value_t = 40)]
     pub(super) top: usize,
-    /// Another seed gives another text.
+    /// Seed of the draws: another seed gives another text.
     #[arg(long, value_name = "N", default_value_t = 0)]
     pub(super) seed: u64,
     /// The model as it was before this round [default: the newest].
@@ -238,16 +238,16 @@ fn temperature(text: &str) -> Result<f64, String> {
 pub(super) struct HostArguments {
     /// The run's folder.
     pub(super) folder: PathBuf,
-    /// Where to listen; port 0 takes the port of the last time, or a free one. May be given several times.
+    /// Where to listen; port 0 takes the same port as before, or a free one. May be given several times.
     #[arg(long, value_name = "HOST:PORT", default_value = "0.0.0.0:0")]
     pub(super) listen: Vec<String>,
-    /// What to tell people to dial, instead of the addresses listened on. May be given several times.
+    /// The address that others dial, if not the one listened on. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) advertise: Vec<String>,
-    /// Connections from one address at once, on each port: members behind one router share it, with three each or so.
+    /// Most connections at once from one address, on each port. Members behind one router share it; each needs about three.
     #[arg(long, value_name = "N", default_value_t = 128, value_parser = clap::value_parser!(u16).range(1..=CONNECTIONS as i64))]
     pub(super) per_address: u16,
-    /// Keep the aggregates of all rounds, 4 bytes a parameter and round, so that others can replay the run in samples.
+    /// Keep the aggregates of all rounds, so that others can replay samples of the run; each takes 4 bytes a parameter.
     #[arg(long)]
     pub(super) keep_aggregates: bool,
     #[command(flatten)]
@@ -261,8 +261,8 @@ pub(super) struct GossipArguments {
     /// Where to gossip with other members [default: beside the address listened on, a free port].
     #[arg(long, value_name = "IP:PORT", value_parser = gossip_address)]
     pub(super) gossip: Option<String>,
-    /// Neither gossip nor listen to it. A run works without, but a steward that shows its members different ledgers is
-    /// not found out.
+    /// Do not take part in gossip. A run works without it, but a steward that shows its members different ledgers goes
+    /// undetected.
     #[arg(long, conflicts_with = "gossip")]
     pub(super) no_gossip: bool,
 }
@@ -308,19 +308,20 @@ pub(super) struct ComputeArguments {
 pub(super) struct InviteArguments {
     /// The run's folder, or the directory of a member that may bring in others.
     pub(super) folder: PathBuf,
-    /// As what: a node computes, a verifier inspects. Without it, the line only leads to a listed or open run.
+    /// The role of those invited: a node computes, a verifier audits. Without it, the line only leads to a listed or open
+    /// run.
     #[arg(long)]
     pub(super) role: Option<RoleArgument>,
-    /// Their leaves count from the beginning, without probation.
+    /// Invite founders: their leaves count from the beginning, without probation.
     #[arg(long)]
     pub(super) founder: bool,
     /// How many members may use it.
     #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..))]
     pub(super) uses: u32,
-    /// How long it is valid: a number and s, m, h or d.
+    /// How long the invitation is valid: a number followed by s, m, h or d.
     #[arg(long, value_name = "TIME", default_value = "7d", value_parser = parse_span)]
     pub(super) expires: u64,
-    /// Where the steward can be dialled, instead of what `muster host` wrote down. May be given several times.
+    /// An address of the steward, instead of those that `muster host` wrote down. May be given several times.
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) address: Vec<String>,
     #[command(flatten)]
@@ -359,27 +360,27 @@ pub(super) struct JoinArguments {
     /// machine reaches the steward from, a free port].
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) listen: Option<String>,
-    /// What others dial, if it is another address than the one listened on.
+    /// The address that others dial, if not the one listened on.
     #[arg(long, value_name = "HOST:PORT")]
     pub(super) advertise: Option<String>,
-    /// Only dial out, for machines that nobody can reach.
+    /// Do not listen, only dial out: for machines that others cannot reach.
     #[arg(long, conflicts_with_all = ["listen", "advertise"])]
     pub(super) no_listen: bool,
     #[command(flatten)]
     pub(super) gossip: GossipArguments,
     #[command(flatten)]
     pub(super) leaves: LeafArguments,
-    /// Most disk to use, in GiB, like 10 or 0.5: before it would take more, the member stops.
+    /// Most disk to use, in GiB, like 10 or 0.5. The member stops before it would take more.
     #[arg(long, value_name = "G", value_parser = gibibytes)]
     pub(super) max_disk: Option<u64>,
-    /// Give way to everything else on this machine.
+    /// Run at low priority.
     #[arg(long)]
     pub(super) nice: bool,
 }
 
 #[derive(Args)]
 pub(super) struct HomeArguments {
-    /// Where identity, text and journal live; one run a directory [default: ~/.muster].
+    /// The directory of identity, text and journal, one for each run [default: ~/.muster].
     #[arg(long, value_name = "DIR")]
     pub(super) data_dir: Option<PathBuf>,
 }

@@ -1,4 +1,4 @@
-//! What a keeper has on its disk of contributions: parts that are whole, and pieces of what others should have taken.
+//! Contributions on a keeper's disk: whole parts, and pieces of parts that others should have taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -42,18 +42,18 @@ pub(crate) struct Shelf {
 }
 
 impl Shelf {
-    /// Over a disk, and whom to tell when that fails.
+    /// A shelf over a disk; `failed` is told when writing fails.
     pub(crate) fn new(layout: Arc<Layout>, home: Arc<Home>, failed: mpsc::Sender<StoreError>) -> Self {
         let (kept, reading, loaded) = Default::default();
         Self { layout, home, failed, kept, reading, loaded }
     }
 
-    /// Tells of a failure; one that was told before is enough.
+    /// Reports a failure, unless one was reported before.
     pub(super) fn fail(&self, error: StoreError) {
         let _ = self.failed.try_send(error);
     }
 
-    /// Labels of what there is of a member's contribution, in order.
+    /// Labels under which blocks of a member's contribution are kept, in order.
     ///
     /// # Errors
     /// What the disk reports.
@@ -88,6 +88,7 @@ impl Shelf {
         }
         drop(kept);
         let shelf = self.clone();
+        // Blocks are written with their proofs, so that each can be checked again when it is read.
         let write = move || {
             let blocks: Vec<BlockData> = data.iter().map(|entry| entry.0.clone()).collect();
             if let Err(error) = shelf.save(round, &member, part.0, &blocks) {
@@ -95,6 +96,7 @@ impl Shelf {
                 shelf.fail(error);
             }
         };
+        // Outside a runtime, as in tests, there is nothing to hold up.
         match tokio::runtime::Handle::try_current() {
             Ok(runtime) => drop(runtime.spawn_blocking(write)),
             Err(_) => write(),
@@ -114,6 +116,7 @@ impl Shelf {
         block: Block,
     ) -> Option<Proved> {
         let name = (round, *member);
+        // A block of no layout would have the whole contribution read for nothing.
         self.layout.block(block)?;
         if let Some(answer) = self.known(name, block) {
             return answer;
@@ -133,14 +136,14 @@ impl Shelf {
         found
     }
 
-    /// What was read says of a block; none where this contribution was not read.
+    /// Whether a block was among those read, and the block if so; `None` if this contribution was not read.
     fn known(&self, name: (Round, MemberId), block: Block) -> Option<Option<Proved>> {
         let loaded = self.loaded();
         let blocks = loaded.as_ref().filter(|loaded| loaded.name == name)?.blocks.as_ref()?;
         Some(blocks.get(&block).cloned())
     }
 
-    /// All that there is of a contribution; none when the disk fails.
+    /// All blocks of a contribution that prove themselves; `None` when the disk fails.
     fn read(&self, round: Round, member: &MemberId, root: &Digest) -> Option<Blocks> {
         let kept = self.home.load_contribution(round, member).ok()?;
         let open = |data: BlockData| {

@@ -66,19 +66,19 @@ pub struct Benchmark {
     peak: f64,
     /// FLOP/s of one core on a product within its caches.
     product: f64,
-    /// None where there is no memory to try.
+    /// `None` if there is too little memory to measure.
     timings: Option<Timings>,
     memory: Need,
-    /// That there is no memory.
+    /// Why there is too little memory, if so.
     lacking: Option<Misuse>,
 }
 
-/// Seconds of this machine's work.
+/// Times that this machine takes, in seconds.
 #[derive(Clone, Copy, Debug)]
 struct Timings {
     leaf: f64,
     basis: TimingBasis,
-    /// Of one round; none where it was not tried.
+    /// The update of one round; `None` if it was not measured.
     update: Option<f64>,
 }
 
@@ -115,6 +115,7 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
     let window = window_operations(&manifest.model) / (product * machine.threads.max(1) as f64);
     let description = backend.describe();
     let faster = if !exact && description.contains("cuda") { GRAPHICS } else { 1.0 };
+    // A person waits: whether there is time to try is estimated first.
     let trial = window * SLOWER / faster + manifest.model.parameters() as f64 * SECONDS_A_PARAMETER;
     let timings = if lacking.is_some() {
         None
@@ -160,6 +161,7 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
     while whole < patience && (leaves.is_empty() || leaves.iter().sum::<Duration>() + whole < patience) {
         leaves.push(time(&windows, 2 + leaves.len() as u64));
     }
+    // The median: one leaf that the system interrupted does not count.
     leaves.sort_unstable();
     let (leaf, basis) = leaves
         .get(leaves.len() / 2)
@@ -171,7 +173,7 @@ fn try_out(manifest: &Manifest, backend: &mut dyn Backend, patience: Duration) -
     Timings { leaf: leaf.as_secs_f64(), basis, update: Some(begun.elapsed().as_secs_f64()) }
 }
 
-/// The manifest of a folder, or of settings; text of no account where there is none.
+/// The manifest of a folder, or of settings with a made-up text.
 fn manifest(workload: &Workload) -> Outcome<Manifest> {
     let read = |path: &Path| {
         std::fs::read(path)
@@ -189,7 +191,7 @@ fn manifest(workload: &Workload) -> Outcome<Manifest> {
         }
         Workload::At(file) => {
             let text = String::from_utf8(read(file)?)
-                .map_err(|_| Failure::usage(format!("{}: it is no text", file.display())))?;
+                .map_err(|_| Failure::usage(format!("{}: is not UTF-8 text", file.display())))?;
             Settings::parse(file, &text)?
         }
     };

@@ -1,4 +1,5 @@
-//! A contributor's look at what came out, before it is sealed: the values are fetched anyway, to be applied.
+//! A contributor's comparison of a round's results with its own contribution, before they are sealed. The values are
+//! fetched anyway, to be applied.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,8 +13,8 @@ use muster_replica::Phase;
 use super::own::Contribution;
 use super::server::NodeContext;
 
-/// Waits for the values of every part, and compares each block with this member's own: gives the blocks to object to, by part.
-/// Values that do not come within the run's patience leave the steward without this member's word.
+/// Waits for the values of every part, and compares each block with this member's own. Returns the blocks to object to, by
+/// part; `None`, and so no Checked, if the values do not come within the timer `result`.
 pub(super) async fn compare_results(
     shared: Arc<NodeContext>,
     ledger: Arc<Ledger>,
@@ -21,6 +22,7 @@ pub(super) async fn compare_results(
     check: Check,
 ) -> Option<(Check, BTreeMap<Part, Vec<Block>>)> {
     let parts = planned(&ledger, &check)?;
+    // The steward waits for a Checked no longer than this (ROUND-21).
     let patience = Duration::from_millis(u64::from(ledger.manifest().timers.result));
     let all = async {
         for (part, digest) in &check.parts {
@@ -31,6 +33,7 @@ pub(super) async fn compare_results(
         tracing::warn!("results of round {} did not come in time to be checked", check.round);
         return None;
     }
+    // Beside the runtime: it goes through as many values as the model has.
     let looked = tokio::task::spawn_blocking(move || {
         let view = ledger.round(check.round)?;
         let Contribution { commit, q, .. } = &*contribution;

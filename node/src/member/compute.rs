@@ -1,4 +1,4 @@
-//! Summing leaves.
+//! Computes leaves and sums them into a contribution.
 
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
@@ -17,22 +17,22 @@ use muster_store::dataset::Dataset;
 /// The grid integers of a leaf, and its fixed-point loss.
 pub type LeafSum = (Vec<i32>, i64);
 
-/// Vectors that nobody needs any more, to be filled again: the pages of a fresh one cost more than its sums.
+/// Vectors to be used again: the pages of a fresh one cost more time than its sums.
 #[derive(Clone, Default)]
 pub struct Spares(Arc<Mutex<Vec<Vec<i32>>>>);
 
 impl Spares {
-    /// Bytes kept at most; of larger vectors, one.
+    /// Most bytes kept; of vectors larger than this, one is kept.
     const BYTES: usize = 256 << 20;
 
-    /// So many numbers, whatever they are.
+    /// A vector of `length` numbers with arbitrary content.
     pub fn any(&self, length: usize) -> Vec<i32> {
         let mut vector = self.take();
         vector.resize(length, 0);
         vector
     }
 
-    /// The same values again.
+    /// A copy of these values.
     pub fn copy(&self, values: &[i32]) -> Vec<i32> {
         let mut copy = self.take();
         copy.clear();
@@ -43,6 +43,7 @@ impl Spares {
     /// Takes a vector back.
     pub fn put(&self, vector: Vec<i32>) {
         let mut spares = lock(&self.0);
+        // A model may be larger than the bound: then one vector is kept, which each leaf needs again.
         if (spares.len() + 1) * vector.len() * 4 <= Self::BYTES || spares.is_empty() {
             spares.push(vector);
         }
@@ -89,23 +90,26 @@ impl Assignment {
         self.sum_within(arithmetic, usize::MAX)
     }
 
-    /// The same; leaves of more bytes than this are not kept.
+    /// As [`Self::sum`]; the leaves are kept only if all of them take at most `room` bytes.
     pub fn sum_within(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
         self.sum_with(arithmetic, room, None)
     }
 
-    /// The same, with what each leaf was when it was computed, to check the sum by before it is committed to.
+    /// As [`Self::sum_within`], with a fingerprint of each leaf, by which the sum is checked before it is committed to.
     pub fn sum_traced(&self, arithmetic: &mut dyn Arithmetic, room: usize) -> Summed {
         self.sum_with(arithmetic, room, Some(Trace::new(&self.seed)))
     }
 
     fn sum_with(&self, arithmetic: &mut dyn Arithmetic, room: usize, trace: Option<Trace>) -> Summed {
+        // One leaf at least, however late it is: a seat that commits nothing fails (LEDGER-15, LEDGER-20).
         let in_time = |position: u32| position == 0 || Instant::now() < self.deadline;
         let bytes = (self.state.parameters.len() * 4).saturating_mul(self.quota as usize);
         let mut summed = Summed { trace, ..Summed::default() };
         let threads = arithmetic.threads();
         self.leaves(arithmetic, &in_time, &mut |leaf| {
             if let Some(trace) = &mut summed.trace {
+                // COMMIT-7: fingerprints cost a hundredth of what one leaf computed twice would, and look at
+                // what stays in memory longest: the sum and the kept leaves.
                 trace.see(threads, &leaf);
             }
             summed.add(threads, leaf, bytes <= room, &self.spares);
@@ -113,7 +117,8 @@ impl Assignment {
         summed
     }
 
-    /// The quota's leaves in order, up to the first that is not to be begun. Each is taken beside the next one's gradient.
+    /// Computes the quota's leaves in order, up to the first for which `begin` is false. `take` gets each leaf while the
+    /// gradient of the next one is computed.
     pub fn leaves(
         &self,
         arithmetic: &mut dyn Arithmetic,
@@ -135,7 +140,7 @@ impl Assignment {
         self.gradient(arithmetic, &self.state, leaf, &self.windows(leaf))
     }
 
-    /// The text that a leaf is to be computed on.
+    /// The windows of text that a leaf is computed on.
     pub fn windows(&self, leaf: Leaf) -> Vec<Vec<u32>> {
         let training = &self.manifest.training;
         let indices = assign::windows(&self.seed, leaf, training.leaf_windows, self.manifest.windows());
@@ -143,7 +148,7 @@ impl Assignment {
         indices.iter().map(|index| self.dataset.window(*index, sequence)).collect()
     }
 
-    /// The gradient of this text under this state, on the grid with the dither of this leaf, and its loss.
+    /// The gradient of these windows in this state, on the grid with the dither of this leaf, and its loss.
     pub fn gradient(
         &self,
         arithmetic: &mut dyn Arithmetic,
@@ -158,18 +163,18 @@ impl Assignment {
     }
 }
 
-/// What a member commits to, and what it will say of each leaf.
+/// A sum of leaves: what a member commits to, and what its table is made from.
 #[derive(Default)]
 pub struct Summed {
     /// Q.
     pub q: Vec<i32>,
     /// Sum of the losses.
     pub loss: i64,
-    /// How many leaves it is the sum of.
+    /// Number of leaves in the sum.
     pub count: u32,
     /// Each leaf with its loss, in order; none where they were not kept.
     pub leaves: Vec<LeafSum>,
-    /// What its leaves were when they were computed, where that was written down.
+    /// The fingerprints of its leaves, if they were taken.
     pub trace: Option<Trace>,
 }
 
@@ -183,7 +188,7 @@ pub struct Trace {
 }
 
 impl Trace {
-    /// Of no leaf yet. A fault does not choose its place by the points, so that these need not be secret.
+    /// Without leaves yet. A fault does not choose its place by the points, so that these need not be secret.
     fn new(seed: &Digest) -> Self {
         Self { probe: Probe::exact(seed), rows: Vec::new() }
     }
@@ -200,7 +205,7 @@ impl Trace {
     }
 }
 
-/// The rows of these leaves, made on so many threads.
+/// The rows of these leaves, computed on `threads` threads.
 pub fn rows_of(probe: &Probe, leaves: &[LeafSum], threads: usize) -> Option<Rows> {
     let rows = leaves.iter().map(|(q, loss)| row(threads, probe, q, *loss));
     Rows::new(rows.collect()).ok()
@@ -214,16 +219,17 @@ impl Summed {
         summed
     }
 
-    /// The leaves, where all are there.
+    /// The leaves, if all `count` of them were kept.
     pub fn kept(leaves: Vec<LeafSum>, count: u32) -> Option<Vec<LeafSum>> {
         (leaves.len() == count as usize).then_some(leaves)
     }
 
-    /// Adds a leaf, on so many threads; keeps it, or gives its vector back.
+    /// Adds a leaf on `threads` threads, and either keeps it or returns its vector to the spares.
     pub fn add(&mut self, threads: usize, sum: LeafSum, keep: bool, spares: &Spares) {
         let (leaf, loss) = sum;
         self.loss = self.loss.saturating_add(loss);
         self.count += 1;
+        // The first leaf is the sum so far, and nobody else needs its vector.
         if self.count == 1 && !keep {
             self.q = leaf;
             return;

@@ -1,4 +1,4 @@
-//! How a member conducts itself: everything that it does and says of its own work.
+//! A member's conduct: everything that it does and says about its own work.
 
 use std::time::Duration;
 
@@ -39,12 +39,12 @@ pub trait NodeConduct: Send + Sync + 'static {
         true
     }
 
-    /// Whether it lets others have its own contribution of this round: members, or the steward.
+    /// Whether it serves its own contribution of this round to other members, or to the steward.
     fn serves(&self, _round: Round, _steward: bool) -> bool {
         true
     }
 
-    /// How long it lets whoever asks wait for something.
+    /// How long it delays an answer.
     fn lingers(&self, _over: Delay, _manifest: &Manifest) -> Duration {
         Duration::ZERO
     }
@@ -75,7 +75,7 @@ pub trait NodeConduct: Send + Sync + 'static {
     }
 }
 
-/// What somebody waits for.
+/// An answer that may be delayed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Delay {
     /// Its table, or the opening of it.
@@ -95,7 +95,7 @@ pub struct AggregatorView<'a> {
 }
 
 impl AggregatorView<'_> {
-    /// What the rule gives over these inputs; none where one of them is not here.
+    /// The rule's result over these inputs; `None` if one of them is unavailable.
     pub fn reduce(&self, inputs: Bitmap) -> Option<Reduced> {
         (self.rule)(&inputs)
     }
@@ -113,7 +113,7 @@ pub struct AuditedContribution<'a> {
     pub q: &'a [i32],
 }
 
-/// Computes every leaf, adds them up, and says so.
+/// The honest conduct: every default of [`NodeConduct`].
 pub struct HonestNode;
 
 impl NodeConduct for HonestNode {}

@@ -20,7 +20,7 @@ use super::own::Contribution;
 use super::server::NodeContext;
 use super::tell::Uplink;
 
-/// Brings a part to its keeper, and gives what that signed once it had the whole part.
+/// Brings a part to its keeper, and returns the receipt that the keeper signs once it has the whole part.
 pub(super) async fn bring(
     uplink: Uplink,
     ledger: Arc<Ledger>,
@@ -29,6 +29,7 @@ pub(super) async fn bring(
 ) -> Option<Signed<Receipt>> {
     let Parcel { round, part, keeper, within, .. } = parcel;
     let brought = blocks_to(&uplink, &ledger, &contribution, parcel);
+    // ROUND-3: what was delivered is reported in time, whatever a keeper does.
     let given = tokio::time::timeout(Duration::from_millis(*within), brought).await;
     let given = given.unwrap_or_else(|_| Err("it took too long".into()));
     let tell = |why: &String| {
@@ -48,8 +49,9 @@ async fn blocks_to(
     let view = ledger.round(round).ok_or("the round is over")?;
     let blocks = &view.parts().get(part.index()).ok_or("no such part")?.blocks;
     let Uplink { peers, steward } = uplink;
+    // The steward keeps parts, too (ROUND-15, ROUND-24), and is in no ledger as a member.
     let to = if keeper == steward.member { Some(steward.clone()) } else { contact(ledger, &keeper) };
-    let to = to.ok_or("its keeper is no member")?;
+    let to = to.ok_or("its keeper is not a member")?;
     for group in groups(layout, blocks) {
         let data: Option<Vec<_>> = group.iter().map(|block| contribution.block(layout, *block)).collect();
         let blocks =
@@ -64,8 +66,8 @@ async fn blocks_to(
     Err("its keeper gave no receipt".into())
 }
 
-/// Reduces a part over its sealed inputs, and serves the values. Gives the digests of all results that this member signs:
-/// none where an input is not here any more.
+/// Reduces a part over its sealed inputs, and serves the values. Returns the digests of all results that this member
+/// signs, which are none if an input is unavailable.
 pub(super) async fn reduce_part(
     shared: Arc<NodeContext>,
     uplink: Uplink,
@@ -75,12 +77,14 @@ pub(super) async fn reduce_part(
 ) -> Vec<Digest> {
     let PartTask { round, part, inputs, .. } = task;
     let fetched = fetch_lacking(&shared, &ledger, &uplink, &task).await;
+    // Beside the runtime: a rule goes through all inputs of the part several times.
     let reduced = tokio::task::spawn_blocking(move || {
         let view = ledger.round(round)?;
         let blocks = &view.parts().get(part.index())?.blocks;
         let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, inputs, &fetched);
         let reduced = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule }).into_iter();
         let digests = reduced.map(|reduced| {
+            // Before the digest is signed: whoever reads it asks for the values at once.
             shared.results.put_own(round, blocks, &reduced.digest, reduced.values);
             reduced.digest
         });
@@ -103,6 +107,7 @@ async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, t
         let (author, root) = (commitment.author, commitment.commit.root);
         let held = |block: &&Block| shared.intake.block(round, &author, &root, **block).is_some();
         let lacking: Vec<Block> = plan.blocks.iter().filter(|block| !held(block)).copied().collect();
+        // Its own contribution is in memory as a whole.
         if lacking.is_empty() || author == shared.identity.id() {
             continue;
         }
@@ -114,6 +119,7 @@ async fn fetch_lacking(shared: &NodeContext, ledger: &Ledger, uplink: &Uplink, t
                 fetched.extend(found.into_iter().map(|(data, integers)| ((slot, data.block), integers)));
             }
             Err(error) => {
+                // `reduce_here` finds that it is missing, and nothing is said of the part (ROUND-6).
                 tracing::warn!("part {part} of round {round} lacks the inputs of {author}: {error}")
             }
         }
@@ -138,6 +144,7 @@ fn reduce_here(
             continue;
         }
         for block in blocks.iter().filter(|block| !fetched.contains_key(&(slot, **block))) {
+            // ROUND-6: without one of the sealed inputs there is no result.
             let entry = shared.intake.block(round, &commitment.author, &commitment.commit.root, *block)?;
             held.insert((slot, *block), entry);
         }
@@ -159,6 +166,7 @@ pub(super) fn reassemble(
     kept: &[muster_core::messages::wire::BlockData],
 ) -> Option<Vec<i32>> {
     let mut assembly = Assembly::new(ledger.layout(), *root);
+    // Each block is proved against the commitment again: this part of the disk is not synced.
     kept.iter().try_for_each(|data| assembly.open(data)).ok()?;
     assembly.whole()
 }

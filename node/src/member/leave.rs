@@ -1,4 +1,4 @@
-//! `muster id` and `muster leave`: what a member's directory knows without being opened.
+//! `muster id` and `muster leave`: they read a member's directory without opening it, while `muster join` may hold it.
 
 use std::path::Path;
 use std::sync::Arc;

@@ -24,22 +24,23 @@ pub struct Contribution {
     pub q: Vec<i32>,
     /// Its chunks' tree.
     pub tree: Commitment,
-    /// The state that it was computed on, unless that is not at hand any more.
+    /// The state that it was computed on, while it is kept.
     pub state: Option<Arc<State>>,
     /// Each leaf with its loss, while there is room.
     pub leaves: Mutex<Option<Vec<LeafSum>>>,
 }
 
 impl Contribution {
-    /// Gives its leaves up; they are recomputed when asked for.
+    /// Drops its leaves; they are recomputed when an audit asks for them.
     fn drop_leaves(&self, spares: &Spares) {
         let leaves = lock(&self.leaves).take();
         leaves.into_iter().flatten().for_each(|(leaf, _)| spares.put(leaf));
     }
 
-    /// What is left of it where `said` was committed to before a crash. The leaves of another device, or of other threads
-    /// (TOL-7), do not add up to that; of other integers nothing is of use.
+    /// What can be kept of it if `said` was committed to before a crash. Leaves of another device, or of another number of
+    /// threads, do not add up to that (TOL-7), and are dropped. If the integers differ, nothing of it can be used.
     pub fn under(mut self, said: Commit) -> Option<Self> {
+        // Also where only the loss differs: a table of these leaves would convict its author (TOL-7).
         if said != self.commit {
             self.leaves = Mutex::new(None);
         }
@@ -64,10 +65,11 @@ pub struct Own {
 impl Own {
     /// Keeps this many rounds.
     pub fn new(keep: usize) -> Self {
+        // Two at least: while a round is computed the one before is audited.
         Self { rounds: Mutex::default(), keep: keep.max(2), spares: Spares::default() }
     }
 
-    /// Vectors of what is not kept any more.
+    /// Vectors of contributions that were dropped.
     pub fn spares(&self) -> &Spares {
         &self.spares
     }
@@ -77,7 +79,7 @@ impl Own {
         lock(&self.rounds).get(&round).cloned()
     }
 
-    /// Keeps a contribution and gives it back, and drops what is too old or too much.
+    /// Keeps a contribution and returns it; drops the oldest ones, and leaves beyond [`LEAF_BYTES`].
     pub fn put(&self, contribution: Contribution) -> Arc<Contribution> {
         let contribution = Arc::new(contribution);
         let mut rounds = lock(&self.rounds);
@@ -90,6 +92,7 @@ impl Own {
             }
         }
         let mut room = LEAF_BYTES;
+        // The newest first: audits ask for those.
         for held in rounds.values().rev() {
             let bytes = held.q.len() * 4 * held.commit.leaves as usize;
             match room.checked_sub(bytes) {

@@ -1,4 +1,4 @@
-//! What came of a membership, for programs: `result.json`.
+//! The outcome of a membership, for programs: `result.json`.
 
 use std::collections::BTreeMap;
 

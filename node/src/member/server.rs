@@ -1,4 +1,4 @@
-//! What a member serves to others: blocks in, results and contributions out.
+//! A member's server: it takes in blocks, and gives out results and contributions.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -58,9 +58,10 @@ impl NodeContext {
             .map_or(Response::Done, |receipt| Response::Receipt(self.identity.sign(ledger.run(), &receipt))))
     }
 
-    /// Waits until the freeze, or the reassignment, of a round is known here too.
+    /// The ledger, once it has the freeze of a round, or its reassignment for attempt 1.
     async fn ledger_at(&self, round: Round, attempt: u8) -> Result<Arc<Ledger>, Unanswered> {
         let known = |view: &RoundView| {
+            // Members learn of a record one after the other: a sender may be ahead of this keeper.
             view.freeze().is_some() && (attempt == 0 || view.reassigned().next().is_some())
         };
         let mut ledgers = self.ledger.clone();
@@ -72,8 +73,8 @@ impl NodeContext {
         }
     }
 
-    /// Blocks of a contribution, for those who reduce, audit or judge: members and the steward. A stranger's keys cost
-    /// nothing, and what it asks for is read from the disk.
+    /// Blocks of a contribution, for members and the steward, who reduce, audit or judge. Others are refused: keys cost
+    /// nothing, and each request reads the disk.
     async fn inputs(&self, peer: MemberId, query: InputQuery) -> Result<Response, Unanswered> {
         let ledger = self.ledger.borrow().clone();
         if ledger.member(&peer).is_none() && peer != ledger.manifest().steward {
@@ -86,6 +87,7 @@ impl NodeContext {
         if own && !self.conduct.serves(query.round, peer == ledger.manifest().steward) {
             return Err(absent("this contribution"));
         }
+        // Nothing for an honest member: attacks of the rehearsal stall here.
         let pause = self.conduct.lingers(Delay::Blocks, ledger.manifest());
         if own && !pause.is_zero() {
             tokio::time::sleep(pause).await;
@@ -137,6 +139,7 @@ mod tests {
         let blocks = List::new(vec![Block(0)]).unwrap();
         let query = InputQuery { round: Round(0), member: me, blocks };
         let refused = |peer| shared.inputs(peer, query.clone());
+        // CHAN-10: blocks are not public, and whoever is no member or steward does not get so far as to be looked up.
         assert_eq!(refused(stranger).await, Err(Unanswered::Refused("blocks are for members".into())));
         assert_eq!(refused(steward).await, Err(absent("this round")));
     }

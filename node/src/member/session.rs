@@ -106,6 +106,7 @@ fn begin(shared: &NodeContext, home: &Home, addresses: Addresses) -> Result<Node
 impl Session {
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
+        // First: the directory belongs to this run from now on, even if what follows fails.
         home.write_secret("ticket", options.ticket.to_line().as_bytes())?;
         let identity = Arc::new(home.identity()?);
         let endpoint = Endpoint::new(options.ticket.run, identity.clone());
@@ -114,13 +115,17 @@ impl Session {
         let progress = ProgressDisplay::new(options.progress);
         let journal = Arc::new(Journal::open(&home)?);
         let (steward, manifest) = reach(&options, &identity, &peers, steward, &journal).await?;
+        // Before the text is fetched, which is most of what the run takes.
         disk::check_run(&options, &manifest)?;
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
         follower.keep_proofs(Home::clone(&home))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
+        // Without the state no leaf can be computed again, and without the blocks nobody can ask: the shorter
+        // one counts.
         let keep = manifest.retention.states.min(manifest.retention.contributions) as usize;
+        // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
         let shared = Arc::new(NodeContext {
@@ -160,7 +165,7 @@ impl Session {
         Ok(Self { driver, follower, addresses, endpoint, queue, failures, _server: server })
     }
 
-    /// Writes down what came of it, for the member and for programs, and the model as it is now.
+    /// Writes down the outcome of the membership, for the member and for programs, and the model as it is now.
     fn report(&self) {
         let NodeDriver { machine, home, shared, manifest, .. } = &self.driver;
         let replica = lock(self.follower.replica());
@@ -182,9 +187,10 @@ impl Session {
         self.driver.me()
     }
 
-    /// Catches up, then asks for admission unless it was given before.
+    /// Catches up, then asks for admission unless this key was admitted before.
     async fn enrol(&mut self) -> Result<(), JoinError> {
         let me = self.me();
+        // Caught up first: the ledger alone says whether this key was admitted, has left or was banned.
         while self.follower.ledger().stage() == Stage::Empty || self.follower.ledger().height().0 == 0 {
             self.follower.step().await?;
         }
@@ -224,6 +230,8 @@ impl Session {
         loop {
             let followed = {
                 let step = self.follower.step();
+                // One step across all messages: a call that is dropped breaks its channel, and each message
+                // would cost a new handshake.
                 tokio::pin!(step);
                 loop {
                     tokio::select! {
@@ -254,7 +262,7 @@ impl Session {
         }
     }
 
-    /// How the membership has ended, for whoever began it.
+    /// The outcome of the membership for the caller of [`join`].
     fn ended(&self, ending: MembershipEnd) -> Result<End, JoinError> {
         if self.follower.ledger().stage() == Stage::Closed {
             self.driver.progress.finish();

@@ -1,4 +1,4 @@
-//! Telling the steward something that must not get lost while it is away.
+//! Requests to the steward that must not get lost while it cannot be reached.
 
 use std::time::Duration;
 
@@ -18,12 +18,13 @@ pub(super) struct Uplink {
     pub(super) steward: Contact,
 }
 
-/// Tells the steward something once. While it cannot be reached it is tried again, so that a steward that was
-/// restarted misses nothing; what it refuses is over, and has no answer.
+/// Sends the steward a request until it answers, so that a steward that was restarted misses nothing. `None` if it
+/// refuses, which is final, or cannot be reached for [`TRIES`] tries.
 pub(super) async fn tell(uplink: &Uplink, request: &Request) -> Option<Response> {
     for _ in 0..TRIES {
         match uplink.peers.ask(&uplink.steward, request).await {
             Ok(answer) => return Some(answer),
+            // CHAN-9: a closed channel is no answer, and a Refused is a final one.
             Err(PeerError::Net(error)) => tracing::debug!("telling the steward again: {error}"),
             Err(error) => {
                 tracing::debug!("the steward did not take it: {error}");

@@ -54,6 +54,7 @@ impl Checkpoint {
         while reached < wanted {
             let Some(update) = reading::aggregate(folder, reached)? else { break };
             let layout = Layout::of(&manifest.model);
+            // Applying an aggregate of another model would panic.
             if (update.values.len(), update.present.len()) != (layout.parameters(), layout.blocks().len()) {
                 return Err(foreign(folder, &format!("the aggregate of round {reached}")));
             }

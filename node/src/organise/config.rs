@@ -1,47 +1,48 @@
 //! `run.toml`: the settings of a run for people, and the manifest made of them.
 
+pub mod admission;
+pub mod aggregation;
+pub mod arithmetic;
+pub mod audit;
+mod calibration;
+pub mod model;
+mod number;
+pub mod rollback;
+mod section;
+pub mod timers;
+pub mod training;
+
 use std::path::Path;
 
-use muster_core::codec::{List, Real, Text};
+use muster_core::codec::Text;
 use muster_core::error::Misuse;
-use muster_core::ids::{MemberId, unhex};
-use muster_core::layout::Layout;
-use muster_core::limits;
-use muster_core::manifest::{self, Data, Manifest, VERSION};
+use muster_core::ids::MemberId;
+use muster_core::manifest::{Data, Manifest, VERSION};
 use serde::Deserialize;
 
+use self::admission::Admission;
+use self::aggregation::Aggregation;
+use self::arithmetic::Arithmetic;
+use self::audit::Audit;
+use self::model::Model;
+use self::rollback::Rollback;
+use self::section::section;
+use self::timers::{Retention, Timers};
+use self::training::{Optimiser, Training};
 use crate::exit::{Failure, Outcome};
-
-/// Rounds of a run for each that its tolerances were measured over, at most: `spec/tolerance.md` says why.
-const BEYOND: u32 = 2;
 
 /// The commented file with every setting at its default.
 pub const TEMPLATE: &str = include_str!("config/run.toml");
 
-/// What a run is made by, beside its settings.
+/// What a manifest contains beside settings and data.
 #[derive(Clone, Debug)]
 pub struct Makers {
-    /// Who signs invitations.
+    /// The organiser, who signs invitations.
     pub organiser: MemberId,
-    /// Who seals records.
+    /// The steward, who seals records.
     pub steward: MemberId,
     /// Makes two runs of equal settings differ.
     pub nonce: [u8; 16],
-}
-
-macro_rules! section {
-    ($(#[$doc:meta])* $name:ident { $($(#[$field_doc:meta])* $field:ident: $type:ty = $default:expr),* $(,)? }) => {
-        $(#[$doc])*
-        #[derive(Clone, Debug, PartialEq, Deserialize)]
-        #[serde(default, deny_unknown_fields)]
-        pub struct $name { $($(#[$field_doc])* pub $field: $type,)* }
-
-        impl Default for $name {
-            fn default() -> Self {
-                Self { $($field: $default,)* }
-            }
-        }
-    };
 }
 
 section! {
@@ -72,295 +73,6 @@ section! {
     }
 }
 
-/// As [`manifest::Family`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum FamilySetting {
-    /// Predicts the next token.
-    Decoder,
-    /// Predicts masked tokens.
-    Albert,
-}
-
-section! {
-    /// As [`manifest::Model`].
-    Model {
-        /// What kind of transformer.
-        family: FamilySetting = FamilySetting::Decoder,
-        /// Token kinds.
-        vocabulary: u32 = 256,
-        /// Width of the residual stream.
-        width: u32 = 64,
-        /// Layers.
-        layers: u32 = 2,
-        /// Query heads.
-        heads: u32 = 4,
-        /// Key and value heads.
-        key_value_heads: u32 = 4,
-        /// Width inside the feed-forward.
-        hidden: u32 = 172,
-        /// Tokens of a window.
-        sequence: u32 = 128,
-        /// Whether the head shares the embedding.
-        tied: bool = true,
-        /// Base of the rotary frequencies.
-        rope_base: f32 = 10_000.0,
-        /// ALBERT: width of the embedding.
-        embedding: u32 = 32,
-        /// ALBERT: share of the tokens to be predicted.
-        masked: f64 = 0.15,
-        /// ALBERT: the token that stands for a masked one.
-        mask_token: u32 = 256,
-        /// ε of the norms.
-        norm_epsilon: f32 = 1e-5,
-        /// Standard deviation of the initial matrices.
-        initial_scale: f32 = 0.1,
-    }
-}
-
-/// As [`manifest::Profile`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ProfileSetting {
-    /// Defined bits.
-    Exact,
-    /// f32 in any order.
-    F32,
-    /// Factors of products in tf32.
-    Tf32,
-    /// Products in bf16.
-    Bf16,
-}
-
-section! {
-    /// As [`manifest::Profile`] with [`manifest::Tolerance`]: what `muster-verifier calibrate` writes.
-    Arithmetic {
-        /// How.
-        profile: ProfileSetting = ProfileSetting::Exact,
-        /// Largest honest deviation of each tensor group.
-        tolerance: Vec<f32> = Vec::new(),
-        /// Largest honest difference of a leaf's loss.
-        loss_tolerance: f32 = 0.0,
-        /// Rounds of training over which they were measured; 0 where nobody says.
-        calibrated_rounds: u32 = 0,
-    }
-}
-
-/// What `muster-verifier calibrate` writes.
-#[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Calibration {
-    arithmetic: Arithmetic,
-}
-
-section! {
-    /// As [`manifest::Training`].
-    Training {
-        /// Rounds.
-        rounds: u32 = 150,
-        /// Leaves of a round.
-        leaves: u32 = 16,
-        /// Windows of a leaf.
-        leaf_windows: u32 = 2,
-        /// Negative log₂ of κ.
-        grid_bits: u8 = 8,
-        /// Whether activations are computed again.
-        recompute: bool = false,
-    }
-}
-
-/// As [`manifest::Schedule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ScheduleSetting {
-    /// Stays.
-    Constant,
-    /// Falls linearly.
-    Linear,
-    /// Falls along half a cosine.
-    Cosine,
-}
-
-/// As [`manifest::Method`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum MethodSetting {
-    /// Adam with decoupled weight decay.
-    Adamw,
-    /// Layer-wise scaled AdamW.
-    Lamb,
-}
-
-section! {
-    /// As [`manifest::Optimiser`].
-    Optimiser {
-        /// Which.
-        method: MethodSetting = MethodSetting::Adamw,
-        /// Peak learning rate.
-        rate: f32 = 0.01,
-        /// Last learning rate.
-        minimum_rate: f32 = 0.0,
-        /// Rounds of warm-up.
-        warmup: u32 = 40,
-        /// Shape after the warm-up.
-        schedule: ScheduleSetting = ScheduleSetting::Linear,
-        /// Decay of the first moment.
-        beta1: f32 = 0.85,
-        /// Decay of the second moment.
-        beta2: f32 = 0.98,
-        /// Added to the root of the second moment.
-        epsilon: f32 = 1e-8,
-        /// Weight decay.
-        weight_decay: f32 = 0.05,
-        /// Largest global norm.
-        clip_norm: f32 = 1.0,
-    }
-}
-
-/// As [`manifest::Rule`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum RuleSetting {
-    /// The robust rule.
-    CenteredClip,
-    /// Weighted mean.
-    Mean,
-    /// Weighted coordinate median.
-    Median,
-    /// Weighted coordinate-wise trimmed mean.
-    TrimmedMean,
-    /// Weighted geometric median.
-    GeometricMedian,
-    /// The input nearest to its neighbours.
-    Krum,
-    /// The mean of the inputs nearest to their neighbours.
-    MultiKrum,
-    /// Centred clipping with an absolute radius.
-    FixedRadiusClip,
-}
-
-section! {
-    /// As [`manifest::Aggregation`].
-    Aggregation {
-        /// The rule.
-        rule: RuleSetting = RuleSetting::CenteredClip,
-        /// Clipping radius.
-        radius: f32 = 1.25,
-        /// Fixed-point iterations.
-        iterations: u8 = 5,
-        /// Largest share of one member.
-        cap: f64 = 0.2,
-        /// Share that is taken for attackers.
-        assumed: f64 = 0.2,
-        /// Whether inputs are mixed with those nearest to them.
-        mixing: bool = false,
-        /// Aggregators of a part, 1 or 2. Two must agree, and cost each member twice the upload.
-        replicas: u8 = 1,
-    }
-}
-
-section! {
-    /// As [`manifest::Audit`].
-    Audit {
-        /// Probability of an audit.
-        share: f64 = 0.5,
-        /// Leaves of an audit.
-        leaves: u8 = 1,
-        /// Rounds from registration to use.
-        coin_lead: u32 = 1,
-        /// Rounds audited in full at the end.
-        final_rounds: u32 = 4,
-        /// Share of the passing verdicts that another verifier re-executes.
-        recheck: f64 = 0.1,
-        /// Share of the blocks that are reduced again.
-        blocks: f64 = 0.05,
-    }
-}
-
-section! {
-    /// As [`manifest::Admission`].
-    Admission {
-        /// Nodes to wait for.
-        start_nodes: u16 = 4,
-        /// Verifiers to wait for.
-        start_verifiers: u16 = 1,
-        /// Most members ever.
-        most_members: u16 = 256,
-        /// Who needs no invitation.
-        mode: ModeSetting = ModeSetting::Invited,
-        /// Listed nodes that have weight from the beginning.
-        founders: Vec<String> = Vec::new(),
-        /// Other listed nodes.
-        nodes: Vec<String> = Vec::new(),
-        /// Listed verifiers.
-        verifiers: Vec<String> = Vec::new(),
-        /// Strangers admitted in a round.
-        per_round: u16 = 16,
-        /// Recomputed leaves after which a newcomer has weight.
-        probation: u32 = 0,
-        /// Verifiers that it takes.
-        vouchers: u8 = 2,
-        /// Members that a member may bring in.
-        member_invites: u16 = 0,
-        /// Members' invitations, one below the other.
-        depth: u8 = 3,
-        /// Probability of an audit of a newcomer.
-        newcomer_share: f64 = 0.5,
-        /// Recomputed leaves after which it halves.
-        halving: u32 = 100,
-    }
-}
-
-/// As [`manifest::Mode`].
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Deserialize)]
-#[serde(rename_all = "kebab-case")]
-pub enum ModeSetting {
-    /// Everyone needs an invitation.
-    Invited,
-    /// Those that are listed need none.
-    Listed,
-    /// Nobody needs one.
-    Open,
-}
-
-section! {
-    /// As [`manifest::Timers`], in seconds.
-    Timers {
-        /// For commitments.
-        commit: f64 = 30.0,
-        /// For delivered parts.
-        part: f64 = 30.0,
-        /// For aggregated parts.
-        result: f64 = 30.0,
-        /// For an audited node's answers, and for what a verifier owes.
-        audit: f64 = 30.0,
-        /// For verdicts after the last round.
-        final_audit: f64 = 60.0,
-    }
-}
-
-section! {
-    /// As [`manifest::Retention`].
-    Retention {
-        /// Contributions.
-        contributions: u32 = 16,
-        /// States.
-        states: u32 = 16,
-    }
-}
-
-section! {
-    /// As [`manifest::Rollback`].
-    Rollback {
-        /// Harm beyond which the state goes back; 0 for never.
-        limit: f32 = 0.0,
-        /// Rounds back at most.
-        most_rounds: u32 = 16,
-        /// Rounds between two times at least.
-        spacing: u32 = 100,
-    }
-}
-
 /// Reads a file's text; `path` is only for the errors.
 fn parse<T: for<'a> Deserialize<'a>>(path: &Path, text: &str) -> Outcome<T> {
     toml::from_str(text).map_err(|error| {
@@ -379,56 +91,6 @@ impl Settings {
     /// [`Failure`] naming file, line, field and rule.
     pub fn parse(path: &Path, text: &str) -> Outcome<Self> {
         parse(path, text)
-    }
-
-    /// Takes the arithmetic that a calibration found; gives the settings' text with it in the place of what that said.
-    ///
-    /// # Errors
-    /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
-    pub fn calibrate(&mut self, text: &str, path: &Path, calibration: &str) -> Outcome<String> {
-        let Calibration { arithmetic } = parse(path, calibration)?;
-        let in_file = |why: String| Failure::usage(format!("{}: {why}", path.display()));
-        let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;
-        model.check().map_err(|misuse| in_file(misuse.to_string()))?;
-        let (found, groups) = (arithmetic.tolerance.len(), Layout::of(&model).groups().len());
-        if found != groups {
-            return Err(in_file(format!(
-                "arithmetic.tolerance has {found} values, and this model {groups} tensor groups: calibrate this one"
-            )));
-        }
-        self.arithmetic = arithmetic;
-        let mut within = false;
-        let others = text.lines().filter(|line| {
-            let line = line.trim_start();
-            within = if line.starts_with('[') { line.starts_with("[arithmetic]") } else { within };
-            !within
-        });
-        let others: Vec<&str> = others.collect();
-        let text = format!("{}\n\n{calibration}", others.join("\n"));
-        match Self::parse(path, &text) {
-            Ok(settings) if settings.arithmetic == self.arithmetic => Ok(text),
-            _ => Err(in_file(
-                "does not fit the settings: write their arithmetic as a section [arithmetic]".into(),
-            )),
-        }
-    }
-
-    /// Whether tolerances were measured over enough rounds of training for this run; where nobody says over how many, its
-    /// author answers for them.
-    ///
-    /// # Errors
-    /// [`Misuse`] with what to do about it.
-    pub fn measured_for_long(&self) -> Result<(), Misuse> {
-        let (rounds, measured) = (self.training.rounds, self.arithmetic.calibrated_rounds);
-        if measured == 0 || rounds <= measured.saturating_mul(BEYOND) {
-            return Ok(());
-        }
-        Err(Misuse(format!(
-            "training.rounds is {rounds}, and tolerances were measured over {measured}: honest machines drift apart as training \
-             goes on, and one that is too far is banned. Train {} rounds at most, or calibrate with --rounds {} or more",
-            measured.saturating_mul(BEYOND),
-            rounds.div_ceil(BEYOND)
-        )))
     }
 
     /// The manifest of a run with these settings.
@@ -454,6 +116,7 @@ impl Settings {
             timers: self.timers.checked()?,
             retention: self.retention.plain(),
             rollback: self.rollback.checked()?,
+            // Reserved in the manifest; no other value is allowed yet.
             delay: 0,
             exchange: 0,
             groups: 0,
@@ -463,211 +126,10 @@ impl Settings {
     }
 }
 
-impl Model {
-    pub(crate) fn checked(&self) -> Result<manifest::Model, Misuse> {
-        Ok(manifest::Model {
-            vocabulary: self.vocabulary,
-            width: self.width,
-            layers: self.layers,
-            heads: self.heads,
-            hidden: self.hidden,
-            sequence: self.sequence,
-            norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
-            initial_scale: real("model.initial_scale", self.initial_scale)?,
-            family: match self.family {
-                FamilySetting::Decoder => manifest::Family::Decoder(manifest::Decoder {
-                    key_value_heads: self.key_value_heads,
-                    tied: self.tied,
-                    rope_base: real("model.rope_base", self.rope_base)?,
-                }),
-                FamilySetting::Albert => manifest::Family::Albert(manifest::Albert {
-                    embedding: self.embedding,
-                    masked_ppm: millionths("model.masked", self.masked)?,
-                    mask_token: self.mask_token,
-                }),
-            },
-        })
-    }
-}
-
-impl ProfileSetting {
-    fn plain(self) -> manifest::Profile {
-        match self {
-            Self::Exact => manifest::Profile::Exact,
-            Self::F32 => manifest::Profile::F32,
-            Self::Tf32 => manifest::Profile::Tf32,
-            Self::Bf16 => manifest::Profile::Bf16,
-        }
-    }
-}
-
-impl Arithmetic {
-    fn tolerance(&self) -> Result<manifest::Tolerance, Misuse> {
-        let groups: Result<Vec<Real>, Misuse> =
-            self.tolerance.iter().map(|bound| Real::new(*bound)).collect();
-        let groups = groups.and_then(List::new);
-        let groups = groups.map_err(|misuse| Misuse(format!("arithmetic.tolerance: {misuse}")))?;
-        let loss = Real::new(self.loss_tolerance)
-            .map_err(|misuse| Misuse(format!("arithmetic.loss_tolerance: {misuse}")))?;
-        Ok(manifest::Tolerance { groups, loss })
-    }
-}
-
-impl Training {
-    fn plain(&self) -> manifest::Training {
-        let Self { rounds, leaves, leaf_windows, grid_bits, recompute } = *self;
-        manifest::Training { rounds, leaves, leaf_windows, grid_bits, recompute }
-    }
-}
-
-impl Optimiser {
-    fn checked(&self) -> Result<manifest::Optimiser, Misuse> {
-        Ok(manifest::Optimiser {
-            method: match self.method {
-                MethodSetting::Adamw => manifest::Method::AdamW,
-                MethodSetting::Lamb => manifest::Method::Lamb,
-            },
-            rate: real("optimiser.rate", self.rate)?,
-            minimum_rate: real("optimiser.minimum_rate", self.minimum_rate)?,
-            warmup: self.warmup,
-            schedule: match self.schedule {
-                ScheduleSetting::Constant => manifest::Schedule::Constant,
-                ScheduleSetting::Linear => manifest::Schedule::Linear,
-                ScheduleSetting::Cosine => manifest::Schedule::Cosine,
-            },
-            beta1: real("optimiser.beta1", self.beta1)?,
-            beta2: real("optimiser.beta2", self.beta2)?,
-            epsilon: real("optimiser.epsilon", self.epsilon)?,
-            weight_decay: real("optimiser.weight_decay", self.weight_decay)?,
-            clip_norm: real("optimiser.clip_norm", self.clip_norm)?,
-        })
-    }
-}
-
-impl Aggregation {
-    fn checked(&self) -> Result<manifest::Aggregation, Misuse> {
-        Ok(manifest::Aggregation {
-            rule: match self.rule {
-                RuleSetting::CenteredClip => manifest::Rule::CenteredClip,
-                RuleSetting::Mean => manifest::Rule::Mean,
-                RuleSetting::Median => manifest::Rule::Median,
-                RuleSetting::TrimmedMean => manifest::Rule::TrimmedMean,
-                RuleSetting::GeometricMedian => manifest::Rule::GeometricMedian,
-                RuleSetting::Krum => manifest::Rule::Krum,
-                RuleSetting::MultiKrum => manifest::Rule::MultiKrum,
-                RuleSetting::FixedRadiusClip => manifest::Rule::FixedRadiusClip,
-            },
-            radius: real("aggregation.radius", self.radius)?,
-            iterations: self.iterations,
-            cap_ppm: millionths("aggregation.cap", self.cap)?,
-            assumed_ppm: millionths("aggregation.assumed", self.assumed)?,
-            mixing: self.mixing,
-            replicas: self.replicas,
-        })
-    }
-}
-
-impl Audit {
-    fn checked(&self) -> Result<manifest::Audit, Misuse> {
-        let Self { leaves, coin_lead, final_rounds, .. } = *self;
-        Ok(manifest::Audit {
-            share_ppm: millionths("audit.share", self.share)?,
-            leaves,
-            coin_lead,
-            final_rounds,
-            recheck_ppm: millionths("audit.recheck", self.recheck)?,
-            blocks_ppm: millionths("audit.blocks", self.blocks)?,
-        })
-    }
-}
-
-impl Admission {
-    fn checked(&self) -> Result<manifest::Admission, Misuse> {
-        let listed = manifest::Listed {
-            founders: keys("admission.founders", &self.founders)?,
-            nodes: keys("admission.nodes", &self.nodes)?,
-            verifiers: keys("admission.verifiers", &self.verifiers)?,
-        };
-        let keys = listed.founders.len() + listed.nodes.len() + listed.verifiers.len();
-        if keys > 0 && self.mode != ModeSetting::Listed {
-            return Err(Misuse("admission.mode must be \"listed\" where keys are listed".into()));
-        }
-        Ok(manifest::Admission {
-            start_nodes: self.start_nodes,
-            start_verifiers: self.start_verifiers,
-            most_members: self.most_members,
-            mode: match self.mode {
-                ModeSetting::Invited => manifest::Mode::Invited,
-                ModeSetting::Listed => manifest::Mode::Listed(listed),
-                ModeSetting::Open => manifest::Mode::Open,
-            },
-            per_round: self.per_round,
-            probation: self.probation,
-            vouchers: self.vouchers,
-            member_invites: self.member_invites,
-            depth: self.depth,
-            newcomer_ppm: millionths("admission.newcomer_share", self.newcomer_share)?,
-            halving: self.halving,
-        })
-    }
-}
-
-impl Timers {
-    fn checked(&self) -> Result<manifest::Timers, Misuse> {
-        Ok(manifest::Timers {
-            commit: milliseconds("timers.commit", self.commit)?,
-            part: milliseconds("timers.part", self.part)?,
-            result: milliseconds("timers.result", self.result)?,
-            audit: milliseconds("timers.audit", self.audit)?,
-            final_audit: milliseconds("timers.final_audit", self.final_audit)?,
-        })
-    }
-}
-
-impl Retention {
-    fn plain(&self) -> manifest::Retention {
-        let Self { contributions, states } = *self;
-        manifest::Retention { contributions, states }
-    }
-}
-
-fn keys(field: &str, list: &[String]) -> Result<List<MemberId, { limits::LISTED }>, Misuse> {
-    let key = |text: &String| {
-        let wrong = || Misuse(format!("{field}: {text:?} is no member id (`muster id` prints one)"));
-        unhex(text).map(MemberId).ok_or_else(wrong)
-    };
-    let keys: Result<Vec<MemberId>, Misuse> = list.iter().map(key).collect();
-    List::new(keys?).map_err(|misuse| Misuse(format!("{field}: {misuse}")))
-}
-
-impl Rollback {
-    fn checked(&self) -> Result<manifest::Rollback, Misuse> {
-        let Self { limit, most_rounds, spacing } = *self;
-        Ok(manifest::Rollback { limit: real("rollback.limit", limit)?, most_rounds, spacing })
-    }
-}
-
-fn real(field: &str, value: f32) -> Result<Real, Misuse> {
-    Real::new(value).map_err(|misuse| Misuse(format!("{field}: {misuse}")))
-}
-
-fn millionths(field: &str, share: f64) -> Result<u32, Misuse> {
-    if !(0.0..=1.0).contains(&share) {
-        return Err(Misuse(format!("{field} must lie between 0 and 1")));
-    }
-    Ok((share * 1e6).round() as u32)
-}
-
-fn milliseconds(field: &str, seconds: f64) -> Result<u32, Misuse> {
-    if !(0.001..=1e6).contains(&seconds) {
-        return Err(Misuse(format!("{field} must lie between 0.001 and 1000000 seconds")));
-    }
-    Ok((seconds * 1e3).round() as u32)
-}
-
 #[cfg(test)]
 mod tests {
     use muster_core::ids::Digest;
+    use muster_core::manifest;
 
     use super::*;
 
@@ -756,6 +218,17 @@ mod tests {
     }
 
     #[test]
+    fn data_3_a_tail_that_fills_no_window_is_never_used() {
+        let (settings, sequence) = (Settings::default(), u64::from(Settings::default().model.sequence));
+        let windows = |bytes| settings.manifest(&makers(), Data { bytes, ..data() }).map(|run| run.windows());
+        assert_eq!(windows(sequence + 1).unwrap(), 1);
+        assert_eq!(windows(2 * sequence).unwrap(), 1, "a tail of all tokens but one");
+        assert_eq!(windows(2 * sequence + 1).unwrap(), 2);
+        let misuse = windows(sequence).unwrap_err().to_string();
+        assert!(misuse.contains("model.sequence must be below the training text's tokens"), "{misuse}");
+    }
+
+    #[test]
     fn errors_name_file_field_and_rule() {
         let unknown = refused("[model]\nwidht = 3\n");
         assert!(unknown.contains("run.toml line 2, widht: unknown field"), "{unknown}");
@@ -772,7 +245,7 @@ mod tests {
         assert!(refused("[model\n").contains("run.toml line 1"));
         let open = refused("[admission]\nmode = \"open\"\n");
         assert!(open.contains("admission.probation must be positive in open mode"), "{open}");
-        assert!(refused("[admission]\nnodes = [\"ab\"]\n").contains("is no member id"));
+        assert!(refused("[admission]\nnodes = [\"ab\"]\n").contains("is not a member id"));
         let key = "ab".repeat(32);
         let unlisted = refused(&format!("[admission]\nfounders = [\"{key}\"]\n"));
         assert!(unlisted.contains("admission.mode must be"), "{unlisted}");

@@ -35,12 +35,12 @@ pub struct CreateOptions {
     pub out: PathBuf,
 }
 
-/// What honest machines are apart.
+/// How far honest machines differ.
 #[derive(Clone, Debug)]
 pub struct CalibrationFile {
     /// What `muster-verifier calibrate` wrote.
     pub path: PathBuf,
-    /// Whether the run may be longer than its measurement is good for.
+    /// Whether the run may be longer than the calibration covers.
     pub beyond: bool,
 }
 
@@ -64,7 +64,7 @@ pub fn create(options: &CreateOptions) -> Outcome<Created> {
     create_within(options, memory::available())
 }
 
-/// As [`create`], for machines that have so many bytes of memory; `None`, and nobody asks what they have.
+/// As [`create`], for machines with `available` bytes of memory; `None` skips this check.
 ///
 /// # Errors
 /// As [`create`].
@@ -107,11 +107,12 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     home.write_file(SETTINGS, text.as_bytes())?;
     let makers = makers(&home, options.organiser_key.as_deref())?;
     let manifest = settings.manifest(&makers, data).map_err(in_file)?;
+    // Last: a folder without it is no run, whatever a crash left of it.
     home.write_file(MANIFEST, &manifest.bytes())?;
     Ok(Created { run: manifest.run(), manifest, wrote_config })
 }
 
-/// Refuses a run of which a node on one thread has no room here.
+/// Refuses a run in which a node on one thread needs more memory than is available.
 fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
     memory::within(memory::contributing(manifest, &Machine::new(1, None)), available).map_err(
         |Misuse(why)| {
@@ -122,20 +123,20 @@ fn fits(manifest: &Manifest, available: Option<u64>) -> Result<(), Misuse> {
     )
 }
 
-/// Who makes a run of which nothing is on the disk yet.
+/// The makers in a draft of the manifest.
 fn nobody() -> Makers {
     let nobody = muster_core::ids::MemberId([0; 32]);
     Makers { organiser: nobody, steward: nobody, nonce: [0; 16] }
 }
 
-/// Who makes the run: the home's key, and the organiser's, wherever it is kept.
+/// The makers of the run: the steward by the home's key, and the organiser by its key, wherever that is kept.
 fn makers(home: &Home, elsewhere: Option<&Path>) -> Outcome<Makers> {
     let organiser = secrets::kept(&organiser_key(home.path(), elsewhere))?;
     let organiser = muster_core::sign::Identity::from_secret(&organiser).id();
     Ok(Makers { organiser, steward: home.identity()?.id(), nonce: random()? })
 }
 
-/// Whether tolerances were measured over enough rounds; what comes of a calibration says over how many.
+/// Refuses tolerances that were measured over too few rounds. A calibration says over how many.
 fn long_enough(settings: &Settings, options: &CreateOptions) -> Outcome<()> {
     let Some(CalibrationFile { path, .. }) = &options.calibration else {
         let remedy = "or take calibrated_rounds out, if you know better";
@@ -197,6 +198,7 @@ fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) 
     for entry in fs::read_dir(from).map_err(failed)? {
         let entry = entry.map_err(failed)?;
         let target = to.join(entry.file_name());
+        // Parameters of another run may lie beside the text.
         let wanted = entry.path().is_file() && entry.file_name() != PARAMETERS;
         if wanted && fs::hard_link(entry.path(), &target).is_err() {
             fs::copy(entry.path(), &target).map_err(failed)?;
@@ -205,6 +207,7 @@ fn copy_corpus(from: &Path, to: &Path, parameters: Option<&[f32]>, data: &Data) 
     if let Some(parameters) = parameters {
         add_parameters(to, parameters)?;
     }
+    // The copy is what the run commits to; a disk that fails shows here and not in a round.
     Dataset::open(to, data)?;
     Ok(())
 }

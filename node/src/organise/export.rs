@@ -30,6 +30,7 @@ pub fn export(checkpoint: &Checkpoint, out: &Path) -> Outcome<()> {
             Failure::environment(format!("{}: cannot be written ({error})", path.display()))
         }
     };
+    // Before the folder is made: an export that fails leaves nothing behind.
     let tokeniser = tokeniser(checkpoint)?;
     fs::create_dir_all(out).map_err(failed(out))?;
     let model = &checkpoint.manifest.model;
@@ -76,6 +77,7 @@ fn tensors(model: &Model, parameters: &[f32]) -> BTreeMap<String, (Vec<usize>, V
         .collect();
     if let Family::Albert(albert) = &model.family {
         let (width, narrow) = (model.width as usize, albert.embedding as usize);
+        // `transformers` expects these tensors; zeros change nothing.
         tensors.insert(TOKEN_TYPES.into(), (vec![TYPES, narrow], vec![0; 4 * TYPES * narrow]));
         tensors.insert(KEY_BIAS.into(), (vec![width], vec![0; 4 * width]));
     }

@@ -19,7 +19,7 @@ use crate::organise::tokenise::LoadedTokeniser;
 pub struct Sampling {
     /// Divides the logits; 0 always takes the most likely token.
     pub temperature: f64,
-    /// Tokens that may be drawn: so many of the most likely ones; 0 stands for all.
+    /// Draw among this many of the most likely tokens; 0 stands for all.
     pub top: usize,
     /// The same seed draws the same text.
     pub seed: u64,
@@ -152,6 +152,7 @@ fn draw(logits: &[f32], sampling: Sampling, stream: &mut ChaCha8Rng) -> u32 {
     if sampling.temperature <= 0.0 {
         return first;
     }
+    // The largest exponent is 0, so that nothing overflows.
     let most = f64::from(logits[first as usize]);
     let weight = |token: u32| ((f64::from(logits[token as usize]) - most) / sampling.temperature).exp();
     let total: f64 = order.iter().map(|token| weight(*token)).sum();

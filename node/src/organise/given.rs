@@ -97,7 +97,7 @@ impl Given {
     }
 }
 
-/// A file of at most so many bytes: its length is looked at before memory is taken.
+/// A file of at most `most` bytes: its length is checked before memory is taken.
 fn bounded(path: &Path, most: u64) -> Outcome<Vec<u8>> {
     let failed = |error: std::io::Error| {
         let what = "a checkpoint has config.json and model.safetensors";

@@ -151,8 +151,9 @@ fn worth_telling(addresses: Vec<String>) -> Vec<String> {
 /// # Errors
 /// [`Failure`] for one that is no `HOST:PORT`, or for too many.
 pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
-    let wrong =
-        |address: &str, why: String| Failure::usage(format!("{address:?} is no address HOST:PORT ({why})"));
+    let wrong = |address: &str, why: String| {
+        Failure::usage(format!("{address:?} is not an address HOST:PORT ({why})"))
+    };
     let address = |text: &String| -> Outcome<Address> {
         // The multiaddress of a swarm: whoever reads it checks it.
         if text.starts_with('/') {
@@ -162,6 +163,7 @@ pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
             .rsplit_once(':')
             .filter(|(host, _)| !host.is_empty())
             .and_then(|(_, port)| port.parse::<u16>().ok());
+        // Port 0 is for listening; nobody can dial it.
         if port.is_none_or(|port| port == 0) {
             return Err(wrong(text, "a host, a colon, and a port from 1 to 65535".into()));
         }
@@ -176,7 +178,7 @@ pub fn bounded(addresses: &[String]) -> Outcome<Addresses> {
 /// # Errors
 /// A sentence for the command line.
 pub fn parse_span(text: &str) -> Result<u64, String> {
-    let wrong = || format!("{text:?} is no span of time: use a number and s, m, h or d, like 12h");
+    let wrong = || format!("{text:?} is not a span of time: use a number followed by s, m, h or d, like 12h");
     let unit = text.chars().next_back().ok_or_else(wrong)?;
     let seconds = match unit {
         's' => 1,

@@ -1,4 +1,4 @@
-//! `muster members`: who takes part by whose leave, and what each of them weighs. A member's own invitations, and
+//! `muster members`: the members, who invited each, and what weight each has. Also a member's own invitations, and
 //! `muster close-tree`, which ends them.
 
 use std::fmt::Write;
@@ -26,12 +26,14 @@ const LEDGER: &str = "ledger.bin";
 /// Prints an invitation from a run's folder, or from the directory of a member that may bring in others.
 ///
 /// # Errors
-/// [`Failure`] as of [`invite`]; a member invites nodes only. Whether it may invite at all the ledger says when the
-/// invitation is used.
+/// [`Failure`] as of [`invite`]; and if a member invites anybody but nodes. Whether it may invite at all is checked by the
+/// ledger when the invitation is used.
 pub fn invitation(options: &InviteOptions) -> Outcome<Ticket> {
+    // A folder may be both: whoever holds the organiser's key invites as the organiser.
     let organises = options.organiser_key.is_some() || organiser_key(&options.folder, None).exists();
     let member = if organises { None } else { ticket(&options.folder)? };
     let Some(own) = member else { return invite(options) };
+    // STAND-5: a member's invitation is for nodes that are no founders.
     if options.founder || options.role == Some(Role::Verifier) {
         return Err(Failure::usage("a member invites nodes; founders and verifiers come by the organiser"));
     }
@@ -57,7 +59,7 @@ pub async fn members(folder: &Path) -> Outcome<String> {
     Ok(tree(&ledger))
 }
 
-/// What an invitation is to: the manifest of its run, fetched by nobody in particular.
+/// The manifest of the run that a ticket leads to, fetched under a throw-away key.
 ///
 /// # Errors
 /// [`Failure`]: the steward cannot be reached, or the manifest is not the run's or breaks a rule.
@@ -74,8 +76,8 @@ async fn reach(ticket: &Ticket) -> Outcome<(Peers, Contact, Arc<Manifest>)> {
     Ok((peers, steward, manifest))
 }
 
-/// Has the steward seal that nobody comes any more by a member, named by the beginning of its id, or by those below it.
-/// Gives the tree that is closed, in words.
+/// Has the steward seal that the invitations of a member, and of those below it, admit nobody any more. `name` is the
+/// beginning of the member's id. Returns the closed tree in words.
 ///
 /// # Errors
 /// [`Failure`]: there is no key of the organiser, nobody hosts the run or it takes nobody any more, no member or
@@ -95,6 +97,7 @@ pub async fn close_tree(folder: &Path, organiser_key: Option<&Path>, name: &str)
         Response::Done => {}
         _ => return Err(PeerError::Unexpected.into()),
     }
+    // Fetched again: it shows that the order was sealed.
     let ledger = hosted.ledger().await?;
     let mut text =
         String::from("closed: nobody comes by these invitations any more. Whoever is there stays.\n");
@@ -102,18 +105,18 @@ pub async fn close_tree(folder: &Path, organiser_key: Option<&Path>, name: &str)
     Ok(text)
 }
 
-/// The one member whose id begins like this.
+/// The only member whose id begins with `name`.
 fn named(ledger: &Ledger, name: &str) -> Outcome<MemberId> {
     let name = name.to_lowercase();
     let ids = ledger.members().iter().map(|member| member.id);
     let mut found = ids.filter(|id| format!("{id:#}").starts_with(&name));
     match (found.next(), found.next()) {
         (Some(one), None) => Ok(one),
-        (None, _) => {
-            Err(Failure::usage(format!("no member is called {name:?}; `muster members` lists them")))
-        }
+        (None, _) => Err(Failure::usage(format!(
+            "no member has an id that begins with {name:?}; `muster members` lists them"
+        ))),
         (Some(_), Some(_)) => {
-            Err(Failure::usage(format!("more than one member begins with {name:?}; say more of the id")))
+            Err(Failure::usage(format!("more than one member id begins with {name:?}; give more of the id")))
         }
     }
 }
@@ -138,7 +141,7 @@ impl Hosted {
     }
 }
 
-/// A key for asking only.
+/// A throw-away key: observers and newcomers have no other (CHAN-10).
 fn stranger() -> Outcome<Arc<Identity>> {
     let mut secret = [0; 32];
     getrandom::fill(&mut secret)

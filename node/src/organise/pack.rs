@@ -149,6 +149,7 @@ fn walk(path: &Path, found: &mut Vec<TextSlice>) -> Outcome<()> {
     }
     let entries: Result<Vec<_>, _> = fs::read_dir(path).map_err(failed)?.collect();
     let mut entries = entries.map_err(failed)?;
+    // The system gives them in any order, and two people should pack the same corpus.
     entries.sort_by_key(fs::DirEntry::file_name);
     for entry in entries {
         // A link could lead in a circle; what it names is packed by naming it.

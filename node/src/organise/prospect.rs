@@ -20,6 +20,7 @@ const WORST: [(&str, &str, Wrong, bool); 4] = [
 
 /// The promise, for people, when as many nodes take part as the run begins with.
 pub fn prospect(manifest: &Manifest) -> String {
+    // As many nodes as the run begins with: nobody knows how many will come.
     let (audit, nodes) = (&manifest.audit, u32::from(manifest.admission.start_nodes).max(1));
     let leaves = (manifest.training.leaves / nodes).clamp(1, limits::QUOTA);
     let rates = Rates::new(f64::from(audit.share_ppm) / MILLION, leaves, audit.leaves);

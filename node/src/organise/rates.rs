@@ -66,7 +66,7 @@ impl Wrong {
 }
 
 impl Rates {
-    /// Of contributions of so many leaves (at least one), in a run whose `audit.leaves` is `least`.
+    /// The rates for contributions of `leaves` leaves (at least one), in a run whose `audit.leaves` is `least`.
     pub fn new(share: f64, leaves: u32, least: u8) -> Self {
         let leaves = leaves.max(1);
         Self { share: share.clamp(0.0, 1.0), leaves, drawn: drawn_leaves(leaves, least) }

@@ -47,13 +47,15 @@ impl LoadedTokeniser {
             return Err(wrong(&what, "use another tokeniser"));
         }
         let file = fs::read(path).map_err(unread)?;
-        let unfit = |error| wrong(&format!("is no tokeniser ({error})"), another);
+        let unfit = |error| wrong(&format!("is not a tokeniser ({error})"), another);
         let mut rules = tokenizers::Tokenizer::from_bytes(&file).map_err(unfit)?;
+        // A file may ask for both; a text is packed as long as it is.
         rules.with_truncation(None).map_err(unfit)?;
         rules.with_padding(None);
         let model = settled(rules.get_model().clone());
         rules.with_model(model);
         let tokens = token_numbers(&file).unwrap_or_default();
+        // Members check the corpus against what the file says (DATA-4), without running the tokeniser.
         if rules.get_vocab(true).into_values().any(|number| number >= tokens) {
             let what = "gives an added token another number than it says";
             return Err(wrong(&what, "save it again with `tokenizers`"));
@@ -242,7 +244,7 @@ pub(super) mod tests {
     fn wrong_files_are_named() {
         let directory = tempfile::tempdir().unwrap();
         let failure = |json: &str| tokeniser(directory.path(), json).err().unwrap();
-        assert!(failure("{}").message.contains("tokenizer.json: is no tokeniser"), "{}", failure("{}"));
+        assert!(failure("{}").message.contains("tokenizer.json: is not a tokeniser"), "{}", failure("{}"));
         let many = failure(&WORDS.replace("258", "4000000000"));
         assert!(many.message.contains("knows 4000000001 token numbers"), "{many}");
         assert_eq!(many.exit, Exit::Environment);

@@ -1,4 +1,4 @@
-//! What a rehearsal came to, for people, and whether it is what it should be.
+//! The outcome of a rehearsal, for people, and whether it is as it should be.
 
 use std::fmt::Write;
 
@@ -81,7 +81,7 @@ fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
     Ok(())
 }
 
-/// What became of a member, in lines.
+/// How a member ended, in lines.
 fn fate(facts: &Facts, member: &MemberFact) -> Vec<String> {
     let Some(ban) = facts.ban(member) else {
         let ended = match &member.final_state_root {

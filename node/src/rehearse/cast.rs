@@ -179,6 +179,7 @@ impl Cast {
 
 impl Player {
     fn may_end_with(&self, code: Option<i32>) -> bool {
+        // An attack may leave by itself, or be banned; an honest member that ends early is a bug.
         let gone = [Exit::Good, Exit::Negative].map(|exit| Some(i32::from(exit.code())));
         !self.character.honest() && gone.contains(&code)
     }

@@ -1,4 +1,4 @@
-//! What a drill's settings caught, beside what was to be expected of them.
+//! What a drill's settings caught, beside what they could be expected to catch.
 
 use std::fmt::Write;
 
@@ -148,6 +148,7 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
     let mut escaped = false;
     for (member, attack) in attackers(facts) {
         match (facts.ban(member).is_some(), attack.escape_probability) {
+            // A ban without evidence would be one of an honest member as well.
             (true, None) if member.role == "node" => {
                 wrong.push(format!("{} was banned, and did nothing that convicts", member.name))
             }
@@ -159,6 +160,7 @@ pub(super) fn check(facts: &Facts) -> Outcome<()> {
             _ => {}
         }
     }
+    // A cheat that escaped may have left a state that no replay reproduces: that is its harm, not a fault.
     let stopped = facts.replay_stopped.as_ref().filter(|what| *what != UNREPLAYED);
     if let Some(what) = stopped.filter(|_| !escaped) {
         wrong.push(format!("the replay does not agree with the run: {what}"));

@@ -62,6 +62,7 @@ impl Child {
 impl Drop for Child {
     fn drop(&mut self) {
         let _ = self.process.kill();
+        // A killed process that is not waited for stays as a zombie, and may still hold its directory.
         let _ = self.process.wait();
     }
 }

@@ -1,4 +1,4 @@
-//! What a rehearsal came to, for programs: `report.json`.
+//! The outcome of a rehearsal, for programs: `report.json`.
 
 use std::collections::BTreeMap;
 use std::fs;
@@ -36,7 +36,7 @@ pub(super) struct Facts {
     pub(super) bans: Vec<BanFact>,
     /// Times that the state went back.
     pub(super) rewinds: Vec<RewindFact>,
-    /// Contributions that counted and were not what they should be, those of rounds that were taken back among them.
+    /// False contributions that counted, those of rounds that were taken back included.
     pub(super) cheating: Vec<CheatFact>,
     /// Loss on the held-out text at the end, in nats per token.
     pub(super) held_out_loss: Option<f64>,
@@ -44,7 +44,7 @@ pub(super) struct Facts {
     pub(super) baselines: Baselines,
     /// Root of the final state, as sealed and, unless the replay stopped, as replayed.
     pub(super) final_state_root: String,
-    /// What the replay stopped at, if it did.
+    /// Where the replay stopped and why, if it did.
     pub(super) replay_stopped: Option<String>,
     /// From the first record to the last, processes included.
     pub(super) run_seconds: f64,
@@ -81,18 +81,18 @@ pub(super) struct MemberFact {
 pub(super) struct AttackFact {
     /// The name of the attack.
     pub(super) name: &'static str,
-    /// What was to be expected of it, in words.
+    /// The expectation, in words.
     pub(super) promise: String,
     /// Its bad contributions, up to the one that convicted it; none when it was not, or of a verifier. Where verdicts lag, several are
     /// proved before the first ban, and any of them may be the one that it names.
     pub(super) contributions: Option<usize>,
     /// Audits of those; of all its bad contributions when it was not convicted.
     pub(super) audits: usize,
-    /// How many were to be expected; none where no audit convicts.
+    /// Expected number; `None` where no audit convicts.
     pub(super) audits_expected: Option<f64>,
     /// Bad contributions up to the one that convicts, to be expected.
     pub(super) contributions_expected: Option<f64>,
-    /// Probability that it escaped; none where there is nothing to convict, or of a verifier that no honest member need
+    /// Probability that it escaped; `None` where there is nothing to convict, or of a verifier that no honest member need
     /// convict.
     pub(super) escape_probability: Option<f64>,
     /// Whether it should have been banned by the end.
@@ -125,7 +125,7 @@ pub(super) struct CheatFact {
     pub(super) id: String,
     /// When.
     pub(super) round: u32,
-    /// What the robust rule left of it; 1 is everything.
+    /// The share of it that the robust rule let through; 1 is all.
     pub(super) factor: f64,
 }
 
@@ -156,7 +156,7 @@ struct FinalState {
 pub(super) const UNREPLAYED: &str = "not replayed, because leaves of its profile have no defined bits";
 
 impl Facts {
-    /// Puts together what the archive, its replay and the members say.
+    /// Gathers the facts from the archive, its replay and the members.
     ///
     /// # Errors
     /// [`Failure`] when a member left no id, or the archive no end.
@@ -205,6 +205,7 @@ impl Facts {
             held_out_loss: replayed.held_out_loss,
             baselines: Baselines { unigram, bigram },
             final_state_root: match (&replay_stopped, sealed) {
+                // The steward's word, where no replay confirms it.
                 (Some(_), Some(root)) => format!("{root:#}"),
                 _ => format!("{:#}", replayed.root),
             },
@@ -251,6 +252,7 @@ impl AttackFact {
         audits: impl Iterator<Item = u32>,
     ) -> Self {
         let bad = |round: u32| round >= from && attack.betrayal.rhythm.bad(round - from);
+        // What a cheat did honestly, or after the round that convicts it, says nothing about the odds.
         let audits = audits.filter(|round| bad(*round) && convicted.is_none_or(|last| *round <= last));
         let expected = odds.expected(attack);
         Self {

@@ -9,7 +9,7 @@ use crate::exit::{Exit, Failure, Outcome};
 /// How often things are looked at.
 pub(super) const PAUSE: Duration = Duration::from_millis(50);
 
-/// Whether somebody wants this to end: by Ctrl-C, or by what the system sends to end a process.
+/// Whether the rehearsal was asked to end, by Ctrl-C or by the system's signal to terminate.
 pub(super) struct Interrupt(Arc<AtomicBool>);
 
 impl Interrupt {

@@ -60,7 +60,7 @@ impl Lie {
         self != Self::Accuse
     }
 
-    /// Whether no verdict of it is false: it leaves undone what it owes, and no evidence comes of that.
+    /// Whether none of its verdicts is false: it leaves its duty undone, for which there is no evidence.
     pub(super) fn idles(self) -> bool {
         matches!(self, Self::Sleep | Self::Hunt | Self::EarlyCoin)
     }

@@ -33,7 +33,7 @@ pub(super) struct RewindFact {
     pub(super) next: u32,
 }
 
-/// What a verifier was to do, and has done, as the steward counts it.
+/// The duties of a verifier, due and done, as the steward counts them.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub(super) struct DutyFact {
     /// Rounds that it shared in.

@@ -1,4 +1,4 @@
-//! What audits at the rates of a run do to an attack, before anybody tries: spec/model.md C3.
+//! How soon audits at the rates of a run convict an attack, by formula: spec/model.md C3.
 
 use std::fmt::Write;
 
@@ -34,7 +34,7 @@ pub(super) struct Odds {
     rounds: (u32, u32, u32),
 }
 
-/// What is to be expected of an attack that goes on until it is found.
+/// The expectation for an attack that goes on until it is found.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Expected {
     /// Bad contributions up to the one that convicts.
@@ -91,13 +91,15 @@ impl Odds {
         self.upright() * share * found
     }
 
-    /// None where there is nothing to convict.
+    /// `None` where there is nothing to convict.
     pub(super) fn expected(&self, attack: &Attack) -> Option<Expected> {
         let (from, rounds, last) = self.rounds;
         match attack.betrayal.wrong {
+            // Two aggregators of a part differ (ROUND-25): the round itself finds it.
             Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
             Wrong::Words | Wrong::Part => return Some(AT_ONCE),
             Wrong::Block => {
+                // Only verifiers reduce drawn blocks again.
                 let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
                 let escapes = (1.0 - share).powi(rounds.saturating_sub(from) as i32);
                 return Some(Expected { contributions: 1.0 / share, audits: 0.0, escapes });
@@ -105,6 +107,7 @@ impl Odds {
             _ => {}
         }
         let found = attack.betrayal.wrong.found(self.rates.leaves, self.rates.drawn)?;
+        // In the final audit every contribution is audited.
         let share = |round: u32| if round.saturating_add(last) >= rounds { 1.0 } else { self.rates.share };
         let bad = (from..rounds).filter(|round| attack.betrayal.rhythm.bad(round - from));
         let escapes = bad.map(|round| 1.0 - self.convicted(found, share(round))).product();
@@ -121,7 +124,7 @@ impl Odds {
         (lie == Lie::Accuse).then(|| (1.0 - verdict).powi(contributions.min(i32::MAX as u32) as i32))
     }
 
-    /// What is to be expected of a verifier that lies, in a sentence.
+    /// The expectation for a verifier that lies, in a sentence.
     pub(super) fn liar_promise(&self, lie: Lie) -> String {
         match lie {
             Lie::Accuse => {
@@ -186,6 +189,7 @@ impl Odds {
         let liars = liars.iter().map(|lie| (lie.name(), lie.about().to_owned(), self.liar_promise(*lie)));
         let mut told: Vec<&str> = Vec::new();
         for (name, about, promise) in attackers.chain(liars) {
+            // One entry for each kind, however many play it.
             if !told.contains(&name) {
                 told.push(name);
                 let _ = writeln!(text, "{name:<11} {about}\n{:<11} {promise}", "");
@@ -194,7 +198,7 @@ impl Odds {
         text
     }
 
-    /// What is to be expected of an attack, in a sentence.
+    /// The expectation for an attack, in a sentence.
     pub(super) fn promise(&self, attack: &Attack) -> String {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),

@@ -1,4 +1,4 @@
-//! What is rehearsed: what was asked for, and the settings that follow.
+//! A rehearsal as it was asked for, and the settings that follow.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -11,7 +11,7 @@ use crate::exit::{Failure, Outcome};
 use crate::organise::config::Settings;
 use crate::rehearse::attack::Attack;
 
-/// What a demo is asked for.
+/// Options of a demo.
 #[derive(Clone, Debug, clap::Args)]
 pub struct RehearsalOptions {
     /// Keep everything in this new folder: text, run, members, logs, and report.json.
@@ -40,14 +40,14 @@ pub struct RehearsalOptions {
     pub attack: Vec<Attack>,
 }
 
-/// What a drill is asked for.
+/// Options of a drill.
 #[derive(Clone, Debug, clap::Args)]
 pub struct DrillOptions {
     /// The settings to rehearse, as for `muster run new`.
     #[arg(long, value_name = "FILE")]
     pub config: PathBuf,
-    /// An attack of those below, and how many nodes play it, or verifiers tell that lie: a number, or a share of them all
-    /// like 25%. May be given several times.
+    /// An attack listed below, and how many nodes play it (for a lie, how many verifiers tell it): a number, or a share of
+    /// them all, like 25%. May be given several times.
     #[arg(long, value_name = "NAME:SHARE", num_args = 1..)]
     pub attack: Vec<Share>,
     /// Nodes in all, attackers among them [default: start_nodes of the settings].
@@ -158,7 +158,7 @@ impl Rehearsal {
         u32::from(self.honest) + self.attackers.len() as u32
     }
 
-    /// The text of the settings with what was asked for.
+    /// The text of the settings, with the options in them.
     pub(super) fn run_toml(&self) -> Outcome<String> {
         let (name, template) = &self.settings;
         let wrong = |why: String| Failure::usage(format!("{name}: {why}"));
@@ -178,7 +178,7 @@ impl Rehearsal {
         toml::to_string(&table).map_err(|error| wrong(error.to_string()))
     }
 
-    /// What the settings do to attacks.
+    /// What these settings can be expected to catch.
     pub(super) fn odds(&self) -> Outcome<Odds> {
         let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
         Ok(Odds::of(&settings, self.nodes(), self.verifiers, self.from).with(&self.liars))

@@ -1,4 +1,4 @@
-//! What a process of the rehearsal plays when the product has no command for it: `muster demo-role`.
+//! Roles that only a rehearsal has: `muster demo-role`.
 
 use std::ffi::{OsStr, OsString};
 use std::future::Future;
@@ -87,6 +87,7 @@ pub fn play(role: RehearsalRole) -> Outcome<Exit> {
             };
             block_on(member::join_as(options, attack.conduct(&campaign)))?.map(ended).or_else(|error| {
                 match error {
+                    // What an attacker is there for.
                     JoinError::Banned { .. } => Ok(Exit::Negative),
                     error => Err(Failure::environment(error.to_string())),
                 }

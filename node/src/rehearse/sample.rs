@@ -17,7 +17,7 @@ const RUST_PROMPT: &str = "    pub fn new(";
 const SAMPLE_PROMPT: usize = 48;
 const SAMPLE_TOKENS: usize = 320;
 
-/// What the model makes of a beginning; nothing where it does not predict the next token.
+/// The model's continuation of a prompt; nothing if it does not predict the next token.
 pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) -> Outcome<String> {
     if !matches!(archive.manifest.model.family, Family::Decoder(_)) {
         return Ok(String::new());

@@ -1,4 +1,4 @@
-//! How many of the nodes play an attack, or of the verifiers tell a lie: `NAME`, `NAME:2`, `NAME:25%`.
+//! How many nodes play an attack, or verifiers tell a lie: `NAME`, `NAME:2`, `NAME:25%`.
 
 use std::str::FromStr;
 
@@ -8,7 +8,7 @@ use muster_core::error::Misuse;
 use super::lie::Lie;
 use crate::rehearse::attack::Attack;
 
-/// A cheat and its share of the nodes, or of the verifiers where they are who cheats.
+/// A cheat and its share of the nodes or, for a lie, of the verifiers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Share {
     cheat: Cheat,
@@ -29,7 +29,7 @@ enum AttackerCount {
 }
 
 impl Share {
-    /// Its attackers among so many nodes: at least one.
+    /// Its attackers among `nodes` nodes: at least one.
     pub(super) fn attackers(&self, nodes: u16) -> impl Iterator<Item = Attack> + use<> {
         let attack = match self.cheat {
             Cheat::Node(attack) => Some(attack),
@@ -39,7 +39,7 @@ impl Share {
         attack.into_iter().flat_map(move |attack| std::iter::repeat_n(attack, count))
     }
 
-    /// Its liars among so many verifiers: at least one.
+    /// Its liars among `verifiers` verifiers: at least one.
     pub(super) fn liars(&self, verifiers: u16) -> impl Iterator<Item = Lie> + use<> {
         let lie = match self.cheat {
             Cheat::Node(_) => None,

@@ -33,6 +33,7 @@ pub(super) fn run(rehearsal: &Rehearsal, drawn: bool, say: &mut dyn FnMut(&str))
     let mut workspace = Workspace::make(rehearsal.out.as_deref())?;
     let interrupt = Interrupt::listen()?;
     rehearse(rehearsal, &workspace, &interrupt, began, drawn, say).map_err(|mut failure| {
+        // Whoever interrupts it does not want the folder; whoever sees it fail needs the logs.
         if failure.exit != Exit::Interrupted && workspace.path("logs").exists() {
             workspace.keep();
             failure.message += &format!("\nlogs and everything else: {}", workspace.folder().display());
@@ -62,6 +63,7 @@ fn rehearse(
         cast.players.len()
     ));
     let live = watch(&mut cast, workspace, interrupt, drawn, &progress)?;
+    // Before the replay: every process has written what it has to say by then.
     cast.dismiss(interrupt)?;
     let ran = began.elapsed();
     progress.line("replaying the archive");

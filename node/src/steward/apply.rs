@@ -25,7 +25,7 @@ pub(super) struct Applying {
 }
 
 impl Applying {
-    /// Of these results of the round that is open; none where no round is.
+    /// The values of these results of the open round; `None` if no round is open.
     pub(super) fn of(
         ledger: &Ledger,
         sealed: &[Option<Signed<PartResult>>],
@@ -36,13 +36,15 @@ impl Applying {
         let wanted = sealed.iter().flatten().filter_map(|signed| {
             let result = signed.verify(ledger.run()).ok()?;
             let author = result.author();
+            // Where the author does not show the values, the other aggregator of the part may.
             let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
             WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
         });
         Some(Self { round: view.round(), wanted: wanted.collect(), court, results })
     }
 
-    /// The next state's roots, or the parts that could not be had. The aggregate is on the disk before it is applied.
+    /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
+    /// on the disk before it is applied.
     pub(super) async fn run(self) -> Outcome<Result<StateRoots, Vec<Part>>> {
         let mut missing = self.fetch().await;
         // ROUND-23: no rule gives a value that is no finite number; nothing can be done with one.
@@ -60,6 +62,7 @@ impl Applying {
         let court = self.court.clone();
         let round = self.round;
         let applied = tokio::task::spawn_blocking(move || {
+            // First: a restart takes this step again from the file.
             court.home.save_update(round, &update)?;
             let mut replica = lock(&court.replica);
             Ok::<_, Failure>(replica.apply(&update))
@@ -70,14 +73,15 @@ impl Applying {
         applied.map(Ok)
     }
 
-    /// Fetches the values of all parts at once; those that could not be had. Who has said what came of a part has as long to
-    /// show it as it had to say it.
+    /// Fetches the values of all parts at once; returns the parts that are unavailable. An aggregator has as long to show
+    /// the values of a part as it had to sign their digest.
     async fn fetch(&self) -> Vec<Part> {
         let mut tasks = JoinSet::new();
         let least = Duration::from_millis(self.court.manifest.timers.result.into());
         for wanted in self.wanted.iter().cloned() {
             let (court, results) = (self.court.clone(), self.results.clone());
             tasks.spawn(async move {
+                // At least as long as the bytes take on a slow line.
                 let limit = least.max(patience(&court.layout, &wanted.blocks));
                 let fetched = timeout(limit, results.fetch(&court.peers, &wanted)).await;
                 let PartResult { round, part, .. } = wanted.result;
@@ -95,6 +99,39 @@ impl Applying {
 
     fn is_finite(&self, part: &WantedValues, block: Block) -> bool {
         let values = self.results.block(self.round, block, &part.result.digest);
+        // What is not here was reported as missing by `fetch`.
         values.is_none_or(|values| values.iter().all(|value| value.is_finite()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use muster_core::ids::Digest;
+    use muster_core::messages::round::Bitmap;
+
+    use super::*;
+    use crate::steward::retro::tests::{TINY, court};
+
+    #[tokio::test]
+    async fn round_23_values_that_are_not_finite_count_as_unavailable() {
+        let folder = tempfile::tempdir().unwrap();
+        let court = Arc::new(court(folder.path(), TINY).0);
+        let (round, part, block) = (Round(0), Part(0), Block(0));
+        let length = court.layout.block(block).unwrap().range.len();
+        let before = court.replica.lock().unwrap().state().clone();
+        for (bad, name) in [(Some(f32::NAN), 1), (Some(f32::NEG_INFINITY), 2), (None, 3)] {
+            let digest = Digest([name; 32]);
+            let mut values = vec![0.25; length];
+            values[length - 1] = bad.unwrap_or(0.25);
+            let results = Results::new(court.layout.clone());
+            results.put_own(round, &[block], &digest, vec![values]);
+            let (freeze, inputs) = (Digest::default(), Bitmap::default());
+            let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
+            let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
+            let applied = Applying { round, wanted, court: court.clone(), results }.run().await.unwrap();
+            assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
+            let after = court.replica.lock().unwrap().state().clone();
+            assert_eq!(after == before, bad.is_some(), "{bad:?}");
+        }
     }
 }

@@ -22,7 +22,7 @@ const RECENT: usize = 512;
 /// Bytes of records, and of notices, in one answer: both fit a message, whatever one of them takes.
 const ANSWER_BYTES: usize = 1 << 20;
 
-/// Shared by the actor, which alone writes, and the server.
+/// Shared by the driver, which alone writes, and the server.
 pub(super) struct Board {
     journal: Arc<Journal>,
     /// Tells followers that numbers of notices began anew.
@@ -37,7 +37,7 @@ struct Pages {
     recent: VecDeque<Signed<Record>>,
     first_notice: u64,
     notices: VecDeque<Notice>,
-    /// What the notices take.
+    /// Bytes that the notices take.
     bytes: usize,
 }
 
@@ -49,7 +49,7 @@ impl Board {
         Self { journal, name, pages: Mutex::new(pages), news: watch::Sender::new(()) }
     }
 
-    /// Shows a record, which the journal has.
+    /// Shows a record that is in the journal.
     pub(super) fn seal(&self, record: Signed<Record>) {
         let mut pages = self.pages();
         pages.next = pages.next.next();
@@ -84,6 +84,7 @@ impl Board {
     /// # Errors
     /// What the journal reports.
     pub(super) async fn follow(&self, follow: &Follow) -> Result<News, StoreError> {
+        // Before looking: a record that is sealed in between is not missed.
         let mut changed = self.news.subscribe();
         if self.pages().waits(self.name, follow) {
             let _ = tokio::time::timeout(PATIENCE, changed.changed()).await;
@@ -91,8 +92,8 @@ impl Board {
         self.news(follow, |from, most| self.journal.records(from, most))
     }
 
-    /// What is new to the asker. `old` reads records from the journal, once the actor can go on: it must not wait for
-    /// what a stranger has read.
+    /// What is new to the asker. `old` reads records from the journal after the lock is released: the driver must not wait
+    /// while a stranger's request reads the disk.
     fn news(
         &self,
         follow: &Follow,
@@ -104,6 +105,8 @@ impl Board {
             let lacking = usize::try_from(lacking).unwrap_or(usize::MAX);
             pages.recent.iter().skip(lacking).take(limits::PULL_RECORDS).cloned().collect()
         });
+        // Notices are in memory alone: after a restart their numbers begin anew, and the asker has none of
+        // them.
         let read = if follow.board == self.name { follow.notice } else { 0 };
         let first_notice = read.max(pages.first_notice);
         let lacking = usize::try_from(first_notice - pages.first_notice).unwrap_or(usize::MAX);

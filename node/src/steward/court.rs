@@ -1,4 +1,4 @@
-//! What examining needs: what is fetched for it, and from whom.
+//! What the examination of evidence needs, and from whom it is fetched.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Mutex};
@@ -39,12 +39,12 @@ pub(super) enum Wants {
     Contribution(WantedContribution),
     /// The inputs of a part.
     Part(Box<PartInputs>),
-    /// The messages are enough, or what is needed is not remembered.
+    /// Nothing: the messages are enough, or the round is forgotten.
     Nothing,
 }
 
 impl Wants {
-    /// Of evidence with this claim.
+    /// What evidence with this claim needs.
     pub(super) fn of(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Self {
         let found = match evidence {
             Evidence::Audit(_) | Evidence::Verdict(_) => {
@@ -69,12 +69,12 @@ impl Wants {
     }
 }
 
-/// What examining needs; shared with the tasks that do it.
+/// What examinations need, shared by the tasks that do them.
 pub(super) struct Court {
     pub(super) manifest: Arc<Manifest>,
     pub(super) layout: Arc<Layout>,
     pub(super) home: Home,
-    /// The same disk's contributions.
+    /// The contributions in this home.
     pub(super) shelf: Arc<Shelf>,
     /// Whether the aggregates of all rounds stay.
     pub(super) keep_aggregates: bool,
@@ -82,7 +82,7 @@ pub(super) struct Court {
     pub(super) dataset: Arc<Dataset>,
     pub(super) replica: Arc<Mutex<Replica>>,
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
-    /// What must agree before a ban for life.
+    /// The second code path, which must agree before a ban for life.
     pub(super) second: Second,
     /// Contributions that are in memory at once.
     pub(super) hoard: Arc<Semaphore>,
@@ -104,12 +104,13 @@ impl Court {
         replica.kept_states().collect()
     }
 
-    /// The whole contribution, each block proved against the commitment: from the exhibits, else from who holds it.
+    /// The whole contribution, each block proved against the commitment: from the exhibits, or else from its holders.
     ///
     /// # Errors
-    /// Why it could not be had, in words.
+    /// Why it is unavailable, in words.
     pub(super) async fn fetch(&self, wanted: &WantedContribution) -> Result<Vec<i32>, String> {
         let CommittedContribution { round, member, .. } = wanted.name;
+        // It was proved when it was kept, and its holders may have forgotten the round.
         if let Ok(kept) = self.home.load_exhibit(round, &member) {
             return Ok(kept);
         }
@@ -125,11 +126,11 @@ impl Court {
         wanted.fetch(&self.peers, &self.layout, &kept, shelve).await
     }
 
-    /// Fetches a contribution of which the blocks stay here until their round is forgotten (TOL-12), and no longer: whoever
-    /// says that it lacks one must not fill the disk.
+    /// Fetches a contribution whose blocks stay here until their round is forgotten (TOL-12), and no longer: a verifier that
+    /// claims to lack one must not fill the disk.
     ///
     /// # Errors
-    /// Why it could not be had, in words.
+    /// Why it is unavailable, in words.
     pub(super) async fn obtain(&self, wanted: &WantedContribution) -> Result<(), String> {
         self.fetch(wanted).await.map(drop)
     }
@@ -151,6 +152,7 @@ impl Court {
     pub(super) fn exhibit_round(&self, round: Round, parts: &[(Part, Vec<Block>)]) -> Result<(), StoreError> {
         let mut update = None;
         for (part, blocks) in parts {
+            // It may be owed twice, for two convicts, and the aggregate be gone by then.
             if part_exhibit(self.home.path(), round, *part)?.is_some() {
                 continue;
             }
@@ -169,10 +171,10 @@ impl Court {
         Ok(())
     }
 
-    /// What is wanted, each block proved against its commitment.
+    /// Fetches what an examination wants, each block proved against its commitment.
     ///
     /// # Errors
-    /// Why it could not be had, in words.
+    /// Why it is unavailable, in words.
     pub(super) async fn bring(&self, wants: &Wants) -> Result<Brought, String> {
         let mut brought = Brought::default();
         match wants {
@@ -195,13 +197,14 @@ impl Court {
         Ok(brought)
     }
 
-    /// Keeps what was fetched until the round is forgotten: whoever is convicted may show it to nobody any more, and a
-    /// replay of this case needs it (AUDIT-24).
+    /// Keeps fetched inputs until the round is forgotten: a convict may stop serving its own, and a replay of this case
+    /// needs them (AUDIT-24).
     fn shelve(&self, inputs: &PartInputs, found: &InputBlocks) {
         let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
         for ((member, _), (data, _)) in found {
             senders.entry(*member).or_default().push(data.clone());
         }
+        // Whole parts only: a label of the shelf stands for all blocks of its part.
         for (member, blocks) in senders.iter().filter(|(_, blocks)| blocks.len() == inputs.blocks.len()) {
             if let Err(error) = self.shelf.save(inputs.view.round(), member, inputs.part.0, blocks) {
                 tracing::warn!("inputs of part {} could not be kept: {error}", inputs.part);
@@ -209,7 +212,7 @@ impl Court {
         }
     }
 
-    /// What this steward keeps of a part's inputs: an aggregator's own ones.
+    /// The inputs of a part that this steward keeps: those of aggregators themselves.
     fn kept(&self, inputs: &PartInputs) -> InputBlocks {
         let mut kept = InputBlocks::new();
         for (member, root) in inputs.senders() {
@@ -225,6 +228,7 @@ impl Court {
 
     /// The state that evidence is about, if it is still kept.
     pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
+        // A reduction needs its inputs and no state.
         if matches!(evidence, Evidence::Aggregation(_)) {
             return Vec::new();
         }

@@ -54,9 +54,9 @@ pub(super) enum Inbound {
         /// Where the answer goes.
         answer: oneshot::Sender<Response>,
     },
-    /// Something is for the machine: news, or work that is done.
+    /// An input of the machine: news, or work that is done.
     Input(StewardInput),
-    /// Work that this machine cannot do.
+    /// This machine cannot go on.
     Failed(Failure),
 }
 
@@ -125,6 +125,7 @@ impl StewardDriver {
     pub(super) async fn run(mut self) -> Outcome<HostingEnd> {
         loop {
             self.attend();
+            // Also where nothing came: clocks run out on their own.
             self.machine.handle(self.now(), StewardInput::Tick);
             while let Some(effect) = self.machine.poll_effect() {
                 self.perform(effect)?;
@@ -186,8 +187,10 @@ impl StewardDriver {
             StewardEffect::Seal(signed, record) => return self.seal(*signed, &record),
             StewardEffect::Post(notice) => self.board.post(notice),
             StewardEffect::Answer(question, response) => self.questions.answer(question, response),
+            // ROUND-16: the receipt is a later effect, so that what has one is on the disk.
             StewardEffect::Keep(round, request) => return self.inbox.keep(round, &request),
             StewardEffect::Store(question, sender, put) => self.store(question, &sender, *put),
+            // In a task: the driver must not wait for the disk, however much is asked for.
             StewardEffect::Read(question, query, root) => {
                 let Some(answer) = self.questions.open.remove(&question) else { return Ok(()) };
                 let read = self.intake.clone().answer(query, root);
@@ -235,6 +238,7 @@ impl StewardDriver {
     }
 
     fn seal(&mut self, signed: Signed<Record>, record: &Record) -> Outcome<()> {
+        // LEDGER-3: durable before gossip, the board or an answer shows it.
         self.journal.append(record.height, &signed)?;
         if let Some(gossip) = &self.gossip {
             gossip.seal(&self.identity, self.machine.ledger(), &signed, record);
@@ -335,6 +339,7 @@ impl StewardDriver {
         tokio::spawn(async move {
             let of_all = parts.clone();
             let lost = tokio::task::spawn_blocking(move || court.exhibit_parts(of_all)).await;
+            // A task that fails has kept nothing, as far as anybody knows.
             let lost = lost.unwrap_or_else(|_| parts.clone());
             let _ = sender.send(Inbound::Input(StewardInput::PartsKept(parts, lost))).await;
         });
@@ -349,11 +354,13 @@ impl StewardDriver {
         });
     }
 
-    /// Brings the replica back to where the ledger is, and onto the disk: a restart finds it there.
+    /// Takes the replica back to the state of the ledger, and writes it down, so that a restart finds it.
     fn go_back(&mut self, rewind: &Rewind) -> Outcome<()> {
         let round = self.machine.ledger().next_round();
         let (state, roots) = {
             let mut replica = lock(&self.court.replica);
+            // The machine was told which states are kept: without this one, what follows would be of another
+            // state.
             if !replica.rewind(&rewind.state.root(), round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }

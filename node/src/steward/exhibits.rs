@@ -17,7 +17,7 @@ use super::court::Court;
 const HOLDERS: u32 = 2;
 
 impl Court {
-    /// Keeps the values of these parts for replay; gives those that could not be kept.
+    /// Keeps the values of these parts for replay; returns the parts that could not be kept.
     pub(super) fn exhibit_parts(&self, owed: Vec<OwedPart>) -> Vec<OwedPart> {
         let mut rounds: BTreeMap<Round, Vec<(Part, Vec<Block>)>> = BTreeMap::new();
         owed.into_iter().for_each(|(round, part, blocks)| {
@@ -33,7 +33,7 @@ impl Court {
         lost
     }
 
-    /// Keeps for good what a wrong part was to be made of, by sender.
+    /// Keeps the inputs of a wrong part for good, by sender.
     pub(super) fn exhibit_inputs(
         &self,
         round: Round,
@@ -42,17 +42,18 @@ impl Court {
     ) -> Result<(), StoreError> {
         let mut senders: BTreeMap<MemberId, Vec<BlockData>> = BTreeMap::new();
         blocks.into_iter().for_each(|((member, _), data)| senders.entry(member).or_default().push(data));
+        // Two aggregators may be convicted of one part.
         let new = |member: &MemberId| !self.home.has_exhibited_blocks(round, member, part);
         let mut senders = senders.into_iter().filter(|(member, _)| new(member));
         senders
             .try_for_each(|(member, blocks)| self.home.save_exhibited_blocks(round, &member, part, &blocks))
     }
 
-    /// Takes the proved blocks of the parts in which a contribution counted, of what is here and else of who holds them, and
-    /// keeps them here until the round is forgotten, or for good.
+    /// Keeps the proved blocks of the parts in which a contribution counted, until the round is forgotten or, if `lasting`,
+    /// for good. Blocks that are not here are fetched from their holders.
     ///
     /// # Errors
-    /// Which parts that count could not be had, and why, in words. What could be had is kept.
+    /// Which parts that count are unavailable, and why, in words. All others are kept.
     pub(super) async fn exhibit_blocks(
         &self,
         wanted: &WantedContribution,
@@ -65,6 +66,7 @@ impl Court {
         let _few = self.showing.acquire().await.ok();
         let mut tasks = JoinSet::new();
         for part in counted.parts.iter().chain(&counted.others).copied() {
+            // What is kept for good stays as it is.
             if lasting && self.home.has_exhibited_blocks(round, &member, part) {
                 continue;
             }
@@ -78,6 +80,7 @@ impl Court {
                     Some(kept) => Ok(kept),
                     None => {
                         let asked = peers.contribution(&holders, &layout, &name, &blocks);
+                        // The first holder may be a friend of the convict: time for another one remains.
                         let limit = HOLDERS * patience(&layout, &blocks);
                         let found = timeout(limit, asked).await.unwrap_or(Err(PeerError::Late));
                         found.map(|found| found.into_iter().map(|(data, _)| data).collect())
@@ -96,6 +99,8 @@ impl Court {
                 Err(why) => Err(why.to_string()),
             };
             match kept {
+                // Only what counted is owed: a convict could otherwise keep back a part that counted nowhere,
+                // and make the archive unreplayable.
                 Err(why) if counted.parts.contains(&part) => missing.push(format!("part {part}: {why}")),
                 _ => {}
             }
@@ -103,10 +108,11 @@ impl Court {
         if missing.is_empty() { Ok(()) } else { Err(missing.join("; ")) }
     }
 
-    /// The blocks of a part that are here, if they are all here and prove themselves.
+    /// The blocks of a part, if all of them are here and prove themselves.
     fn shelved(&self, wanted: &WantedContribution, part: Part, blocks: &[Block]) -> Option<Vec<BlockData>> {
         let CommittedContribution { round, member, root } = wanted.name;
         let kept = self.home.load_part(round, &member, part.0).ok()??;
+        // All of them, in order: what is on the shelf was not synced, and may be in pieces.
         let same = kept.iter().map(|data| data.block).eq(blocks.iter().copied());
         let proved = |data: &BlockData| open_block(&self.layout, &root, data).is_ok();
         (same && kept.iter().all(proved)).then_some(kept)

@@ -23,8 +23,8 @@ const TRIES: u32 = 3;
 const PAUSE: Duration = Duration::from_millis(700);
 
 impl Court {
-    /// Examines a matter. What it wants is waited for as long as `patience` says: evidence of somebody who stalls must not keep
-    /// the next from being examined.
+    /// Examines a matter. It waits for what the matter wants for `patience` at most: a holder that stalls must not delay the
+    /// next examination.
     ///
     /// # Errors
     /// [`Failure`] when two code paths of this machine do not agree on whom a ban for life would fall (AUDIT-12), or the disk
@@ -57,6 +57,8 @@ impl Court {
         if !self.is_exact() || !finding.needs_jury() {
             return Ok(judgement);
         }
+        // The accuser may lie, so that its second opinion is no substitute: without this one, one machine
+        // alone would decide a ban for life.
         let mut witness = self.witness(evidence, brought.clone());
         let second =
             |arithmetic: &mut dyn Arithmetic| judge(&self.manifest, evidence, &mut witness, arithmetic);
@@ -66,6 +68,7 @@ impl Court {
             {
                 Ok(judgement)
             }
+            // Neither result can be trusted, nor any later one of this machine: it stops.
             other => Err(differ(*round, culprit, *finding, &other)),
         }
     }
@@ -92,12 +95,12 @@ fn differ(round: Round, culprit: &MemberId, finding: FindingKind, other: &Judgem
     ))
 }
 
-/// A hearing's seat at the bench: what it wants, and what was brought for it.
+/// The bench of one hearing: what the hearing wants, and what was fetched for it.
 struct CourtBench {
     court: Arc<Court>,
     runtime: Handle,
     wants: Wants,
-    /// How long it is waited for.
+    /// How long the hearing waits for it.
     patience: Duration,
     brought: Brought,
     /// Held while a contribution is in memory.
@@ -113,6 +116,7 @@ impl Bench for CourtBench {
         let found = runtime.block_on(async {
             tokio::select! {
                 found = self.found(patience) => found,
+                // A steward that stops must not wait for holders that never answer.
                 Ok(_) = stopped.wait_for(|stopped| *stopped) => None,
             }
         });
@@ -136,7 +140,7 @@ impl Bench for CourtBench {
 }
 
 impl CourtBench {
-    /// What is wanted, if it can be had in time.
+    /// Fetches what is wanted; `None` if it does not come in time.
     async fn found(&mut self, patience: Patience) -> Option<Brought> {
         match self.wants {
             Wants::Nothing => return None,
@@ -155,6 +159,7 @@ impl CourtBench {
     }
 
     fn limit(&self, how_long: Patience) -> Duration {
+        // Long only where nothing else can decide; otherwise as long as the bytes take.
         if how_long == Patience::Long {
             return self.patience;
         }
@@ -170,6 +175,7 @@ impl CourtBench {
                 Err(why) => tracing::debug!("a case wants more: {why}"),
             }
             if left > 0 {
+                // A holder that was just started again, or is busy, has it a moment later.
                 tokio::time::sleep(PAUSE).await;
             }
         }

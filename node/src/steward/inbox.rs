@@ -1,4 +1,4 @@
-//! What members have said and no record holds yet, on disk: a steward that was killed goes on where it was.
+//! Requests that were taken and are in no record yet, on disk: a steward that was killed goes on where it was.
 //!
 //! One file a round, `inbox/<round>`: requests behind their lengths as little-endian `u32`, in the order in which
 //! they were taken. What a killed process wrote is there; a torn end is cut off. Commitments and deliveries have a
@@ -72,6 +72,7 @@ impl Inbox {
         let Some((_, file)) = &mut self.open else { return Ok(()) };
         let bytes = encode(request);
         file.write_all(&[&(bytes.len() as u32).to_le_bytes(), bytes.as_slice()].concat())?;
+        // Only these have a receipt, and what has one must outlive a power failure (ROUND-16).
         let promised = matches!(request, Request::Commit(_) | Request::Delivered(_));
         if promised { file.sync_data() } else { Ok(()) }
     }
@@ -105,6 +106,7 @@ fn read(path: &Path) -> io::Result<Vec<Request>> {
         rest = after;
     }
     if !rest.is_empty() {
+        // Cut off: what is appended behind a torn end would never be read.
         OpenOptions::new().write(true).open(path)?.set_len((bytes.len() - rest.len()) as u64)?;
     }
     Ok(requests)
@@ -113,6 +115,7 @@ fn read(path: &Path) -> io::Result<Vec<Request>> {
 fn entry(rest: &[u8]) -> Option<(Request, &[u8])> {
     let (length, after) = rest.split_first_chunk()?;
     let length = u32::from_le_bytes(*length) as usize;
+    // A length in a torn end may be anything.
     let (bytes, after) = after.split_at_checked(length).filter(|_| length <= limits::MESSAGE_BYTES)?;
     Some((decode(bytes).ok()?, after))
 }

@@ -66,9 +66,10 @@ impl Listening {
 async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLimit) -> Outcome<Listener> {
     let Some((host, port)) = wanted.rsplit_once(':') else {
         return Err(Failure::usage(format!(
-            "{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"
+            "{wanted:?} is not an address to listen on, use HOST:PORT like 0.0.0.0:7777"
         )));
     };
+    // Invitations and members know the port of the last time.
     if let Some(before) = before.filter(|_| port == "0")
         && let Ok(listener) = Listener::bind(&format!("{host}:{}", before.port()), admission).await
     {
@@ -79,14 +80,15 @@ async fn bind(wanted: &str, before: Option<&SocketAddr>, admission: ConnectionLi
 
 fn explain(wanted: &str, error: NetError) -> Failure {
     match &error.cause {
-        Cause::System(system) if system.kind() == std::io::ErrorKind::InvalidInput => {
-            Failure::usage(format!("{wanted:?} is no address to listen on, use HOST:PORT like 0.0.0.0:7777"))
-        }
+        Cause::System(system) if system.kind() == std::io::ErrorKind::InvalidInput => Failure::usage(
+            format!("{wanted:?} is not an address to listen on, use HOST:PORT like 0.0.0.0:7777"),
+        ),
         _ => error.into(),
     }
 }
 
-/// What to dial for a bound address: itself, or for "every address" where others reach this machine, and loopback.
+/// The addresses to dial for a bound one: itself; or, if it stands for every address, those at which others reach this
+/// machine, and loopback.
 fn dialled(bound: &SocketAddr) -> Vec<String> {
     if !bound.ip().is_unspecified() {
         return vec![bound.to_string()];
@@ -99,6 +101,7 @@ fn dialled(bound: &SocketAddr) -> Vec<String> {
             "this machine has no address but loopback: nobody else can dial {bound}; if that is wrong, say --advertise HOST:PORT"
         );
     }
+    // A ticket has a bound, and a machine may have an interface for each container.
     own.truncate(MOST_OWN);
     own.into_iter().chain([loopback]).map(|ip| SocketAddr::new(ip, bound.port()).to_string()).collect()
 }

@@ -34,9 +34,10 @@ impl Connections {
         self.changed.notify_one();
     }
 
-    /// Who has a connection, if these are others.
+    /// The members that have a connection; `None` if these are the known ones.
     pub(super) fn since(&self, known: &BTreeSet<MemberId>) -> Option<BTreeSet<MemberId>> {
         let connections = self.lock();
+        // Mostly nothing has changed, and this is asked with every message.
         (!connections.keys().eq(known)).then(|| connections.keys().copied().collect())
     }
 

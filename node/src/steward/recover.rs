@@ -37,22 +37,24 @@ pub(super) struct Recovered {
     /// Bans whose past may still have to be looked into.
     pub(super) bans: Vec<Ban>,
     pub(super) replica: Replica,
-    /// To re-execute evidence while the replica goes on.
+    /// Re-executes evidence while the replica goes on.
     pub(super) arithmetic: Arc<Mutex<Box<dyn Backend>>>,
-    /// To re-execute once more before a ban for life.
+    /// Re-executes once more before a ban for life.
     pub(super) second: Second,
 }
 
-/// Opens a folder. Blocks for as long as the states take that are computed again.
+/// Opens a folder. Blocks until all kept states are computed again.
 ///
 /// # Errors
 /// [`Failure`] naming the file: no run, held by another process, damaged.
 pub(super) fn recover(folder: PathBuf, machine: Machine) -> Outcome<Recovered> {
     let manifest = Arc::new(read_manifest(&folder)?);
+    // Before anything is opened: a steward that the system kills in a round keeps everybody waiting.
     memory::check(memory::following(&manifest, machine.threads))
         .map_err(|misuse| Failure::environment(misuse.to_string()))?;
     let home = Home::open(&folder)?;
     let identity = Arc::new(home.identity()?);
+    // Records under another key would be refused by every member.
     if identity.id() != manifest.steward {
         let path = folder.join("identity.key");
         return Err(Failure::environment(format!(
@@ -95,11 +97,14 @@ fn read_ledger(
         let records = journal.records(ledger.height(), BATCH)?;
         if records.is_empty() {
             let first = ledger.rounds().next().map(|view| view.round()).unwrap_or_default();
+            // ROLLBACK-4: the past of these is looked into again; what a round forgot cannot be recomputed.
             bans.retain(|ban| ban.effective > first);
             return Ok((ledger, line, bans));
         }
         for record in records {
             let height = ledger.height();
+            // Each rule is checked again: a journal from elsewhere, or of a version with a bug, is not served
+            // on.
             let record = ledger.apply(&record).map_err(|reject| {
                 let path = folder.join("journal.redb");
                 Failure::environment(format!("{}: record {height} breaks a rule ({reject})", path.display()))
@@ -108,6 +113,7 @@ fn read_ledger(
                 Body::Outcome(outcome) => line.push(outcome.round),
                 Body::Ban(ban) => bans.push(ban.clone()),
                 Body::Rewind(rewind) => {
+                    // Updates that were taken back lead to no state of this ledger.
                     line.retain(|round| *round < rewind.to);
                     bans.retain(|ban| ban.evidence != rewind.evidence);
                 }
@@ -134,6 +140,7 @@ impl Recovery<'_> {
         // A state of a round that was taken back leads to another root than the sealed one: then the next is tried.
         let (mut starts, later): (Vec<Round>, Vec<Round>) =
             self.home.states()?.into_iter().partition(|round| round.0 <= wanted);
+        // The newest of those that are old enough: the fewest rounds to apply again.
         starts.reverse();
         let mut why = String::new();
         for start in starts.into_iter().chain(later).map(Some).chain([None]) {
@@ -163,6 +170,7 @@ impl Recovery<'_> {
             replica.apply(&self.home.load_update(*round)?);
         }
         replica.skip_to(ledger.next_round());
+        // The files may be damaged or of another machine: the ledger alone says which state is the run's.
         if ledger.stage() != Stage::Empty && replica.roots() != ledger.state() {
             let (found, sealed) = (replica.state().root(), ledger.state().root());
             return Err(Failure::environment(format!(
@@ -173,8 +181,8 @@ impl Recovery<'_> {
     }
 }
 
-/// After a round: writes a state down now and then, and drops what no restart needs any more, unless the archive is to
-/// have all aggregates.
+/// After a round: writes a state down every [`STATE_ROUNDS`] rounds, and drops what no restart needs any more. Aggregates
+/// stay if the archive is to have all of them.
 ///
 /// # Errors
 /// [`Failure`] naming the file.
@@ -190,6 +198,7 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
     };
     home.save_state(round, &state, &roots)?;
     let wanted = round.0.saturating_sub(keep);
+    // The newest state that is old enough stays, and with it every update since: a restart begins there.
     let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
     home.prune_states(&|round| round >= oldest)?;
     home.prune_updates(&|round| court.keep_aggregates || round >= oldest)?;

@@ -25,7 +25,7 @@ use serde_json::{Value, json};
 use crate::exit::{Failure, Outcome};
 use crate::progress::ProgressDisplay;
 
-/// Aggregators that are named where none was of use.
+/// Most aggregators named for a round in which nobody counted.
 const SHOWN: usize = 3;
 
 /// Tells what happens.
@@ -62,8 +62,8 @@ impl Reporter {
         })
     }
 
-    /// Tells what happened, by the ledger as it is then; `duties` are what the verifiers were to do, and have done, since this
-    /// process began.
+    /// Reports what happened. `ledger` is as it was then; `duties` counts what the verifiers had to do, and have done, since
+    /// this process began.
     pub(super) fn tell(&mut self, news: &Bulletin, ledger: &Ledger, duties: &BTreeMap<MemberId, Counts>) {
         match news {
             Bulletin::Admitted(member) => self.admit(ledger, *member),
@@ -86,11 +86,12 @@ impl Reporter {
             Bulletin::Past(member, past) => self.retro(*member, past),
             Bulletin::Lost(round, member, why) => {
                 let exact = ledger.manifest().profile == Profile::Exact;
+                // With a tolerance nothing is replayed (TOL-11).
                 let so = if exact { ", the archive will not replay" } else { "" };
                 self.line(&format!("the contribution of {member} to round {round} is lost{so}: {why}"));
             }
             Bulletin::OutOfReach(member) => self.line(&format!(
-                "what {member} did is beyond rollback.limit, but no round of it is within reach of a Rewind any more"
+                "the harm that {member} did exceeds rollback.limit, but a Rewind no longer reaches any round of it"
             )),
             Bulletin::Stopping => self.line("finishing the round, then stopping (Ctrl-C again aborts)"),
             Bulletin::Closed(root) => {
@@ -100,12 +101,12 @@ impl Reporter {
         }
     }
 
-    /// While the run gathers, whom it waits for.
+    /// Shows whom the run waits for while it gathers.
     pub(super) fn gathering(&self, ledger: &Ledger) {
         self.progress.gathering(ledger);
     }
 
-    /// Somebody audits.
+    /// A verifier began an audit.
     fn audit(&mut self, request: &AuditRequest, verifier: MemberId) {
         self.audits += 1;
         let (member, verifier) = (format!("{:#}", request.target), format!("{verifier:#}"));
@@ -114,7 +115,7 @@ impl Reporter {
         );
     }
 
-    /// Somebody judged.
+    /// A verifier ended an audit.
     fn verdict(&mut self, pass: bool) {
         if pass { self.passed += 1 } else { self.guilty += 1 }
     }
@@ -218,12 +219,13 @@ impl Reporter {
 
     /// The organiser has closed a tree of invitations.
     fn close_tree(&mut self, member: MemberId) {
-        self.progress
-            .line(&format!("the organiser closed the tree of {member}: nobody comes by it any more"));
+        self.progress.line(&format!(
+            "the organiser closed the tree of {member}: its invitations admit nobody any more"
+        ));
         self.event(&json!({ "event": "close-tree", "member": format!("{member:#}") }));
     }
 
-    /// What a convict contributed and combined before was computed again.
+    /// A convict's contributions and parts of earlier rounds were recomputed.
     fn retro(&mut self, member: MemberId, past: &[PastRound]) {
         let word = |found: &Found| match found {
             Found::Right => "right",
@@ -274,9 +276,9 @@ impl Reporter {
         }));
     }
 
-    /// An accusation came to nothing.
+    /// An accusation was dismissed.
     fn dismissed(&mut self, accuser: MemberId, culprit: MemberId, why: &str) {
-        self.progress.line(&format!("the accusation of {culprit} by {accuser} does not stand: {why}"));
+        self.progress.line(&format!("the accusation of {culprit} by {accuser} was dismissed: {why}"));
         let (accuser, culprit) = (format!("{accuser:#}"), format!("{culprit:#}"));
         self.event(&json!({ "event": "dismissed", "member": culprit, "accuser": accuser, "why": why }));
     }
@@ -316,6 +318,7 @@ impl Reporter {
 
     fn event(&mut self, event: &Value) {
         if let Err(error) = self.log.write_all(format!("{event}\n").as_bytes()) {
+            // The log is for people: a run does not end for it.
             tracing::warn!("log.jsonl: {error}");
         }
     }

@@ -21,10 +21,10 @@ use tokio::time::timeout;
 
 use super::court::{Court, Wants};
 
-/// For the inputs of a part; half of it is left to the next one after each that was not to be had. So a convict's friends
-/// that keep inputs back hold up a Rewind for twice as long and no longer, however many parts it signed.
+/// How long to wait for the inputs of a part. Each time they are unavailable, the next part gets half as long. A convict's
+/// friends that withhold inputs therefore delay a Rewind by twice this time at most, however many parts it signed.
 const PATIENCE: Duration = Duration::from_secs(60);
-/// What is left at least for a contribution of others.
+/// Least time for the contribution of another member.
 const LEAST: Duration = Duration::from_secs(1);
 
 /// A round in which the convict counted or signed a part.
@@ -44,6 +44,7 @@ pub(super) struct ConvictRound {
 impl ConvictRound {
     /// The rounds that are remembered and over, in order.
     pub(super) fn of(ledger: &Ledger, convict: &MemberId) -> Vec<Self> {
+        // Nothing of an open round is in the state yet.
         let over = ledger.rounds().filter(|view| view.results().is_some());
         over.filter_map(|view| Self::in_round(ledger, view, convict)).collect()
     }
@@ -56,17 +57,21 @@ impl ConvictRound {
             return None;
         }
         let others =
+            // Without all convicts, also those of other cases: their poison must not stand for the honest
+            // aggregate.
             view.commitments().filter(|(slot, c)| view.counted(*slot) && !ledger.is_banned(&c.author));
         let others = others.filter_map(|(slot, c)| {
             Some((slot, c.commit.clone(), WantedContribution::of(ledger, view.round(), c.author)?))
         });
+        // Harm leads nowhere but to a Rewind: without a limit, or without a state to go back to, it is not
+        // measured.
         let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
         let (view, state) = (view.clone(), view.state().root());
         Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure })
     }
 }
 
-/// What a member signed of the parts that a round sealed, with what shows whether it is right.
+/// The sealed parts of a round that a member signed, with the evidence and inputs that show whether they are right.
 fn signed_parts(ledger: &Ledger, view: &RoundView, member: &MemberId) -> Vec<(Part, Evidence, PartInputs)> {
     let signed = (0..view.parts().len()).flat_map(|part| view.signed_results_of(Part(part as u16)));
     let own = signed.filter(|signed| signed.claimed_signer() == *member);
@@ -88,8 +93,8 @@ impl Court {
         past
     }
 
-    /// Computes again what a convict contributed to a round and which parts it signed and, where something is false, the
-    /// aggregate without the convicts. What is not to be had of a part leaves the next one half of the patience.
+    /// Recomputes what a convict contributed to a round, and the parts that it signed. If something is false, it also
+    /// reduces the round without the convicts. Each part whose inputs are unavailable halves the patience for the next.
     async fn retro(self: Arc<Self>, mut job: ConvictRound, patience: &mut Duration) -> PastRound {
         let round = job.view.round();
         let state = {
@@ -128,7 +133,7 @@ impl Court {
         past
     }
 
-    /// Whether a convict's contribution is what the state and the text give.
+    /// Whether a convict's contribution is what follows from the state and the text.
     async fn contributed(
         self: Arc<Self>,
         convict: &MemberId,
@@ -138,14 +143,14 @@ impl Court {
         let Some(state) = state else { return Found::Unknown("the state is not kept any more".into()) };
         let committed = self.home.load_exhibit(commit.round, convict).ok();
         match self.recomputed(commit, state, committed).await {
-            None => Found::Unknown("the text is not at hand".into()),
+            None => Found::Unknown("the text is unavailable".into()),
             Some((_, true)) => Found::Right,
             Some((_, false)) => Found::False,
         }
     }
 
-    /// A contribution by recomputation, and whether it is what was committed. What takes the committed integers is not
-    /// without them: ROLLBACK-1 has a convict show that it was right.
+    /// Recomputes a contribution, and says whether it is what was committed. A comparison that needs the committed integers
+    /// fails without them: by ROLLBACK-1, the convict has to show that it was right.
     async fn recomputed(
         self: Arc<Self>,
         commit: &Commit,
@@ -185,8 +190,8 @@ impl Court {
         task.await.ok().flatten()
     }
 
-    /// What others contributed. ROLLBACK-2: recomputed leaves stand for what cannot be had, whether or not they give its
-    /// root: else who withholds a part would keep everybody's poison in the state.
+    /// What others contributed. ROLLBACK-2: recomputed leaves stand for an unavailable contribution, whether or not they
+    /// give its root. Otherwise a member that withholds a part would keep everybody's poison in the state.
     async fn inputs(
         self: Arc<Self>,
         others: &[(Slot, Commit, WantedContribution)],
@@ -204,7 +209,7 @@ impl Court {
         Some(inputs)
     }
 
-    /// A contribution; whoever lets it wait for theirs leaves the next one half of the patience.
+    /// A contribution; `None` if it does not come in time, which halves the patience for the next.
     async fn in_time(&self, wanted: &WantedContribution, patience: &mut Duration) -> Option<Vec<i32>> {
         let q = timeout((*patience).max(LEAST), self.fetch(wanted)).await.ok().and_then(Result::ok);
         if q.is_none() {
@@ -213,7 +218,7 @@ impl Court {
         q
     }
 
-    /// The aggregate of a round from these contributions alone; zero where none is left.
+    /// The aggregate of a round from these contributions alone; zero in parts that none of them counts in.
     fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>) -> Option<Vec<f32>> {
         let layout = &self.layout;
         let mut values = vec![0.0; layout.parameters()];
@@ -243,6 +248,7 @@ fn movement(pairs: impl Iterator<Item = (f32, f32)>) -> f64 {
         moved += (with - without) * (with - without);
         size += with * with;
     }
+    // No update, no harm: and nothing to divide by.
     if size > 0.0 { (moved / size).sqrt() } else { 0.0 }
 }
 

@@ -1,4 +1,4 @@
-//! Another code path for leaves, made when the first ban for life depends on it (AUDIT-12).
+//! The second code path for leaves, built when the first ban for life depends on it (AUDIT-12).
 
 use std::sync::Mutex;
 
@@ -9,19 +9,19 @@ use muster_core::state::Arithmetic;
 
 use crate::exit::{Failure, Outcome};
 
-/// What must agree before a ban for life.
+/// The code path that must agree before a ban for life.
 pub(super) struct Second {
     machine: Machine,
     made: Mutex<Option<Box<dyn Backend>>>,
 }
 
 impl Second {
-    /// Of this machine.
+    /// The second code path of this machine, not built yet.
     pub(super) fn new(machine: Machine) -> Self {
         Self { machine, made: Mutex::new(None) }
     }
 
-    /// Has it compute something.
+    /// Computes something on it; builds it the first time.
     ///
     /// # Errors
     /// [`Failure`] where this machine has no second code path, or it fails its self-test.
@@ -35,6 +35,8 @@ impl Second {
             Some(second) => second,
             none => {
                 let broken = |misuse: muster_core::error::Misuse| Failure::environment(misuse.to_string());
+                // Only now: it takes as much memory as the first one, and a run without such a ban never
+                // needs it.
                 let mut second = self.machine.second(profile).map_err(broken)?;
                 second.self_test().map_err(broken)?;
                 none.insert(second)

@@ -1,4 +1,4 @@
-//! What the steward answers: bulk from shared structures, everything else through the driver.
+//! The steward's server: it answers bulk requests from shared structures, and asks the driver for everything else.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
@@ -84,13 +84,15 @@ impl Server {
     }
 
     fn data(&self, query: &DataQuery) -> Result<Response, Unanswered> {
+        // A stranger chooses the count.
         let count = query.count.min((BULK_BYTES / DATA_CHUNK_BYTES) as u32);
         bytes(self.dataset.chunks(query.file, query.first, count).to_vec(), Response::Bytes)
     }
 
-    /// What a ban rests on; nothing else is ever kept as evidence here.
+    /// Evidence of a ban; no other evidence is kept here.
     async fn evidence(&self, name: Digest) -> Result<Response, Unanswered> {
         let home = self.home.clone();
+        // Strangers may ask: what they have read must not hold up the threads of the runtime.
         let loaded = tokio::task::spawn_blocking(move || home.load_evidence(&name)).await;
         let evidence = loaded.ok().and_then(Result::ok);
         evidence
@@ -116,7 +118,7 @@ pub(super) struct Offers {
 }
 
 impl Offers {
-    /// None yet.
+    /// No offers yet.
     pub(super) fn new(replica: Arc<Mutex<Replica>>) -> Self {
         Self { replica, held: Mutex::default() }
     }
@@ -137,6 +139,7 @@ impl Offers {
         let exponents = List::new(state.exponents.clone()).ok()?;
         let offer = StateOffer { round: replica.round(), roots: *replica.roots(), exponents };
         held.push_back((offer.clone(), Arc::new(state.clone())));
+        // The one before stays: a newcomer may be in the middle of it.
         if held.len() > OFFERS {
             held.pop_front();
         }
@@ -155,6 +158,7 @@ impl Offers {
             2 => &state.second,
             _ => return Err(Unanswered::Refused("a state has the vectors 0, 1 and 2".into())),
         };
+        // Numbers of a stranger: each step is checked, and what overflows is no piece.
         let first = usize::try_from(query.first).unwrap_or(usize::MAX);
         let values = first.checked_add(query.count as usize).and_then(|end| vector.get(first..end));
         let values = values.filter(|values| values.len() <= BULK_BYTES / 4);

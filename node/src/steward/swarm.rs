@@ -28,6 +28,7 @@ pub(super) async fn join(
     let start = |settings: &Settings| Gossiping::start(identity, ledger, settings, Some(journal.clone()));
     let before = home.read_file(PORT).ok().and_then(|bytes| String::from_utf8(bytes).ok());
     let again = before.map(|port| on_port(settings, port.trim()));
+    // Peers know the port of the last time, but it may be taken by now.
     let started = again.and_then(|again| start(&again).ok()).map_or_else(|| start(settings), Ok);
     let started = started.inspect_err(|error| tracing::warn!("going on without gossip: {error}"));
     let (gossip, findings) = started.ok()?;
@@ -58,7 +59,7 @@ pub(super) fn whereabouts(addresses: &[String]) -> Addresses {
     List::new(texts.take(muster_core::limits::ADDRESSES).collect()).unwrap_or_default()
 }
 
-/// Hands what gossip proves to the actor.
+/// Hands evidence that gossip has brought to the driver.
 pub(super) async fn listen(mut findings: mpsc::Receiver<Misbehaviour>, actor: mpsc::Sender<Inbound>) {
     while let Some(finding) = findings.recv().await {
         match finding {
@@ -67,6 +68,7 @@ pub(super) async fn listen(mut findings: mpsc::Receiver<Misbehaviour>, actor: mp
                     return;
                 }
             }
+            // There is no record for it: whoever holds the key could seal any. A person has to act.
             Misbehaviour::SplitView(split) => {
                 tracing::error!(
                     "{split}: somebody else seals with the steward's key, or its folder was copied"

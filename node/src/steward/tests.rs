@@ -216,13 +216,17 @@ async fn invitations_admit_as_often_as_they_say_and_not_later() {
     let invitation = genuine.verify(once.run).unwrap().into_inner();
     let forged = Some(Pass { invitation: late.identity.sign(once.run, &invitation), ..genuine });
     let forger = Caller::new(4, Ticket { pass: forged, ..once.clone() });
+    // STAND-5: an invitation is the organiser's or a member's; a newcomer's own signature brings it nowhere.
     assert!(refusal(forger.enrol().await).contains("only the organiser"));
     let stranger = refusal(
         second
             .ask(Request::Notice(Notice::Leave(second.identity.sign(once.run, &Leave { height: Height(1) }))))
             .await,
     );
+    // CHAN-10: who is no member takes part in nothing, but reads what is public: the manifest and the ledger.
     assert!(stranger.contains("no member"), "{stranger}");
+    assert!(matches!(second.ask(Request::Manifest).await, Ok(Response::Manifest(_))));
+    assert_eq!(second.ledger(&folder).await.head(), first.ledger(&folder).await.head());
     let ledger = first.ledger(&folder).await;
     assert_eq!(ledger.members().iter().map(|m| m.id).collect::<Vec<_>>(), [first.id()]);
     kill(hosting, &folder).await;
@@ -316,6 +320,7 @@ async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts()
     assert!(matches!(answer, Response::Committed(_)), "{answer:?}");
     kill(hosting, &folder).await;
     let (hosting, _) = start(&folder).await;
+    // ROUND-16: the commitment was taken in again, so that another one is a second one. COMMIT-2: one in a round.
     let other = refusal(first.ask(Request::Commit(first.commit(&ledger, 8))).await);
     assert!(other.contains("commits once in a round"), "{other}");
     second.ask(Request::Commit(second.commit(&ledger, 9))).await.unwrap();
@@ -324,6 +329,7 @@ async fn a_receipted_commitment_survives_the_steward_and_a_second_one_convicts()
     let ledger = second.ledger_when(&folder, |ledger| banned(ledger) && frozen(ledger)).await;
     let view = ledger.round(Round(0)).unwrap();
     let roots: Vec<Digest> = view.commitments().map(|(_, c)| c.commit.root).collect();
+    // COMMIT-4: the first one, which has a receipt, is frozen, and the second did not replace it.
     assert_eq!(roots, [Digest([7; 32]), Digest([9; 32])]);
     let evidence: Vec<_> = fs::read_dir(folder.join("evidence")).unwrap().collect();
     assert_eq!(evidence.len(), 1);
@@ -442,6 +448,7 @@ async fn what_is_said_again_takes_no_room() {
     for _ in 0..3 {
         first.ask(echo.clone()).await.unwrap();
     }
+    // ROUND-9: what arrives twice changes nothing.
     assert!(none < once && kept() == once);
     kill(hosting, &folder).await;
 }
@@ -489,6 +496,7 @@ async fn contradictions_about_rounds_to_come_do_not_stop_the_steward() {
         let why = refusal(first.ask(Request::Accuse(Evidence::Equivocation(contradiction))).await);
         assert!(why.contains("still to come"), "{why}");
     }
+    // ROUND-9: what arrives early is refused and costs its sender nothing more.
     assert_eq!(first.ledger(&folder).await.stage(), Stage::Exchanging);
     assert!(
         !folder.join("evidence").exists() || fs::read_dir(folder.join("evidence")).unwrap().next().is_none()

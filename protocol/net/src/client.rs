@@ -31,7 +31,7 @@ impl Client {
         Ok(Self { peer: connection.peer(), address: address.to_owned(), connection: Some(connection) })
     }
 
-    /// Who answers.
+    /// The member that answers.
     pub fn peer(&self) -> MemberId {
         self.peer
     }

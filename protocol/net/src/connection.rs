@@ -45,6 +45,7 @@ impl Connection {
     ) -> Result<Self, NetError> {
         let established = async {
             let mut stream = TcpStream::connect(address).await?;
+            // Each request waits for its answer: Nagle's algorithm would hold back its last frame.
             stream.set_nodelay(true)?;
             let channel = dial_handshake(&mut stream, endpoint, expected).await?;
             Ok((stream, channel))
@@ -52,6 +53,7 @@ impl Connection {
         let (stream, channel) = within(endpoint.timeouts.handshake, "connecting", established)
             .await
             .map_err(|cause| NetError::new(address, cause))?;
+        // Whoever was not expected may be a stranger with a key for each channel: no entry of theirs is kept.
         if let (Some(member), Ok(own)) = (expected, stream.local_addr()) {
             endpoint.reached(member, own.ip());
         }
@@ -93,6 +95,7 @@ impl Connection {
                 traffic: endpoint.traffic.clone(),
             },
             receiver: ReceiveHalf {
+                // Room for the longest frame and its header, so that each takes one read.
                 stream: BufReader::with_capacity(limits::FRAME_BYTES + HEADER_BYTES, read),
                 opener: channel.opener,
                 frame: Vec::new(),
@@ -104,7 +107,7 @@ impl Connection {
         }
     }
 
-    /// Who is at the other end.
+    /// The member at the other end.
     pub fn peer(&self) -> MemberId {
         self.peer
     }
@@ -157,15 +160,18 @@ impl SendHalf {
     }
 
     async fn try_send(&mut self, message: &[u8]) -> Result<(), Cause> {
+        // CHAN-8: keys are never renewed. A closed channel is what makes a caller dial a new one.
         if self.sealer.is_spent() {
             return Err(Cause::Closed);
         }
         self.sealed.clear();
         self.sealer.seal(message, &mut self.sealed)?;
         let written = async { Ok(self.stream.write_all(&self.sealed).await?) };
+        // A peer that reads nothing would keep this task and its message for good.
         within(self.timeouts.message, "sending a message", written).await?;
         self.traffic.sent.fetch_add(self.sealed.len() as u64, Ordering::Relaxed);
         self.sealed.clear();
+        // One message of 4 MiB must not cost that much memory on each idle connection from then on.
         self.sealed.shrink_to(KEPT_BYTES);
         Ok(())
     }
@@ -197,6 +203,8 @@ impl ReceiveHalf {
     }
 
     async fn try_receive(&mut self, patience: Duration) -> Result<Vec<u8>, Cause> {
+        // Between messages a peer may be silent for long. Once one has begun it may not: each dripped byte
+        // would hold its buffer.
         let header = within(patience, "waiting for a message", self.header()).await?;
         within(self.timeouts.message, "receiving a message", self.message(header)).await
     }
@@ -209,6 +217,7 @@ impl ReceiveHalf {
 
     async fn message(&mut self, mut length: usize) -> Result<Vec<u8>, Cause> {
         loop {
+            // A u16 bounds what the peer can ask for: 65,535 bytes before anything is verified.
             self.frame.resize(length, 0);
             self.stream.read_exact(&mut self.frame).await?;
             self.traffic.received.fetch_add((HEADER_BYTES + length) as u64, Ordering::Relaxed);
@@ -243,6 +252,7 @@ async fn dial_handshake(
 }
 
 async fn answer_handshake(stream: &mut TcpStream, endpoint: &Endpoint) -> Result<Established, Cause> {
+    // As on the dialling side.
     stream.set_nodelay(true)?;
     let mut first = [0; FIRST_BYTES];
     stream.read_exact(&mut first).await?;
@@ -342,6 +352,7 @@ mod tests {
         let (mut peer, mut side) = pair(PATIENT).await;
         peer.sender.stream.write_all(&[20, 0]).await.unwrap();
         peer.sender.stream.write_all(&[7; 20]).await.unwrap();
+        // CHAN-7: a frame that does not open is refused, and so is anything after it, though it is genuine.
         assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
         peer.send(b"later").await.unwrap();
         assert!(matches!(cause(side.receive().await), Cause::Peer(_)));
@@ -361,6 +372,7 @@ mod tests {
     #[tokio::test]
     async fn messages_over_the_limit_are_not_sent() {
         let (mut peer, mut side) = pair(PATIENT).await;
+        // CHAN-7, LIMIT-2: nothing of it reaches the stream, so that the channel goes on.
         assert!(matches!(cause(peer.send(&vec![0; limits::MESSAGE_BYTES + 1]).await), Cause::Own(_)));
         peer.send(b"after").await.unwrap();
         assert_eq!(side.receive().await.unwrap(), b"after");

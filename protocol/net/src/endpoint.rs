@@ -116,6 +116,7 @@ pub(crate) fn random() -> io::Result<Zeroizing<[u8; 32]>> {
 
 /// The suite that this processor runs fastest.
 pub(crate) fn fastest_suite() -> Suite {
+    // AES-GCM needs two kinds of instructions: AES itself, and carry-less products for its tag.
     #[cfg(any(target_arch = "x86", target_arch = "x86_64"))]
     let has_aes =
         std::arch::is_x86_feature_detected!("aes") && std::arch::is_x86_feature_detected!("pclmulqdq");

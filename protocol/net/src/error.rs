@@ -9,7 +9,7 @@ use muster_core::error::{Misuse, Reject};
 /// A failure in talking to one address.
 #[derive(Debug)]
 pub struct NetError {
-    /// The other end, or the own address for a listener.
+    /// The other end's address; for a listener, the one to listen on.
     pub address: String,
     /// What happened.
     pub cause: Cause,
@@ -21,7 +21,7 @@ pub struct NetError {
 pub enum Cause {
     /// Nobody listens there.
     Refused,
-    /// It has no place left for connections, in all or from this address.
+    /// It takes no more connections, in all or from our address.
     Full,
     /// It took too long; the text says what did.
     Timeout(&'static str),
@@ -31,7 +31,7 @@ pub enum Cause {
     Closed,
     /// The peer broke the rules of the channel.
     Peer(Reject),
-    /// We did: a message over the limit.
+    /// We broke them: a message over the limit.
     Own(Misuse),
     /// The operating system reports something else.
     System(io::Error),
@@ -55,7 +55,7 @@ impl fmt::Display for NetError {
             Cause::Refused => write!(f, "nobody listens there"),
             Cause::Full => write!(
                 f,
-                "it has no place left, or none for connections from your address; try again later, or ask whoever runs \
+                "it has no place left, or none for your address; try again later, or ask whoever runs \
                  it to allow more (muster host --per-address)"
             ),
             Cause::Timeout(what) => write!(f, "{what} took too long"),

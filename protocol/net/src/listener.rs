@@ -44,8 +44,8 @@ impl Listener {
         self.address
     }
 
-    /// Waits for the next connection that has a seat; those without are told so and closed at once. Cancelling loses
-    /// nothing.
+    /// Waits for the next connection that gets a seat. A connection without one is told so and closed at once. Cancelling
+    /// this loses nothing.
     pub async fn accept(&self) -> Incoming {
         loop {
             match self.socket.accept().await {
@@ -58,6 +58,7 @@ impl Listener {
                 },
                 Err(error) => {
                     debug!(%error, "accepting failed");
+                    // Without a pause this loop would spin for as long as no socket is free.
                     time::sleep(PAUSE).await;
                 }
             }
@@ -68,6 +69,8 @@ impl Listener {
 /// CHAN-12: tells the dialler why, as far as a new connection takes it without waiting.
 fn turn_away(stream: TcpStream) {
     if let Ok(mut stream) = stream.into_std() {
+        // A broken connection alone would not tell members behind one router whom to ask for more. The socket
+        // never waits: a buffer that is full loses the word.
         let _ = stream.write(&FULL);
     }
 }

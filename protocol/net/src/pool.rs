@@ -61,6 +61,7 @@ impl Pool {
     ) -> Result<Vec<u8>, NetError> {
         let client = self.slots().take((address.to_owned(), expected));
         let asked = time::timeout(patience, self.ask(&client, address, expected, request, patience)).await;
+        // Before trimming, which takes a client for idle where only its slot holds it.
         drop(client);
         self.slots().trim(self.keep);
         asked.unwrap_or_else(|_| Err(NetError::new(address, Cause::Timeout("an answer"))))
@@ -74,15 +75,19 @@ impl Pool {
         request: &[u8],
         patience: Duration,
     ) -> Result<Vec<u8>, NetError> {
+        // The client before the turn: whoever waits for a slow peer takes no turn from requests to others.
         let mut client = client.lock().await;
         let _turn = self.active.acquire().await.expect("the semaphore is never closed");
         if let Some(kept) = client.as_mut() {
             let answer = kept.call(request, patience).await;
+            // Only a channel that broke is worth a second try: an idle one breaks whenever its peer restarts.
+            // What was refused or took too long would be so again.
             if !answer.as_ref().is_err_and(NetError::is_closed) {
                 client.take_if(|kept| !kept.is_usable());
                 return answer;
             }
         }
+        // Before dialling, so that a dial which fails or is cancelled leaves no broken client behind.
         *client = None;
         let mut fresh = Client::dial(address, &self.endpoint, Some(expected)).await?;
         let answer = fresh.call(request, patience).await;

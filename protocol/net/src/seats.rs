@@ -22,7 +22,7 @@ impl Default for ConnectionLimit {
     }
 }
 
-/// Those that are taken.
+/// The seats that are taken, by source.
 pub(crate) struct ConnectionSeats {
     admission: ConnectionLimit,
     taken: Mutex<BTreeMap<IpAddr, usize>>,
@@ -44,6 +44,7 @@ impl ConnectionSeat {
     /// `None` where none is left for this source.
     pub(crate) fn take(seats: &Arc<ConnectionSeats>, address: SocketAddr) -> Option<Self> {
         let mut taken = lock(&seats.taken);
+        // In all before by source: a flood from many sources leaves no entry behind.
         if taken.values().sum::<usize>() >= seats.admission.total {
             return None;
         }
@@ -66,6 +67,7 @@ impl Drop for ConnectionSeat {
         let source = source(self.address.ip());
         if let Some(here) = taken.get_mut(&source) {
             *here -= 1;
+            // Else the map would remember every address that ever connected.
             if *here == 0 {
                 taken.remove(&source);
             }
@@ -73,8 +75,9 @@ impl Drop for ConnectionSeat {
     }
 }
 
-/// What one stranger controls: an IPv4 address, or the upper half of an IPv6 address.
+/// CHAN-12: a source is an IPv4 address, or an IPv6 network of 64 bits, all of which one stranger may control.
 fn source(address: IpAddr) -> IpAddr {
+    // An IPv4 address written as IPv6 is no second source.
     match address.to_canonical() {
         IpAddr::V6(address) => IpAddr::V6(Ipv6Addr::from_bits(address.to_bits() & (u128::MAX << 64))),
         address => address,

@@ -88,7 +88,9 @@ pub async fn serve<H: Handler>(
                     }
                 });
             }
+            // Ended tasks leave the set at once: it would grow with every connection that was ever accepted.
             Some(ended) = connections.join_next() => {
+                // A panic is our bug and costs the peer that met it its connection. The others stay.
                 if let Err(error) = ended
                     && error.is_panic()
                 {
@@ -98,6 +100,7 @@ pub async fn serve<H: Handler>(
             () = &mut shutdown => break,
         }
     }
+    // No new connection first, then no new request on the open ones; what is under way may still be answered.
     drop((listener, running));
     let finished = async { while connections.join_next().await.is_some() {} };
     if time::timeout(GRACE, finished).await.is_err() {
@@ -117,6 +120,7 @@ async fn answer<H: Handler>(
         _ = stop.changed() => return Ok(()),
     };
     let peer = connection.peer();
+    // By its drop, since a panic or the shutdown ends this task at any await.
     let _presence = ConnectionGuard::new(handler, peer);
     loop {
         let request = tokio::select! {
@@ -148,6 +152,7 @@ impl<H: Handler> Drop for ConnectionGuard<'_, H> {
 fn response(answer: Result<Vec<u8>, Unanswered>) -> Option<Vec<u8>> {
     let refused = |why: &str| encode(&Response::refused(why));
     match answer {
+        // LIMIT-2: an answer over the limit is our mistake. The peer is told, and keeps its channel.
         Ok(answer) if answer.len() <= limits::MESSAGE_BYTES => Some(answer),
         Ok(answer) => {
             error!(bytes = answer.len(), "an answer over the limit");

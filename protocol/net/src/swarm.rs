@@ -1,4 +1,4 @@
-//! Gossip and discovery over libp2p: hints for those who listen, nothing that anybody waits for.
+//! Gossip and discovery over libp2p: hints, which nobody waits for (CHAN-11).
 //!
 //! A run has a swarm of its own: two gossiped topics, and a Kademlia table in which members say where their Muster
 //! channel can be dialled. Peers are strangers, also those with a member's key; what they send is given on only when
@@ -40,7 +40,7 @@ const COMMANDS: usize = 256;
 /// How long the swarm may take to end.
 const GRACE: Duration = Duration::from_secs(2);
 
-/// Where the swarm is.
+/// Where a swarm listens, and whom it begins with.
 #[derive(Clone, Debug, Default)]
 pub struct Settings {
     /// Where to listen, as `IP:PORT` or multiaddress; nowhere for a member that only dials.
@@ -94,9 +94,10 @@ impl Gossip {
         self.peer.to_string()
     }
 
-    /// Spreads a message, once there is somebody to tell. Whether it was taken: it is not when it is too long or too
-    /// much waits already.
+    /// Spreads a message as soon as peers listen. Returns whether it was taken: it is not if it is too long, or if too much
+    /// waits already.
     pub fn publish(&self, topic: Topic, message: Vec<u8>) -> bool {
+        // LIMIT-2; and nothing waits: gossip is a hint (CHAN-11), for which no round may be held up.
         message.len() <= limits::GOSSIP_BYTES
             && self.commands.try_send(SwarmCommand::Publish(topic, message)).is_ok()
     }
@@ -106,7 +107,7 @@ impl Gossip {
         self.commands.try_send(SwarmCommand::Announce(encode(whereabouts))).is_ok()
     }
 
-    /// Looks up where a member said last that it can be dialled. `None` when nobody asked within `patience` knows.
+    /// Looks up the latest whereabouts that a member signed. `None` if no peer that is asked within `patience` knows any.
     pub async fn find(&self, member: MemberId, patience: Duration) -> Option<Verified<Whereabouts>> {
         let (answer, answered) = oneshot::channel();
         self.commands.try_send(SwarmCommand::Find(member, answer)).ok()?;
@@ -118,7 +119,7 @@ impl Gossip {
         self.commands.try_send(SwarmCommand::Dial(multiaddress.to_owned())).is_ok()
     }
 
-    /// Who is there, and whenever that changes.
+    /// The neighbourhood, and every change of it.
     pub fn neighbourhood(&self) -> watch::Receiver<Neighbourhood> {
         self.neighbourhood.clone()
     }
@@ -126,6 +127,7 @@ impl Gossip {
     /// Closes all connections and waits for the end.
     pub async fn stop(self) {
         let Self { commands, mut task, .. } = self;
+        // The driver ends when nobody can command it any more.
         drop(commands);
         if time::timeout(GRACE, &mut task).await.is_err() {
             task.abort();

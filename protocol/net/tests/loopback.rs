@@ -5,7 +5,9 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use muster_core::channel::FULL;
+use muster_core::channel::certificate::Credentials;
+use muster_core::channel::handshake::{Dialler, FIRST_BYTES, SECOND_BYTES, THIRD_BYTES};
+use muster_core::channel::{FULL, Suite};
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, RunId};
 use muster_core::limits;
@@ -23,6 +25,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Notify, oneshot};
 use tokio::task::JoinHandle;
+use zeroize::Zeroizing;
 
 const LONG: Duration = Duration::from_secs(60);
 const SHORT: Duration = Duration::from_millis(150);
@@ -88,6 +91,8 @@ async fn requests_of_all_sizes_are_answered_in_order() {
     let server = Server::start(echo).await;
     let mut client = server.client(1).await;
     assert_eq!(client.peer(), server.id);
+    // CHAN-9, CHAN-7: one Response for each Request, in order, with texts of one full piece, of one byte more, and at the
+    // limit.
     for length in [0, 1, 65_515, 65_516, 1 << 20, limits::MESSAGE_BYTES, 5] {
         let request = vec![length as u8; length];
         assert_eq!(client.call(&request, LONG).await.unwrap(), request);
@@ -98,6 +103,7 @@ async fn requests_of_all_sizes_are_answered_in_order() {
 #[tokio::test]
 async fn the_handler_knows_who_asks() {
     let server = Server::start(|peer: MemberId, _| async move { Ok(peer.0.to_vec()) }).await;
+    // CHAN-9: the handshake tells who asks. CHAN-10: nobody need be a member to open a channel.
     for name in [1, 7] {
         assert_eq!(server.client(name).await.call(b"", LONG).await.unwrap(), endpoint(name).id().0);
     }
@@ -163,6 +169,7 @@ async fn requests_sent_ahead_are_answered_one_after_the_other() {
     for number in 0..20 {
         connection.send(&[number]).await.unwrap();
     }
+    // CHAN-9: the answers come in the order of the requests, though nobody waited for one before asking again.
     for number in 0..20 {
         assert_eq!(connection.receive().await.unwrap(), [number]);
     }
@@ -185,13 +192,15 @@ async fn refusals_and_long_answers_keep_the_client() {
         Ok(Response::Refused(reason)) => reason.to_string(),
         other => panic!("{other:?}"),
     };
+    // CHAN-9: Refused says why, and the channel goes on.
     assert_eq!(declined(b"please").await, "not yet");
     assert_eq!(declined(b"long").await, "the answer is too long");
     let reason = declined(b"wordy").await;
     assert!(reason.len() <= limits::TEXT_BYTES && reason.starts_with("é é "), "{reason}");
     assert!(client.is_usable());
+    // LIMIT-2: a writer sends no more than MESSAGE_BYTES.
     assert!(matches!(cause(client.call(&vec![0; limits::MESSAGE_BYTES + 1], LONG).await), Cause::Own(_)));
-    // Not a word: what is refused is over, and what a stopping server did not answer is asked again.
+    // CHAN-9: a stopping answerer closes without a Refused, which would be final: the dialler asks again later.
     assert!(matches!(cause(server.client(1).await.call(b"stop", LONG).await), Cause::Closed));
     server.stop().await;
 }
@@ -234,7 +243,7 @@ async fn the_idle_timeout_counts_only_between_requests() {
     let server = Server::start_as("127.0.0.1:0", hasty, ConnectionLimit::default(), poll).await;
     let mut connection = Connection::dial(&server.address, &endpoint(1), None).await.unwrap();
     connection.send(b"poll").await.unwrap();
-    assert_eq!(connection.receive().await.unwrap(), b"poll\0");
+    assert_eq!(connection.receive().await.unwrap(), b"poll");
     assert!(matches!(cause(connection.receive().await), Cause::Closed));
     server.stop().await;
 }
@@ -242,13 +251,73 @@ async fn the_idle_timeout_counts_only_between_requests() {
 #[tokio::test]
 async fn another_run_or_another_member_is_refused() {
     let server = Server::start(echo).await;
+    // CHAN-2: the run is in the prologue, so that the handshake with another run fails.
     let elsewhere = Client::dial(&server.address, &endpoint_of(9, 1), None).await;
     assert!(matches!(cause(elsewhere), Cause::Handshake(_)));
+    // CHAN-4: the dialler ends the handshake when another member answers than it expected.
     let error = Client::dial(&server.address, &endpoint(1), Some(endpoint(3).id())).await.err().unwrap();
     assert!(matches!(error.cause, Cause::Handshake(_)));
     assert!(error.to_string().starts_with(&server.address), "{error}");
     let anyone = Client::dial(&server.address, &endpoint(1), None).await.unwrap();
     assert_eq!(anyone.peer(), server.id);
+    server.stop().await;
+}
+
+/// Everything that the other end sends until it closes; a reset is an end, too.
+async fn until_closed(stream: &mut TcpStream) -> Vec<u8> {
+    let (mut said, mut piece) = (Vec::new(), [0; 1024]);
+    while let Ok(count @ 1..) = stream.read(&mut piece).await {
+        said.extend_from_slice(&piece[..count]);
+    }
+    said
+}
+
+/// Shakes hands with a server by hand, sends a request behind message 3, and gives what comes back. `spoil` changes message
+/// 3 on its way; the certificate expires at `expiry`.
+async fn asked_by_hand(server: &Server, suite: Suite, expiry: u64, spoil: fn(&mut [u8])) -> Vec<u8> {
+    let mut stream = TcpStream::connect(&server.address).await.unwrap();
+    let (run, identity) = (RunId(Digest([1; 32])), Identity::from_secret(&[1; 32]));
+    let credentials = Credentials::new(run, &identity, Zeroizing::new([3; 32]), expiry);
+    let (dialler, first) = Dialler::start(&credentials, suite, Some(server.id), Zeroizing::new([5; 32]));
+    stream.write_all(&first).await.unwrap();
+    let mut second = [0; SECOND_BYTES];
+    stream.read_exact(&mut second).await.unwrap();
+    let (mut channel, mut third) = dialler.receive(&second, 0).unwrap();
+    spoil(&mut third);
+    let mut request = Vec::new();
+    channel.sealer.seal(b"act", &mut request).unwrap();
+    stream.write_all(&[&third[..], &request].concat()).await.unwrap();
+    stream.shutdown().await.unwrap();
+    until_closed(&mut stream).await
+}
+
+/// CHAN-4, CHAN-6: message 2 is all that an answerer says to a dialler without a valid certificate. It acts on nothing, and
+/// closes without saying why.
+#[tokio::test]
+async fn chan_6_a_failed_handshake_is_closed_without_a_word() {
+    let handled = Arc::new(AtomicUsize::new(0));
+    let count = handled.clone();
+    let server = Server::start(move |_, request: Vec<u8>| {
+        count.fetch_add(1, Ordering::SeqCst);
+        async move { Ok(request) }
+    })
+    .await;
+    // CHAN-1: any other preamble fails, whatever follows.
+    for preamble in [*b"muster\x01\x03", *b"muster\x02\x01", *b"nobody\x01\x01"] {
+        let mut stream = TcpStream::connect(&server.address).await.unwrap();
+        stream.write_all(&[&preamble[..], &[7; FIRST_BYTES - 8]].concat()).await.unwrap();
+        assert!(until_closed(&mut stream).await.is_empty());
+    }
+    for (number, suite) in (1..).zip(Suite::ALL) {
+        // CHAN-1: the answerer takes either suite.
+        assert!(!asked_by_hand(&server, suite, u64::MAX, |_| ()).await.is_empty());
+        assert_eq!(handled.load(Ordering::SeqCst), number);
+        let damaged = asked_by_hand(&server, suite, u64::MAX, |third| third[THIRD_BYTES - 1] ^= 1).await;
+        // CHAN-3: a certificate must not have expired.
+        let expired = asked_by_hand(&server, suite, 1, |_| ()).await;
+        assert!(damaged.is_empty() && expired.is_empty());
+        assert_eq!(handled.load(Ordering::SeqCst), number, "nothing was acted on");
+    }
     server.stop().await;
 }
 
@@ -309,7 +378,7 @@ async fn a_flood_of_connections_takes_only_its_seats() {
         let mut refused = TcpStream::connect(&server.address).await.unwrap();
         let mut said = Vec::new();
         refused.read_to_end(&mut said).await.unwrap();
-        assert_eq!(said, FULL, "told why, and closed");
+        assert_eq!(said, FULL, "CHAN-12: told why, and closed");
     }
     let refused = Client::dial(&server.address, &endpoint(3), None).await;
     assert!(matches!(cause(refused), Cause::Full));
@@ -363,7 +432,7 @@ async fn a_stop_lets_the_request_under_way_finish() {
 }
 
 #[tokio::test]
-async fn a_stop_does_not_wait_for_ever() {
+async fn a_stop_ends_a_request_that_hangs() {
     let entered = Arc::new(Notify::new());
     let enter = entered.clone();
     let server = Server::start(move |_, _: Vec<u8>| {
@@ -391,7 +460,7 @@ async fn counting_server(name: u8, requests: usize) -> (String, Arc<AtomicUsize>
             tokio::spawn(async move {
                 for _ in 0..requests {
                     let Ok(request) = connection.receive().await else { return };
-                    let _ = connection.send(&[request.as_slice(), &[0]].concat()).await;
+                    let _ = connection.send(&request).await;
                 }
             });
         }

@@ -227,9 +227,10 @@ async fn too_long_a_message_stops_where_it_enters() {
     let mut honest = node(1, &[]).await;
     let other = node(2, &honest.own()).await;
     honest.until(|known| known.connected == 1).await;
+    // LIMIT-2: a writer sends no more than GOSSIP_BYTES.
     assert!(!other.gossip.publish(Topic::Records, vec![b't'; GOSSIP_BYTES + 1]));
     let mut careless = Vec::new();
-    // Over our limit but within what libp2p allows around a message, over that, and far over it.
+    // LIMIT-1: a reader refuses more. Over our limit but within what libp2p allows around a message, over that, and far over it.
     for length in [GOSSIP_BYTES + 1, GOSSIP_BYTES + 2048, 500_000] {
         careless.push(spread(&honest.own()[0], vec![b't'; length]).await);
     }

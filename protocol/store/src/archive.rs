@@ -85,6 +85,8 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_evidence(&self, evidence: &Evidence) -> Result<Digest> {
+        // The plain bytes, without a checksum in front: the file is what anybody re-executes, and its name is
+        // the hash.
         let (digest, bytes) = (evidence.digest(), encode(evidence));
         files::write(&self.evidence_path(&digest), Care::Durable, |file| file.write_all(&bytes))?;
         Ok(digest)
@@ -98,6 +100,7 @@ impl Home {
         let path = self.evidence_path(digest);
         let bytes = files::read(&path)?;
         let corrupt = |cause: String| StoreError::corrupt(&path, cause, EVIDENCE_ADVICE);
+        // A file of evidence is passed around: only its name says which one it is.
         if Hasher::new(Domain::EVIDENCE).part(&bytes).finish() != *digest {
             return Err(corrupt("its hash is not its name".into()));
         }

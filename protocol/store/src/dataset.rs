@@ -44,7 +44,7 @@ const ABOUT: &str = "corpus.txt";
 pub const TOKENISER: &str = "tokenizer.json";
 const ADVICE: &str = "get the corpus again from where it was packed";
 
-/// A corpus in memory, equal to what a manifest commits to.
+/// A corpus in memory, equal to the one that a manifest commits to.
 #[derive(Debug)]
 pub struct Dataset {
     train: Committed,
@@ -72,8 +72,8 @@ impl Dataset {
         Self::checked(directory, data, files, "its bytes are not those that were committed to", ADVICE)
     }
 
-    /// Takes files in the order of [`DataFile::ALL`] that are what a manifest says; else the file in `directory` is
-    /// named, with these words.
+    /// Checks files, in the order of [`DataFile::ALL`], against a manifest. An error names the file in `directory`, with
+    /// `cause` and `advice`.
     fn checked(directory: &Path, data: &Data, files: Files, cause: &str, advice: &str) -> Result<Self> {
         let [train, held_out, tokeniser_file, given] = files;
         let wrong = |file| StoreError::corrupt(&directory.join(name(file)), cause, advice);
@@ -86,6 +86,7 @@ impl Dataset {
         };
         let train = committed(DataFile::Training, train, &data.root)?;
         let held_out = committed(DataFile::HeldOut, held_out, &data.held_out_root)?;
+        // After the roots, so that damage is told from a text that was packed wrongly.
         tokens::check(&directory.join(TRAIN), &train.bytes, &data.tokeniser)?;
         tokens::check(&directory.join(HELD_OUT), &held_out.bytes, &data.tokeniser)?;
         if !tokens::is_file(&tokeniser_file, &data.tokeniser) {
@@ -236,6 +237,7 @@ fn is_there(data: &Data, file: DataFile) -> bool {
 fn read(path: &Path, length: u64, most: u64) -> Result<Vec<u8>> {
     let failed = |error| StoreError::io(path, &error);
     let file = File::open(path).map_err(failed)?;
+    // The manifest is a stranger's, too: what it says is bounded before the file is believed.
     bounded(path, length, most)?;
     let found = file.metadata().map_err(failed)?.len();
     if found != length {

@@ -36,6 +36,7 @@ pub(crate) fn write(
         let _ = fs::remove_file(&aside);
         return Err(StoreError::io(path, &error));
     }
+    // The new name survives a power failure only once its directory is on the disk.
     if care == Care::Cheap { Ok(()) } else { sync_directory(parent(path)) }
 }
 
@@ -45,6 +46,7 @@ fn create_aside(path: &Path, care: Care) -> io::Result<(PathBuf, File)> {
     let mut options = OpenOptions::new();
     options.write(true).create_new(true);
     #[cfg(unix)]
+    // From its creation on: whoever opens a file before its mode is changed keeps it open.
     if care == Care::Secret {
         std::os::unix::fs::OpenOptionsExt::mode(&mut options, 0o600);
     }
@@ -61,6 +63,7 @@ fn fill_aside(file: File, care: Care, fill: impl FnOnce(&mut dyn Write) -> io::R
     let mut file = BufWriter::new(file);
     fill(&mut file)?;
     let file = file.into_inner()?;
+    // Before the rename: otherwise a power failure could leave the name with nothing behind it.
     if care == Care::Cheap { Ok(()) } else { file.sync_all() }
 }
 
@@ -160,7 +163,8 @@ pub(crate) fn write_sealed(path: &Path, care: Care, name: &str, bytes: &[u8]) ->
 /// What takes a piece of bytes.
 pub(crate) type Take<'a> = &'a mut dyn FnMut(&[u8]) -> io::Result<()>;
 
-/// As [`write_sealed`], bytes of this length that `pieces` gives one after the other, and twice.
+/// As [`write_sealed`], for `length` bytes that `pieces` hands out one after the other. It is called twice: for the
+/// checksum, which stands first, and for the bytes.
 pub(crate) fn write_sealed_pieces(
     path: &Path,
     care: Care,
@@ -172,6 +176,7 @@ pub(crate) fn write_sealed_pieces(
         // As [`checksum`] has it.
         let mut sum = Hasher::new(Domain::FILE).part(name.as_bytes()).bulk(&length.to_le_bytes());
         pieces(&mut |piece| {
+            // Hashing consumes the state, which the closure only borrows; it has a fixed size.
             sum = sum.clone().bulk(piece);
             Ok(())
         })?;

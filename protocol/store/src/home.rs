@@ -38,8 +38,10 @@ impl Home {
             return Err(StoreError::refused(directory, cause, "use another path"));
         }
         files::make_directory(directory)?;
+        // Before anything is made in it: a directory of somebody else gets not even a lock file.
         let new = is_new(directory)?;
         let lock = take_lock(directory)?;
+        // Behind the lock: leftovers of another process could be files that it is writing.
         files::sweep(directory)?;
         if new {
             files::write(&directory.join(MARKER), Care::Durable, |file| file.write_all(FORMAT))?;
@@ -95,9 +97,10 @@ impl Home {
         self.directory.join(name)
     }
 
-    /// A file of the home itself, of which its own files and other directories are none.
+    /// The path of a file directly in the home. Refuses the home's own files, and names that lead elsewhere.
     pub(crate) fn file(&self, name: &str) -> Result<PathBuf> {
         let path = self.at(name);
+        // A name like `../x` would lead out of the home.
         let plain = Path::new(name).file_name() == Some(name.as_ref()) && ![MARKER, LOCK].contains(&name);
         if plain {
             Ok(path)
@@ -125,7 +128,7 @@ fn is_new(directory: &Path) -> Result<bool> {
     }
     let foreign = names.iter().find(|name| *name != LOCK && !is_marker_aside(name));
     if let Some(name) = foreign {
-        let cause = format!("is no Muster directory and holds other things ({name:?})");
+        let cause = format!("is not a Muster directory and holds other things ({name:?})");
         return Err(StoreError::refused(directory, cause, "use an empty or a new directory"));
     }
     Ok(true)

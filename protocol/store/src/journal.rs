@@ -82,6 +82,7 @@ impl Journal {
         loop {
             match guarded(&path, || copied(&path)) {
                 Ok(database) => {
+                    // It was found whole, so that closing it cannot panic.
                     let database = ManuallyDrop::into_inner(database);
                     return Ok(Self { database, path, _home: None });
                 }
@@ -122,6 +123,7 @@ impl Journal {
         let sealed: Vec<(u64, Vec<u8>)> = sealed.collect();
         let next = self.write(|writing| {
             let mut table = writing.open_table(RECORDS)?;
+            // Within the transaction, so that two writers cannot both find the height free.
             let next = next_height(&table)?;
             if next == first {
                 for (height, record) in &sealed {
@@ -130,6 +132,7 @@ impl Journal {
             }
             Ok(next)
         })?;
+        // A gap or a second record of one height would be a fork of what this member has seen.
         if next != first {
             let cause = format!("the next record has height {next}, not {first}");
             return Err(StoreError::refused(&self.path, cause, "the ledger was left as it is"));
@@ -178,6 +181,7 @@ impl Journal {
             return Ok(said);
         }
         let name = vote_name(kind, round);
+        // The checksum covers the name: no vote passes for one of another kind or round.
         let sealed = seal(&name, bytes);
         let stands = self.write(|writing| {
             let mut table = writing.open_table(VOTES)?;
@@ -288,6 +292,7 @@ fn copied(path: &Path) -> RedbResult<ManuallyDrop<Database>> {
 
 /// Makes the empty journal aside, so that one under its name is always whole.
 fn create(path: &Path) -> Result<()> {
+    // A crash while tables are made leaves a file that is swept, not a journal that is damaged.
     let aside = files::aside(path);
     let made = builder().create(&aside).map_err(redb::Error::from).and_then(|database| prepare(&database));
     if let Err(error) = made {

@@ -1,4 +1,4 @@
-//! What a member keeps on its disk, safe against a crash at any moment; no network.
+//! A member's files, safe against a crash at any moment; no network.
 //!
 //! A [`home::Home`] is one directory, held by one process. Everything in it is whole or absent: files are written
 //! aside, synced and renamed into place; the ledger and the votes live in a [`journal::Journal`], whose writes are

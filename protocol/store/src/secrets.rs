@@ -58,6 +58,7 @@ pub fn kept(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
 pub fn key(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
     let failed = |error| StoreError::io(path, &error);
     let file = File::open(path).map_err(failed)?;
+    // Of the open file, not of its name, which could be given to another one meanwhile.
     if is_open_to_others(&file).map_err(failed)? {
         let advice = format!("if nobody copied it, run: chmod 600 {}", path.display());
         return Err(StoreError::refused(path, "other users can read or change this secret", advice));
@@ -90,7 +91,7 @@ pub fn text(path: &Path) -> Result<Zeroizing<String>> {
         Zeroizing::new(Vec::with_capacity(usize::try_from(length).unwrap_or(0).saturating_add(1)));
     file.read_to_end(&mut bytes).map_err(failed)?;
     let text = core::str::from_utf8(&bytes).map(|text| Zeroizing::new(text.to_owned()));
-    text.map_err(|_| StoreError::corrupt(path, "is no text", "restore it from a copy"))
+    text.map_err(|_| StoreError::corrupt(path, "is not UTF-8 text", "restore it from a copy"))
 }
 
 /// Characters of a key file, white space around the digits included.
@@ -113,6 +114,7 @@ fn make(path: &Path) -> Result<Zeroizing<[u8; 32]>> {
         let cause = format!("the system gives no randomness ({error})");
         StoreError::new(Kind::Io, path, cause, "start again later")
     })?;
+    // Erased like the secret: the text is as good as the key.
     let line = Zeroizing::new(hex(&*secret) + "\n");
     files::write(path, Care::Secret, |file| file.write_all(line.as_bytes()))?;
     Ok(secret)

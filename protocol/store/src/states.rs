@@ -37,6 +37,7 @@ impl Home {
     pub fn save_state(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
         let path = self.state_path(round);
         let values = state.parameters.len();
+        // `load` takes the lengths of all three from one number.
         if state.first.len() != values || state.second.len() != values {
             let cause = "a state needs as many moments as parameters";
             return Err(StoreError::refused(&path, cause, "nothing was written"));
@@ -176,7 +177,7 @@ pub(crate) fn load_whole(path: &Path, round: Round) -> Result<State> {
     load(path, round, Vectors::All).map(|(state, _)| state)
 }
 
-/// What a file has of a state.
+/// The vectors of a state that a file holds.
 #[derive(Clone, Copy, PartialEq)]
 enum Vectors {
     Parameters,
@@ -189,11 +190,13 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
     let read = read_state(file, vectors);
     let (state, Header { round: of, roots, .. }) =
         read.map_err(|error| StoreError::io(path, &error).advise(ADVICE))?;
+    // A file under another name passes every checksum of its own.
     if of != round {
         return Err(corrupt("it holds the state of another round"));
     }
     let mut found = state.roots();
     if vectors == Vectors::Parameters {
+        // The file has no moments, so that nothing can be said against their roots.
         (found.first, found.second) = (roots.first, roots.second);
     }
     if found != roots {
@@ -243,6 +246,7 @@ fn write_state(
 }
 
 fn write_reals(file: &mut dyn Write, values: &[f32]) -> io::Result<()> {
+    // In pieces: the bytes of a whole vector would take as much memory again.
     values.chunks(PIECE).try_for_each(|piece| file.write_all(&real_bytes(piece)))
 }
 
@@ -257,6 +261,7 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     file.read_exact(&mut length)?;
     let length = u64::from_le_bytes(length);
     let before = FIRST_LINE.len() as u64 + 8;
+    // A length that a damaged file states is compared with the file before memory is taken for it.
     if first_line != *FIRST_LINE || length > bytes.saturating_sub(before) {
         return Err(damaged("it does not begin like a state"));
     }
@@ -265,6 +270,7 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     let header = files::unseal(STATES, &header).and_then(|header| decode::<Header>(header).ok());
     let header = header.ok_or_else(|| damaged("the checksum of its header does not fit"))?;
     let moments = if vectors == Vectors::All { header.values } else { 0 };
+    // As above, for the vectors: a state has gigabytes.
     let of_values = header.values.checked_add(2 * moments).and_then(|values| values.checked_mul(4));
     if of_values.and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
         return Err(damaged("it has another length"));

@@ -23,8 +23,8 @@ use crate::member::conduct::{AuditedContribution, Delay};
 use crate::member::own::Contribution;
 
 impl NodeDriver {
-    /// AUDIT-2: writes down the table of a round that was just frozen. Not where the leaves take more memory than is kept for
-    /// them: then the state is needed again (N9).
+    /// AUDIT-2: writes down the table of a round that was just frozen. It does nothing if the leaves took too much memory to
+    /// be kept: then an audit needs the state again (N9).
     pub(super) fn tabulate(&self, round: Round) {
         let frozen = self.machine.ledger().round(round).and_then(RoundView::freeze_digest);
         let (Some(freeze), Some(held)) = (frozen, self.shared.own.round(round)) else { return };
@@ -41,8 +41,8 @@ impl NodeDriver {
         });
     }
 
-    /// Makes the rows that a request asks for: as they were written down, or of the leaves, which are recomputed if they were
-    /// not kept.
+    /// Answers a request with the rows that were written down, or else makes them from the leaves, which are recomputed if
+    /// they were not kept.
     pub(super) fn make_rows(&self, signed: Signed<AuditRequest>) {
         let ledger = self.machine.ledger().clone();
         let Ok(request) = signed.verify(ledger.run()) else { return };
@@ -53,6 +53,7 @@ impl NodeDriver {
         let (conduct, threads) = (self.conduct.clone(), self.options.machine.threads);
         let pause = conduct.lingers(Delay::Audit, &manifest);
         self.spawn(async move {
+            // No time at all for an honest member.
             tokio::time::sleep(pause).await;
             let made = tokio::task::spawn_blocking(move || {
                 let probe = muster_core::audit::probe(&manifest, &signed, &request);
@@ -94,8 +95,8 @@ fn tabulated(
     (probe.sum(&rows) == (probe.sketch(&held.q), held.commit.loss)).then_some(rows)
 }
 
-/// The rows of a contribution's table, of its leaves as they are kept, else as they are computed again; `again` says whether
-/// it could. Then each row is made beside the next leaf, and no leaf is kept.
+/// The rows of a contribution's table, made from its kept leaves, or else from leaves that `again` recomputes. `again`
+/// returns whether it could. It makes each row while the next leaf is computed, and keeps no leaf.
 pub(super) fn rows(
     held: &Contribution,
     probe: &Probe,
@@ -155,6 +156,7 @@ fn recompute(
         deadline: Instant::now(),
         spares: Spares::default(),
     };
+    // Shared with the round: an audit waits for the leaves under way, and the next round for the audit.
     let mut arithmetic = lock(arithmetic);
     work.leaves(&mut **arithmetic, &|_| true, take);
     true

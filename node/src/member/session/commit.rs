@@ -51,10 +51,12 @@ impl NodeDriver {
         let ledger = self.machine.ledger();
         let Some(view) = ledger.round(round) else { return };
         let (root, state) = lock(&self.replica).snapshot();
+        // Leaves of another state would be committed to under this round: a lie by mistake.
         if root != view.state().root() {
             tracing::warn!("round {round} is on another state than this member's");
             return;
         }
+        // The rest of the timer is for the leaf that is under way by then, the hashes, and the steward.
         let patience = Duration::from_millis(u64::from(self.manifest.timers.commit)) * 7 / 10;
         let work = Assignment {
             manifest: self.manifest.clone(),
@@ -88,6 +90,7 @@ impl NodeDriver {
                     }
                     Completion::Input(NodeInput::Committed(commits))
                 }
+                // A disk or a memory that fails would fail again; anything else costs this round alone.
                 Ok(Err(why @ (JoinError::Store(_) | JoinError::Unreliable(_)))) => Completion::Failed(why),
                 Ok(Err(why)) => return tracing::error!("round {round}: {why}"),
                 Err(error) => return tracing::error!("round {round}: computing failed: {error}"),
@@ -97,7 +100,7 @@ impl NodeDriver {
     }
 }
 
-/// What an earlier process has written down of its contribution to a round: no state, and no leaves.
+/// The contribution to a round as an earlier process wrote it down: without state and leaves.
 pub(super) fn written(
     home: &Home,
     journal: &Journal,
@@ -117,8 +120,8 @@ fn bad(reject: Reject) -> JoinError {
     JoinError::Environment(reject.to_string())
 }
 
-/// Writes down what is said first, and gives all that is said, and what is kept of the contribution. COMMIT-2: what was said
-/// before a crash is said again, and stands in place of what was computed since.
+/// Writes the first of these commitments down before it is shown. Returns the commitments to show, and what is kept of the
+/// contribution. COMMIT-2: one that was written down before a crash takes the place of the one computed since.
 fn pledge(
     journal: &Journal,
     run: RunId,
@@ -142,11 +145,12 @@ struct Committing {
 }
 
 impl Committing {
-    /// Computes, writes down what will be said, and signs it. What was said before a crash is said again.
+    /// Computes a contribution, and writes the signed commitment down. One from before a crash is shown again.
     fn commit(&self, mut work: Assignment) -> Result<Vec<Signed<Commit>>, JoinError> {
         let run = self.ledger.run();
         let voted = self.journal.vote("commit", work.round)?;
         let voted: Option<Signed<Commit>> = voted.map(|bytes| decode(&bytes)).transpose().map_err(bad)?;
+        // As many leaves as were committed to, however late: the sum of fewer would have another root.
         if let Some(signed) = &voted {
             let said = signed.verify(run).map_err(bad)?;
             work.quota = said.leaves;
@@ -177,6 +181,7 @@ impl Committing {
         let commit = commit_to(&self.ledger, work.round, work.slot, computed).ok_or_else(over)?;
         let me = &self.shared.identity;
         let said = self.conduct.commit(commit.clone());
+        // The first one is kept to. An attack may say others as well.
         let commit = said.first().cloned().unwrap_or(commit);
         let sign = || said.iter().map(|said| me.sign(run, said)).collect::<Vec<_>>();
         let signed = self.shared.stopwatch.time(Phase::Signing, sign);
@@ -263,6 +268,7 @@ mod tests {
         // The same sum with another loss: the vote stands, and no table is made of the other figures.
         let (again, kept) = pledged(computed(5, 71));
         let kept = kept.unwrap();
+        // COMMIT-2: what was written down is shown again, whatever was computed by then.
         assert_eq!((&again, &kept.commit), (&said, &said));
         assert!(!sealed(&kept, computed(5, 71)), "the losses do not add up");
         assert!(!sealed(&kept, computed(6, 70)), "the leaves do not add up");

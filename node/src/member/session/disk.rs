@@ -1,4 +1,4 @@
-//! Keeping to the disk that a member may use.
+//! Keeps a member within the disk space that it may use.
 
 use std::fs;
 use std::path::Path;
@@ -68,7 +68,7 @@ fn used(folder: &Path) -> u64 {
     entries.flatten().map(size).fold(own, u64::saturating_add)
 }
 
-/// Files have holes, the journal above all: what counts is what the disk gives for them, where that is told.
+/// Bytes that a file takes on the disk. Files have holes, the journal above all, so that its length says too much.
 fn taken(about: &fs::Metadata) -> u64 {
     #[cfg(unix)]
     return std::os::unix::fs::MetadataExt::blocks(about).saturating_mul(512);

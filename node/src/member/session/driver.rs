@@ -71,7 +71,7 @@ pub(super) struct NodeDriver {
     pub(super) failed: mpsc::Sender<StoreError>,
     pub(super) began: Instant,
     pub(super) bringing: Bringing,
-    /// Where the evidence of this member's ban is, in words, once the steward was asked.
+    /// Where the evidence for this member's ban is, in words, once the steward was asked.
     pub(super) evidence: Arc<OnceLock<String>>,
 }
 
@@ -105,7 +105,7 @@ impl NodeDriver {
         Uplink { peers: self.peers.clone(), steward: self.steward.clone() }
     }
 
-    /// How long nothing follows from the time alone.
+    /// How long the machine can wait for the next message.
     pub(super) fn pause(&self) -> Duration {
         let now = self.now();
         let due = self.machine.poll_timeout().unwrap_or(now + TURN);
@@ -140,9 +140,10 @@ impl NodeDriver {
         Ok(())
     }
 
-    /// Hands over what was followed.
+    /// Hands the machine the ledger as followed so far, and the events on the way there.
     pub(super) fn followed(&mut self, follower: &Follower, events: Vec<Event>) {
         let ledger = Arc::new(follower.ledger().clone());
+        // The server first: what the machine says next makes others ask here.
         self.ledgers.send_replace(ledger.clone());
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
@@ -161,7 +162,7 @@ impl NodeDriver {
         }
     }
 
-    /// Does what the machine says; how the membership ends, if it does.
+    /// Performs the machine's effects; returns how the membership ends, if it does.
     ///
     /// # Errors
     /// [`JoinError`] where this machine cannot go on.
@@ -195,6 +196,7 @@ impl NodeDriver {
                 self.handle(NodeInput::Recalled { promise, inputs, reassign });
             }
             NodeEffect::Prune(horizon) => {
+                // What cannot be removed costs room and no promise; whether there is room is looked at next.
                 if let Err(error) = self.home.prune_contributions(horizon) {
                     tracing::warn!("old contributions could not be removed: {error}");
                 }
@@ -202,12 +204,13 @@ impl NodeDriver {
             }
             NodeEffect::FetchEvidence(ban) => self.fetch_evidence(*ban),
             NodeEffect::Tell(news) => self.tell(news),
+            // `drain` has taken it.
             NodeEffect::End(_) => {}
         }
         Ok(())
     }
 
-    /// Runs a task that sends back what comes of it.
+    /// Runs a task that sends its outcome back.
     pub(super) fn spawn(&self, task: impl Future<Output = Option<NodeInput>> + Send + 'static) {
         let sender = self.sender.clone();
         tokio::spawn(async move {
@@ -222,6 +225,8 @@ impl NodeDriver {
             self.handle(NodeInput::EchoWritten(round, None));
             return Ok(());
         }
+        // ROUND-2: one R_t a round, also after a crash. What stands in the journal is said, whatever was to
+        // be written now.
         let said = self.journal.put_vote("echo", round, &freeze.0)?;
         let said = said.try_into().ok().map(Digest);
         let stopwatch = self.shared.stopwatch.clone();
@@ -250,6 +255,7 @@ impl NodeDriver {
         let (uplink, ledger) = (self.uplink(), self.machine.ledger().clone());
         self.spawn(async move {
             let name = parcel.clone();
+            // In a task of its own, whose panic is an error here.
             let brought = tokio::spawn(async move { bring(uplink, ledger, contribution, &name).await });
             // The delivery waits for each of its parcels, also for one whose task fails.
             Some(NodeInput::Brought(parcel, brought.await.ok().flatten()))
@@ -276,6 +282,7 @@ impl NodeDriver {
         let Some(rows) = self.conduct.open(round, rows) else { return };
         let opening = TableOpening { request, results, salt, rows };
         let signed = self.shared.identity.sign(self.options.ticket.run, &opening);
+        // Nothing for an honest member.
         let pause = self.conduct.lingers(Delay::Audit, &self.manifest);
         self.say(vec![Request::Notice(Notice::Opening(signed))], pause);
     }
@@ -294,7 +301,7 @@ impl NodeDriver {
         });
     }
 
-    /// Asks, beside everything else, for what this member is banned for.
+    /// Fetches, in a task, the evidence for which this member is banned.
     fn fetch_evidence(&self, ban: Ban) {
         let (Uplink { peers, steward }, told) = (self.uplink(), self.evidence.clone());
         let (home, manifest) = (self.home.clone(), self.manifest.clone());

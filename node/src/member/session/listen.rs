@@ -22,8 +22,8 @@ const LISTENED: &str = "listened";
 /// Where the member can be dialled, and what stops its server.
 pub(super) type Served = (Addresses, Option<oneshot::Sender<()>>);
 
-/// Listens if asked to, once the steward was reached; after a restart on the same port as before, so that others still find
-/// it. A member whose address would lead others nowhere only dials out, and says so.
+/// Listens if asked to, once the steward was reached. After a restart it takes the same port as before, so that others
+/// still find it. A member that others could not dial does not listen, and a warning says so.
 pub(super) async fn listen(
     options: &JoinOptions,
     journal: &Journal,
@@ -42,8 +42,8 @@ pub(super) async fn listen(
     let Some(advertised) = advertised(options.advertise.as_deref(), address, own) else {
         let said = options.advertise.as_ref().unwrap_or(&wanted);
         tracing::warn!(
-            "{said} leads others nowhere, and the steward is on another machine: this member only dials out and combines no \
-             parts; say --listen or --advertise with an address that others reach, or --no-listen"
+            "nobody else can dial {said}, and the steward is on another machine: this member only dials out and combines no \
+             parts; give an address that others can reach with --listen or --advertise, or say --no-listen"
         );
         return Ok((Addresses::default(), None));
     };
@@ -72,16 +72,17 @@ async fn bind(wanted: &str, journal: &Journal) -> Result<Listener, JoinError> {
     })
 }
 
-/// Whether an address is one of those wanted: any port of the same machine address.
+/// Whether `before` is on the wanted host, and any port is wanted there.
 fn is_of(wanted: &str, before: &str) -> bool {
     let host = |text: &str| text.parse::<SocketAddr>().ok().map(|address| address.ip());
+    // A port that was named is taken as it is named.
     wanted.ends_with(":0") && (host(wanted).is_none() || host(wanted) == host(before))
 }
 
-/// What others dial: what was said, or the address listened on. None for loopback, unless the steward itself was reached by
-/// that: then everybody is on this machine.
+/// The address that others dial: the advertised one, or the one listened on. `None` for loopback, unless the steward was
+/// reached over loopback, too: then everybody is on this machine.
 fn advertised(said: Option<&str>, bound: SocketAddr, own: Option<IpAddr>) -> Option<String> {
-    // Who listens on every address is reached where it reaches the steward.
+    // A member that listens on every address can be dialled at the one from which it reaches the steward.
     let ip = if bound.ip().is_unspecified() { own? } else { bound.ip() };
     let address = said.map_or_else(|| SocketAddr::new(ip, bound.port()).to_string(), str::to_owned);
     let elsewhere = own.is_some_and(|own| !own.is_loopback());

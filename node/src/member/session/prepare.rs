@@ -1,4 +1,4 @@
-//! What must hold before a member may take part: a steward, sound arithmetic.
+//! What must hold before a member takes part: the steward is found, and the arithmetic is sound.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -20,8 +20,8 @@ use crate::member::{JoinError, JoinOptions, Listen};
 /// How long the swarm is asked where a steward went.
 const MOVED: Duration = Duration::from_secs(15);
 
-/// The manifest of a run that fits into this machine, and the steward where it is: if the ticket's addresses lead
-/// nowhere, the swarm may know others.
+/// The steward's contact, and the manifest of a run that fits into this machine's memory. If nobody answers at the
+/// ticket's addresses, the swarm may know others.
 pub(super) async fn reach(
     options: &JoinOptions,
     identity: &Identity,
@@ -30,6 +30,7 @@ pub(super) async fn reach(
     journal: &Journal,
 ) -> Result<(Contact, Arc<Manifest>), JoinError> {
     let found = find(options, identity, peers, steward, journal).await?;
+    // Before the text is fetched: a process that the system kills in a round keeps everybody waiting.
     memory::check(memory::contributing(&found.1, &options.machine))
         .map_err(|misuse| JoinError::Environment(misuse.to_string()))?;
     Ok(found)
@@ -47,6 +48,7 @@ async fn find(
         Ok(manifest) => return Ok((steward, manifest)),
         Err(error) => error,
     };
+    // Only where nobody answered: a refusal is an answer, and gossip would lead to the same steward.
     let lost = matches!(error, BootstrapError::Follow(FollowError::Steward(PeerError::Net(_))));
     if !lost || options.gossip.is_none() {
         return Err(error.into());
@@ -58,8 +60,8 @@ async fn find(
     Ok((steward, manifest))
 }
 
-/// Joins the swarm, and says in it where this member is. Unless told where, it listens for the swarm beside where it listens
-/// for members. A membership goes on without.
+/// Joins the swarm, and announces this member's addresses there. Without an address of its own the swarm listens on the
+/// one at which members dial this machine, on a free port. If this fails, the membership goes on without gossip.
 pub(super) fn join_swarm(
     options: &JoinOptions,
     endpoint: &Endpoint,
@@ -80,7 +82,7 @@ pub(super) fn join_swarm(
     }
 }
 
-/// What computes leaves, proved by its known answers, and the initial state.
+/// The backend for leaves, checked against its known answers, and the initial state.
 pub(super) async fn prepare(
     options: &JoinOptions,
     manifest: &Arc<Manifest>,
@@ -89,6 +91,7 @@ pub(super) async fn prepare(
     let (manifest, dataset, machine) = (manifest.clone(), dataset.clone(), options.machine);
     let made = tokio::task::spawn_blocking(move || {
         let mut arithmetic = machine.leaves(manifest.profile)?;
+        // Before it joins: a kernel with wrong bits would convict its owner.
         arithmetic.self_test()?;
         tracing::info!("leaves are computed by {}", arithmetic.describe());
         let Machine { threads, path, .. } = machine;

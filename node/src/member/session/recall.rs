@@ -10,13 +10,14 @@ use muster_store::journal::Journal;
 const PAGE: u64 = 32;
 const PAGES: usize = 32;
 
-/// The newest record of this kind.
+/// The newest record whose body is wanted, among the last `PAGE * PAGES`.
 pub(super) fn newest_of(
     ledger: &Ledger,
     journal: &Journal,
     wanted: &dyn Fn(&Body) -> bool,
 ) -> Option<Signed<Record>> {
     let mut end = ledger.height().0;
+    // Bounded: the journal grows with the run, and the driver waits for this.
     for _ in 0..PAGES {
         let first = end.saturating_sub(PAGE);
         let records = journal.records(Height(first), (end - first) as usize).ok()?;

@@ -7,7 +7,8 @@ use serde_json::{Map, Value};
 use toml::Table;
 
 use crate::exit::{Failure, Outcome};
-use crate::organise::config::{Model, Settings, TEMPLATE};
+use crate::organise::config::model::Model;
+use crate::organise::config::{Settings, TEMPLATE};
 
 /// What is known of a model, by the names of the settings.
 pub(super) struct ModelConfig {
@@ -28,7 +29,7 @@ impl ModelConfig {
     pub(super) fn read(path: &Path, bytes: &[u8]) -> Outcome<Self> {
         let wrong = |what: &str| Failure::environment(format!("{}: {what}", path.display()));
         let entries: Map<String, Value> =
-            serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is no config ({error})")))?;
+            serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is not a config ({error})")))?;
         let config = Config { path, entries: &entries };
         let family = match config.entry("model_type").and_then(Value::as_str) {
             Some("llama") => Architecture::Decoder,
@@ -49,6 +50,8 @@ impl ModelConfig {
         }
         let mut free = Table::new();
         if let Some(positions) = positions {
+            // An ALBERT has an embedding for each position: its number is fixed. A decoder's positions are
+            // computed.
             let settings = if family == Architecture::Albert { &mut fixed } else { &mut free };
             settings.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
         }

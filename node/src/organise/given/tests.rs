@@ -160,8 +160,8 @@ fn configs_of_other_models_are_refused_by_entry() {
         let failure = open(&text).err().unwrap();
         assert!(failure.message.contains("config.json") && failure.message.contains(words), "{failure}");
     };
-    refused("[1]".into(), "is no config");
-    refused("{".into(), "is no config");
+    refused("[1]".into(), "is not a config");
+    refused("{".into(), "is not a config");
     refused(r#"{"model_type": "gpt2"}"#.into(), "model_type is gpt2");
     refused("{}".into(), "model_type is none");
     refused(decoder.replace("\"hidden_size\": 8, ", "") + "}", "hidden_size is missing");
@@ -249,13 +249,13 @@ fn files_that_are_damaged_or_elsewhere_are_refused() {
     let bytes = fs::read(folder.join(WEIGHTS)).unwrap();
     for cut in [0, 7, 300, bytes.len() - 1] {
         fs::write(folder.join(WEIGHTS), &bytes[..cut]).unwrap();
-        assert!(refusal().contains("is no whole safetensors file"));
+        assert!(refusal().contains("is not a complete safetensors file"));
     }
     fs::write(folder.join(WEIGHTS), [bytes.as_slice(), b"\0"].concat()).unwrap();
-    assert!(refusal().contains("is no whole safetensors file"));
+    assert!(refusal().contains("is not a complete safetensors file"));
     // A header that promises more than any memory holds.
     fs::write(folder.join(WEIGHTS), [u64::MAX.to_le_bytes().as_slice(), b"{}"].concat()).unwrap();
-    assert!(refusal().contains("is no whole safetensors file"));
+    assert!(refusal().contains("is not a complete safetensors file"));
     let hole = fs::File::create(folder.join(WEIGHTS)).unwrap();
     hole.set_len(1 << 32).unwrap();
     assert!(refusal().contains("which is more than"));

@@ -24,7 +24,7 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
     let wrong = |what: String| Failure::environment(format!("{}: {what}", path.display()));
     // The crate refuses tensors that overlap, leave gaps, or do not end with the file.
     let tensors = SafeTensors::deserialize(file)
-        .map_err(|error| wrong(format!("is no whole safetensors file ({error})")))?;
+        .map_err(|error| wrong(format!("is not a complete safetensors file ({error})")))?;
     let mut saved = Saved { views: tensors.iter().map(|(name, view)| (name.to_owned(), view)).collect() };
     let twins = twins(model);
     let own = layout.tensors().iter().map(|tensor| tensor.name.as_str());

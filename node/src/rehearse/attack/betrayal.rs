@@ -16,7 +16,7 @@ pub struct Betrayal {
 pub enum Rhythm {
     /// In every round.
     Always,
-    /// In one of so many rounds.
+    /// Once in this many rounds.
     Every(u32),
     /// In one round; then the member leaves, or has no seat for a while.
     Once,

@@ -1,4 +1,4 @@
-//! Peer that spoils one whole contribution and leaves for good, before anybody can ask it.
+//! Peer that spoils one whole contribution and leaves for good, before it can be audited.
 //!
 //! All m leaves are bad at once: the most that counts before any verdict. Every row is wrong, but who has left answers
 //! no audit: verifiers that draw it recompute all its leaves.

@@ -1,4 +1,4 @@
-//! Peer that doubles what it delivers, and lets nobody have the rest, so that no table can be compared with its sum.
+//! Peer that doubles what it delivers and withholds the rest, so that no table can be compared with its sum.
 //!
 //! Its table is of the true leaves. In defined bits all of them stand for what is missing and convict it; where there is a
 //! tolerance nothing does, and it is silent until somebody has its integers.

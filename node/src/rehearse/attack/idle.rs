@@ -1,4 +1,4 @@
-//! Peer that takes parts in and never says what came of them, so that rounds wait for it.
+//! Peer that takes in parts and never signs a result for them, so that rounds wait for it.
 //!
 //! Another one reduces the part, and it has failed in that round.
 

@@ -1,4 +1,4 @@
-//! Peer that computes as it should, keeps a part back, and never ends its answer to whoever asks for it.
+//! Peer that computes as it should, withholds a part, and never finishes its answer to a request for it.
 //!
 //! Fetches are nobody's turn: a verifier that cannot have the integers recomputes all leaves, and audits the others meanwhile.
 

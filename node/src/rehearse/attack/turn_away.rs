@@ -1,4 +1,4 @@
-//! Peer that takes nobody's part in and gives no receipt for any, so that the others seem to have delivered nothing.
+//! Peer that takes in nobody's parts and signs no receipt, so that the others seem to have delivered nothing.
 //!
 //! They bring to the steward what it turned away (ROUND-24), and it gets the inputs from there.
 

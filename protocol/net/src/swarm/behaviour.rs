@@ -99,8 +99,10 @@ impl Behaviour {
             .with_max_established_outgoing(Some(outgoing))
             .with_max_established_per_peer(Some(each));
         let store = MemoryStoreConfig {
+            // An entry for each member: `EventLoop::keep` takes none of anybody else.
             max_records: limits::MEMBERS,
             max_value_bytes: ENTRY_BYTES,
+            // Provider records have no use here, so that strangers cannot store any.
             max_providers_per_key: 0,
             max_provided_keys: 0,
         };
@@ -124,9 +126,13 @@ impl Behaviour {
 fn gossip() -> Result<gossipsub::Config, String> {
     gossipsub::ConfigBuilder::default()
         .max_transmit_size(limits::GOSSIP_BYTES + ENVELOPE)
+        // Signed by its author, and passed on only when the sieve has said so: an honest peer that relays
+        // what it has not checked would be shut out for it.
         .validation_mode(ValidationMode::Strict)
         .validate_messages()
         .duplicate_cache_time(SEEN)
+        // By content: libp2p names a message by author and number, so that the same record from two members,
+        // or under new numbers, would be spread again and again.
         .message_id_fn(|message| {
             let name =
                 Hasher::new(Domain::GOSSIP).part(message.topic.as_str().as_bytes()).part(&message.data);

@@ -1,4 +1,4 @@
-//! What the driver is told to do.
+//! Commands to the driver.
 
 use muster_core::ids::MemberId;
 use muster_core::messages::gossip::Whereabouts;

@@ -24,9 +24,9 @@ use super::sieve::{Sieve, Topic, Validity};
 use super::standing::Reputation;
 use super::{address, whereabouts};
 
-/// Between two looks at what waits.
+/// Time between two looks at what waits.
 const TICK: Duration = Duration::from_secs(1);
-/// Ticks between two attempts to find somebody, while nobody is connected, and to find those that one began with.
+/// Ticks between two attempts to reach the peers to begin with: while nobody is connected, and otherwise.
 const LONELY: u32 = 3;
 const REACH: u32 = 30;
 /// Messages that wait for somebody to tell; the oldest go first.
@@ -58,7 +58,7 @@ pub(super) struct EventLoop {
     standing: Reputation,
     searches: HashMap<QueryId, Search>,
     met: BTreeMap<PeerId, Multiaddr>,
-    /// The own entry, and whether it is to be put into the table again.
+    /// This member's entry, and whether it is to be put into the table again.
     entry: Option<Vec<u8>>,
     due: bool,
     putting: Option<QueryId>,
@@ -97,6 +97,7 @@ impl EventLoop {
     /// Runs until nobody gives commands any more.
     pub(super) async fn run(mut self) {
         let mut tick = time::interval(TICK);
+        // After the machine has slept one look is enough.
         tick.set_missed_tick_behavior(time::MissedTickBehavior::Delay);
         loop {
             tokio::select! {
@@ -125,6 +126,8 @@ impl EventLoop {
                 self.announce();
             }
             SwarmCommand::Find(member, answer) => {
+                // Whoever has given up makes room. Beyond the bound a search is dropped, which answers that
+                // nobody knows.
                 self.searches.retain(|_, search| !search.answer.is_closed());
                 if self.searches.len() < SEARCHES {
                     let key = RecordKey::new(&whereabouts::key(self.run, &member));
@@ -140,6 +143,7 @@ impl EventLoop {
         self.ticks = self.ticks.wrapping_add(1);
         self.publish();
         self.announce();
+        // A swarm that was parted joins again through the peers that its members began with.
         let lonely = self.swarm.network_info().num_peers() == 0;
         if self.ticks.is_multiple_of(if lonely { LONELY } else { REACH }) {
             let absent = self.bootstrap.iter().filter(|(peer, _)| !self.swarm.is_connected(peer));
@@ -148,8 +152,9 @@ impl EventLoop {
         }
     }
 
-    /// Publishes what waits, in order, as far as there is somebody to tell.
+    /// Publishes the waiting messages in order, as far as peers listen.
     fn publish(&mut self) {
+        // Each waiting message once, so that those put back keep their order and end the loop.
         for _ in 0..self.waiting.len() {
             let Some((topic, message)) = self.waiting.pop_front() else { return };
             let name = topic.name(self.run);
@@ -163,7 +168,7 @@ impl EventLoop {
         }
     }
 
-    /// Puts the own entry into the table, one attempt at a time.
+    /// Puts this member's entry into the table, one attempt at a time.
     fn announce(&mut self) {
         let Some(entry) = self.entry.clone().filter(|_| self.due && self.putting.is_none()) else { return };
         self.due = false;
@@ -174,13 +179,13 @@ impl EventLoop {
         let record = kad::Record { key, value: entry, publisher: None, expires: None };
         match self.swarm.behaviour_mut().kad.put_record(record, Quorum::One) {
             Ok(query) => self.putting = Some(query),
-            Err(error) => debug!(?error, "the own entry was not kept"),
+            Err(error) => debug!(?error, "this member's entry was not kept"),
         }
     }
 
     fn dial(&mut self, text: &str) {
         let Some((peer, address)) = address::dialled(text) else {
-            debug!(text, "no multiaddress of a peer");
+            debug!(text, "not the multiaddress of a peer");
             return;
         };
         if peer == *self.swarm.local_peer_id() {
@@ -225,6 +230,7 @@ impl EventLoop {
             return;
         };
         let validity = match Topic::named(self.run, &message.topic) {
+            // LIMIT-1: the limit of libp2p counts its envelope, too.
             Some(topic) if message.data.len() <= limits::GOSSIP_BYTES => {
                 self.sieve.judge(topic, &message.data)
             }
@@ -244,8 +250,10 @@ impl EventLoop {
 
     fn reject(&mut self, peer: PeerId) {
         let Some(out) = self.standing.reject(peer) else { return };
-        info!(%peer, "a peer keeps gossiping what is not true and is shut out");
+        info!(%peer, "a peer keeps gossiping false messages and is shut out");
         let behaviour = self.swarm.behaviour_mut();
+        // In each protocol: a peer that only gossip ignores would keep its connection and its place in the
+        // table.
         behaviour.blocked.block_peer(peer);
         behaviour.gossipsub.blacklist_peer(&peer);
         behaviour.kad.remove_peer(&peer);
@@ -264,6 +272,7 @@ impl EventLoop {
             } => {
                 self.keep(record);
             }
+            // Whoever is new may be nearest to the entry, and is then where others look for it.
             kad::Event::RoutingUpdated { is_new_peer: true, .. } => self.due = true,
             kad::Event::OutboundQueryProgressed { id, result, step, .. } => {
                 if let QueryResult::GetRecord(Ok(GetRecordOk::FoundRecord(found))) = &result {
@@ -288,6 +297,7 @@ impl EventLoop {
     /// Keeps another member's entry if it is true and newer than what is kept.
     fn keep(&mut self, record: kad::Record) {
         let key = record.key.to_vec();
+        // Keys cost nothing: entries of strangers would fill the table.
         let known = whereabouts::member(self.run, &key).is_some_and(|member| self.sieve.knows(&member));
         let Some(said) = whereabouts::read(self.run, &key, &record.value).ok().filter(|_| known) else {
             debug!("an entry of the table was refused");
@@ -296,6 +306,7 @@ impl EventLoop {
         let store = self.swarm.behaviour_mut().kad.store_mut();
         let held =
             store.get(&record.key).and_then(|held| whereabouts::read(self.run, &key, &held.value).ok());
+        // The newer one stays: whoever repeats an old statement would lead others to where a member was.
         if held.is_none_or(|held| held.time < said.time) && store.put(record).is_err() {
             debug!("the table is full");
         }
@@ -311,9 +322,11 @@ impl EventLoop {
 
     /// Learns where a peer of this run can be dialled.
     fn identified(&mut self, peer: PeerId, info: &identify::Info) {
+        // A peer of another run has nothing to say here; its addresses would push out those of members.
         if !info.protocols.contains(&table(self.run)) {
             return;
         }
+        // The peer says these itself, as many and wherever it likes.
         let usable = info.listen_addrs.iter().filter(|address| address::on_tcp(address)).take(ADDRESSES);
         let named: Vec<Multiaddr> =
             usable.filter_map(|address| address.clone().with_p2p(peer).ok()).collect();
@@ -326,7 +339,7 @@ impl EventLoop {
         self.tell();
     }
 
-    /// Tells the caller who is there.
+    /// Tells the caller about the neighbourhood, if it has changed.
     fn tell(&mut self) {
         let own = *self.swarm.local_peer_id();
         let named = self.swarm.listeners().filter_map(|address| address.clone().with_p2p(own).ok());

@@ -1,6 +1,6 @@
-//! Who is around.
+//! The peers of a swarm, as far as it knows them.
 
-/// Who is there, as far as the swarm knows.
+/// The peers of a swarm, as far as it knows them.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Neighbourhood {
     /// Multiaddresses at which this swarm can be dialled, its peer id included.
@@ -9,6 +9,6 @@ pub struct Neighbourhood {
     pub connected: usize,
     /// Those of them that listen to gossip.
     pub listening: usize,
-    /// Multiaddresses of peers that were met, to begin with another time.
+    /// Multiaddresses of peers that were met, to begin with after a restart.
     pub met: Vec<String>,
 }

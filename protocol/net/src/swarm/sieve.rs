@@ -11,7 +11,7 @@ pub enum Topic {
     Commits,
 }
 
-/// What becomes of a message.
+/// What is done with a message.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Validity {
     /// True: passed on to others.
@@ -22,7 +22,7 @@ pub enum Validity {
     Reject,
 }
 
-/// Hears what is gossiped and says what becomes of it. Called by the swarm's own task: it must not wait.
+/// Judges gossiped messages. It is called by the swarm's own task and must not wait.
 pub trait Sieve: Send + 'static {
     /// Judges a message of at most [`muster_core::limits::GOSSIP_BYTES`]; the same one comes again only after minutes.
     fn judge(&mut self, topic: Topic, message: &[u8]) -> Validity;

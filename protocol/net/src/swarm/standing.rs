@@ -1,4 +1,4 @@
-//! Peers that bring what nobody should have passed on.
+//! Peers that bring messages which no honest peer would have passed on.
 
 use std::collections::{BTreeMap, VecDeque};
 
@@ -42,6 +42,7 @@ impl Reputation {
 
     fn remember(&mut self, peer: PeerId, count: u32) {
         if self.rejected.len() >= PEERS && !self.rejected.contains_key(&peer) {
+            // The one with the fewest: a flood of new names must not wash off what a peer has brought so far.
             let least = self.rejected.iter().min_by_key(|(_, count)| **count).map(|(peer, _)| *peer);
             least.map(|least| self.rejected.remove(&least));
         }

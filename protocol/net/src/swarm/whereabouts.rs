@@ -26,6 +26,7 @@ pub(super) fn member(run: RunId, key: &[u8]) -> Option<MemberId> {
 /// [`Reject`] unless the member that the key names has signed it for this run.
 pub(super) fn read(run: RunId, key: &[u8], entry: &[u8]) -> Result<Verified<Whereabouts>, Reject> {
     let member = member(run, key).ok_or(Reject::WrongRun)?;
+    // Before it is decoded: anybody may put anything into a table.
     if entry.len() > ENTRY_BYTES {
         let length = entry.len() as u64;
         return Err(Reject::TooLong { what: "an entry", length, limit: ENTRY_BYTES as u64 });

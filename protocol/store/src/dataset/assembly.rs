@@ -13,7 +13,7 @@ use crate::error::Result;
 const QUERY_CHUNKS: u32 = (BULK_BYTES / DATA_CHUNK_BYTES) as u32;
 
 /// A corpus that is being fetched: ask for [`Self::wanted`], give the answer to [`Self::put`], and [`Self::finish`]
-/// when nothing is wanted. The answers are only believed when all are there and give roots and digest.
+/// when nothing is wanted. No answer is believed before all are there and give the roots and the digest.
 #[derive(Debug)]
 pub struct Assembly {
     out: PathBuf,
@@ -29,6 +29,7 @@ impl Assembly {
     pub fn new(out: &Path, data: Data) -> Result<Self> {
         directory::vacant(out)?;
         for file in DataFile::ALL {
+            // Before the first byte is fetched: all of it is held in memory until it can be checked.
             bounded(&out.join(name(file)), data.file_bytes(file), most(file))?;
         }
         Ok(Self { out: out.to_owned(), data, files: Default::default() })

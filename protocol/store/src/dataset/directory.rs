@@ -16,7 +16,7 @@ const LOCK: &str = "lock";
 pub(super) fn vacant(out: &Path) -> Result<()> {
     let names = files::names(out)?;
     if out.file_name().is_none() {
-        return Err(StoreError::refused(out, "is no name for a new directory", "name another one"));
+        return Err(StoreError::refused(out, "is not a name for a new directory", "name another one"));
     }
     if !names.is_empty() {
         return Err(StoreError::refused(
@@ -78,6 +78,7 @@ fn fill(half: &Path, dataset: &Dataset, about: &str) -> Result<()> {
 
 fn settle(half: &Path, out: &Path) -> Result<()> {
     files::sweep(half)?;
+    // The lock stays held by its open file: only its name must not be in the corpus.
     files::remove(&half.join(LOCK))?;
     files::sync_directory(half)?;
     // An empty directory gives way.

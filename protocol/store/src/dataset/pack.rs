@@ -207,6 +207,7 @@ impl Packer<'_> {
             bounded(self.out, (joined.len() + part.bytes.len() + self.end.len()) as u64, MOST_BYTES)?;
             joined.extend_from_slice(&part.bytes);
             joined.extend_from_slice(&self.end);
+            // A file name with a line break could forge a line that `described` reads.
             let name = part.name.replace(char::is_control, "\u{fffd}");
             let _ = writeln!(about, "{:>10} {name}", part.count);
             progress(joined.len() as u64);

@@ -415,7 +415,7 @@ fn half_a_token_number_is_refused() {
     assert_eq!((data.bytes % 2, data.held_out_bytes % 2), (0, 0));
     of(1 << 16).unwrap();
     let error = of(u32::MAX).unwrap_err();
-    assert!(error.to_string().contains("held-out.bin: 14 bytes are no whole number of tokens"), "{error}");
+    assert!(error.to_string().contains("held-out.bin: 14 bytes are not a whole number of tokens"), "{error}");
 }
 
 #[test]

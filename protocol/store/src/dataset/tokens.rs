@@ -117,7 +117,7 @@ pub(super) fn check(path: &Path, bytes: &[u8], tokeniser: &Tokeniser) -> Result<
     let Tokeniser::File(file) = tokeniser else { return Ok(()) };
     let size = size(tokeniser);
     if !bytes.len().is_multiple_of(size) {
-        let cause = format!("{} bytes are no whole number of tokens of {size} bytes", bytes.len());
+        let cause = format!("{} bytes are not a whole number of tokens of {size} bytes", bytes.len());
         return Err(StoreError::refused(path, cause, advice));
     }
     // DATA-5: a text with a number that its tokeniser does not know is refused.

@@ -46,6 +46,7 @@ fn a_vote_does_not_change() {
     let journal = Journal::open(&home).unwrap();
     assert_eq!(journal.vote("commit", Round(3)).unwrap(), None);
     assert_eq!(journal.put_vote("commit", Round(3), b"one").unwrap(), b"one");
+    // COMMIT-2: one a round, and after a restart still the same. ROUND-2: of each kind.
     assert_eq!(journal.put_vote("commit", Round(3), b"two").unwrap(), b"one");
     assert_eq!(journal.put_vote("echo", Round(3), b"two").unwrap(), b"two");
     assert_eq!(journal.put_vote("commit", Round(4), b"").unwrap(), b"");
