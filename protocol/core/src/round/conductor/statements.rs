@@ -17,7 +17,7 @@ impl Conductor {
     /// A commitment. The first one of a slot counts; the caller looks for a second one.
     ///
     /// # Errors
-    /// [`Reject`] as by [`Ledger::check_commit`].
+    /// [`Reject`] as by [`check_commit`](crate::ledger::Ledger::check_commit).
     pub fn commit(&mut self, now: u64, signed: Signed<Commit>) -> Result<Verified<Commit>, Reject> {
         let commit = self.ledger.check_commit(&signed)?;
         // COMMIT-4: the first one has the receipt, and a second one is evidence.
@@ -34,7 +34,7 @@ impl Conductor {
     /// An echo of the freeze; whether it is the first one of its author.
     ///
     /// # Errors
-    /// [`Reject`] as by [`Ledger::check_echo`].
+    /// [`Reject`] as by [`check_echo`](crate::ledger::Ledger::check_echo).
     pub fn echo(&mut self, now: u64, signed: Signed<Echo>) -> Result<bool, Reject> {
         let echo = self.ledger.check_echo(&signed)?;
         let slot = self.ledger.current().and_then(|view| view.slot_of(&echo.author()));
@@ -100,7 +100,7 @@ impl Conductor {
     /// An aggregator has reduced a part; whether this is new of it.
     ///
     /// # Errors
-    /// [`Reject`] as by [`Ledger::check_result`], and while the results are being applied: what is applied is what the
+    /// [`Reject`] as by [`check_result`](crate::ledger::Ledger::check_result), and while the results are being applied: what is applied is what the
     /// outcome lists.
     pub fn result(&mut self, now: u64, signed: Signed<PartResult>) -> Result<bool, Reject> {
         // Another result now would change what the Outcome lists, but not the state that was computed.
