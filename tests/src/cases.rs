@@ -30,8 +30,10 @@ pub struct Tally {
     pub idles: usize,
     /// See `silences`.
     pub bans: usize,
-    /// Times that stewards were killed and started again, and that states went back.
+    /// Times that stewards and nodes were killed and started again, and that states went back.
     pub restarts: usize,
+    /// See `restarts`.
+    pub node_restarts: usize,
     /// See `restarts`.
     pub rewinds: usize,
     /// The longest case of all.
@@ -51,6 +53,7 @@ pub fn tally(seeds: std::ops::Range<u64>) -> Tally {
         tally.idles += report.idles;
         tally.bans += report.convictions.len();
         tally.restarts += report.restarts;
+        tally.node_restarts += report.node_restarts;
         tally.rewinds += report.rewinds;
         if report.longest.time > tally.longest.time {
             tally.worst = *seed;

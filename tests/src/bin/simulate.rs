@@ -98,6 +98,7 @@ fn cases(first: u64, seeds: u64) -> bool {
         all.idles += tally.idles;
         all.bans += tally.bans;
         all.restarts += tally.restarts;
+        all.node_restarts += tally.node_restarts;
         all.rewinds += tally.rewinds;
         if tally.longest.time > all.longest.time {
             all.worst = tally.worst;
@@ -107,13 +108,14 @@ fn cases(first: u64, seeds: u64) -> bool {
     }
     let Longest { rounds, time } = all.longest;
     println!(
-        "\r{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward, {} rewinds: no case was lost; the \
+        "\r{} runs, {} silences, {} idle verifiers, {} bans, {} restarts of the steward and {} of nodes, {} rewinds: no case was lost; the \
          longest were open for {rounds} rounds and for {:.1} s (seed {})",
         all.runs,
         all.silences,
         all.idles,
         all.bans,
         all.restarts,
+        all.node_restarts,
         all.rewinds,
         time as f64 / 1e3,
         all.worst

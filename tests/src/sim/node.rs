@@ -40,6 +40,8 @@ pub(super) struct Node {
     pub(super) machine: Machine,
     pub(super) alive: bool,
     held: BTreeMap<Round, Held>,
+    /// Freezes that it has said it saw.
+    echoed: BTreeMap<Round, Digest>,
     /// Rounds after which it was asked whether it stays.
     stayed: Round,
     /// Results of the round that it has read.
@@ -49,6 +51,8 @@ pub(super) struct Node {
 /// What it committed to in a round.
 struct Held {
     commit: Commit,
+    /// What it signed and said of it, which is on its disk before anybody hears it.
+    signed: Vec<Signed<Commit>>,
     tree: Commitment,
     leaves: Vec<LeafSum>,
     /// Virtual milliseconds that it took.
@@ -65,14 +69,10 @@ pub(super) fn addresses(number: usize) -> Addresses {
 impl Node {
     pub(super) fn new(plan: &Plan, number: usize, ledger: &Arc<Ledger>) -> Self {
         let identity = Arc::new(node_identity(number));
-        let machine = Machine::new(NodeSetup {
-            ledger: ledger.clone(),
-            identity: identity.clone(),
-            addresses: addresses(number),
-            secret: plan.secret(4, number),
-        });
+        let machine = machine(plan, number, identity.clone(), ledger);
         let player = plan.players[number].clone();
-        Self { identity, player, machine, alive: true, held: BTreeMap::new(), stayed: Round(0), read: 0 }
+        let (held, echoed) = (BTreeMap::new(), BTreeMap::new());
+        Self { identity, player, machine, alive: true, held, echoed, stayed: Round(0), read: 0 }
     }
 
     /// Whether it contributed something false to a round.
@@ -90,13 +90,55 @@ impl Node {
     }
 }
 
+/// A process that has said nothing yet.
+fn machine(plan: &Plan, number: usize, identity: Arc<Identity>, ledger: &Arc<Ledger>) -> Machine {
+    let secret = plan.secret(4, number);
+    Machine::new(NodeSetup { ledger: ledger.clone(), identity, addresses: addresses(number), secret })
+}
+
 impl Sim {
-    /// A node takes in all records that there are.
-    pub(super) fn catch_up(&mut self, number: usize) {
-        let node = &mut self.nodes[number];
-        if !node.alive {
+    /// A node's process is killed now and then, and starts again from what it has on its disk: the records, what it committed
+    /// to and echoed, contributions with their tables, and the secret of its salts. It reads the board once more.
+    fn restart_node_by_chance(&mut self, number: usize) {
+        let chance = self.nodes[number].player.temper.crashes;
+        if chance == 0 || self.clock.draw(1_000_000) >= u64::from(chance) {
             return;
         }
+        self.report.node_restarts += 1;
+        self.unanswered.retain(|_, (asker, _)| *asker != number);
+        let node = &mut self.nodes[number];
+        let ledger = node.machine.ledger().clone();
+        node.machine = machine(&self.plan, number, node.identity.clone(), &ledger);
+        node.read = 0;
+        let (identity, asked) = (node.identity.id(), &self.asked);
+        let of_audit = |notice: &&Notice| {
+            let request = match notice {
+                Notice::Request(signed) => Some(signed.digest()),
+                Notice::Results(signed) => signed.verify(self.run).ok().map(|results| results.request),
+                _ => None,
+            };
+            request.and_then(|request| asked.get(&request)).is_some_and(|(target, _)| *target == number)
+        };
+        let again: Vec<Event> = self
+            .board
+            .iter()
+            .filter(of_audit)
+            .map(|notice| Event::Asked(number, Box::new(notice.clone())))
+            .collect();
+        self.clock.after_all(5, 40, again);
+        self.clock.after(5, 40, Event::Shown(number));
+        self.clock.after(5, 40, Event::Back(identity));
+    }
+
+    /// A node takes in all records that there are.
+    pub(super) fn catch_up(&mut self, number: usize) {
+        if !self.nodes[number].alive {
+            return;
+        }
+        if self.book.after(self.nodes[number].machine.ledger()).is_some() {
+            self.restart_node_by_chance(number);
+        }
+        let node = &mut self.nodes[number];
         let (before, mut ledger) = (node.machine.ledger().height(), node.machine.ledger().clone());
         while let Some(next) = self.book.after(&ledger) {
             ledger = next;
@@ -170,7 +212,9 @@ impl Sim {
                 self.contribute(number, round, slot, quota)
             }
             NodeEffect::WriteEcho(round, freeze) => {
-                let said = node.player.conduct.echoes(round).then_some(freeze);
+                // ROUND-2: what was written down once is said, whatever a process that was started again has seen.
+                let said = node.player.conduct.echoes(round);
+                let said = said.then(|| *self.nodes[number].echoed.entry(round).or_insert(freeze));
                 Some(NodeInput::EchoWritten(round, said))
             }
             NodeEffect::Prepare { round, attempt, parts }
@@ -277,6 +321,9 @@ impl Sim {
     }
 
     fn contribute(&mut self, number: usize, round: Round, slot: Slot, quota: u32) -> Option<NodeInput> {
+        if let Some(held) = self.nodes[number].held.get(&round) {
+            return Some(NodeInput::Committed(held.signed.clone()));
+        }
         let ledger = self.nodes[number].machine.ledger().clone();
         let view = ledger.round(round)?;
         let root = view.state().root();
@@ -307,12 +354,16 @@ impl Sim {
         let node = &mut self.nodes[number];
         let time = 50 + LEAF * u64::from(commit.leaves);
         let said = conduct.commit(commit.clone());
-        let signed = said.iter().map(|commit| node.identity.sign(self.run, commit)).collect();
+        let signed: Vec<_> = said.iter().map(|commit| node.identity.sign(self.run, commit)).collect();
         let commit = said.into_iter().next().unwrap_or(commit);
-        node.held.insert(round, Held { commit, tree, leaves: summed.leaves, time, bad });
+        let held = Held { commit, signed: signed.clone(), tree, leaves: summed.leaves, time, bad };
+        node.held.insert(round, held);
         let keep = self.manifest.retention.contributions as usize;
         while node.held.len() > keep {
             node.held.pop_first();
+        }
+        while node.echoed.len() > keep {
+            node.echoed.pop_first();
         }
         self.contributions.insert((round, node.identity.id()), Arc::new(summed.q));
         Some(NodeInput::Committed(signed))

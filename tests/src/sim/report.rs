@@ -68,6 +68,8 @@ pub struct Report {
     pub silences: usize,
     /// Times that the steward's process was killed and started again.
     pub restarts: usize,
+    /// Times that a node's process was killed and started again.
+    pub node_restarts: usize,
     /// Times that the state went back.
     pub rewinds: usize,
     /// Bans of verifiers that were in league with the cheats, and of others.
