@@ -90,6 +90,8 @@ const NODE_LAYERS: &[&[&str]] = &[
     &["steward", "member"],
     &["rehearse"],
     &["cli"],
+    // The program for libtorch.
+    &["torch"],
 ];
 
 #[test]
