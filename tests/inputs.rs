@@ -224,7 +224,7 @@ async fn audit_21_an_input_that_keeper_and_author_keep_back_is_missed_by_name() 
     let scene = Scene::new([Conduct::Refuses, Conduct::Serves, Conduct::Serves], false).await;
     // The steward of this scene has everything; without it nobody answers for who cannot be dialled.
     let why = scene.fetched(None, true).await.unwrap_err();
-    assert!(why.contains("not to be had"), "{why}");
+    assert!(why.contains("unavailable"), "{why}");
     let scene = Scene::new([Conduct::Serves, Conduct::Refuses, Conduct::Lies], true).await;
     scene.fetched(None, true).await.expect("an honest keeper has what authors keep back");
 }

@@ -60,7 +60,7 @@ fn who_conceals_its_integers_has_no_seat_and_nobody_else_suffers() {
     cheat.wait();
     assert!(run.events("ban").is_empty() && run.events("idle").is_empty(), "{}", steward.log());
     assert!(steward.log().contains("did not answer an audit"), "{}", steward.log());
-    let told = |watch: &Process| watch.log().contains("are not to be had, the steward is told");
+    let told = |watch: &Process| watch.log().contains("are unavailable; the steward is told");
     assert!(watches.iter().any(told), "{}", watches[0].log());
     let root = run.root();
     for name in ["first", "second", "third"] {
