@@ -246,9 +246,14 @@ def softmax_backward(probabilities, d, output, d_output):
     return [f32(p * f32(v - mean)) for p, v in zip(probabilities, d)]
 
 
+def logistic(x):
+    """ARITH-38, ARITH-71: σ."""
+    return f32(quotient(1.0, f32(1.0 + exp32(-x))))
+
+
 def swiglu(gate, up):
     """ARITH-38: the product, and σ(gate)."""
-    sigmoid = [f32(quotient(1.0, f32(1.0 + exp32(-g)))) for g in gate]
+    sigmoid = [logistic(g) for g in gate]
     return [f32(f32(g * s) * u) for g, s, u in zip(gate, sigmoid, up)], sigmoid
 
 

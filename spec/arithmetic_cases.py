@@ -7,6 +7,7 @@ import random
 import struct
 
 import arithmetic as by
+import mixture
 import reference as ref
 import training
 from cases import SMALL, Sampler, case, fill, operation, un, wide, word
@@ -184,6 +185,38 @@ def swiglu(gate, up, d):
 
 
 @operation
+def route(scores, active):
+    """Of one token."""
+    chosen, weights = mixture.route(values(scores), active)
+    return {"chosen": chosen, "weights": shown(weights)}
+
+
+@operation
+def route_backward(scores, chosen, d_weights, counts, tokens, balance, share):
+    """Of one token in a window of so many; `chosen` are those of its scores, `counts` those of the window."""
+    scores = values(scores)
+    beta = mixture.balance_scale(values(balance)[0], len(scores), values(share)[0])
+    weights = by.softmax([scores[j] for j in chosen], len(chosen))
+    return {"d_scores": shown(mixture.route_backward(scores, chosen, weights, values(d_weights), counts, tokens, beta))}
+
+
+@operation
+def expert(gate, up, weight, d):
+    """Of one token; `d` is the gradient of `scaled`, which goes down."""
+    gate, up, weight, d = values(gate), values(up), values(weight)[0], values(d)
+    inner, sigmoid, scaled = mixture.expert(gate, up, weight)
+    d_weight, d_gate, d_up = mixture.expert_backward(gate, up, sigmoid, inner, weight, d)
+    return {"product": shown(inner), "scaled": shown(scaled), "d_weight": shown([d_weight]), "d_gate": shown(d_gate), "d_up": shown(d_up)}
+
+
+@operation
+def shared_gate(s, d_weights):
+    """Of many tokens."""
+    weights = [by.logistic(x) for x in values(s)]
+    return {"weights": shown(weights), "d_s": shown(map(mixture.gate_backward, weights, values(d_weights)))}
+
+
+@operation
 def cross_entropy(logits, target, share):
     loss, gradient = by.cross_entropy(values(logits), target, values(share)[0])
     return {"loss": word(by.bits64(loss)), "gradient": shown(gradient)}
@@ -213,7 +246,7 @@ def lamb(aggregate, parameters, first, second, step, first_scale, decay, rate):
 def clip(model, exponents, squares, most):
     """Sums of squares of blocks, null where one is absent, in grid units."""
     blocks = training.block_tensors(ref.decode("Model", un(model)))
-    norm = training.global_norm(blocks, exponents, [None if bits is None else by.double(wide(bits)) for bits in squares])
+    norm = training.global_norm(blocks, [None if bits is None else by.double(wide(bits)) for bits in squares], exponents)
     return {"norm": word(by.bits64(norm)), "factor": word(by.bits64(training.clip_factor(values(most)[0], norm)))}
 
 
@@ -249,6 +282,13 @@ def gradient(model, key, windows, seed, leaf):
     return {"loss": word(by.bits64(loss)), "gradient": shown(found)}
 
 
+@operation
+def gradient_of(model, parameters, windows, seed, leaf):
+    """Of these parameters."""
+    loss, found = training.differentiate(ref.decode("Model", un(model)), values(parameters), windows, un(seed), leaf)
+    return {"loss": word(by.bits64(loss)), "gradient": shown(found)}
+
+
 def numbered_windows(manifest, first):
     """As many windows as a leaf has, from window `first` on; token i of window n is (3i² + 5i + 7n) mod vocabulary."""
     model = manifest["model"]
@@ -280,7 +320,7 @@ def run(manifest, rounds, left_out, spoiled=None):
     model, leaves, count = manifest["model"], manifest["training"]["leaves"], manifest["training"]["leaf_windows"]
     calibration = ref.round_seed(ref.tagged("run", data), 2**32 - 1, bytes(32))
     state = training.initial(manifest, ref.tagged("initial", data), numbered_windows(manifest, 0), calibration)
-    expect = {"exponents": state["exponents"], "roots": [training.state_root(state).hex()], "losses": [], "sums": []}
+    expect = {"exponents": state["exponents"], "roots": [training.state_root(model, state).hex()], "losses": [], "sums": []}
     if spoiled is not None:
         state["parameters"][spoiled] = by.NAN
     for turn in range(rounds):
@@ -294,7 +334,7 @@ def run(manifest, rounds, left_out, spoiled=None):
         present = [turn < rounds - 1 or block not in left_out for block in range(len(ref.layout(model)[0]))]
         state = training.apply(manifest, state, [by.f32(by.f32(value) * 0.5) for value in sums], present)
         expect["sums"].append(integer_hash(sums))
-        expect["roots"].append(training.state_root(state).hex())
+        expect["roots"].append(training.state_root(model, state).hex())
     loss = training.evaluate(model, state["parameters"], numbered_windows(manifest, 7)[:1], calibration)
     return {**expect, "last_exponents": state["exponents"], "evaluation": word(by.bits64(loss))}
 
@@ -329,6 +369,20 @@ TINY = {**SMALL, "vocabulary": 11, "heads": 2, "sequence": 30, "initial_scale": 
 UNTIED = {**TINY, "width": 12, "heads": 6, "sequence": 50, "layers": 1,
           "family": dict(Decoder=dict(key_value_heads=2, tied=False, rope_base="42c80000"))}
 MASKED = {**TINY, "heads": 2, "family": dict(Albert=dict(embedding=5, masked_ppm=300_000, mask_token=10))}
+
+
+def experts(columns, active, balance=0.01, shared_hidden=4, **decoder):
+    """The family of a mixture."""
+    decoder = {**dict(key_value_heads=1, tied=True, rope_base="461c4000"), **decoder}
+    return dict(Mixture=dict(decoder=decoder, columns=columns, active=active, shared_hidden=shared_hidden, balance=small(balance),
+                             trust=small(4.0)))
+
+
+MIXED = {**TINY, "hidden": 5, "sequence": 10, "initial_scale": "3f000000", "family": experts(4, 2)}
+MIXED_UNTIED = {**MIXED, "width": 12, "heads": 6, "hidden": 19, "layers": 1,
+                "family": experts(5, 2, shared_hidden=21, key_value_heads=2, tied=False)}
+MIXED_MILLION = {**TINY, "initial_scale": "3d4ccccd", "vocabulary": 259, "width": 128, "heads": 4, "hidden": 150, "sequence": 60,
+                 "family": experts(6, 2, shared_hidden=200, key_value_heads=2, tied=False)}
 MILLION = {**TINY, "initial_scale": "3d4ccccd", "vocabulary": 259, "width": 128, "layers": 3, "heads": 4, "hidden": 600, "sequence": 26,
            "family": dict(Decoder=dict(key_value_heads=2, tied=False, rope_base="461c4000"))}
 
@@ -350,6 +404,7 @@ def family_arithmetic():
     yield from numbers()
     yield from function_cases()
     yield from operators()
+    yield from mixture_operators()
     yield from update_cases()
 
 
@@ -453,6 +508,68 @@ def operators():
                    "cross_entropy", logits=logits, target=target, share=small(1 / 60))
 
 
+def mixture_operators():
+    numbers = lambda *values: shown(map(by.f32, values))
+    inf, nan = by.INFINITY, by.NAN
+    for name, why, active, scores in (
+            ("ascending", "experts in the order of their scores", 3, numbers(1, -2, 3, 0.5, 4, -1, 2, 0)),
+            ("all alike", "the last of equal experts", 2, numbers(*[0.25] * 6)),
+            ("a tie at the end", "both of two equal experts, or neither", 3, numbers(1, 2, 3, 2, 2, 4)),
+            ("zeros of both signs", "+0 before −0", 2, numbers(-0.0, 0.0, -0.0, 0.0, -1)),
+            ("+0 after −0", "+0 before −0", 1, numbers(-1, -0.0, 0.0)),
+            ("NaN among scores", "NaN that comes first, or last only by chance", 3, numbers(nan, 1, nan, -5, 2, nan, -inf, 0)),
+            ("NaN that is chosen", "an expert too few", 4, numbers(nan, 1, nan, -inf, nan)),
+            ("NaN only", "no expert", 2, numbers(nan, nan, nan)),
+            ("infinities", "", 3, numbers(1, -inf, inf, 0, -inf)),
+            ("infinities of one sign", "", 2, numbers(inf, 3, inf, inf)),
+            ("−∞ only", "", 2, numbers(-inf, -inf, -inf)),
+            ("−∞ before NaN", "", 2, numbers(nan, -inf, 2)),
+            ("neighbours", "scores that are rounded before they are compared", 2, "3f800001 3f800000 3f800002 00000001 00000000"),
+            ("a weight of zero", "", 2, numbers(100, -50, 0)),
+            ("all active", "", 5, numbers(0.5, -1, 2, 0.25, 1)),
+            ("one active", "", 1, numbers(0.5, -1, 2, 0.25, 1)),
+            ("one expert", "", 1, numbers(-3)),
+            ("18 of 40", "weights added in another tree", 18, tame(40, 40, 2)),
+            ("9 of 60, wild", "", 9, draw(61, 60, True)),
+            ("256 of 256", "numbers of experts in a byte", 256, tame(256, 256, 2))):
+        yield case(f"route, {name}", "ARITH-70", why, "route", scores=scores, active=active)
+    source = random.Random(7)
+    for name, why, scores, active, tokens, balance in (
+            ("plain", "order of the operations", tame(1, 8, 2), 3, 10, 0.01),
+            ("18 of 40", "row sums in another tree", tame(2, 40, 2), 18, 30, 0.5),
+            ("without balance", "a sum that is left out changes −0 to +0", tame(3, 6, 2), 2, 10, 0.0),
+            ("no weight, without balance", "a sum that is left out changes −0 to +0", numbers(100, 0, -3), 2, 1, 0.0),
+            ("much balance", "β in f32 before its last product", tame(4, 6, 2), 2, 10, 3e4),
+            ("balance beyond f32", "β that saturates", tame(5, 6, 2), 2, 10, 3e38),
+            ("all active", "", tame(6, 5, 2), 5, 7, 0.1),
+            ("one active", "a weight of 1 has a gradient", tame(7, 5, 2), 1, 7, 0.1),
+            ("one expert", "", numbers(-3), 1, 7, 0.1),
+            ("a long window", "shares of tokens that are rounded twice", tame(8, 7, 2), 3, 65_536, 0.1),
+            ("NaN that is not chosen", "a NaN that is skipped", numbers(1, nan, 2, -1), 2, 9, 0.1),
+            ("NaN, without balance", "0·NaN that is left out", numbers(1, nan, 2, -1), 2, 9, 0.0),
+            ("infinities", "", numbers(1, -inf, inf, 0), 2, 9, 0.1),
+            ("−∞ that is not chosen", "", numbers(1, -inf, 2, 0), 2, 9, 0.1)):
+        row = values(scores)
+        chosen = mixture.route(row, active)[0]
+        idle = next((j for j in reversed(range(len(row))) if j not in chosen), None) if name == "plain" else None
+        counts = [int(j in chosen) for j in range(len(row))]
+        for _ in range(tokens - 1 if tokens < 1000 else 0):
+            for j in source.sample([j for j in range(len(row)) if j != idle], active):
+                counts[j] += 1
+        if tokens > 1000:
+            counts = [tokens if j == chosen[0] else tokens // 3 for j in range(len(row))]
+        yield case(f"route backward, {name}", "ARITH-73", why, "route_backward", scores=scores, chosen=chosen, counts=counts,
+                   d_weights=numbers(1, -1) if name.startswith("no weight") else tame(active + 50, active), tokens=tokens,
+                   balance=small(balance), share=small(1 / 60))
+    for hidden, weight, wild in ((1, 0.3, False), (5, 1.0, False), (50, 0.7, False), (19, 0.0, False), (7, nan, False), (40, 0.3, True)):
+        yield case(f"expert of {hidden}, weight {weight}" + " wild" * wild, "ARITH-72", "a weight on the other side of the product with down_proj",
+                   "expert", gate=draw(hidden + 11, hidden, wild), up=draw(hidden + 12, hidden, wild), weight=small(weight),
+                   d=draw(hidden + 13, hidden))
+    edges = numbers(0, -0.0, 87, -87, 89, -89, -104, 200, inf, -inf, nan)
+    yield case("shared gate", "ARITH-73", "1 − σ as a quotient, or as a factor of its own", "shared_gate", s=tame(3, 40, 4), d_weights=tame(4, 40))
+    yield case("shared gate at its edges", "ARITH-71", "", "shared_gate", s=edges, d_weights=tame(5, 11))
+
+
 def update_cases():
     step = shown(map(by.f32, (2.0**-20, 0.9, 0.95, 0.1, 0.05, 0.02, 1.7, 1e-8, 0.999)))
     for seed, wild in ((1, False), (2, True)):
@@ -478,7 +595,8 @@ def update_cases():
                    optimiser=hexed("Optimiser", {**OPTIMISER, "schedule": schedule}), rounds=9, steps=list(range(11)))
     yield case("rates, warm-up longer than the run", "ARITH-46", "a length of zero", "learning_rates",
                optimiser=hexed("Optimiser", {**OPTIMISER, "warmup": 5}), rounds=3, steps=[0, 2, 4, 5, 6])
-    for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED)):
+    one_expert = {**MIXED, "family": experts(1, 1)}
+    for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED), ("mixture", MIXED), ("mixture, a router of one row", one_expert)):
         yield case(f"initial parameters, {name}", "ARITH-8", "words skipped at norms, a quotient instead of a product", "initial_parameters",
                    model=hexed("Model", model), key=fill(0x77))
 
@@ -494,6 +612,29 @@ def family_arithmetic_gradients():
     beyond[3] = beyond[9] = 4_000_000_000
     yield case("tokens beyond the vocabulary", "ARITH-30", "a token out of range", "gradient", model=hexed("Model", TINY), key=fill(0x79),
                windows=[beyond], seed=fill(0x7a), leaf=0)
+    idle = {**MIXED, "sequence": 3, "layers": 1}
+    for name, why, model, count in (
+            ("mixture, two windows", "balance over the leaf, and not window by window", {**MIXED, "sequence": 30}, 2),
+            ("mixture, untied, shared key heads", "chains in another order", MIXED_UNTIED, 3),
+            ("mixture, one active", "a loss that reaches the router through a weight of 1", {**MIXED, "family": experts(6, 1)}, 2),
+            ("mixture, all active", "", {**MIXED, "family": experts(4, 4)}, 1),
+            ("mixture, one expert", "", {**MIXED, "family": experts(1, 1)}, 1),
+            ("mixture, idle experts", "what is no number, or left over, where no token was", {**idle, "family": experts(11, 1)}, 1),
+            ("mixture, idle in some windows", "an expert's tokens in another order", {**idle, "family": experts(9, 2)}, 4),
+            ("mixture, without balance", "", {**MIXED, "family": experts(4, 2, 0.0)}, 1),
+            ("mixture, much balance", "", {**MIXED, "family": experts(4, 2, 1e4)}, 2)):
+        yield case(name, "ARITH-74", why, "gradient", seed=fill(0x7a), leaf=3, model=hexed("Model", model), key=fill(0x78),
+                   windows=[window(model) for _ in range(count)])
+    shallow = {**MIXED, "layers": 1}
+    parameters = tame(12, sum(rows * width for _, rows, width in ref.tensors(shallow)), 0.5).split()
+    tied = list(parameters)
+    for (name, _, _), (start, end) in zip(ref.tensors(shallow), training.tensor_ranges(shallow)):
+        if name.endswith("mlp.gate.weight"):
+            tied[start:end] = parameters[start:start + shallow["width"]] * 4
+    for name, why, some in (("mixture, a gate of its own", "a shared expert whose weight is always that of the start, 1/2", parameters),
+                            ("mixture, experts that tie", "another choice among equal experts", tied)):
+        yield case(name, "ARITH-71", why, "gradient_of", model=hexed("Model", shallow), parameters=" ".join(some), seed=fill(0x7a), leaf=3,
+                   windows=[window(shallow) for _ in range(2)])
 
 
 def family_arithmetic_runs():
@@ -511,5 +652,17 @@ def family_arithmetic_runs():
                manifest=manifest(UNTIED), rounds=2, spoiled=29)
     yield case("masked, a parameter that is NaN", "ARITH-20", "a NaN's sign, or what a comparison made of it", "run", left_out=[],
                manifest=manifest(MASKED), rounds=2, spoiled=500)
+    yield case("mixture, two rounds", "ARITH-74", "any bit of a run", "run", left_out=[3, 30], manifest=manifest(MIXED), rounds=2)
+    yield case("mixture, untied, LAMB, recomputed", "ARITH-74", "any bit of a run, or tokens that are sent elsewhere again", "run", left_out=[],
+               manifest=manifest(MIXED_UNTIED, layerwise, recompute=True), rounds=2)
+    idle = {**MIXED, "sequence": 3, "layers": 1, "family": experts(9, 1)}
+    yield case("mixture, LAMB, idle experts", "ARITH-49", "an exponent, or a direction, of nothing", "run", left_out=[],
+               manifest=manifest(idle, layerwise, leaves=1, leaf_windows=1), rounds=2)
+    # Of an expert's row in the router of the first layer: no token goes there any more.
+    router = next(start for (name, _, _), (start, _) in zip(ref.tensors(MIXED), training.tensor_ranges(MIXED)) if name.endswith("mlp.gate.weight"))
+    yield case("mixture, a router that is NaN", "ARITH-70", "NaN that is chosen", "run", left_out=[],
+               manifest=manifest(MIXED, leaves=1), rounds=2, spoiled=router + MIXED["width"] + 1)
     yield case("a million parameters", "ARITH-4", "tiles, panels and blocks that a tiny model does not fill", "golden",
                manifest=manifest(MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[8])  # half of a tensor
+    yield case("mixture, a million parameters", "ARITH-74", "tiles and panels that the tokens of an expert do not fill", "golden",
+               manifest=manifest(MIXED_MILLION, leaves=1, leaf_windows=1), rounds=1, left_out=[40])

@@ -178,7 +178,7 @@ def evidence(bytes):
 def layout(model):
     shape = ref.decode("Model", un(model))
     blocks, chunks = ref.layout(shape)
-    return {"tensors": ref.tensors(shape), "blocks": blocks, "chunks": chunks}
+    return {"shards": ref.shards(shape), "tensors": ref.tensors(shape), "blocks": blocks, "chunks": chunks}
 
 
 @operation
@@ -187,7 +187,7 @@ def state(step, beta_powers, exponents, vectors):
     expand = lambda count, first, stride: [first + i * stride for i in range(count)]
     hashed = [ref.vector_root(expand(*vector)).hex() for vector in vectors]
     roots = [step, *map(wide, beta_powers), ref.exponents_hash(exponents).hex(), *hashed]
-    return {"exponents": roots[3], "vectors": hashed, "root": ref.state_root(roots).hex()}
+    return {"exponents": roots[3], "vectors": hashed, "root": ref.state_root([roots]).hex()}
 
 
 @operation
@@ -401,6 +401,11 @@ def objects(q, m, values):
 
 
 @operation
+def trust(values, most, grid_bits):
+    return {"values": [f"0x{v:08x}" for v in ref.trust([wide(v) for v in values], ref.f32(wide(most)), grid_bits)]}
+
+
+@operation
 def part(blocks):
     return {"digest": ref.part_digest([[wide(v) for v in block] for block in blocks]).hex()}
 
@@ -462,8 +467,12 @@ SMALL_MODEL = ref.write("Model", SMALL).hex()
 UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
 ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
 ALBERT_MODEL = ref.write("Model", ALBERT).hex()
+MIXTURE = dict(decoder=DECODER, columns=3, active=2, shared_hidden=10, balance="3c23d70a", trust="40800000")
+MIXED_MODEL = ref.write("Model", {**SMALL, "family": dict(Mixture=MIXTURE)}).hex()
+MIXED_UNTIED = dict(Mixture={**MIXTURE, "decoder": {**DECODER, "tied": False}, "columns": 1, "active": 1})
 BLOCKY = {**SMALL, "vocabulary": 1100, "width": 64, "hidden": 260, "layers": 1}
 BLOCKY_MODEL = ref.write("Model", BLOCKY).hex()
+BLOCKY_MIXED = ref.write("Model", {**BLOCKY, "family": dict(Mixture={**MIXTURE, "shared_hidden": 1030})}).hex()
 RUN = fill(0x11)
 
 def bits(value):
@@ -511,6 +520,11 @@ def masked(**change):
     return dict(Albert={**dict(embedding=8, masked_ppm=10**6, mask_token=255), **change})
 
 
+def mixed(decoder={}, **change):
+    decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
+    return dict(Mixture={**dict(decoder=decoder, columns=256, active=256, shared_hidden=1 << 20, balance=bits(0.0), trust=bits(1.0)), **change})
+
+
 def numbered(bytes=1, tokens=256):
     return dict(File=dict(digest=fill(6), bytes=bytes, tokens=tokens))
 
@@ -523,6 +537,11 @@ PERMITTED = [
     ("sound, at its limits", "MANIFEST-1", "a run is refused that others train", {}),
     ("sound, masked", "MANIFEST-5", "", {"model.family": masked()}),
     ("sound, masked with an odd width of heads", "MANIFEST-5", "nothing is turned in pairs", {"model.family": masked(), "model.width": 36}),
+    ("sound, a mixture", "MANIFEST-14", "", {"model.family": mixed()}),
+    ("sound, a mixture of one expert", "MANIFEST-14", "",
+     {"model.family": mixed(columns=1, active=1, shared_hidden=2, balance="7f7fffff")}),
+    ("sound, a mixture of 16,383 tensors", "MANIFEST-14", "",
+     {"model.family": mixed(dict(tied=False), columns=148, active=1, shared_hidden=2), "model.layers": 36}),
     ("sound, tokens of a file", "MANIFEST-6", "the vocabulary may be padded", {"data.tokeniser": numbered(), "model.vocabulary": 1279}),
     ("sound, with tolerance", "TOL-5", "", {"profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
     ("sound, one window", "MANIFEST-6", "", {"data.bytes": 33}),
@@ -558,6 +577,25 @@ REFUSED = [
     ("nothing is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=0)}),
     ("more than all is masked", "MANIFEST-5", "", {"model.family": masked(masked_ppm=10**6 + 1)}),
     ("the mask is no token", "MANIFEST-5", "a row beyond the embedding", {"model.family": masked(mask_token=256)}),
+    ("no expert", "MANIFEST-14", "a choice among none", {"model.family": mixed(columns=0, active=1)}),
+    ("too many experts", "MANIFEST-14", "", {"model.family": mixed(columns=257)}),
+    ("no active expert", "MANIFEST-14", "division by zero", {"model.family": mixed(active=0)}),
+    ("more active experts than there are", "MANIFEST-14", "", {"model.family": mixed(columns=8, active=9)}),
+    ("a shared expert that is narrow inside", "MANIFEST-14", "", {"model.family": mixed(shared_hidden=1)}),
+    ("a shared expert that is wide inside", "MANIFEST-14", "sizes that overflow", {"model.family": mixed(shared_hidden=(1 << 20) + 1)}),
+    ("an experts' bound below what they learn", "MANIFEST-14", "experts that learn less in each round",
+     {"model.family": mixed(trust=bits(0.99))}),
+    ("a negative balance", "MANIFEST-14", "experts that drive each other out", {"model.family": mixed(balance=bits(-0.01))}),
+    ("too many tensors", "MANIFEST-14", "a state that nobody can send",
+     {"model.family": mixed(columns=167, active=1, shared_hidden=2), "model.layers": 32}),
+    ("a mixture of too many coefficients", "MANIFEST-3", "experts that are not counted",
+     {"model.family": mixed(shared_hidden=2), "model.hidden": 1 << 17}),
+    ("a mixture with tolerance", "MANIFEST-14", "honest members are convicted",
+     {"model.family": mixed(), "profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
+    ("a mixture's heads that share no keys", "MANIFEST-4", "", {"model.family": mixed(dict(key_value_heads=3))}),
+    ("a mixture's odd width of heads", "MANIFEST-4", "positions turn pairs", {"model.family": mixed(), "model.width": 36}),
+    ("a mixture's base of positions", "MANIFEST-4", "angles beyond the domain of ARITH-26",
+     {"model.family": mixed(dict(rope_base=bits(0.5)))}),
     ("a long text", "MANIFEST-6", "", {"data.bytes": (1 << 40) + 1}),
     ("half a token", "MANIFEST-6", "", {"data.tokeniser": numbered(), "data.held_out_bytes": 999}),
     ("fewer rows than tokens", "MANIFEST-6", "a row beyond the embedding", {"model.vocabulary": 255}),
@@ -621,11 +659,14 @@ def family_codec():
               commit[:-82] + "04" + commit[-80:])
     yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "10")
     yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "07")
+    yield bad("family tag", "CODEC-3", "a later version's model taken for this one's", "Family", "03")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")
     yield bad("file tag", "CODEC-3", "a fifth file taken for one of four", "DataQuery", "04" + "00" * 12)
     yield bad("list over its bound", "CODEC-4", "a count is believed before its items", "Proof", ref.le(49, 4).hex() + fill(1, 49 * 32))
     yield bad("list of 2³² − 1", "CODEC-4", "memory reserved on a stranger's word", "Freeze", fill(0, 36) + "ffffffff")
+    yield bad("more exponents than tensors", "CODEC-4", "a count is believed before its items", "StateOffer",
+              fill(0, 152) + ref.le(16_385, 4).hex() + fill(0, 2 * 16_385))
     yield bad("bytes over their bound", "CODEC-5", "memory reserved on a stranger's word", "Signed", fill(2, 128) + "01004000")
     yield bad("text over its bound", "CODEC-6", "the bound counts bytes, not characters", "Return",
               "00" * 8 + "01000000" + ref.le(258, 4).hex() + "é".encode().hex() * 129)
@@ -777,6 +818,10 @@ def family_layout():
     yield case("small, untied", "LAYOUT-1", "the head comes last", "layout", model=UNTIED_MODEL)
     yield case("masked, shared layer", "LAYOUT-4", "order or shape of tensors", "layout", model=ALBERT_MODEL)
     yield case("tensors beyond a block", "LAYOUT-2", "blocks and chunks that cross a tensor's end", "layout", model=BLOCKY_MODEL)
+    yield case("mixture, tied", "LAYOUT-5", "experts within their layer, and not after the trunk", "layout", model=MIXED_MODEL)
+    yield case("mixture, untied, one expert", "LAYOUT-5", "the head comes last, and not before the row", "layout",
+               model=ref.write("Model", {**SMALL, "family": MIXED_UNTIED}).hex())
+    yield case("mixture, tensors beyond a block", "LAYOUT-5", "the shared expert as wide as the others", "layout", model=BLOCKY_MIXED)
 
 
 def family_state():
@@ -1059,6 +1104,16 @@ def family_aggregation():
     yield o("infinite", "", [6, -3], 2, [0x7f800000, 0xbfc00000])
     yield o("nothing from nothing", "", [0, 0], 3, [0, 0x80000000])
     yield o("something from nothing", "", [0, 0], 3, [0, 0x0da24260])
+    t = lambda name, why, values, grid_bits=1, most="0x40200000": case(name, "AGG-22", why, "trust", values=bits(values), most=most,
+                                                                       grid_bits=grid_bits)
+    wide_row = [0x3f800000 + 0x00123457 * c for c in range(19)]
+    yield t("what an expert is trusted with", "", [0x41200000, 0xc1200000])
+    yield t("a little more", "", [0x41200001, 0xc1200000])
+    yield t("a million times more", "second moments that are filled", [0x4b189680, 0xbf800000, 0, 0x80000000])
+    yield t("sums in lanes", "squares added in another order", wide_row, 2)
+    yield t("as fine as may be", "", wide_row, 14)
+    yield t("the largest of f32", "squares of f32 that overflow", [0x7f7fffff, 0xff7fffff, 0x7f7fffff])
+    yield t("nothing", "0 over 0", [0, 0x80000000])
     yield case("digest", "AGG-9", "", "part", blocks=[bits([0x3f800000, 0x80000000]), bits([1])])
     yield case("digest, cut elsewhere", "AGG-9", "blocks are framed", "part", blocks=[bits([0x3f800000]), bits([0x80000000, 1])])
     yield case("digest of nothing", "AGG-9", "", "part", blocks=[])

@@ -6,12 +6,17 @@ from arithmetic import (cross_entropy, f32, product, rms_norm, rms_norm_backward
 from network import attend, attend_backward, by_tensor, columns, embedded, gather, real, summed
 
 
+def over(records, key):
+    """ARITH-4: rows of all windows, in order."""
+    return [row for record in records for row in record[key]]
+
+
 class Decoder:
     """ARITH-41: a decoder with its parameters."""
 
     def __init__(self, model, parameters):
         self.model, self.tensors = model, by_tensor(model, parameters)
-        family = model["family"]["Decoder"]
+        family = ref.decoder_of(model)
         self.heads, self.epsilon = model["heads"], real(model["norm_epsilon"])
         self.head_width = model["width"] // self.heads
         self.group = self.heads // family["key_value_heads"]
@@ -56,7 +61,7 @@ class Decoder:
         """ARITH-41: everything that the backward pass reads, the loss and the gradient of the logits."""
         known = self.model["vocabulary"] - 1
         tokens = [min(token, known) for token in window]
-        tape = {"inputs": tokens[:-1], "layers": []}
+        tape = {"inputs": tokens[:-1], "layers": [], "share": share}
         stream = [list(self.tensors["model.embed_tokens.weight"][token]) for token in tokens[:-1]]
         for layer in range(self.model["layers"]):
             at = self.forward_layer(stream, self.names(layer))
@@ -79,12 +84,16 @@ class Decoder:
         at["mixed"] = [[value for head in row for value in head] for row in zip(*(outputs for _, outputs in both))]
         at["middle"] = product(at["mixed"], self.tensors[names["o"]], stream)
         at["feed_normed"], at["feed_scales"] = self.normed(at["middle"], names["feed_norm"])
+        self.feed_forward(at, names)
+        return at
+
+    def feed_forward(self, at, names):
+        """ARITH-41: steps 5 and 6, after the norm."""
         at["gate_up"] = product(at["feed_normed"], self.joined(names["gate_up"]))
         hidden = self.model["hidden"]
         both = [swiglu(row[:hidden], row[hidden:]) for row in at["gate_up"]]
         at["product"], at["sigmoid"] = [row for row, _ in both], [row for _, row in both]
         at["output"] = product(at["product"], self.tensors[names["down"]], at["middle"])
-        return at
 
     def norm_backward(self, rows, scales, name, d, residual):
         """Gradients of the stream, and of the gain by row."""
@@ -99,20 +108,20 @@ class Decoder:
         stream, tape["d_gain"] = self.norm_backward(tape["last"], tape["scales"], "model.norm.weight", d, zeros)
         for layer in reversed(range(self.model["layers"])):
             at, names = tape["layers"][layer], self.names(layer)
-            self.feed_backward(at, names, stream)
+            at["d_output"] = stream
+            d = self.feed_backward(at, names, tape["share"])
+            at["d_middle"], at["d_feed_gain"] = self.norm_backward(at["middle"], at["feed_scales"], names["feed_norm"], d, stream)
             stream = self.attention_backward(at, names)
         tape["d_embedded"] = stream
 
-    def feed_backward(self, at, names, stream):
-        """ARITH-42"""
+    def feed_backward(self, at, names, _share):
+        """ARITH-42: steps 1 and 2."""
         hidden = self.model["hidden"]
-        at["d_output"] = stream
-        d_product = product(stream, columns(self.tensors[names["down"]]))
+        d_product = product(at["d_output"], columns(self.tensors[names["down"]]))
         both = [swiglu_backward(row[:hidden], row[hidden:], sigmoid, d)
                 for row, sigmoid, d in zip(at["gate_up"], at["sigmoid"], d_product)]
         at["d_gate_up"] = [gate + up for gate, up in both]
-        d = product(at["d_gate_up"], columns(self.joined(names["gate_up"])))
-        at["d_middle"], at["d_feed_gain"] = self.norm_backward(at["middle"], at["feed_scales"], names["feed_norm"], d, stream)
+        return product(at["d_gate_up"], columns(self.joined(names["gate_up"])))
 
     def attention_backward(self, at, names):
         """ARITH-42, ARITH-37: heads in order; those that share keys continue each other's chains."""
@@ -134,23 +143,30 @@ class Decoder:
 
     def gradient(self, tapes):
         """ARITH-4, ARITH-43, ARITH-44: the flat gradient over all windows, in order."""
-        outer = lambda d, x: product(columns(d), columns(x))
-        over = lambda rows: [row for tape in tapes for row in rows(tape)]
-        both = lambda d, x: outer(over(d), over(x))
-        found = {"model.norm.weight": [summed(over(lambda tape: tape["d_gain"]))]}
-        found[self.head] = both(lambda tape: tape["d_logits"], lambda tape: tape["normed"])
+        found = {"model.norm.weight": [summed(over(tapes, "d_gain"))]}
+        found.update(self.weighed([self.head], over(tapes, "d_logits"), over(tapes, "normed")))
         embedding = found.setdefault("model.embed_tokens.weight",
                                      [[0.0] * self.model["width"] for _ in range(self.model["vocabulary"])])
         for tape in tapes:
             embedding = embedded(embedding, tape["inputs"], tape["d_embedded"])
         found["model.embed_tokens.weight"] = embedding
         for layer in range(self.model["layers"]):
-            names, of = self.names(layer), lambda key, layer=layer: lambda tape: tape["layers"][layer][key]
-            for name, d, x in ((names["joint"], "d_joint", "normed"), ([names["o"]], "d_middle", "mixed"),
-                               (names["gate_up"], "d_gate_up", "feed_normed"), ([names["down"]], "d_output", "product")):
-                rows = iter(both(of(d), of(x)))
-                for part in name:
-                    found[part] = [next(rows) for _ in self.tensors[part]]
-            found[names["norm"]] = [summed(over(of("d_gain")))]
-            found[names["feed_norm"]] = [summed(over(of("d_feed_gain")))]
+            names, records = self.names(layer), [tape["layers"][layer] for tape in tapes]
+            found.update(self.weighed(names["joint"], over(records, "d_joint"), over(records, "normed")))
+            found.update(self.weighed([names["o"]], over(records, "d_middle"), over(records, "mixed")))
+            found.update(self.feed_gradient(records, names))
+            found[names["norm"]] = [summed(over(records, "d_gain"))]
+            found[names["feed_norm"]] = [summed(over(records, "d_feed_gain"))]
         return [value for name in self.tensors for row in found[name] for value in row]
+
+    def feed_gradient(self, records, names):
+        """ARITH-4: of a layer's feed-forward, over the records of all windows."""
+        return {**self.weighed(names["gate_up"], over(records, "d_gate_up"), over(records, "feed_normed")),
+                **self.weighed([names["down"]], over(records, "d_output"), over(records, "product"))}
+
+    def weighed(self, names, d, x):
+        """ARITH-4: gradients of matrices with these outputs, joined, and inputs; +0 where there are none."""
+        if not d:
+            return {name: [[0.0] * len(row) for row in self.tensors[name]] for name in names}
+        rows = iter(product(columns(d), columns(x)))
+        return {name: [next(rows) for _ in self.tensors[name]] for name in names}

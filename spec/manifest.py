@@ -2,17 +2,17 @@
 
 import struct
 
-from reference import U32, le, tensors, token_bytes
+from reference import U32, decoder_of, le, tensors, token_bytes
 
 MILLION = 10**6
 
 
 def faults(m):
     """MANIFEST-1: the broken rules, each with the field that a refusal names."""
-    rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + tolerance(m) + training(m["training"])
-    rules += optimiser(m["optimiser"]) + aggregation(m["aggregation"]) + audit(m["audit"], m["retention"], m["timers"])
-    rules += admission(m["admission"], m["audit"]) + rollback(m["rollback"], m["retention"])
-    rules += coins(m)
+    rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
+    rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"])
+    rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
+    rules += rollback(m["rollback"], m["retention"]) + coins(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
 
@@ -37,25 +37,36 @@ def model(m):
     size = 1 << 20
     rules = among("MANIFEST-3", "model", m, vocabulary=(2, size), hidden=(2, size), width=(1, size), heads=(1, size),
                   layers=(1, 256), sequence=(1, 1 << 16))
-    sized = all(holds for _, _, holds in rules)
     divided = m["heads"] >= 1 and m["width"] % m["heads"] == 0
+    own = albert(m, of) if family == "Albert" else decoder(m, divided)
+    bounds = mixture(of) if family == "Mixture" else []
+    sized = divided and all(holds for _, _, holds in rules + bounds)
     rules += [("MANIFEST-3", "model.norm_epsilon", real(m["norm_epsilon"]) > 0),
               ("MANIFEST-3", "model.initial_scale", 0 < real(m["initial_scale"]) <= 16),
               ("MANIFEST-3", "model.heads", divided),
-              ("MANIFEST-3", "model", not (sized and divided) or coefficients(m) <= 1 << 33)]
-    return rules + (decoder(m, of, divided) if family == "Decoder" else albert(m, of))
+              ("MANIFEST-3", "model", not sized or coefficients(m) <= 1 << 33),
+              ("MANIFEST-14", "experts.columns", family != "Mixture" or not sized or len(tensors(m)) <= 16_384)]
+    return rules + own + bounds
 
 
 def coefficients(m):
     return sum(rows * columns for _, rows, columns in tensors(m))
 
 
-def decoder(m, of, divided):
+def decoder(m, divided):
     """MANIFEST-4"""
+    of = decoder_of(m)
     groups = of["key_value_heads"]
     return [("MANIFEST-4", "model.key_value_heads", groups >= 1 and m["heads"] % groups == 0),
             ("MANIFEST-4", "model.heads", not divided or m["width"] // m["heads"] % 2 == 0),
             ("MANIFEST-4", "model.rope_base", real(of["rope_base"]) >= 1)]
+
+
+def mixture(of):
+    """MANIFEST-14: where there is no expert, no number of them can be active, and only the first rule is named."""
+    rules = among("MANIFEST-14", "experts", of, columns=(1, 256), shared_hidden=(2, 1 << 20), active=(1, max(of["columns"], 1)))
+    return rules + [("MANIFEST-14", "experts.balance", real(of["balance"]) >= 0),
+                    ("MANIFEST-14", "experts.trust", real(of["trust"]) >= 1)]
 
 
 def albert(m, of):
@@ -81,6 +92,11 @@ def text(data, m):
     if start == "Given":
         rules.append(("DATA-6", "data.start.bytes", given["bytes"] == 4 * coefficients(m)))
     return rules
+
+
+def profile(m):
+    """MANIFEST-14"""
+    return [("MANIFEST-14", "profile", "Mixture" not in m["model"]["family"] or m["profile"] == "Exact")]
 
 
 def tolerance(m):

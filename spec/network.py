@@ -1,4 +1,4 @@
-"""What both families of models share (arithmetic.md): tensors by name, attention of one head, sums of rows.
+"""What the families of models share (arithmetic.md): tensors by name, attention of one head, sums of rows.
 
 Rows of reals are lists.
 """

@@ -155,7 +155,6 @@ def schema():
     guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
              "FalseAccusation", "FalseAcquittal", "AggregationMismatch")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
-    roots = ("pair", u32, u64, u64, digest, digest, digest, digest)
     block_ids = listed(u32, 1024)
     structs = {
         "Manifest": dict(version=u16, name=text(64), organiser=member, steward=member, nonce=nonce, model="Model",
@@ -166,6 +165,7 @@ def schema():
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
+        "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",)),
         "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
         "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser", start="Start"),
         "TokeniserFile": dict(digest=digest, bytes=u32, tokens=u32),
@@ -213,12 +213,13 @@ def schema():
         "Inputs": dict(round=u32, attempt=u8, parts=listed(bitmap, 256)),
         "Reassign": dict(round=u32, parts=listed("Reassigned", 256)),
         "Reassigned": dict(part=u16, aggregator=u16),
-        "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state=roots,
+        "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state="StateRoots",
                         seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 256)),
         "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member,
                     jury=listed(signed, 7)),
-        "Rewind": dict(to=u32, state=roots, evidence=digest),
+        "Rewind": dict(to=u32, state="StateRoots", evidence=digest),
+        "StateRoots": dict(shards=listed(("pair", u32, u64, u64, digest, digest, digest, digest), 65)),
         "Idle": dict(verifier=member, round=u32),
         "AuditRequest": dict(round=u32, freeze=digest, target=member, coin=maybe("CoinOpening")),
         "Duty": dict(round=u32, freeze=digest, coin="CoinOpening"),
@@ -254,17 +255,17 @@ def schema():
         "PutBlocks": dict(round=u32, attempt=u8, blocks=listed("BlockData", 1024)),
         "BlockQuery": dict(round=u32, blocks=block_ids),
         "InputQuery": dict(round=u32, member=member, blocks=block_ids),
-        "StateOffer": dict(round=u32, roots=roots, exponents=listed(i16, 4096)),
+        "StateOffer": dict(round=u32, roots="StateRoots", exponents=listed(i16, 16384)),
         "StateQuery": dict(round=u32, root=digest, vector=u8, first=u64, count=u32),
         "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters"), first=u64, count=u32),
     }
     enums = {
-        "Family": dict(Decoder="Decoder", Albert="Albert"),
+        "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture"),
         "Sketch": dict(Fingerprint=("pair", u64, u64), Projections=listed(i64, 1024)),
         "Tokeniser": dict(Bytes=None, File="TokeniserFile"),
         "Start": dict(Drawn=None, Given="CommittedFile"),
         "Mode": dict(Invited=None, Listed="Listed", Open=None),
-        "Body": dict(Open=roots, Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
+        "Body": dict(Open="StateRoots", Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
@@ -643,23 +644,34 @@ def cut(start, end, most):
 
 
 def tensors(model):
-    """LAYOUT-1, LAYOUT-4"""
-    width, hidden, vocabulary = model["width"], model["hidden"], model["vocabulary"]
+    """LAYOUT-1, LAYOUT-4, LAYOUT-5"""
     if "Albert" in model["family"]:
         return albert_tensors(model, model["family"]["Albert"]["embedding"])
-    decoder = model["family"]["Decoder"]
+    width, vocabulary, decoder = model["width"], model["vocabulary"], decoder_of(model)
+    mixture = model["family"].get("Mixture")
     key_value = width // model["heads"] * decoder["key_value_heads"]
-    shapes = [("model.embed_tokens", vocabulary, width)]
-    for layer in range(model["layers"]):
-        shapes += [(f"model.layers.{layer}.{name}", rows, columns) for name, rows, columns in (
-            ("input_layernorm", 1, width), ("self_attn.q_proj", width, width), ("self_attn.k_proj", key_value, width),
-            ("self_attn.v_proj", key_value, width), ("self_attn.o_proj", width, width),
-            ("post_attention_layernorm", 1, width), ("mlp.gate_proj", hidden, width), ("mlp.up_proj", hidden, width),
-            ("mlp.down_proj", width, hidden))]
-    shapes.append(("model.norm", 1, width))
-    if not decoder["tied"]:
-        shapes.append(("lm_head", vocabulary, width))
+    swiglu = lambda name, hidden: [(name + ".gate_proj", hidden, width), (name + ".up_proj", hidden, width),
+                                   (name + ".down_proj", width, hidden)]
+    feed, row = swiglu("mlp", model["hidden"]), []
+    if mixture:
+        feed = swiglu("mlp.shared_expert", mixture["shared_hidden"]) + [("mlp.shared_expert_gate", 1, width)]
+        experts = [swiglu(f"mlp.experts.{j}", model["hidden"]) for j in range(mixture["columns"])]
+        row = [("mlp.gate", mixture["columns"], width)] + [tensor for expert in experts for tensor in expert]
+    attention = [("input_layernorm", 1, width), ("self_attn.q_proj", width, width), ("self_attn.k_proj", key_value, width),
+                 ("self_attn.v_proj", key_value, width), ("self_attn.o_proj", width, width),
+                 ("post_attention_layernorm", 1, width)]
+    layers = lambda shapes: [(f"model.layers.{layer}.{name}", rows, columns) for layer in range(model["layers"])
+                             for name, rows, columns in shapes]
+    head = [] if decoder["tied"] else [("lm_head", vocabulary, width)]
+    shapes = ([("model.embed_tokens", vocabulary, width)] + layers(attention + feed) + [("model.norm", 1, width)] + head
+              + layers(row))
     return [(name + ".weight", rows, columns) for name, rows, columns in shapes]
+
+
+def decoder_of(model):
+    """MANIFEST-4, MANIFEST-14: what a decoder and a mixture share."""
+    (_, of), = model["family"].items()
+    return of.get("decoder", of)
 
 
 def albert_tensors(model, narrow):
@@ -679,6 +691,18 @@ def albert_tensors(model, narrow):
             + norm(layer + "full_layer_layer_norm", width)
             + matrix("predictions.dense", narrow, width) + norm("predictions.LayerNorm", narrow)
             + [("predictions.bias", 1, vocabulary)])
+
+
+def shards(model):
+    """STATE-7: numbers of tensors and of coefficients, of a mixture those of the trunk and of the row."""
+    every = tensors(model)
+    trunk = len([name for name, _, _ in every if not is_of_row(name)])
+    return [(len(own), sum(rows * columns for _, rows, columns in own)) for own in (every[:trunk], every[trunk:]) if own]
+
+
+def is_of_row(name):
+    """LAYOUT-5"""
+    return name.endswith(".mlp.gate.weight") or ".mlp.experts." in name
 
 
 def layout(model):
@@ -719,9 +743,9 @@ def exponents_hash(exponents):
     return tagged("exponents", b"".join(e.to_bytes(2, "little", signed=True) for e in exponents))
 
 
-def state_root(roots):
-    """STATE-1: `roots` is step, β powers' bits, exponents, parameters, first and second moments."""
-    return hashed("state", STRUCTS["Rewind"]["state"], roots)
+def state_root(shards):
+    """STATE-1: of each shard step, β powers' bits, exponents, parameters, first and second moments."""
+    return tagged("state", b"".join(write(STRUCTS["StateRoots"]["shards"][1], roots) for roots in shards))
 
 
 # ---------------------------------------------------------------- assignment (assignment.md)
@@ -1193,6 +1217,15 @@ def objects(q, m, values):
     away = ordered_sum((a - f32(v)) * (a - f32(v)) for a, v in zip(x, values))
     own = ordered_sum(a * a for a in x)
     return not away <= 9.0 * own
+
+
+def trust(values, most, grid_bits):
+    """AGG-22: a block of a row after its rule, as f32 bit patterns."""
+    reals, limit = [f32(v) for v in values], most * 2.0 ** (grid_bits + 1)
+    rms = math.sqrt(inner(reals, reals) / len(reals))
+    if not rms > limit:
+        return values
+    return [int.from_bytes(struct.pack("<f", v * (limit / rms)), "little") for v in reals]
 
 
 if __name__ == "__main__":

@@ -4,6 +4,7 @@ import reference as ref
 from albert import Albert
 from arithmetic import PI, bits32, bits64, double, f32, finite, fma, quotient, root, sine_cosine, sum_of_squares
 from decoder import Decoder
+from mixture import Mixture
 from network import real
 
 
@@ -16,7 +17,7 @@ def draw(model, key):
     for name, rows, width in ref.tensors(model):
         adds_up = name.endswith(("o_proj.weight", "down_proj.weight"))
         own = bound * (1.0 / root(2.0 * model["layers"])) if adds_up else bound
-        constant = 0.0 if name.endswith(".bias") else 1.0
+        constant = 0.0 if name.endswith((".bias", "shared_expert_gate.weight")) else 1.0
         for word in words[len(values):len(values) + rows * width]:
             unit = (2.0 * (word >> 8) + 1.0) / 2.0**24 - 1.0
             values.append(constant if rows == 1 else f32(unit * own))
@@ -25,8 +26,12 @@ def draw(model, key):
 
 # ---------------------------------------------------------------- leaves
 
+FAMILIES = {"Decoder": Decoder, "Albert": Albert, "Mixture": Mixture}
+
+
 def network(model, parameters):
-    return (Decoder if "Decoder" in model["family"] else Albert)(model, parameters)
+    family, = model["family"]
+    return FAMILIES[family](model, parameters)
 
 
 def differentiate(model, parameters, windows, seed, leaf):
@@ -54,6 +59,14 @@ def tensor_ranges(model):
         offset += rows * width
 
 
+def shard_tensors(model):
+    """STATE-7: the numbers of each shard's tensors."""
+    first = 0
+    for count, _ in ref.shards(model):
+        yield range(first, first + count)
+        first += count
+
+
 def block_tensors(model):
     """Blocks with the number of their tensor."""
     ends = [end for _, end in tensor_ranges(model)]
@@ -79,8 +92,8 @@ def initial(manifest, key, windows, seed):
         rms = root(sum_of_squares(gradient[start:end]) / (end - start))
         exponents.append(ref.exponent_of(bits64(rms), grid_bits, -20))
     zeros = [0.0] * len(parameters)
-    return {"step": 0, "beta_powers": [1.0, 1.0], "exponents": exponents, "parameters": parameters, "first": zeros,
-            "second": list(zeros)}
+    shards = [{"step": 0, "beta_powers": [1.0, 1.0]} for _ in ref.shards(model)]
+    return {"shards": shards, "exponents": exponents, "parameters": parameters, "first": zeros, "second": list(zeros)}
 
 
 # ---------------------------------------------------------------- updates
@@ -122,8 +135,8 @@ def adamw(value, parameter, first, second, s):
     return fma(-s["rate"], direction, f32(parameter * s["keep"])), m, v
 
 
-def global_norm(blocks, exponents, squares):
-    """ARITH-47: of the present blocks; `squares` has None for the others."""
+def global_norm(blocks, squares, exponents):
+    """ARITH-47: of a shard's present blocks; `squares` has None for the others."""
     units = [double(1023 + 2 * exponents[tensor] << 52) for _, _, tensor in blocks]
     return root(ref.ordered_sum(square * unit for square, unit in zip(squares, units) if square is not None))
 
@@ -138,11 +151,18 @@ def apply(manifest, state, values, present):
     model, optimiser, training = manifest["model"], manifest["optimiser"], manifest["training"]
     blocks = block_tensors(model)
     squares = [sum_of_squares(values[start:end]) if there else None for (start, end, _), there in zip(blocks, present)]
-    clip = clip_factor(real(optimiser["clip_norm"]), global_norm(blocks, state["exponents"], squares))
-    powers = [power * real(optimiser[beta]) for power, beta in zip(state["beta_powers"], ("beta1", "beta2"))]
-    rate = learning_rate(optimiser, training["rounds"], state["step"])
-    decays = [real(optimiser["weight_decay"]) if rows > 1 else 0.0 for _, rows, _ in ref.tensors(model)]
-    steps = [scalars(optimiser, powers, 2.0**exponent * clip, rate, decay) for exponent, decay in zip(state["exponents"], decays)]
+    shards, steps, layerwise, rates = [], [], [], []
+    for shard, tensors in zip(state["shards"], shard_tensors(model)):
+        own = [(block, square) for block, square in zip(blocks, squares) if block[2] in tensors]
+        clip = clip_factor(real(optimiser["clip_norm"]), global_norm(*zip(*own), state["exponents"]))
+        powers = [power * real(optimiser[beta]) for power, beta in zip(shard["beta_powers"], ("beta1", "beta2"))]
+        rate = learning_rate(optimiser, training["rounds"], shard["step"])
+        for tensor in tensors:
+            decay = real(optimiser["weight_decay"]) if ref.tensors(model)[tensor][1] > 1 else 0.0
+            steps.append(scalars(optimiser, powers, 2.0**state["exponents"][tensor] * clip, rate, decay))
+            layerwise.append((f32(quotient(1.0, 1.0 - powers[0])), f32(decay)))
+            rates.append(rate)
+        shards.append({"step": shard["step"] + 1, "beta_powers": powers})
     vectors = [list(state[name]) for name in ("parameters", "first", "second")]
     there = [block for block, there in zip(blocks, present) if there]
     if optimiser["method"] == "AdamW":
@@ -151,10 +171,9 @@ def apply(manifest, state, values, present):
                 for vector, new in zip(vectors, adamw(values[c], *(vector[c] for vector in vectors), steps[tensor])):
                     vector[c] = new
     else:
-        first_scale = f32(quotient(1.0, 1.0 - powers[0]))
-        rates = lambda tensor, squares: f32(rate * trust(ref.tensors(model)[tensor][1], *squares))
-        lamb_blocks(there, values, vectors, steps, [(first_scale, f32(decay)) for decay in decays], rates)
-    after = {**state, "step": state["step"] + 1, "beta_powers": powers}
+        of_tensor = lambda tensor, squares: f32(rates[tensor] * trust(ref.tensors(model)[tensor][1], *squares))
+        lamb_blocks(there, values, vectors, steps, layerwise, of_tensor)
+    after = {"shards": shards}
     after["parameters"], after["first"], after["second"] = vectors
     after["exponents"] = next_exponents(model, training["grid_bits"], blocks, squares, state["exponents"])
     return after
@@ -203,9 +222,14 @@ def next_exponents(model, grid_bits, blocks, squares, exponents):
     return result
 
 
-def state_root(state):
-    """STATE-1"""
-    vector = lambda name: ref.vector_root([bits32(value) for value in state[name]]).hex()
-    roots = [state["step"], *map(bits64, state["beta_powers"]), ref.exponents_hash(state["exponents"]).hex(),
-             vector("parameters"), vector("first"), vector("second")]
+def state_root(model, state):
+    """STATE-1 to STATE-3"""
+    vector = lambda name, start, end: ref.vector_root([bits32(value) for value in state[name][start:end]]).hex()
+    roots, start = [], 0
+    for shard, tensors, (_, count) in zip(state["shards"], shard_tensors(model), ref.shards(model)):
+        exponents = [state["exponents"][tensor] for tensor in tensors]
+        vectors = [vector(name, start, start + count) for name in ("parameters", "first", "second")]
+        powers = map(bits64, shard["beta_powers"])
+        roots.append([shard["step"], *powers, ref.exponents_hash(exponents).hex(), *vectors])
+        start += count
     return ref.state_root(roots)

@@ -1,7 +1,7 @@
 //! Every attack that there is, in simulated runs: who is banned for it, and that nobody else is.
 
 use e2e::parallel::in_parallel;
-use e2e::sim::{Plan, Player, Report, Sim, cast};
+use e2e::sim::{Plan, Player, Report, Sim, cast, mixture};
 use muster_core::codec::{List, Real};
 use muster_core::ids::Round;
 use muster_core::manifest::{Manifest, Profile, Rule, Tolerance};
@@ -17,8 +17,17 @@ fn attack(name: &str) -> Attack {
 /// A run in which every contribution and every block is audited in full.
 fn watched(seed: u64, rounds: u32, players: Vec<Player>) -> Plan {
     let plan = Plan::new(seed, rounds, players);
-    let change: fn(&mut Manifest) = |manifest| manifest.audit.blocks_ppm = 1_000_000;
-    Plan { verifiers: 1, share_ppm: 1_000_000, drawn: 2, change, ..plan }
+    Plan { verifiers: 1, share_ppm: 1_000_000, drawn: 2, change: all_blocks, ..plan }
+}
+
+fn all_blocks(manifest: &mut Manifest) {
+    manifest.audit.blocks_ppm = 1_000_000;
+}
+
+/// The same, on a model that an attack on experts suits.
+fn all_blocks_of_a_mixture(manifest: &mut Manifest) {
+    all_blocks(manifest);
+    mixture(manifest);
 }
 
 fn finding(wrong: Wrong) -> Option<FindingKind> {
@@ -74,7 +83,8 @@ fn each_attack(nodes: usize, rounds: u32, share_ppm: u32, judge: impl Fn(&Report
         let cheats = vec![*attack; if seldom(attack, nodes) { nodes / 4 } else { 1 }];
         let plan = watched(*seed, rounds, cast(nodes, &cheats, FROM, *seed));
         let verifiers = nodes.div_ceil(12) as u16;
-        let report = Sim::new(Plan { verifiers, share_ppm, ..plan }).finish();
+        let change = if attack.wants_experts() { all_blocks_of_a_mixture } else { all_blocks };
+        let report = Sim::new(Plan { verifiers, share_ppm, change, ..plan }).finish();
         judge(&report, attack, &format!("{} among {nodes}", attack.name));
     });
 }

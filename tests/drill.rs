@@ -27,6 +27,32 @@ leaves = 1
 final_rounds = 2
 "#;
 
+/// Eleven nodes with two leaves each, on a model whose tokens choose among experts.
+const EXPERTS: &str = r#"
+name = "experts"
+[model]
+family = "mixture"
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 12
+sequence = 32
+[experts]
+columns = 4
+active = 2
+shared_hidden = 8
+[training]
+leaves = 22
+leaf_windows = 1
+[optimiser]
+warmup = 3
+[audit]
+share = 1.0
+leaves = 1
+final_rounds = 2
+"#;
+
 /// What the rehearsal keeps, and for how long.
 const REHEARSAL: &str = "[retention]\ncontributions = 32\nstates = 32\n";
 
@@ -39,13 +65,23 @@ fn drill(attacks: &[&str]) -> (String, serde_json::Value) {
 /// The same with these numbers of nodes and verifiers, and more settings.
 fn drill_with(nodes: &str, verifiers: &str, settings: &str, attacks: &[&str]) -> (String, serde_json::Value) {
     let run = Run::packed(programs!(), &format!("{SETTINGS}{settings}"), None);
-    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
-    let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", nodes];
-    let times = ["--verifiers", verifiers, "--rounds", "30", "--from", "4", "--attack"];
-    let (code, output) = run.muster(&[&asked[..], &times, attacks].concat());
+    reported(&run, nodes, verifiers, attacks)
+}
+
+/// A drill that must end well: what it printed, and its report.
+fn reported(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (String, serde_json::Value) {
+    let (code, output) = tried(run, nodes, verifiers, attacks);
     assert_eq!(code, 0, "{output}");
     let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
     (output, serde_json::from_str(&report).expect("JSON"))
+}
+
+/// A drill at a run's settings: its exit code, and what it printed.
+fn tried(run: &Run, nodes: &str, verifiers: &str, attacks: &[&str]) -> (i32, String) {
+    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
+    let asked = ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", nodes];
+    let times = ["--verifiers", verifiers, "--rounds", "30", "--from", "4", "--attack"];
+    run.muster(&[&asked[..], &times, attacks].concat())
 }
 
 /// Names of those that were banned, with what for.
@@ -169,4 +205,28 @@ fn verifiers_that_leave_their_duty_undone_are_idle_and_the_cheat_is_found() {
     let honest = members.iter().find(|member| member["name"] == "verifier").expect("a verifier");
     assert_eq!(honest["idled"], 0, "{output}");
     assert!(output.contains("3 more left their duty undone"), "{output}");
+}
+
+/// Five of eleven members attack the experts of a mixture at once.
+#[test]
+fn attacks_on_experts_are_found_and_the_run_replays() {
+    let attacks = ["starve", "collapse", "bomb", "top-one", "tie"];
+    let (output, report) = reported(&Run::packed(programs!(), EXPERTS, None), "11", "1", &attacks);
+    assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
+    assert!(report["replay_stopped"].is_null() && output.contains("replayed to the last bit"), "{output}");
+    assert!(output.contains("honest members banned: 0"), "{output}");
+}
+
+/// Where a model has no experts, or too few of them, the drill says so before anybody joins.
+#[test]
+fn attacks_on_experts_are_refused_where_there_are_none() {
+    let refused = |settings: &str, attack: &str| {
+        let (code, output) = tried(&Run::packed(programs!(), settings, None), "4", "1", &[attack]);
+        assert_eq!(code, 2, "{output}");
+        output
+    };
+    let output = refused(SETTINGS, "starve");
+    assert!(output.contains("starve: the run's model has no experts"), "{output}");
+    let output = refused(&EXPERTS.replace("active = 2", "active = 1"), "top-one");
+    assert!(output.contains("the run's model has 1 active expert, and this attack needs 2"), "{output}");
 }

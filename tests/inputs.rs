@@ -16,7 +16,7 @@ use muster_core::messages::record::{Body, Freeze, Inputs};
 use muster_core::messages::round::{Bitmap, Commit, PartResult};
 use muster_core::messages::wire::{Request, Response};
 use muster_core::sign::Identity;
-use muster_core::state::{StateRoots, real_bytes};
+use muster_core::state::{ShardRoots, StateRoots, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
@@ -108,14 +108,15 @@ impl Scene {
             ledger.apply(&signed).expect("an honest record");
         };
         let digest = Digest([5; 32]);
-        let roots = StateRoots {
+        let roots = StateRoots::from([ShardRoots {
             step: 0,
             beta_powers: [0; 2],
             exponents: digest,
             parameters: digest,
             first: digest,
             second: digest,
-        };
+        }]);
+        let state = roots.root();
         seal(&mut ledger, Body::Open(roots));
         for (number, conduct) in (0u8..).zip(conducts) {
             let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));
@@ -141,7 +142,6 @@ impl Scene {
         let seats = List::new(ledger.derived_seats()).expect("few");
         seal(&mut ledger, Body::Begin(seats));
         let commits = List::new((0..NODES).map(|number| commit(&ledger, number)).collect()).expect("few");
-        let state = roots.root();
         seal(&mut ledger, Body::Freeze(Freeze { round: Round(0), state, commits }));
         let parts = vec![all(); ledger.current().expect("a round").parts().len()];
         seal(

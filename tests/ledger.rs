@@ -8,9 +8,10 @@ use muster_core::ids::{Digest, Height, Part, Round, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::manifest::Profile;
 use muster_core::messages::audit::Jury;
-use muster_core::messages::record::{Ban, Body, Inputs, Reassign, Reassigned, Record, Seat};
+use muster_core::messages::record::{Ban, Body, Inputs, Outcome, Reassign, Reassigned, Record, Seat};
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::sign::{Identity, Signed};
+use muster_core::state::{ShardRoots, StateRoots};
 
 /// Puts other seats into a record.
 type Rebuild = Box<dyn Fn(Vec<Seat>) -> Body>;
@@ -251,9 +252,14 @@ fn results_are_by_their_aggregators_over_the_sealed_inputs() {
             forge(&author, &|result| result.attempt = 1 - result.attempt),
             "another attempt's result",
         );
-        let mut skipped = outcome.clone();
-        skipped.state.step += 1;
-        refused_body(&ledger, Body::Outcome(skipped), "two updates at once");
+        let shard = outcome.state.shards[0];
+        let state = StateRoots::from([ShardRoots { step: shard.step + 1, ..shard }]);
+        refused_body(&ledger, Body::Outcome(Outcome { state, ..outcome.clone() }), "two updates at once");
+        for (state, what) in
+            [(StateRoots::from([]), "no shard"), (StateRoots::from([shard; 2]), "a shard too many")]
+        {
+            refused_body(&ledger, Body::Outcome(Outcome { state, ..outcome.clone() }), what);
+        }
         let mut echoes = outcome.clone();
         let doubled = [outcome.echoes.to_vec(), vec![outcome.echoes[0].clone()]].concat();
         echoes.echoes = List::new(doubled).expect("few");

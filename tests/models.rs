@@ -111,6 +111,35 @@ fn a_decoder_of_words_is_trained_and_continues_them() {
 }
 
 #[test]
+fn a_mixture_is_trained_audited_and_exported_and_continues_text() {
+    let model = "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 2\nheads = 4\nkey_value_heads = 2\nhidden = 12\n\
+                 sequence = 32\n[experts]\ncolumns = 5\nactive = 2\nshared_hidden = 20\nbalance = 0.05\n";
+    let run = Run::packed(programs!(), &format!("{model}{COMMON}"), None);
+    train(&run);
+    let (config, data, host) = (run.at("run.toml"), run.at("corpus"), run.at("run"));
+    let said = run.good(&["run", "new", "--config", &config, "--data", &data, "--out", &run.at("same")]);
+    assert!(said.contains(" parameters (") && said.contains(" used by each token), 8 rounds"), "{said}");
+    let generate = |folder: &str, threads: &str| {
+        run.good(&["generate", folder, "--prompt", "let mut", "--tokens", "24", "--threads", threads])
+    };
+    let text = generate(&host, "1");
+    assert!(text.starts_with("let mut") && text.len() > 8, "{text}");
+    assert_eq!(generate(&run.at("second"), "2"), text, "a member has the same model and draws");
+    run.good(&["run", "export", &host, "--out", &run.at("model")]);
+    let weights = fs::read(run.path("model/model.safetensors")).unwrap();
+    let tensors = safetensors::SafeTensors::deserialize(&weights).unwrap();
+    let shape =
+        |name: &str| tensors.tensor(&format!("model.layers.1.mlp.{name}.weight")).unwrap().shape().to_vec();
+    assert_eq!(shape("gate"), [5, 16]);
+    assert_eq!(shape("shared_expert_gate"), [1, 16]);
+    assert_eq!(shape("shared_expert.down_proj"), [16, 20]);
+    assert_eq!(shape("experts.4.up_proj"), [12, 16]);
+    comes_back(&run, "");
+    let (code, output) = run.verifier(&["calibrate", &host, "--profile", "bf16"]);
+    assert!(code == 2 && output.contains("there is nothing to calibrate"), "{code}: {output}");
+}
+
+#[test]
 fn models_that_cannot_work_are_refused_by_field_and_rule() {
     let run = Run::packed(programs!(), "", None);
     let refused = |settings: &str, words: &str| {
@@ -141,6 +170,14 @@ fn models_that_cannot_work_are_refused_by_field_and_rule() {
         "model.masked must lie in (0, 1]; it is 0",
     );
     refused("[model]\nfamily = \"perceptron\"\n", "family: unknown variant");
+    refused(
+        "[experts]\ncolumns = 4\n",
+        "model.family must be \"mixture\" where there is a section [experts]",
+    );
+    let mixture = |experts: &str| format!("[model]\nfamily = \"mixture\"\n[experts]\n{experts}\n");
+    refused(&mixture("active = 9"), "experts.active must be 1 to 8; it is 9");
+    refused(&mixture("columns = 257"), "experts.columns must be 1 to 256; it is 257");
+    refused(&mixture("[arithmetic]\nprofile = \"f32\""), "profile must be exact for a mixture of experts");
 }
 
 /// The shape of TinyLlama, a layer more: its tokens are bytes.

@@ -20,7 +20,7 @@ use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockQuery, News, Request, Response};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::{StateRoots, Update, real_bytes};
+use muster_core::state::{ShardRoots, StateRoots, Update, real_bytes};
 use muster_net::endpoint::Endpoint;
 use muster_net::listener::Listener;
 use muster_net::seats::ConnectionLimit;
@@ -159,7 +159,9 @@ fn contradiction(run: RunId) -> Evidence {
 
 /// The roots of another state.
 fn other(roots: &StateRoots) -> StateRoots {
-    StateRoots { parameters: Hasher::new(Domain::STATE).value(&roots.parameters).finish(), ..*roots }
+    let shard = roots.shards[0];
+    let parameters = Hasher::new(Domain::STATE).value(&shard.parameters).finish();
+    StateRoots::from([ShardRoots { parameters, ..shard }])
 }
 
 /// Ends with an outcome whose state does not follow.

@@ -13,7 +13,7 @@ use muster_core::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use muster_core::messages::record::{Body, Freeze, Inputs, Outcome, Record, Seat};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult, Receipt};
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardRoots, StateRoots};
 
 /// People who may become members; the last one as a verifier.
 pub const PEOPLE: usize = 5;
@@ -81,14 +81,14 @@ pub fn enrol(run: RunId, number: usize, role: Role, dialable: bool) -> Signed<En
 /// The roots of an imagined state.
 pub fn roots(step: u32) -> StateRoots {
     let digest = Hasher::new(Domain::STATE).value(&step).finish();
-    StateRoots {
+    StateRoots::from([ShardRoots {
         step,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }
+    }])
 }
 
 /// The root of an imagined contribution.
@@ -135,7 +135,10 @@ pub fn seal(ledger: &mut Ledger, body: Body) -> (Signed<Record>, Verified<Record
 
 /// Freezes these commitments to the first round and ends it, everything counted and every freeze echoed. The first record is
 /// the freeze.
-pub fn end_round(ledger: &mut Ledger, commits: Vec<Signed<Commit>>) -> Vec<(Signed<Record>, Verified<Record>)> {
+pub fn end_round(
+    ledger: &mut Ledger,
+    commits: Vec<Signed<Commit>>,
+) -> Vec<(Signed<Record>, Verified<Record>)> {
     let (run, round) = (ledger.run(), Round(0));
     let state = ledger.current().expect("a round").state().root();
     let freeze = Freeze { round, state, commits: List::new(commits).expect("few") };

@@ -18,9 +18,12 @@ use muster_core::contribution::Commitment;
 use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
-use muster_core::messages::audit::{AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows, TableOpening, TableSeal, Verdict, results_seal, table_seal};
-use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
+use muster_core::messages::audit::{
+    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows,
+    TableOpening, TableSeal, Verdict, results_seal, table_seal,
+};
 use muster_core::messages::enrol::Role;
+use muster_core::messages::evidence::{Equivocation, Evidence, Total, Transcript};
 use muster_core::messages::record::{Ban, Body, Record};
 use muster_core::messages::round::Commit;
 use muster_core::messages::wire::{BlockData, Notice};
@@ -90,14 +93,9 @@ fn scene() -> Scene {
     let mut exact = Exact::new(1, None).expect("a processor");
     let layout = Layout::of(&manifest.model);
     let d = layout.parameters();
-    let state = State {
-        step: 0,
-        beta_powers: [1.0; 2],
-        exponents: vec![-12; layout.tensors().len()],
-        parameters: (0..d).map(|place| ((place * 7919 % 1000) as f32 - 500.0) / 3000.0).collect(),
-        first: vec![0.0; d],
-        second: vec![0.0; d],
-    };
+    let parameters = (0..d).map(|place| ((place * 7919 % 1000) as f32 - 500.0) / 3000.0).collect();
+    let mut state = State::initial(&layout, parameters);
+    state.exponents.fill(-12);
     let mut ledger = Ledger::new(manifest.clone());
     seal(&mut ledger, Body::Open(state.roots()));
     for (number, role) in [(HONEST, Role::Node), (OTHER, Role::Node), (VERIFIER, Role::Verifier)] {
@@ -132,7 +130,9 @@ fn scene() -> Scene {
         scene.contributions.push(q);
         leaves.push(sums);
     }
-    let [(freeze, _), ..] = &end_round(&mut scene.ledger, scene.commits.clone())[..] else { panic!("three records") };
+    let [(freeze, _), ..] = &end_round(&mut scene.ledger, scene.commits.clone())[..] else {
+        panic!("three records")
+    };
     scene.freeze = freeze.clone();
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
     let rows = leaves[HONEST]

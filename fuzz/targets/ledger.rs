@@ -9,9 +9,7 @@ use muster_core::ids::{Height, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage, Standing};
 use muster_core::messages::audit::{AuditRequest, FindingKind, Jury};
 use muster_core::messages::enrol::{Leave, Return, Role};
-use muster_core::messages::record::{
-    Ban, Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record, Seat,
-};
+use muster_core::messages::record::{Ban, Body, Freeze, Inputs, Outcome, Reassign, Reassigned, Record, Seat};
 use muster_core::messages::round::{Bitmap, Echo, PartResult};
 use muster_core::sign::Signed;
 use muster_fuzz::{PEOPLE, coins, commit, enrol, manifest, named, person, reduced, roots, steward};
@@ -123,7 +121,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         round: view.round(),
         results: bounded((0..view.parts().len()).map(result).collect()),
         echoes: bounded(echoes.collect()),
-        state: roots(ledger.state().step + 1),
+        state: roots(ledger.state().step() + 1),
         seats: bounded(Vec::new()),
         credits: bounded(Vec::new()),
         seconds: bounded(Vec::new()),

@@ -307,7 +307,7 @@ impl World {
     fn applied(&mut self, missing: Option<u8>) {
         if std::mem::take(&mut self.applying) {
             let next = missing
-                .map_or(Ok(roots(self.ledger().state().step + 1)), |part| Err(vec![Part(part.into())]));
+                .map_or(Ok(roots(self.ledger().state().step() + 1)), |part| Err(vec![Part(part.into())]));
             self.hand(StewardInput::Applied(next, Default::default()));
         }
     }
@@ -479,7 +479,7 @@ impl World {
 }
 
 fn begin(ledger: Ledger, kept: Vec<Request>) -> Steward {
-    let roots = if ledger.stage() == Stage::Empty { roots(0) } else { *ledger.state() };
+    let roots = if ledger.stage() == Stage::Empty { roots(0) } else { ledger.state().clone() };
     let (states, bans) = Default::default();
     Steward::new(StewardSetup { ledger, identity: steward_key(), roots, states, bans, kept })
 }

@@ -85,7 +85,7 @@ static SCENE: LazyLock<(Ledger, Vec<Verified<Record>>)> = LazyLock::new(|| {
     let manifest = manifest(1, NODES as u16);
     let mut ledger = Ledger::new(manifest.clone());
     let mut records = Vec::new();
-    let state = *ledger.state();
+    let state = ledger.state().clone();
     records.push(seal(&mut ledger, Body::Open(state)).1);
     for number in (0..NODES).chain([VERIFIER]) {
         let role = if number == VERIFIER { Role::Verifier } else { Role::Node };

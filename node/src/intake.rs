@@ -367,7 +367,7 @@ mod tests {
 
     #[test]
     fn of_more_than_an_answer_holds_no_more_is_looked_at() {
-        let layout = Layout::of(&Settings::default().model.checked().unwrap());
+        let layout = Layout::of(&Settings::default().checked_model().unwrap());
         let q: Vec<i32> = (0..layout.parameters() as i32).map(|index| index * 7919).collect();
         let tree = Commitment::new(&layout, &q);
         let largest = (0..layout.blocks().len()).max_by_key(|block| layout.blocks()[*block].range.len());

@@ -12,6 +12,7 @@ pub mod members;
 pub mod pack;
 pub mod prospect;
 pub mod rates;
+pub mod size;
 pub mod tokenise;
 
 use std::path::{Path, PathBuf};

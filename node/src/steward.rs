@@ -205,6 +205,6 @@ fn setup(
 ) -> StewardSetup {
     let evidence = |ban: &Ban| court.home.load_evidence(&ban.evidence).ok();
     let bans = bans.into_iter().map(|ban| (ban.clone(), evidence(&ban))).collect();
-    let roots = *lock(&court.replica).roots();
+    let roots = lock(&court.replica).roots().clone();
     StewardSetup { ledger, identity, roots, states: court.kept_states(), bans, kept }
 }

@@ -6,8 +6,8 @@
 
 `bench-leaf` writes the f32 gradient that comes before the grid; both sides read the same parameters (gains and biases
 moved away from 1 and 0) and tokens. The error of a tensor is |ours - theirs| / |theirs|, in Euclidean norms; beside it
-the error of PyTorch's own f32 gradient. A row of the table is the worst of all layers. Exits with 1 where an error of
-ours is above 1e-5.
+the error of PyTorch's own f32 gradient. A row of the table is the worst of all layers and experts. Exits with 1 where an
+error of ours is above 1e-5. Where theirs is zero, as that of an expert which no token passed, ours must be zero, too.
 """
 
 import argparse
@@ -26,7 +26,7 @@ import torch
 import networks
 
 LIMIT = 1e-5
-COMMON = dict(albert=0, vocabulary=512, width=96, layers=3, heads=6, key_value_heads=6, hidden=200, sequence=96, tied=1,
+COMMON = dict(albert=0, columns=0, vocabulary=512, width=96, layers=3, heads=6, key_value_heads=6, hidden=200, sequence=96, tied=1,
               rope_base=10000.0, norm_epsilon=1e-5, initial_scale=0.06, windows=3, recompute=0, threads=2)
 MODELS = {
     "tied": {},
@@ -35,6 +35,10 @@ MODELS = {
     "5 M": {"vocabulary": 4096, "width": 256, "layers": 5, "heads": 4, "key_value_heads": 4, "hidden": 688,
             "sequence": 256, "windows": 2, "initial_scale": 0.02},
     "ALBERT": {"albert": 1, "embedding": 32, "masked": 0.15, "layers": 4},
+    "mixture": {"columns": 8, "active": 2, "shared_hidden": 120, "hidden": 72, "balance": 0.01},
+    "mixture, unbalanced": {"columns": 6, "active": 3, "shared_hidden": 50, "hidden": 88, "balance": 0, "recompute": 1},
+    "mixture, most experts unused": {"columns": 64, "active": 1, "shared_hidden": 64, "hidden": 40, "balance": 0.5,
+                                     "sequence": 20, "windows": 1, "tied": 0, "key_value_heads": 2, "threads": 1},
     "ALBERT, recomputed": {"albert": 1, "embedding": 48, "masked": 0.3, "layers": 2, "sequence": 50, "recompute": 1},
 }
 
@@ -46,7 +50,7 @@ def move(folder, layout):
     drawn = numpy.random.default_rng(7)
     for name, (rows, columns), offset in layout:
         if rows == 1:
-            centre = 1.0 if name.endswith("weight") else 0.0
+            centre = 1.0 if name.lower().endswith("norm.weight") else 0.0
             flat[offset : offset + columns] = centre + 0.3 * drawn.standard_normal(columns)
     flat.tofile(path)
 
@@ -56,8 +60,9 @@ def compare(program, shape):
     with tempfile.TemporaryDirectory() as folder:
         with environment.Child(program, folder, *environment.words(shape)) as muster:
             muster.ask("draw")
-            # In f32, as the manifest has it.
-            exact = {**shape, "norm_epsilon": float(numpy.float32(shape["norm_epsilon"]))}
+            # In f32, as the manifest has them.
+            rounded = {name: float(numpy.float32(shape.get(name, 0))) for name in ("norm_epsilon", "balance")}
+            exact = {**shape, **rounded}
             leaf = networks.Leaf(folder, exact, torch.float64)
             move(folder, leaf.layout)
             muster.ask("load")
@@ -70,15 +75,22 @@ def compare(program, shape):
     for name, part in leaf.split(found):
         expected = leaf.parameters[name].grad.flatten()
         both = (part, single.parameters[name].grad.flatten())
-        errors[name] = [((one - expected).norm() / expected.norm()).item() for one in both]
+        errors[name] = [relative(one, expected) for one in both]
     return ours, theirs, errors
+
+
+def relative(found, expected):
+    """The error of a tensor; infinite where it should be zero and is not."""
+    if bool((found == expected).all()):
+        return 0.0
+    return ((found - expected).norm() / expected.norm()).item()
 
 
 def report(errors, every):
     """Prints the errors, of all layers together unless `every`; returns whether all of ours are good."""
     rows = {}
     for name, error in errors.items():
-        name = name if every else re.sub(r"model\.layers\.\d+", "model.layers.*", name)
+        name = name if every else re.sub(r"(layers|experts)\.\d+", r"\1.*", name)
         rows.setdefault(name, []).append(error)
     for name, row in rows.items():
         ours, theirs = map(max, zip(*row))

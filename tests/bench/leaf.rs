@@ -27,7 +27,7 @@ use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::manifest::fixture::tiny;
-use muster_core::manifest::{Albert, Decoder, Family, Manifest, Model, Profile};
+use muster_core::manifest::{Albert, Decoder, Family, Manifest, Mixture, Model, Profile};
 use muster_core::sketch::Probe;
 use muster_core::state::{LeafJob, LeafTask, State, Update, real_bytes, reals};
 use muster_node::member::{Spares, Summed};
@@ -35,10 +35,15 @@ use serde_json::{Value, json};
 
 type Failure = Box<dyn std::error::Error>;
 
-/// Settings, all numbers; `albert`, `tied`, `recompute` and `tch` are 0 or 1. With `tch`, libtorch computes the leaves,
+/// Settings, all numbers; `albert`, `tied`, `recompute` and `tch` are 0 or 1. With `columns` above 0 it is a mixture. With `tch`, libtorch computes the leaves,
 /// in f32, tf32 or bf16 by `precision` 0, 1 or 2, on the graphics processor of number `cuda` unless that is negative.
 const DEFAULTS: &[(&str, f64)] = &[
     ("albert", 0.0),
+    ("columns", 0.0),
+    ("active", 2.0),
+    ("shared_hidden", 688.0),
+    ("balance", 0.01),
+    ("trust", 4.0),
     ("vocabulary", 4096.0),
     ("width", 256.0),
     ("layers", 5.0),
@@ -112,16 +117,27 @@ impl Settings {
     }
 
     fn family(&self) -> Result<Family, Failure> {
-        Ok(if self.number("albert") == 1 {
+        if self.number("albert") == 1 {
             let masked_ppm = (self.0["masked"] * 1e6) as u32;
-            Family::Albert(Albert { embedding: self.number("embedding"), masked_ppm, mask_token: 0 })
-        } else {
-            Family::Decoder(Decoder {
-                key_value_heads: self.number("key_value_heads"),
-                tied: self.number("tied") == 1,
-                rope_base: self.real("rope_base")?,
-            })
-        })
+            let embedding = self.number("embedding");
+            return Ok(Family::Albert(Albert { embedding, masked_ppm, mask_token: 0 }));
+        }
+        let decoder = Decoder {
+            key_value_heads: self.number("key_value_heads"),
+            tied: self.number("tied") == 1,
+            rope_base: self.real("rope_base")?,
+        };
+        if self.number("columns") == 0 {
+            return Ok(Family::Decoder(decoder));
+        }
+        Ok(Family::Mixture(Mixture {
+            decoder,
+            columns: self.number("columns").try_into()?,
+            active: self.number("active").try_into()?,
+            shared_hidden: self.number("shared_hidden"),
+            balance: self.real("balance")?,
+            trust: self.real("trust")?,
+        }))
     }
 
     /// How libtorch rounds, where it computes.
@@ -160,6 +176,9 @@ impl Settings {
         };
         manifest.model.check()?;
         if let Some(precision) = self.precision() {
+            if matches!(manifest.model.family, Family::Mixture(_)) {
+                return Err("libtorch computes no mixtures: their profile is exact".into());
+            }
             manifest.profile = precision.profile();
         }
         manifest.training.leaf_windows = self.number("windows");
@@ -241,7 +260,7 @@ impl Bench {
         let [mut inputs, mut places, mut targets] = [const { Vec::<u32>::new() }; 3];
         for (index, window) in (0..).zip(&self.windows) {
             match &model.family {
-                Family::Decoder(_) => {
+                Family::Decoder(_) | Family::Mixture(_) => {
                     inputs.extend(&window[..window.len() - 1]);
                     places.extend(0..model.sequence);
                     targets.extend(&window[1..]);
@@ -269,7 +288,7 @@ impl Bench {
             return Err(format!("{} holds another model", self.folder.display()).into());
         }
         let [first, second] = [const { Vec::new() }; 2];
-        self.state = Some(State { step: 0, beta_powers: [1.0; 2], exponents, parameters, first, second });
+        self.state = Some(State { exponents, first, second, ..State::initial(&layout, parameters) });
         Ok(json!({"parameters": layout.parameters()}))
     }
 

@@ -82,7 +82,7 @@ fn answer(exact: &mut Exact, checkpoint: &Checkpoint, tokens: &[u32]) -> Value {
     let Checkpoint { manifest, parameters, .. } = checkpoint;
     let logits = exact.reader(manifest, parameters).logits(tokens);
     let (inputs, places) = match &manifest.model.family {
-        Family::Decoder(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
+        Family::Decoder(_) | Family::Mixture(_) => (tokens.to_vec(), (0..tokens.len() as u32).collect()),
         Family::Albert(albert) => {
             let seed = calibration_seed(manifest.run());
             let seen = masked(&manifest.model, albert, &seed, Leaf(1), 0, tokens);

@@ -1,7 +1,8 @@
 """The networks of `muster-compute`, written once more in PyTorch: what the other scripts compare it with.
 
 Parameters, tokens and right answers come from a folder that `bench-leaf` wrote. Names of modules give the names of
-tensors in spec/layout.md. A network's loss is the mean over everything that it predicts.
+tensors in spec/layout.md. A network's loss is the mean over everything that it predicts. What balances experts is
+differentiated with it, and not part of it.
 """
 
 import contextlib
@@ -84,13 +85,43 @@ class FeedForward(nn.Module):
         return self.down_proj(F.silu(self.gate_proj(x)) * self.up_proj(x))
 
 
+class Experts(nn.Module):
+    """A shared expert, which every token passes, and a row of experts, of which each token passes the best by its scores.
+
+    `balance` is what the last windows add to what is differentiated; the loss that is reported lacks it.
+    """
+
+    def __init__(self, shape):
+        super().__init__()
+        width, self.columns, self.active = (shape[name] for name in ("width", "columns", "active"))
+        self.shared_expert = FeedForward(width, shape["shared_hidden"])
+        self.shared_expert_gate = matrix(width, 1)
+        self.gate = matrix(width, self.columns)
+        self.experts = nn.ModuleList(FeedForward(width, shape["hidden"]) for _ in range(self.columns))
+        self.importance, self.balance = shape["balance"], 0
+
+    def forward(self, x):
+        scores = self.gate(x)
+        best, chosen = scores.topk(self.active, -1)
+        # Windows × experts; how many tokens chose an expert has no gradient.
+        chosen_share = F.one_hot(chosen, self.columns).sum((1, 2)).to(x) / (self.active * x.shape[1])
+        self.balance = self.importance * self.columns * (chosen_share * scores.softmax(-1).mean(1)).sum(-1).mean()
+        y = self.shared_expert(x) * self.shared_expert_gate(x).sigmoid()
+        x, y, chosen, weights = (each.flatten(0, 1) for each in (x, y, chosen, best.softmax(-1)))
+        for column, expert in enumerate(self.experts):
+            tokens, place = (chosen == column).nonzero(as_tuple=True)
+            # Where nobody chose the expert its gradient is still there, as zeros.
+            y = y.index_add(0, tokens, expert(x[tokens]) * weights[tokens, place, None])
+        return y.view(scores.shape[:2] + y.shape[1:])
+
+
 class Layer(nn.Module):
     def __init__(self, shape):
         super().__init__()
         self.input_layernorm = Root(shape["width"], shape["norm_epsilon"])
         self.self_attn = SelfAttention(shape)
         self.post_attention_layernorm = Root(shape["width"], shape["norm_epsilon"])
-        self.mlp = FeedForward(shape["width"], shape["hidden"])
+        self.mlp = Experts(shape) if shape.get("columns") else FeedForward(shape["width"], shape["hidden"])
 
     def forward(self, x, *positions):
         x = x + self.self_attn(self.input_layernorm(x), *positions)
@@ -98,7 +129,7 @@ class Layer(nn.Module):
 
 
 class Decoder(nn.Module):
-    """Llama's shape."""
+    """Llama's shape; with experts, Qwen2-MoE's."""
 
     def __init__(self, shape):
         super().__init__()
@@ -210,5 +241,6 @@ class Leaf:
         self.network.zero_grad()
         with forward:
             loss = self.network(*self.tasks, manual=manual)
-        loss.backward()
+        experts = (module for module in self.network.modules() if isinstance(module, Experts))
+        (loss + sum(module.balance for module in experts)).backward()
         return loss.item()

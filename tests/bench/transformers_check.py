@@ -34,16 +34,28 @@ MODELS = {
     "tied": {},
     "untied, shared keys": {"tied": False, "key_value_heads": 2, "rope_base": 500000.0, "norm_epsilon": 1e-6},
     "padded vocabulary": {"vocabulary": 320, "width": 64, "heads": 4, "key_value_heads": 1},
+    "mixture": {"family": "mixture", "hidden": 80, "experts": {"shared_hidden": 120}},
+    "mixture, one of many": {"family": "mixture", "tied": False, "key_value_heads": 2, "hidden": 48,
+                             "experts": {"columns": 24, "active": 1, "shared_hidden": 64}},
     "ALBERT": {"family": "albert", "vocabulary": 257, "mask_token": 256, "embedding": 32, "layers": 4,
                "norm_epsilon": 1e-12},
 }
 
+CLASSES = {"llama": "LlamaForCausalLM", "qwen2_moe": "Qwen2MoeForCausalLM", "albert": "AlbertForMaskedLM"}
+EXPERTS = dict(moe_intermediate_size=40, shared_expert_intermediate_size=72, norm_topk_prob=True)
 SIZES = dict(hidden_size=64, intermediate_size=96, num_attention_heads=4, max_position_embeddings=64)
 SAVED = {
     "untied Llama": (torch.float32, transformers.LlamaConfig(
         vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, **SIZES)),
     "tied Llama, bf16": (torch.bfloat16, transformers.LlamaConfig(
         vocab_size=256, num_hidden_layers=2, tie_word_embeddings=True, **SIZES)),
+    "untied Qwen2-MoE": (torch.float32, transformers.Qwen2MoeConfig(
+        vocab_size=257, num_hidden_layers=2, num_key_value_heads=2, num_experts=6, num_experts_per_tok=3, qkv_bias=False,
+        **EXPERTS, **SIZES)),
+    # Its biases are zero, as this class begins with them.
+    "tied Qwen2-MoE, bf16": (torch.bfloat16, transformers.Qwen2MoeConfig(
+        vocab_size=256, num_hidden_layers=2, num_key_value_heads=4, num_experts=12, num_experts_per_tok=1,
+        tie_word_embeddings=True, **EXPERTS, **SIZES)),
     "ALBERT, f16": (torch.float16, transformers.AlbertConfig(
         vocab_size=257, num_hidden_layers=3, embedding_size=32, **SIZES)),
 }
@@ -54,6 +66,16 @@ def written(value):
     if isinstance(value, bool):
         return str(value).lower()
     return f'"{value}"' if isinstance(value, str) else repr(value)
+
+
+def settings_of(shape):
+    """Settings as a file has them."""
+    tables = {"model": {name: value for name, value in shape.items() if name != "experts"}}
+    if "experts" in shape:
+        tables["experts"] = shape["experts"]
+    lines = ([f"[{name}]"] + [f"{key} = {written(value)}" for key, value in table.items()]
+             for name, table in tables.items())
+    return "\n".join(line for table in lines for line in table) + "\n"
 
 
 def load(folder, kind):
@@ -73,7 +95,7 @@ def compare(program, shape):
     """Largest differences of a logit: of ours from the class's f64, and of its f32 from that; and the spread."""
     with tempfile.TemporaryDirectory() as place:
         settings, folder = pathlib.Path(place) / "run.toml", pathlib.Path(place) / "model"
-        settings.write_text("[model]\n" + "".join(f"{name} = {written(value)}\n" for name, value in shape.items()))
+        settings.write_text(settings_of(shape))
         with environment.Child(program, settings, folder) as muster:
             window = torch.randint(256, [shape["sequence"]], generator=torch.manual_seed(5))
             answer = muster.ask(" ".join(map(str, window.tolist())))
@@ -90,9 +112,8 @@ def begin(program, kind, config):
     with tempfile.TemporaryDirectory() as place:
         names = "saved", "text", "corpus", "run", "out"
         saved, text, corpus, run, out = (str(pathlib.Path(place) / name) for name in names)
-        name = "LlamaForCausalLM" if config.model_type == "llama" else "AlbertForMaskedLM"
         torch.manual_seed(3)
-        getattr(transformers, name)(config).to(kind).save_pretrained(saved)
+        getattr(transformers, CLASSES[config.model_type])(config).to(kind).save_pretrained(saved)
         pathlib.Path(text).write_text("To muster is to gather; to pass muster is to stand inspection.\n" * 4000)
 
         def muster(*words):

@@ -9,6 +9,7 @@ use muster_core::ids::{Digest, Height, RunId};
 use muster_core::messages::record::Record;
 use muster_core::messages::wire::{News, Request, Response, StateOffer};
 use muster_core::sign::{Identity, Signed};
+use muster_core::state::{ShardRoots, StateRoots};
 
 use crate::between::Between;
 use crate::caller::run;
@@ -165,7 +166,8 @@ fn a_newcomer_takes_no_state_that_was_not_sealed_and_goes_on_with_one_that_was()
         let answer = match answer {
             Response::State(offer) if *left > 0 => {
                 *left -= 1;
-                let roots = muster_core::state::StateRoots { parameters: Digest([1; 32]), ..offer.roots };
+                let shard = ShardRoots { parameters: Digest([1; 32]), ..offer.roots.shards[0] };
+                let roots = StateRoots::from([shard]);
                 Response::State(StateOffer { roots, ..offer })
             }
             other => other,

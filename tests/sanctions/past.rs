@@ -18,7 +18,7 @@ fn a_convict_s_past_is_taken_back_and_everybody_follows() {
     let archive = Archive::open(&run.path("run")).expect("an archive");
     let mut ledger = Ledger::new(archive.manifest.clone());
     archive.records.iter().for_each(|record| drop(ledger.apply(record).expect("a good record")));
-    assert_eq!(ledger.state().step, 60);
+    assert_eq!(ledger.state().step(), 60);
     assert!(ledger.next_round().0 > 60);
 
     let told = run.events("retro");

@@ -5,7 +5,7 @@ use muster_core::ids::{Digest, Round};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::audit::{FindingKind, Jury};
 use muster_core::messages::record::{Ban, Body, Rewind};
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardRoots, StateRoots};
 
 use crate::records::{node, steps, steward};
 
@@ -15,35 +15,35 @@ fn a_rewind_keeps_its_limits() {
     let (ledger, evidence) = convicted(Stage::Computing);
     let next = ledger.next_round();
     let to = Round(next.0 - 1);
-    let good = Rewind { to, state: *ledger.state_before(to).expect("a sealed state"), evidence };
+    let good = Rewind { to, state: ledger.state_before(to).expect("a sealed state").clone(), evidence };
     let unknown = Rewind { evidence: Digest([5; 32]), ..good.clone() };
     refused(&ledger, &unknown, "evidence of no ban");
     refused(&ledger, &Rewind { to: next, ..good.clone() }, "to the present");
-    refused(&ledger, &Rewind { state: *ledger.state(), ..good.clone() }, "to another state");
+    refused(&ledger, &Rewind { state: ledger.state().clone(), ..good.clone() }, "to another state");
     assert!(ledger.state_before(Round(0)).is_none() || next.0 <= 2, "most_rounds is 2");
     if next.0 > 2 {
-        let state = StateRoots { step: 0, ..good.state };
+        let state = StateRoots::from([ShardRoots { step: 0, ..good.state.shards[0] }]);
         refused(&ledger, &Rewind { to: Round(0), state, ..good.clone() }, "too far back");
     }
     for stage in [Stage::Exchanging, Stage::Reducing, Stage::Auditing] {
         let (busy, evidence) = convicted(stage);
         let to = Round(busy.next_round().0 - 1);
-        let state = *busy.state_before(to).expect("a sealed state");
+        let state = busy.state_before(to).expect("a sealed state").clone();
         refused(&busy, &Rewind { to, state, evidence }, "inside an update, or after the last one");
     }
 
     let mut after = ledger.clone();
     seal(&mut after, Body::Rewind(good.clone())).expect("a rewind");
     assert_eq!(
-        (after.stage(), after.next_round(), *after.state()),
-        (Stage::Gathering, next.next(), good.state)
+        (after.stage(), after.next_round(), after.state()),
+        (Stage::Gathering, next.next(), &good.state)
     );
     assert!(after.round(next).is_none(), "the open round is over without an update");
     refused(&after, &good, "the same evidence twice, at once");
     let seats = List::new(after.derived_seats()).expect("few");
     seal(&mut after, Body::Begin(seats)).expect("rounds go on");
     let view = after.current().expect("a round");
-    assert_eq!((view.round(), *view.state()), (next.next(), good.state));
+    assert_eq!((view.round(), view.state()), (next.next(), &good.state));
     assert!(view.slot_of(&node(1).id()).is_none(), "the convict has no seat");
     let ban = Ban {
         culprit: node(2).id(),

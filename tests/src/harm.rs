@@ -19,11 +19,12 @@ pub use cells::markdown;
 type Maker = fn() -> String;
 
 /// The tables in the order of the chapter, by the name of their place in it.
-pub const TABLES: [(&str, Maker); 7] = [
+pub const TABLES: [(&str, Maker); 8] = [
     ("schedules", detection::schedules),
     ("collusion", detection::collusion),
     ("latency", detection::latency),
     ("attacks", attacks::table),
+    ("experts", attacks::on_experts),
     ("rules", attacks::others),
     ("published", published::table),
     ("coalitions", coalitions::table),

@@ -42,7 +42,7 @@ use clock::{Clock, Event};
 use law::Law;
 pub use law::Longest;
 use node::{Node, addresses};
-pub use plan::{Behaviour, Plan, Player, Temper, cast};
+pub use plan::{Behaviour, Plan, Player, Temper, cast, mixture};
 pub use report::{Conviction, Left, Report, WrongPart};
 use steward::Disk;
 use watcher::Watcher;
@@ -117,7 +117,7 @@ impl Sim {
             machine: Steward::new(StewardSetup {
                 ledger,
                 identity: steward.clone(),
-                roots: *replica.roots(),
+                roots: replica.roots().clone(),
                 states: replica.kept_states().collect(),
                 bans: Vec::new(),
                 kept: Vec::new(),

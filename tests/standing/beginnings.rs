@@ -107,7 +107,7 @@ impl Spending {
     fn act(&mut self) {
         while let Some(output) = self.next() {
             let ledger = self.conductor.ledger();
-            let next = roots(ledger.state().step + 1);
+            let next = roots(ledger.state().step() + 1);
             match output {
                 Output::Seal(body) => {
                     let signed = person(STEWARD).sign(ledger.run(), &ledger.record(body));

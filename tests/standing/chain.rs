@@ -16,7 +16,7 @@ use muster_core::messages::enrol::{
 use muster_core::messages::record::{Ban, Body, Credit, Freeze, Inputs, Outcome};
 use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardRoots, StateRoots};
 
 pub const ORGANISER: u8 = 1;
 pub const STEWARD: u8 = 2;
@@ -32,14 +32,14 @@ pub fn id(number: u8) -> MemberId {
 
 pub fn roots(step: u32) -> StateRoots {
     let digest = Digest([step as u8; 32]);
-    StateRoots {
+    StateRoots::from([ShardRoots {
         step,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }
+    }])
 }
 
 pub fn invitation(by: u8, role: Role, founder: bool, nonce: u8) -> Invitation {
@@ -208,7 +208,7 @@ impl Chain {
             round: view.round(),
             results: List::new(results.collect()).expect("few"),
             echoes: List::new(echoes).expect("few"),
-            state: roots(self.ledger.state().step + 1),
+            state: roots(self.ledger.state().step() + 1),
             seats: List::default(),
             credits: List::new(credits).expect("few"),
             seconds: List::default(),

@@ -103,7 +103,7 @@ fn trees_that_are_closed_amid_rounds_cost_no_round_and_no_seat() {
             Body::Outcome(outcome) => Some(outcome.seats),
             _ => None,
         });
-        (closed.count(), seats.collect::<Vec<_>>(), sim.ledger().state().parameters)
+        (closed.count(), seats.collect::<Vec<_>>(), sim.ledger().state().clone())
     };
     let ((none, seats, state), (both, same_seats, same_state)) = (run(false), run(true));
     assert_eq!((none, both), (0, 2));

@@ -112,7 +112,7 @@ fn parts_in_which_nothing_weighs_are_left_out_and_the_round_goes_on() {
             _ => {}
         }
     }
-    assert_eq!((outcomes, sim.ledger().state().step), (4, 4));
+    assert_eq!((outcomes, sim.ledger().state().step()), (4, 4));
     assert!(reassigned <= 4);
 }
 

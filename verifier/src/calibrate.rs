@@ -21,7 +21,7 @@ use muster_compute::Precision;
 use muster_core::codec::decode;
 use muster_core::error::Misuse;
 use muster_core::ids::Digest;
-use muster_core::manifest::{Manifest, Profile, Tolerance};
+use muster_core::manifest::{Family, Manifest, Model, Profile, Tolerance};
 use muster_core::sketch::Probe;
 use muster_replica::exit::Failure;
 use muster_replica::memory;
@@ -41,10 +41,11 @@ const LONG: f64 = 1200.0;
 /// Calibrates for the run in a folder, writes the file, and gives what there is to say.
 ///
 /// # Errors
-/// `Failure` naming the file or the machine, with the remedy where libtorch is not there; negative where honest
-/// machines are further apart than a run may allow.
+/// `Failure` naming the file or the machine, with the remedy where libtorch is not there; usage where the run's model has
+/// no tolerance; negative where honest machines are further apart than a run may allow.
 pub fn command(folder: &Path, calibrating: &Calibrating) -> Result<Vec<String>, Failure> {
     let (manifest, dataset) = run(folder)?;
+    has_tolerance(&manifest.model)?;
     let cores = || std::thread::available_parallelism().map_or(1, usize::from);
     let threads = calibrating.threads.unwrap_or_else(cores);
     memory::check(memory::following(&manifest, threads)).map_err(Failure::arithmetic)?;
@@ -150,6 +151,17 @@ fn run(folder: &Path) -> Result<(Arc<Manifest>, Arc<Dataset>), Failure> {
     Ok((Arc::new(manifest), Arc::new(dataset)))
 }
 
+/// Refuses a mixture of experts, whose profile must be exact.
+// MANIFEST-14: a rounding may send a token to another expert, and no tolerance fits such a jump.
+fn has_tolerance(model: &Model) -> Result<(), Failure> {
+    match model.family {
+        Family::Mixture(_) => Err(Failure::usage(
+            "a mixture of experts is trained in \"exact\", where every audit is an equality: there is nothing to calibrate",
+        )),
+        Family::Decoder(_) | Family::Albert(_) => Ok(()),
+    }
+}
+
 fn profile(precision: Precision) -> Profile {
     match precision {
         Precision::F32 => Profile::F32,
@@ -169,7 +181,24 @@ fn bar(leaves: u64) -> ProgressBar {
 
 #[cfg(test)]
 mod tests {
+    use muster_core::codec::Real;
+    use muster_core::ids::MemberId;
+    use muster_core::manifest::Mixture;
+    use muster_core::manifest::fixture::tiny;
+
     use super::*;
+
+    #[test]
+    fn manifest_14_a_mixture_has_no_tolerance() {
+        let mut model = tiny(MemberId([0; 32]), MemberId([0; 32]), 1, 1).model;
+        has_tolerance(&model).unwrap();
+        let decoder = model.decoder().unwrap().clone();
+        let (columns, active, shared_hidden, balance) = (4, 2, 6, Real::ZERO);
+        let trust = Real::new(4.0).unwrap();
+        model.family = Family::Mixture(Mixture { decoder, columns, active, shared_hidden, balance, trust });
+        let failure = has_tolerance(&model).unwrap_err();
+        assert!(failure.to_string().contains("there is nothing to calibrate"), "{failure}");
+    }
 
     #[test]
     fn times_are_told_in_words() {

@@ -24,9 +24,9 @@ use crate::organise::export::export;
 use crate::organise::generate::{Continuation, Sampling, Words, continue_text};
 use crate::organise::invite::InviteOptions;
 use crate::organise::members::{agreed, close_tree, invitation, members};
-use crate::organise::organiser_key;
 use crate::organise::pack::{PackOptions, pack};
 use crate::organise::prospect::{prospect, warning};
+use crate::organise::{organiser_key, size};
 use crate::steward::{HostOptions, HostingEnd, host};
 
 /// A line for the person who asked.
@@ -172,13 +172,8 @@ fn new_run(arguments: &NewArguments) -> Outcome<Exit> {
     if created.wrote_config {
         say(&format!("{} did not exist: wrote it with every setting explained", config.display()))?;
     }
-    let model = &created.manifest.model;
-    say(&format!(
-        "run {:#}: {} parameters, {} rounds",
-        created.run,
-        model.parameters(),
-        created.manifest.training.rounds
-    ))?;
+    let size = size::parameters(&created.manifest.model);
+    say(&format!("run {:#}: {size}, {} rounds", created.run, created.manifest.training.rounds))?;
     if let Some(init) = init {
         say(&format!("it begins with the parameters of {}", init.display()))?;
     }

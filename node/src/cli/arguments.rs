@@ -172,7 +172,8 @@ pub(super) struct NewArguments {
     #[arg(long, requires = "calibration")]
     pub(super) beyond_calibration: bool,
     /// Begin with this checkpoint instead of drawn parameters: a folder with model.safetensors (F32, BF16 or F16) and
-    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM or an AlbertForMaskedLM.
+    /// config.json, as `muster run export` writes it and `transformers` a LlamaForCausalLM, an AlbertForMaskedLM or a
+    /// Qwen2MoeForCausalLM.
     #[arg(long, value_name = "DIR")]
     pub(super) init: Option<PathBuf>,
     /// Keep the organiser's key in FILE instead of in the run's folder, beside the steward's; an existing key is used. Do

@@ -10,12 +10,15 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::layout::Layout;
 use muster_core::limits;
-use muster_core::manifest::{Data, Family, Manifest, Model, Start, Tokeniser, TokeniserFile};
+use muster_core::manifest::{
+    Data, Decoder, Family, Manifest, Model, Profile, Start, Tokeniser, TokeniserFile,
+};
 use muster_core::state::{LeafJob, Update};
 use muster_replica::memory::{self, Need};
 
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::{Makers, Settings};
+use crate::organise::size;
 
 /// What leaves take of a measurement that a person waits for.
 pub const PATIENCE: Duration = Duration::from_secs(6);
@@ -102,6 +105,11 @@ pub fn bench(options: &BenchOptions) -> Outcome<Benchmark> {
         Precision::of(manifest.profile).or((machine.library == Some(Library::Tch)).then_some(Precision::F32));
     if let Some(precision) = options.precision.or(by_default) {
         manifest.profile = precision.profile();
+    }
+    // MANIFEST-14: libtorch computes none.
+    if manifest.profile != Profile::Exact && matches!(manifest.model.family, Family::Mixture(_)) {
+        let why = "a mixture of experts is trained in \"exact\": leave --backend and --precision out";
+        return Err(Failure::usage(why));
     }
     let broken = |misuse: Misuse| Failure::environment(misuse.to_string());
     let path = machine.path.unwrap_or_else(KernelPath::detect);
@@ -252,15 +260,22 @@ fn window_operations(model: &Model) -> f64 {
 /// The same of one token.
 ///
 /// Each weight takes part in one multiplication and one addition forward and in two of each backward; attention
-/// multiplies queries by keys and probabilities by values, of half the window on average where it is causal.
+/// multiplies queries by keys and probabilities by values, of half the window on average where it is causal. Of the experts of
+/// a mixture, only those count that the token passes.
 fn operations(model: &Model) -> f64 {
     let [vocabulary, width, hidden, layers, sequence] =
         [model.vocabulary, model.width, model.hidden, model.layers, model.sequence].map(f64::from);
+    let causal = |decoder: &Decoder, feed_forward: f64| {
+        let key_value = width / f64::from(model.heads) * f64::from(decoder.key_value_heads);
+        let weights = 2.0 * width * width + 2.0 * width * key_value + feed_forward;
+        layers * (2.0 * weights + 2.0 * width * sequence) + 2.0 * vocabulary * width
+    };
     let forward = match &model.family {
-        Family::Decoder(decoder) => {
-            let key_value = width / f64::from(model.heads) * f64::from(decoder.key_value_heads);
-            let weights = 2.0 * width * width + 2.0 * width * key_value + 3.0 * width * hidden;
-            layers * (2.0 * weights + 2.0 * width * sequence) + 2.0 * vocabulary * width
+        Family::Decoder(decoder) => causal(decoder, 3.0 * width * hidden),
+        Family::Mixture(mixture) => {
+            let [columns, active] = [mixture.columns, mixture.active].map(f64::from);
+            let shared = 3.0 * width * f64::from(mixture.shared_hidden) + width;
+            causal(&mixture.decoder, shared + columns * width + active * 3.0 * width * hidden)
         }
         Family::Albert(albert) => {
             let narrow = f64::from(albert.embedding);
@@ -307,7 +322,7 @@ impl Benchmark {
             ),
             (
                 "model",
-                format!("{} parameters, leaves of {windows} × {} tokens", model.parameters(), model.sequence),
+                format!("{}, leaves of {windows} × {} tokens", size::parameters(model), model.sequence),
             ),
             ("peak", format!("{:.1} GFLOP/s a core on data in its registers", peak / 1e9)),
             (
@@ -408,6 +423,10 @@ mod tests {
              [timers]\ncommit = 0.01\n",
             &["(estimated from products alone", "can help   no, because a leaf takes", "timers.commit"],
         );
+        std::fs::write(&settings, "[model]\nfamily = \"mixture\"\n").unwrap();
+        let failure =
+            bench(&BenchOptions { precision: Some(Precision::Bf16), ..options.clone() }).unwrap_err();
+        assert!(failure.exit == Exit::Usage && failure.message.contains("mixture"), "{failure}");
         let (library, device) = (Some(Library::Tch), Some(Device::Cuda(99)));
         let machine = Machine { library, device, ..options.machine };
         let failure =
@@ -416,6 +435,24 @@ mod tests {
         let failure =
             bench(&BenchOptions { workload: Workload::At("/nonexistent".into()), ..options }).unwrap_err();
         assert!(failure.message.contains("/nonexistent"), "{failure}");
+    }
+
+    #[test]
+    fn only_experts_that_a_token_passes_are_computed() {
+        let model = |text: &str| Settings::parse("run.toml".as_ref(), text).unwrap().checked_model().unwrap();
+        let sizes = "width = 8\nheads = 2\nkey_value_heads = 1\nlayers = 3\n";
+        let experts = |columns: u32, active: u32| {
+            let experts = format!("columns = {columns}\nactive = {active}\nshared_hidden = 10\n");
+            operations(&model(&format!(
+                "[model]\nfamily = \"mixture\"\nhidden = 5\n{sizes}[experts]\n{experts}"
+            )))
+        };
+        // One expert beside the shared one is a decoder as wide as both, a gate and a router.
+        let decoder = operations(&model(&format!("[model]\nhidden = 15\n{sizes}")));
+        let each = |weights: f64| 3.0 * 2.0 * 3.0 * weights;
+        assert_eq!(experts(1, 1), decoder + each(8.0 + 8.0));
+        assert_eq!(experts(7, 1), decoder + each(8.0 + 7.0 * 8.0));
+        assert_eq!(experts(7, 3), decoder + each(8.0 + 7.0 * 8.0 + 2.0 * 3.0 * 8.0 * 5.0));
     }
 
     /// Up to the first model that is only estimated: the last one before is just under that.

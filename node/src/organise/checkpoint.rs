@@ -70,9 +70,7 @@ impl Checkpoint {
 
 /// A state of the manifest's model: folders come from strangers too.
 fn fitting(folder: &Path, state: State, manifest: &Manifest) -> Outcome<State> {
-    let layout = Layout::of(&manifest.model);
-    let lengths = (state.parameters.len(), state.exponents.len());
-    if lengths != (layout.parameters(), layout.tensors().len()) {
+    if !state.is_whole(&Layout::of(&manifest.model)) {
         return Err(foreign(folder, "a state"));
     }
     Ok(state)

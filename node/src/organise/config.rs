@@ -5,6 +5,7 @@ pub mod aggregation;
 pub mod arithmetic;
 pub mod audit;
 mod calibration;
+pub mod experts;
 pub mod model;
 mod number;
 pub mod rollback;
@@ -17,13 +18,14 @@ use std::path::Path;
 use muster_core::codec::Text;
 use muster_core::error::Misuse;
 use muster_core::ids::MemberId;
-use muster_core::manifest::{Data, Manifest, VERSION};
+use muster_core::manifest::{self, Data, Manifest, VERSION};
 use serde::Deserialize;
 
 use self::admission::Admission;
 use self::aggregation::Aggregation;
 use self::arithmetic::Arithmetic;
 use self::audit::Audit;
+use self::experts::Experts;
 use self::model::Model;
 use self::rollback::Rollback;
 use self::section::section;
@@ -31,7 +33,8 @@ use self::timers::{Retention, Timers};
 use self::training::{Optimiser, Training};
 use crate::exit::{Failure, Outcome};
 
-/// The commented file with every setting at its default.
+/// The commented file with every setting at its default. The section of experts is commented out, because its family is not
+/// the default.
 pub const TEMPLATE: &str = include_str!("config/run.toml");
 
 /// What a manifest contains beside settings and data.
@@ -52,6 +55,8 @@ section! {
         name: String = "muster".into(),
         /// What is trained.
         model: Model = Model::default(),
+        /// What the tokens of a mixture choose among; only a mixture may have it.
+        experts: Option<Experts> = None,
         /// How leaf gradients are computed and compared.
         arithmetic: Arithmetic = Arithmetic::default(),
         /// How much, in what pieces.
@@ -93,6 +98,14 @@ impl Settings {
         parse(path, text)
     }
 
+    /// The model of these settings, whose shape is not checked yet.
+    ///
+    /// # Errors
+    /// [`Misuse`] naming a field that is no number of a manifest, or a section that another family has.
+    pub fn checked_model(&self) -> Result<manifest::Model, Misuse> {
+        self.model.checked(self.experts.as_ref())
+    }
+
     /// The manifest of a run with these settings.
     ///
     /// # Errors
@@ -104,7 +117,7 @@ impl Settings {
             organiser: makers.organiser,
             steward: makers.steward,
             nonce: makers.nonce,
-            model: self.model.checked()?,
+            model: self.checked_model()?,
             profile: self.arithmetic.profile.plain(),
             tolerance: self.arithmetic.tolerance()?,
             data,
@@ -129,8 +142,8 @@ impl Settings {
 #[cfg(test)]
 mod tests {
     use muster_core::ids::Digest;
-    use muster_core::manifest;
 
+    use super::model::FamilySetting;
     use super::*;
 
     fn data() -> Data {
@@ -156,14 +169,31 @@ mod tests {
         failure.message
     }
 
+    /// The template with the section of experts, as its comment says, and the family that has it.
+    fn of_a_mixture() -> String {
+        let after =
+            |line: &str| line.strip_prefix("# ").filter(|rest| rest.starts_with("[experts]")).is_some();
+        let lines = TEMPLATE.lines().scan(false, |open, line| {
+            *open = (*open || after(line)) && !line.is_empty();
+            Some(if *open { line.strip_prefix("# ").unwrap_or(line) } else { line })
+        });
+        let text: Vec<&str> = lines.collect();
+        text.join("\n").replace("family = \"decoder\" ", "family = \"mixture\" ")
+    }
+
     #[test]
     fn the_template_shows_every_setting_at_its_default() {
         let settings = Settings::parse(Path::new("run.toml"), TEMPLATE).unwrap();
         assert_eq!(settings, Settings::default());
-        let table: toml::Table = TEMPLATE.parse().unwrap();
+        let template = of_a_mixture();
+        let settings = Settings::parse(Path::new("run.toml"), &template).unwrap();
+        let model = Model { family: FamilySetting::Mixture, ..Model::default() };
+        let experts = Some(Experts::default());
+        assert_eq!(settings, Settings { model, experts, ..Settings::default() });
+        let table: toml::Table = template.parse().unwrap();
         for section in table.values().filter_map(toml::Value::as_table) {
             for key in section.keys() {
-                let lines = TEMPLATE.lines().filter(|line| line.starts_with(&format!("{key} = ")));
+                let lines = template.lines().filter(|line| line.starts_with(&format!("{key} = ")));
                 assert!(lines.count() > 0, "{key}");
             }
         }
@@ -171,7 +201,7 @@ mod tests {
         let shown = format!("{settings:?}");
         let fields = shown.split([' ', '{', '}', ',']).filter_map(|word| word.strip_suffix(':'));
         for field in fields {
-            let lines = TEMPLATE.lines();
+            let lines = template.lines();
             let named = lines.into_iter().any(|line| {
                 line.starts_with(&format!("{field} =")) || line.starts_with(&format!("[{field}]"))
             });
@@ -186,6 +216,39 @@ mod tests {
         assert_eq!(manifest.timers.commit, 30_000);
         assert_eq!(manifest.audit.share_ppm, 500_000);
         assert_eq!(manifest.training.leaves * manifest.training.leaf_windows * manifest.model.sequence, 4096);
+    }
+
+    #[test]
+    fn manifest_14_a_mixture_has_a_section_of_its_own() {
+        let made = |text: &str| {
+            let settings = Settings::parse(Path::new("run.toml"), text).unwrap();
+            settings.manifest(&makers(), data()).unwrap().model
+        };
+        let mixture = |text: &str| {
+            let manifest::Family::Mixture(mixture) = made(text).family else { panic!("a mixture") };
+            (mixture.columns, mixture.active, mixture.shared_hidden, mixture.balance.value())
+        };
+        // Without the section it has the defaults, as everywhere.
+        assert_eq!(mixture("[model]\nfamily = \"mixture\"\n"), (8, 2, 172, 0.01));
+        let some = "[experts]\ncolumns = 5\nbalance = 0.0\n[model]\nfamily = \"mixture\"\n";
+        assert_eq!(mixture(some), (5, 2, 172, 0.0));
+        for other in ["", "[model]\nfamily = \"decoder\"\n", "[model]\nfamily = \"albert\"\nmask_token = 1\n"]
+        {
+            made(other);
+            let why = refused(&format!("{other}[experts]\n"));
+            assert!(why.contains("model.family must be \"mixture\"") && why.contains("delete"), "{why}");
+        }
+        let wrong =
+            |experts: &str| refused(&format!("[model]\nfamily = \"mixture\"\n[experts]\n{experts}\n"));
+        assert!(wrong("rows = 3").contains("run.toml line 4, rows: unknown field"));
+        assert!(wrong("columns = 257").contains("experts.columns must be 1 to 256; it is 257"));
+        assert!(wrong("columns = 65536").contains("run.toml line 4, columns: "));
+        assert!(wrong("active = 9").contains("experts.active must be 1 to 8; it is 9"));
+        assert!(wrong("shared_hidden = 1").contains("experts.shared_hidden must be 2 to 1048576; it is 1"));
+        assert!(wrong("balance = -0.5").contains("experts.balance must not be negative; it is -0.5"));
+        assert!(wrong("balance = nan").contains("experts.balance"));
+        let tolerant = wrong("[arithmetic]\nprofile = \"bf16\"");
+        assert!(tolerant.contains("profile must be exact for a mixture of experts"), "{tolerant}");
     }
 
     #[test]

@@ -80,7 +80,7 @@ pub fn create_within(options: &CreateOptions, available: Option<u64>) -> Outcome
     if let Some(given) = &given {
         text = given.complete(&mut settings, &options.config, &text)?;
         given.check_tokeniser(&data)?;
-        let checked = settings.model.checked().map_err(in_file)?;
+        let checked = settings.checked_model().map_err(in_file)?;
         checked.check().map_err(in_file)?;
         // Until the values are read, which takes memory itself.
         let bytes = 4 * checked.parameters();
@@ -399,6 +399,9 @@ mod tests {
         refused(&format!("{section}tolerance = [1e-6]\n"), "calibrate this one");
         refused(&format!("{section}[model]\nwidth = 8\n"), "model");
         refused("profile = 3", "profile");
+        // MANIFEST-14: no tolerance fits a mixture.
+        fs::write(at("run.toml"), "[model]\nfamily = \"mixture\"\n").unwrap();
+        refused(section, "a mixture of experts is trained in \"exact\"");
         fs::remove_file(at("found.toml")).unwrap();
         assert!(create(&options).unwrap_err().message.contains("cannot be read"));
     }

@@ -6,7 +6,7 @@ use std::path::Path;
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Albert, Decoder, Family, Model, Tokeniser};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Tokeniser};
 use muster_core::state::real_bytes;
 use muster_store::dataset::TOKENISER;
 use muster_store::reading;
@@ -89,13 +89,13 @@ const TYPES: usize = 2;
 
 /// What `transformers` reads of a model.
 fn config(model: &Model) -> Value {
-    let mut config = match &model.family {
-        Family::Decoder(decoder) => of_decoder(model, decoder),
-        Family::Albert(albert) => of_albert(model, albert),
+    let of_family = match &model.family {
+        Family::Decoder(decoder) => vec![of_decoder(model, decoder), of_llama(model)],
+        Family::Albert(albert) => vec![of_albert(model, albert)],
+        Family::Mixture(mixture) => vec![of_decoder(model, &mixture.decoder), of_mixture(model, mixture)],
     };
     let common = json!({
         "hidden_size": model.width,
-        "intermediate_size": model.hidden,
         "num_hidden_layers": model.layers,
         "num_attention_heads": model.heads,
         "vocab_size": model.vocabulary,
@@ -103,24 +103,23 @@ fn config(model: &Model) -> Value {
         "initializer_range": shown(model.initial_scale.value()),
         "torch_dtype": "float32",
     });
-    if let (Value::Object(config), Value::Object(common)) = (&mut config, common) {
-        config.extend(common);
-    }
-    config
+    let parts = of_family.into_iter().chain([common]);
+    // Each of them is an object.
+    parts
+        .filter_map(|part| if let Value::Object(entries) = part { Some(entries) } else { None })
+        .flatten()
+        .collect()
 }
 
+/// What decoders have, with or without experts.
 fn of_decoder(model: &Model, decoder: &Decoder) -> Value {
     json!({
-        "architectures": ["LlamaForCausalLM"],
-        "model_type": "llama",
         "num_key_value_heads": decoder.key_value_heads,
         "head_dim": model.width / model.heads,
         "hidden_act": "silu",
         "rms_norm_eps": shown(model.norm_epsilon.value()),
         "rope_theta": shown(decoder.rope_base.value()),
         "rope_scaling": null,
-        "attention_bias": false,
-        "mlp_bias": false,
         "attention_dropout": 0.0,
         "tie_word_embeddings": decoder.tied,
         "bos_token_id": null,
@@ -128,10 +127,44 @@ fn of_decoder(model: &Model, decoder: &Decoder) -> Value {
     })
 }
 
+fn of_llama(model: &Model) -> Value {
+    json!({
+        "architectures": ["LlamaForCausalLM"],
+        "model_type": "llama",
+        "intermediate_size": model.hidden,
+        "attention_bias": false,
+        "mlp_bias": false,
+    })
+}
+
+/// Every layer has experts. `transformers` from 5 on keeps those of a layer in two tensors; it makes these from the
+/// checkpoint's one tensor for each matrix of each expert, and saves them like that again.
+fn of_mixture(model: &Model, mixture: &Mixture) -> Value {
+    json!({
+        "architectures": ["Qwen2MoeForCausalLM"],
+        "model_type": "qwen2_moe",
+        // Of layers without experts, of which there are none.
+        "intermediate_size": mixture.shared_hidden,
+        "moe_intermediate_size": model.hidden,
+        "shared_expert_intermediate_size": mixture.shared_hidden,
+        "num_experts": mixture.columns,
+        "num_experts_per_tok": mixture.active,
+        "norm_topk_prob": true,
+        "decoder_sparse_step": 1,
+        "mlp_only_layers": [],
+        "qkv_bias": false,
+        "use_sliding_window": false,
+        // For whoever trains on; its loss takes all layers together, and a token counts once for each expert it passes.
+        "router_aux_loss_coef": shown(mixture.balance.value()),
+        "output_router_logits": false,
+    })
+}
+
 fn of_albert(model: &Model, albert: &Albert) -> Value {
     json!({
         "architectures": ["AlbertForMaskedLM"],
         "model_type": "albert",
+        "intermediate_size": model.hidden,
         "embedding_size": albert.embedding,
         "num_hidden_groups": 1,
         "inner_group_num": 1,
@@ -225,6 +258,23 @@ mod tests {
         let config = config(&decoder);
         assert_eq!(config["rms_norm_eps"], json!(1e-5));
         assert_eq!(config["vocab_size"], json!(300));
+        let decoder = Decoder { key_value_heads: 2, tied: true, rope_base: real(10_000.0) };
+        let (columns, active, shared_hidden) = (3, 2, 20);
+        let mixture =
+            Mixture { decoder, columns, active, shared_hidden, balance: real(0.01), trust: real(4.0) };
+        let mixture = model(Family::Mixture(mixture));
+        let found = tensors(&mixture, &vec![1.0; mixture.parameters() as usize]);
+        assert_eq!(found["model.layers.1.mlp.experts.2.down_proj.weight"].0, [8, 12]);
+        assert_eq!(found["model.layers.0.mlp.shared_expert.up_proj.weight"].0, [20, 8]);
+        assert_eq!(found["model.layers.0.mlp.shared_expert_gate.weight"].0, [1, 8], "a matrix of one row");
+        assert_eq!(found["model.layers.1.mlp.gate.weight"].0, [3, 8]);
+        assert_eq!(found["model.layers.1.post_attention_layernorm.weight"].0, [8]);
+        let config = super::config(&mixture);
+        assert_eq!(
+            (&config["moe_intermediate_size"], &config["num_experts_per_tok"]),
+            (&json!(12), &json!(2))
+        );
+        assert_eq!((&config["rms_norm_eps"], &config["router_aux_loss_coef"]), (&json!(1e-5), &json!(0.01)));
         let albert = model(Family::Albert(Albert { embedding: 4, masked_ppm: 150_000, mask_token: 299 }));
         let found = tensors(&albert, &vec![1.0; albert.parameters() as usize]);
         assert_eq!(found["albert.embeddings.token_type_embeddings.weight"].1, [0; 32]);

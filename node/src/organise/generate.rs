@@ -1,10 +1,10 @@
-//! Continuing a prompt with a trained decoder, one token after another.
+//! Continuing a prompt with a trained decoder, with experts or without, one token after another.
 
 use std::path::Path;
 
 use muster_compute::Exact;
 use muster_core::hash::{Domain, Hasher};
-use muster_core::manifest::{self, Family};
+use muster_core::manifest;
 use muster_store::dataset::TOKENISER;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
@@ -59,7 +59,7 @@ pub fn continue_text(
 ) -> Outcome<()> {
     let Checkpoint { manifest, parameters, .. } = checkpoint;
     let Continuation { prompt, count, sampling } = *continuation;
-    if !matches!(manifest.model.family, Family::Decoder(_)) {
+    if manifest.model.decoder().is_none() {
         return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
     }
     let mut tokens = words.read(prompt)?;

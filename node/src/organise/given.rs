@@ -1,11 +1,12 @@
 //! `muster run new --init`: somebody's checkpoint becomes the parameters that a run begins with.
 //!
 //! A checkpoint is a folder with `config.json` and `model.safetensors` under Hugging Face's names: what `muster run
-//! export` writes, and what `transformers` saves of a `LlamaForCausalLM` or an `AlbertForMaskedLM` that a run can
-//! train. It comes from a stranger: every length is bounded before memory is taken for it, and what does not fit is
+//! export` writes, and what `transformers` saves of a `LlamaForCausalLM`, an `AlbertForMaskedLM` or a
+//! `Qwen2MoeForCausalLM` that a run can train. It comes from a stranger: every length is bounded before memory is taken for it, and what does not fit is
 //! refused by file, tensor and rule.
 
 mod config;
+mod known;
 mod weights;
 
 use std::fs;

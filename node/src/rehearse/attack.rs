@@ -6,11 +6,14 @@
 
 mod alie;
 mod betrayal;
+mod bomb;
 mod burst;
 mod coalition;
+mod collapse;
 mod conceal;
 mod data;
 mod equivocate;
+mod experts;
 mod fit;
 mod flip;
 mod forge;
@@ -40,8 +43,11 @@ mod slow;
 mod spoil;
 mod spread;
 mod stale;
+mod starve;
 mod swap;
+mod tie;
 mod timed;
+mod top_one;
 mod turn_away;
 mod twice;
 mod weights;
@@ -53,9 +59,11 @@ use std::sync::Arc;
 
 use muster_core::error::Misuse;
 use muster_core::ids::Round;
+use muster_core::manifest::Model;
 
 pub use self::betrayal::{Betrayal, Rhythm, Wrong};
 pub use self::coalition::Coalition;
+use self::experts::Fewest;
 use self::timed::Timed;
 use crate::member::NodeConduct;
 
@@ -72,6 +80,8 @@ pub struct Attack {
     variant: &'static str,
     /// Rounds that it watches, honest, before it begins.
     prepares: u32,
+    /// The experts that a run's model must have; none for an attack on any model.
+    experts: Option<Fewest>,
     make: fn(&Campaign) -> Arc<dyn NodeConduct>,
 }
 
@@ -103,6 +113,7 @@ macro_rules! attack {
                 source: include_str!(concat!("attack/", $file)),
                 variant: concat!($($variant)?),
                 prepares: 0,
+                experts: None,
                 make: $make,
             }
         }
@@ -188,6 +199,17 @@ pub const ATTACKS: &[Attack] = &[
     attack!("late", "late.rs", Wrong::Nothing(DAWDLES), |_| Arc::new(late::Late)),
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
+    attack!("starve", "starve.rs", Wrong::Rows, |_| Arc::new(starve::Starve),
+        experts: Some(Fewest { columns: 1, active: 1 })),
+    attack!("collapse", "collapse.rs", Wrong::Rows, |campaign| {
+        Arc::new(collapse::Collapse { seed: campaign.seed })
+    }, experts: Some(Fewest { columns: 2, active: 1 })),
+    attack!("bomb", "bomb.rs", Wrong::Rows, |_| Arc::new(bomb::Bomb),
+        experts: Some(Fewest { columns: 1, active: 1 })),
+    attack!("top-one", "top_one.rs", Wrong::Rows, |_| Arc::new(top_one::TopOne),
+        experts: Some(Fewest { columns: 2, active: 2 })),
+    attack!("tie", "tie.rs", Wrong::Rows, |_| Arc::new(tie::Tie),
+        experts: Some(Fewest { columns: 2, active: 1 })),
 ];
 
 impl Attack {
@@ -196,6 +218,29 @@ impl Attack {
         let first = self.source.lines().next().unwrap_or_default();
         let first = first.trim_start_matches("//! ").trim_end_matches('.');
         if self.variant.is_empty() { first.to_owned() } else { format!("{first} ({})", self.variant) }
+    }
+
+    /// Whether it is one on the experts of a mixture.
+    pub fn wants_experts(&self) -> bool {
+        self.experts.is_some()
+    }
+
+    /// Whether it can be played on this model.
+    ///
+    /// # Errors
+    /// [`Misuse`] naming the attack, and what the model lacks.
+    pub fn suits(&self, model: &Model) -> Result<(), Misuse> {
+        let Some(fewest) = self.experts else { return Ok(()) };
+        let name = self.name;
+        let Some(mixture) = experts::mixture(model) else {
+            return Err(Misuse(format!("{name}: the run's model has no experts")));
+        };
+        let enough = |has: u16, least: u16, which: &str| {
+            let why = || format!("{name}: the run's model has {has} {which}, and this attack needs {least}");
+            if has < least { Err(Misuse(why())) } else { Ok(()) }
+        };
+        enough(mixture.columns, fewest.columns, "expert in a row")?;
+        enough(mixture.active, fewest.active, "active expert")
     }
 
     /// The conduct of a member that is honest until its campaign begins.

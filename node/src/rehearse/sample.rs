@@ -3,7 +3,6 @@
 use std::path::Path;
 
 use muster_compute::Exact;
-use muster_core::manifest::Family;
 use muster_replica::archive::Archive;
 
 use super::rehearsal::Rehearsal;
@@ -19,7 +18,7 @@ const SAMPLE_TOKENS: usize = 320;
 
 /// The model's continuation of a prompt; nothing if it does not predict the next token.
 pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) -> Outcome<String> {
-    if !matches!(archive.manifest.model.family, Family::Decoder(_)) {
+    if archive.manifest.model.decoder().is_none() {
         return Ok(String::new());
     }
     let held_out = String::from_utf8_lossy(archive.dataset.held_out());

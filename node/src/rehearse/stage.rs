@@ -87,7 +87,7 @@ fn rehearse(
     Ok(())
 }
 
-/// Packs the text and creates the run.
+/// Packs the text and creates the run, which must be one that the attacks can be played in.
 fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
     let data = workspace.path("corpus");
     if rehearsal.text.is_empty() {
@@ -106,8 +106,10 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
         Failure::environment(format!("{}: cannot be written ({error})", config.display()))
     })?;
     let out = workspace.path("run");
-    create(&CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out })?;
-    Ok(())
+    let options = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
+    let model = create(&options)?.manifest.model;
+    let unsuited = rehearsal.attackers.iter().find_map(|attack| attack.suits(&model).err());
+    unsuited.map_or(Ok(()), |misuse| Err(Failure::usage(misuse.to_string())))
 }
 
 /// Follows the steward's reports to the end of the run.

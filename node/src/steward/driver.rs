@@ -364,7 +364,7 @@ impl StewardDriver {
             if !replica.rewind(&rewind.state.root(), round) {
                 return Err(Failure::environment("the state to go back to is not kept; start again"));
             }
-            (replica.state().clone(), *replica.roots())
+            (replica.state().clone(), replica.roots().clone())
         };
         self.court.home.save_state(round, &state, &roots)?;
         self.court.home.prune_states(&|kept| kept <= rewind.to || kept == round)?;

@@ -193,7 +193,7 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
         if !replica.round().0.is_multiple_of(STATE_ROUNDS) {
             return Ok(());
         }
-        let (state, roots) = (replica.state().clone(), *replica.roots());
+        let (state, roots) = (replica.state().clone(), replica.roots().clone());
         (replica.round(), state, roots, replica.manifest().retention.states)
     };
     home.save_state(round, &state, &roots)?;

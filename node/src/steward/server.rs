@@ -130,14 +130,14 @@ impl Offers {
         // An offer from before a rewind has more updates than the present state.
         let fresh = |offer: &StateOffer| {
             replica.round() < Round(offer.round.0.saturating_add(OFFER_ROUNDS))
-                && offer.roots.step <= replica.state().step
+                && offer.roots.step() <= replica.state().step()
         };
         if let Some((offer, _)) = held.back().filter(|(offer, _)| fresh(offer)) {
             return Some(offer.clone());
         }
         let state = replica.state();
         let exponents = List::new(state.exponents.clone()).ok()?;
-        let offer = StateOffer { round: replica.round(), roots: *replica.roots(), exponents };
+        let offer = StateOffer { round: replica.round(), roots: replica.roots().clone(), exponents };
         held.push_back((offer.clone(), Arc::new(state.clone())));
         // The one before stays: a newcomer may be in the middle of it.
         if held.len() > OFFERS {

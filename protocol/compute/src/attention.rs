@@ -1,4 +1,4 @@
-//! Attention of one window, causal or in both directions.
+//! Attention within windows, causal or in both directions.
 //!
 //! Causal (ARITH-5, back: ARITH-37): tokens are cut into blocks of [`BLOCK`]. A row's chain over keys ends with its
 //! block, and a key's chain over rows starts with its block; the probabilities beyond a row's own token are +0 and take
@@ -53,6 +53,11 @@ impl Heads {
         self.tokens.next_multiple_of(16) + 16
     }
 
+    /// Values of a window's scores, of every head.
+    fn window_scores(&self) -> usize {
+        self.count * self.tokens * self.score_stride()
+    }
+
     /// Columns of a row of queries, keys and values where a head's own begin.
     fn columns(&self, head: usize) -> [usize; 3] {
         let key = self.query_width() + head / self.group * self.width;
@@ -96,7 +101,8 @@ pub(crate) struct Attention {
 }
 
 impl Attention {
-    /// From (rotated, scaled) queries, keys, values to the heads' outputs; keeps every head's probabilities.
+    /// From the (rotated, scaled) queries, keys, values of some windows to the heads' outputs; keeps every head's
+    /// probabilities.
     pub(crate) fn forward(
         &mut self,
         kernels: Kernels,
@@ -105,9 +111,26 @@ impl Attention {
         probabilities: &mut Vec<f32>,
         mixed: &mut [f32],
     ) {
+        let windows = joint.chunks_exact(heads.tokens * heads.joint_width());
+        probabilities.resize(windows.len() * heads.window_scores(), 0.0);
+        let outputs = mixed.chunks_exact_mut(heads.tokens * heads.query_width());
+        for ((joint, probabilities), mixed) in
+            windows.zip(probabilities.chunks_exact_mut(heads.window_scores())).zip(outputs)
+        {
+            self.window_forward(kernels, heads, joint, probabilities, mixed);
+        }
+    }
+
+    fn window_forward(
+        &mut self,
+        kernels: Kernels,
+        heads: &Heads,
+        joint: &[f32],
+        probabilities: &mut [f32],
+        mixed: &mut [f32],
+    ) {
         let (stride, across, size) =
             (heads.joint_width(), heads.query_width(), heads.tokens * heads.score_stride());
-        probabilities.resize(heads.count * size, 0.0);
         for (head, scores) in probabilities.chunks_exact_mut(size).enumerate() {
             let [own, key, value] = heads.columns(head);
             // Heads of a group are neighbours and share a key head: its panels are still there.
@@ -148,9 +171,18 @@ impl Attention {
         let size = heads.tokens * heads.score_stride();
         // One head's at a time: nothing reads them once its keys are done.
         self.d_scores.resize(size, 0.0);
-        for (head, probabilities) in probabilities.chunks_exact(size).enumerate() {
-            self.backward_of_rows(kernels, (heads, head), probabilities, rows, d_joint);
-            self.backward_of_keys(kernels, (heads, head), probabilities, rows, d_joint);
+        let (joint_size, size_across) =
+            (heads.tokens * heads.joint_width(), heads.tokens * heads.query_width());
+        let windows =
+            probabilities.chunks_exact(heads.window_scores()).zip(d_joint.chunks_exact_mut(joint_size));
+        for (window, (probabilities, d_joint)) in windows.enumerate() {
+            let [joint, mixed, d_mixed] = rows;
+            let [mixed, d_mixed] = [mixed, d_mixed].map(|rows| &rows[window * size_across..][..size_across]);
+            let rows = [&joint[window * joint_size..][..joint_size], mixed, d_mixed];
+            for (head, probabilities) in probabilities.chunks_exact(size).enumerate() {
+                self.backward_of_rows(kernels, (heads, head), probabilities, rows, d_joint);
+                self.backward_of_keys(kernels, (heads, head), probabilities, rows, d_joint);
+            }
         }
     }
 

@@ -1,23 +1,27 @@
-//! The decoder over one window, forward and backward.
+//! The decoder over windows that a thread takes together, forward and backward: their rows stand one window after the
+//! other, so that a chain over all rows is one over the windows in order.
 //!
-//! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): each window adds to it in its turn. The
-//! embedding's is added last, by [`embed`], from what the backward pass of every window leaves.
+//! A weight's gradient is one chain over all tokens of the leaf (ARITH-4): windows add to it in their turn. The
+//! embedding's is added last, by [`embed`], from what every backward pass leaves.
 
 pub(crate) mod ranges;
+mod row;
 mod tape;
 
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
+use crate::kernel::mixture::{sigmoid, sigmoid_backward, weigh_rows, weighted_swiglu_backward};
 use crate::kernel::rows::{
     Rotation, cross_entropy, rms_norm, rms_norm_again, rms_norm_backward, rotate, swiglu, swiglu_backward,
 };
 use crate::passes::Passes;
 use crate::turns::WindowTurns;
-use ranges::{DecoderMatrix, DecoderRanges, RmsNorm};
+use ranges::{DecoderRanges, Gain, LayerRanges, Row, Weight};
+use row::{RowInputs, RowPass};
 pub(crate) use tape::DecoderTape;
 use tape::{DecoderActivations, Passing};
 
-/// Gradient of a window's embedded tokens.
+/// Gradient of the embedded tokens of windows that were taken together.
 #[derive(Default)]
 pub(crate) struct Embedded {
     pub tokens: Vec<usize>,
@@ -26,23 +30,34 @@ pub(crate) struct Embedded {
 }
 
 impl DecoderTape {
-    /// Runs a window up to its loss, a sum over its tokens, and the gradient of its logits (ARITH-41).
-    pub(crate) fn forward(&mut self, passes: &Passes<'_>, decoder: &DecoderRanges, window: &[u32]) -> f64 {
-        self.logits(passes, decoder, window, 0);
+    /// Runs windows up to the loss of each, a sum over its tokens, and the gradient of their logits (ARITH-41).
+    pub(crate) fn forward(
+        &mut self,
+        passes: &Passes<'_>,
+        decoder: &DecoderRanges,
+        windows: &[Vec<u32>],
+        losses: &mut [f64],
+    ) {
+        self.logits(passes, decoder, windows, 0);
         let Passes { kernels, plan, share, .. } = *passes;
-        cross_entropy(kernels, &mut self.logits, plan.vocabulary, &self.targets, share)
+        let logits = self.logits.chunks_exact_mut(plan.tokens * plan.vocabulary);
+        for ((loss, logits), targets) in
+            losses.iter_mut().zip(logits).zip(self.targets.chunks_exact(plan.tokens))
+        {
+            *loss = cross_entropy(kernels, logits, plan.vocabulary, targets, share);
+        }
     }
 
-    /// Runs a window up to its logits, a row for each token from `first` on.
+    /// Runs windows up to their logits, a row for each token from `first` on.
     pub(crate) fn logits(
         &mut self,
         passes: &Passes<'_>,
         decoder: &DecoderRanges,
-        window: &[u32],
+        windows: &[Vec<u32>],
         first: usize,
     ) -> &[f32] {
         let Passes { kernels, plan, parameters, .. } = *passes;
-        self.load(plan, if passes.recompute { 1 } else { plan.layers }, window);
+        self.load(plan, decoder, if passes.recompute { 1 } else { plan.layers }, windows);
         for (row, token) in self.residual[0].chunks_exact_mut(plan.width).zip(&self.inputs) {
             row.copy_from_slice(&parameters[decoder.embedding.offset + token * plan.width..][..plan.width]);
         }
@@ -50,22 +65,14 @@ impl DecoderTape {
             let [input, output] = &mut self.residual[number..number + 2] else { unreachable!("two streams") };
             let layer = &mut self.layers[if passes.recompute { 0 } else { number }];
             let run = LayerPass { passes, decoder, number };
-            run.forward(layer, input, &mut self.passing, &mut self.attention);
-            // The chains of a residual sum start from the stream (ARITH-41, steps 4 and 6).
-            output.copy_from_slice(&layer.middle);
-            passes.forward(
-                DecoderRanges::matrix(number, DecoderMatrix::Down),
-                &self.passing.product,
-                output,
-                true,
-            );
+            run.forward(layer, input, &mut self.passing, &mut self.attention, Some(output));
         }
-        let gain = &parameters[decoder.last_gain()];
+        let gain = &parameters[decoder.last_norm.range.clone()];
         let last = &self.residual[plan.layers];
         rms_norm(kernels, last, gain, plan.epsilon, &mut self.normed, &mut self.scales);
         // Rows that nobody asked for are left out: the head is a product as wide as the vocabulary.
         let logits = &mut self.logits[first * plan.vocabulary..];
-        passes.forward(decoder.head(), &self.normed[first * plan.width..], logits, false);
+        passes.forward(decoder.head.matrix, &self.normed[first * plan.width..], logits, false);
         logits
     }
 
@@ -78,24 +85,24 @@ impl DecoderTape {
         embedded: &mut Embedded,
     ) {
         let Passes { kernels, plan, parameters, .. } = *passes;
-        self.make_gradients(plan);
+        self.make_gradients(plan, decoder);
         let normed = &mut self.gradients.normed;
-        passes.backward(decoder.head(), &self.logits, normed, false);
+        passes.backward(decoder.head.matrix, &self.logits, normed, false);
         let factors = [&*self.logits, &*self.normed];
-        passes.weigh_in_turn(turn, decoder.head_part(), decoder.head(), factors, &mut self.panels);
+        passes.weigh_in_turn(turn, decoder.head.part, decoder.head.matrix, factors, &mut self.panels);
         let gradient = &mut embedded.rows;
         // Norms add to it, from +0 (ARITH-42).
         gradient.clear();
-        gradient.resize(plan.tokens * plan.width, 0.0);
-        let gain = &parameters[decoder.last_gain()];
+        gradient.resize(self.inputs.len() * plan.width, 0.0);
+        let gain = &parameters[decoder.last_norm.range.clone()];
         rms_norm_backward(kernels, &self.residual[plan.layers], gain, &self.scales, normed, gradient);
-        passes.add_rows(turn, decoder.last_gain_part(), normed);
+        passes.add_rows(turn, decoder.last_norm.part, normed);
         for number in (0..plan.layers).rev() {
             let run = LayerPass { passes, decoder, number };
             // The forward pass ended with the last layer, whose activations are still there.
             if passes.recompute && number + 1 < plan.layers {
                 let (layer, input) = (&mut self.layers[0], &self.residual[number]);
-                run.forward(layer, input, &mut self.passing, &mut self.attention);
+                run.forward(layer, input, &mut self.passing, &mut self.attention, None);
             }
             run.feed_backward(self, gradient, turn);
             run.attention_backward(self, gradient, turn);
@@ -112,92 +119,114 @@ struct LayerPass<'a> {
 }
 
 impl LayerPass<'_> {
-    /// All of the layer but its last product.
+    /// The layer up to its output, or, where that is not wanted, to the activations that the backward pass reads.
     fn forward(
         &self,
         layer: &mut DecoderActivations,
         input: &[f32],
         passing: &mut Passing,
         attention: &mut Attention,
+        output: Option<&mut [f32]>,
     ) {
-        let Self { passes, number, .. } = *self;
+        let Self { passes, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
-        let Passing { normed, product } = passing;
-        rms_norm(kernels, input, self.gain(RmsNorm::Attention), plan.epsilon, normed, &mut layer.scales);
-        passes.forward(
-            DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
-            normed,
-            &mut layer.joint,
-            false,
-        );
+        let (normed, at) = (&mut passing.normed, self.ranges());
+        rms_norm(kernels, input, self.gain(&at.attention_norm), plan.epsilon, normed, &mut layer.scales);
+        passes.forward(at.joint.matrix, normed, &mut layer.joint, false);
         self.rotate(&mut layer.joint, 1.0);
         attention.forward(kernels, &plan.heads, &layer.joint, &mut layer.probabilities, &mut layer.mixed);
         layer.middle.copy_from_slice(input);
-        passes.forward(
-            DecoderRanges::matrix(number, DecoderMatrix::Output),
-            &layer.mixed,
-            &mut layer.middle,
-            true,
-        );
+        passes.forward(at.output.matrix, &layer.mixed, &mut layer.middle, true);
+        self.feed_forward(layer, passing, output);
+    }
+
+    /// The feed-forward, from the layer's middle.
+    fn feed_forward(
+        &self,
+        layer: &mut DecoderActivations,
+        passing: &mut Passing,
+        mut output: Option<&mut [f32]>,
+    ) {
+        let Self { passes, .. } = *self;
+        let Passes { kernels, plan, .. } = *passes;
+        let Passing { normed, product, of_expert } = passing;
+        let at = self.ranges();
         let scales = &mut layer.feed_scales;
-        rms_norm(kernels, &layer.middle, self.gain(RmsNorm::Feed), plan.epsilon, normed, scales);
-        passes.forward(
-            DecoderRanges::matrix(number, DecoderMatrix::GateUp),
-            normed,
-            &mut layer.gate_up,
-            false,
-        );
-        swiglu(kernels, &layer.gate_up, plan.hidden, &mut layer.sigmoid, product);
+        rms_norm(kernels, &layer.middle, self.gain(&at.feed_norm), plan.epsilon, normed, scales);
+        passes.forward(at.feed.gate_up.matrix, normed, &mut layer.feed.gate_up, false);
+        let own = &mut product[..layer.feed.sigmoid.len()];
+        swiglu(kernels, &layer.feed.gate_up, at.feed.hidden, &mut layer.feed.sigmoid, own);
+        if let Some(gate) = at.feed_gate {
+            passes.forward(gate.matrix, normed, &mut layer.feed_weights, false);
+            sigmoid(kernels, &mut layer.feed_weights);
+            weigh_rows(kernels, &layer.feed_weights, own);
+        }
+        if let Some(output) = output.as_deref_mut() {
+            // The chains of a residual sum start from the stream (ARITH-41, steps 4 and 6).
+            output.copy_from_slice(&layer.middle);
+            passes.forward(at.feed.down.matrix, own, output, true);
+        }
+        if let Some(row) = self.row() {
+            RowPass { passes, row }.forward(&mut layer.row, normed, product, of_expert, output);
+        }
     }
 
     /// Turns the gradient of the layer's output into that of its middle.
     fn feed_backward(&self, tape: &mut DecoderTape, gradient: &mut [f32], turn: &WindowTurns<'_, '_>) {
-        let Self { passes, number, .. } = *self;
-        let Passes { kernels, plan, .. } = *passes;
-        let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
-        passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Down), gradient, &mut to.product, false);
-        let product = &mut to.product;
-        swiglu_backward(kernels, &layer.gate_up, plan.hidden, &layer.sigmoid, product, &mut to.gate_up);
+        let Self { passes, .. } = *self;
+        let Passes { kernels, .. } = *passes;
+        let (layer, to, at) = (&tape.layers[self.kept()], &mut tape.gradients, self.ranges());
+        let Passing { normed, of_expert, .. } = &mut tape.passing;
+        let hidden = at.feed.hidden;
+        let rows = tape.inputs.len();
+        let product = &mut to.product[..rows * hidden];
+        let d_gate_up = &mut to.gate_up[..2 * rows * hidden];
+        passes.backward(at.feed.down.matrix, gradient, product, false);
+        let (gate_up, kept) = (&layer.feed.gate_up, &layer.feed.sigmoid);
+        if at.feed_gate.is_some() {
+            let (weights, d_weights) = (&layer.feed_weights, &mut to.feed_weights);
+            weighted_swiglu_backward(kernels, [gate_up, kept, weights], product, d_gate_up, d_weights);
+        } else {
+            swiglu_backward(kernels, gate_up, hidden, kept, product, d_gate_up);
+        }
         // The kernel has put the product itself back: it is the input of this matrix.
-        self.weigh(turn, DecoderMatrix::Down, [gradient, product], &mut tape.panels);
-        passes.backward(
-            DecoderRanges::matrix(number, DecoderMatrix::GateUp),
-            &to.gate_up,
-            &mut to.normed,
-            false,
-        );
+        self.weigh(turn, at.feed.down, [gradient, product], &mut tape.panels);
+        passes.backward(at.feed.gate_up.matrix, d_gate_up, &mut to.normed, false);
         // The input of the next matrix was not kept: scales and stream give it again.
-        let (gain, scales) = (self.gain(RmsNorm::Feed), &layer.feed_scales);
-        let normed = &mut tape.passing.normed;
+        let (gain, scales) = (self.gain(&at.feed_norm), &layer.feed_scales);
         rms_norm_again(kernels, &layer.middle, gain, scales, normed);
-        self.weigh(turn, DecoderMatrix::GateUp, [&to.gate_up, normed], &mut tape.panels);
+        self.weigh(turn, at.feed.gate_up, [d_gate_up, normed], &mut tape.panels);
+        if let Some(gate) = at.feed_gate {
+            sigmoid_backward(kernels, &layer.feed_weights, &mut to.feed_weights);
+            passes.backward(gate.matrix, &to.feed_weights, &mut to.normed, true);
+            self.weigh(turn, gate, [&to.feed_weights, normed], &mut tape.panels);
+        }
+        if let Some(row) = self.row() {
+            let from = RowInputs { activations: &layer.row, normed, gradient };
+            RowPass { passes, row }.backward(&from, to, of_expert, turn);
+        }
         rms_norm_backward(kernels, &layer.middle, gain, scales, &mut to.normed, gradient);
-        passes.add_rows(turn, DecoderRanges::gain_part(number, RmsNorm::Feed), &to.normed);
+        passes.add_rows(turn, at.feed_norm.part, &to.normed);
     }
 
     /// Turns the gradient of the layer's middle into that of its input.
     fn attention_backward(&self, tape: &mut DecoderTape, gradient: &mut [f32], turn: &WindowTurns<'_, '_>) {
         let Self { passes, number, .. } = *self;
         let Passes { kernels, plan, .. } = *passes;
-        let (layer, to) = (&tape.layers[self.kept()], &mut tape.gradients);
-        passes.backward(DecoderRanges::matrix(number, DecoderMatrix::Output), gradient, &mut to.mixed, false);
-        self.weigh(turn, DecoderMatrix::Output, [gradient, &layer.mixed], &mut tape.panels);
+        let (layer, to, at) = (&tape.layers[self.kept()], &mut tape.gradients, self.ranges());
+        passes.backward(at.output.matrix, gradient, &mut to.mixed, false);
+        self.weigh(turn, at.output, [gradient, &layer.mixed], &mut tape.panels);
         let rows = [&*layer.joint, &*layer.mixed, &*to.mixed];
         tape.attention.backward(kernels, &plan.heads, &layer.probabilities, rows, &mut to.joint);
         // Back by the negative angle: a rotation's transpose is its inverse.
         self.rotate(&mut to.joint, -1.0);
-        passes.backward(
-            DecoderRanges::matrix(number, DecoderMatrix::QueryKeyValue),
-            &to.joint,
-            &mut to.normed,
-            false,
-        );
+        passes.backward(at.joint.matrix, &to.joint, &mut to.normed, false);
         let (gain, input, normed) =
-            (self.gain(RmsNorm::Attention), &tape.residual[number], &mut tape.passing.normed);
+            (self.gain(&at.attention_norm), &tape.residual[number], &mut tape.passing.normed);
         rms_norm_again(kernels, input, gain, &layer.scales, normed);
-        self.weigh(turn, DecoderMatrix::QueryKeyValue, [&to.joint, normed], &mut tape.panels);
+        self.weigh(turn, at.joint, [&to.joint, normed], &mut tape.panels);
         rms_norm_backward(kernels, input, gain, &layer.scales, &mut to.normed, gradient);
-        passes.add_rows(turn, DecoderRanges::gain_part(number, RmsNorm::Attention), &to.normed);
+        passes.add_rows(turn, at.attention_norm.part, &to.normed);
     }
 
     /// Where the tape keeps this layer.
@@ -205,21 +234,21 @@ impl LayerPass<'_> {
         if self.passes.recompute { 0 } else { self.number }
     }
 
-    fn gain(&self, norm: RmsNorm) -> &[f32] {
-        &self.passes.parameters[self.decoder.gain(self.number, norm)]
+    fn ranges(&self) -> &LayerRanges {
+        &self.decoder.layers[self.number]
+    }
+
+    fn row(&self) -> Option<&Row> {
+        self.decoder.rows.get(self.number)
+    }
+
+    fn gain(&self, norm: &Gain) -> &[f32] {
+        &self.passes.parameters[norm.range.clone()]
     }
 
     /// In the window's turn, adds to the gradient of a matrix.
-    fn weigh(
-        &self,
-        turn: &WindowTurns<'_, '_>,
-        weight: DecoderMatrix,
-        factors: [&[f32]; 2],
-        panels: &mut Panels,
-    ) {
-        let (part, matrix) =
-            (DecoderRanges::part(self.number, weight), DecoderRanges::matrix(self.number, weight));
-        self.passes.weigh_in_turn(turn, part, matrix, factors, panels);
+    fn weigh(&self, turn: &WindowTurns<'_, '_>, weight: Weight, factors: [&[f32]; 2], panels: &mut Panels) {
+        self.passes.weigh_in_turn(turn, weight.part, weight.matrix, factors, panels);
     }
 
     /// Rotates queries and keys (`direction` 1) or their gradients back (−1); queries are scaled by 1/√head width.

@@ -4,7 +4,7 @@ use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
 use muster_core::ids::Leaf;
 use muster_core::ieee::require_ieee;
-use muster_core::manifest::{Family, Manifest};
+use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
 use crate::backend::Backend;
@@ -125,7 +125,7 @@ impl Reader<'_> {
         let mut model = self.manifest.model.clone();
         let length = 1..=model.sequence as usize;
         assert!(length.contains(&tokens.len()), "a window has 1 to `sequence` tokens");
-        if matches!(model.family, Family::Decoder(_)) {
+        if model.decoder().is_some() {
             // What would follow these tokens changes none of their rows.
             model.sequence = tokens.len() as u32;
         }

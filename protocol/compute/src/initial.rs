@@ -23,17 +23,15 @@ pub(crate) fn state(manifest: &Manifest) -> State {
 
 /// The same with these parameters.
 pub(crate) fn from(manifest: &Manifest, parameters: Vec<f32>) -> State {
-    let zeros = vec![0.0; parameters.len()];
-    let exponents = vec![0; Layout::of(&manifest.model).tensors().len()];
-    State { step: 0, beta_powers: [1.0, 1.0], exponents, parameters, first: zeros.clone(), second: zeros }
+    State::initial(&Layout::of(&manifest.model), parameters)
 }
 
 /// Initial parameters of a model (ARITH-8).
 ///
 /// Coefficient `c` of the flat vector has word `c` of ChaCha20 keyed by `key`. Its upper 24 bits `u` give
 /// `(2u + 1)/2²⁴ − 1`, times √3·`initial_scale` (and 1/√(2·layers) in `o_proj` and `down_proj`, whose outputs add up
-/// in the residual stream), in f64, rounded to f32 once. A tensor of one row is 0 where its name ends in `.bias`, else
-/// 1; it uses up its words.
+/// in the residual stream), in f64, rounded to f32 once. A tensor of one row is 0 where it is a bias or the gate of a
+/// shared expert, else 1; it uses up its words.
 pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
     let layout = Layout::of(model);
     let mut words = ChaCha20Rng::from_seed(key.0);
@@ -43,7 +41,8 @@ pub(crate) fn draw(model: &Model, key: Digest) -> Vec<f32> {
     for tensor in layout.tensors() {
         let adds_up = tensor.name.ends_with("o_proj.weight") || tensor.name.ends_with("down_proj.weight");
         let bound = if adds_up { bound * residual } else { bound };
-        let constant = (tensor.shape[0] == 1).then(|| if tensor.name.ends_with(".bias") { 0.0 } else { 1.0 });
+        let zero = [".bias", "shared_expert_gate.weight"].iter().any(|end| tensor.name.ends_with(end));
+        let constant = (tensor.shape[0] == 1).then_some(if zero { 0.0 } else { 1.0 });
         // A constant takes its word, too: coefficient c has word c, whatever stands before it.
         for parameter in &mut parameters[tensor.range()] {
             let u = f64::from(words.next_u32() >> 8);

@@ -14,6 +14,7 @@ pub(crate) mod dither;
 pub(crate) mod lamb;
 mod line;
 pub(crate) mod matrix;
+pub(crate) mod mixture;
 pub(crate) mod panels;
 pub(crate) mod pass;
 pub(crate) mod rows;

@@ -1,7 +1,7 @@
 //! The gradient of one leaf, and losses without gradient.
 //!
-//! Threads take windows in order, each with its own tape, and add to every part of the gradient in order of the
-//! windows: their number changes no bit, and memory grows with it, not with the leaf.
+//! Threads take windows in order, one or a few at a time, each with its own tape, and add to every part of the gradient
+//! in order of the windows: the number of threads changes no bit, and memory grows with it, not with the leaf.
 
 use std::time::{Duration, Instant};
 
@@ -18,7 +18,7 @@ use crate::kernel::matrix::Panels;
 use crate::parallel::{each, parts};
 use crate::passes::{Passes, pack_backward, pack_forward};
 use crate::path::Kernels;
-use crate::plan::{FamilyPlan, NetworkPlan};
+use crate::plan::{FamilyPlan, NetworkPlan, joined};
 use crate::turns::{GridTarget, Turns};
 
 /// Rows of an embedding's gradient that one task adds to.
@@ -144,9 +144,9 @@ impl Engine {
             quantise(0, &gradient[..q.len()], q);
             return f64::NAN;
         }
-        embedded.resize_with(batch.windows.len(), Embedded::default);
+        let crew = Crew::of(plan, batch.windows.len(), workers.len());
+        embedded.resize_with(crew.tasks, Embedded::default);
         let predicted = batch.windows.len() * plan.predicted;
-        let busy = workers.len().min(batch.windows.len()).max(1);
         let passes = Passes {
             kernels: *kernels,
             plan,
@@ -155,19 +155,18 @@ impl Engine {
             backward,
             share: (1.0 / predicted as f64) as f32,
             recompute,
-            // Threads for which there is no window help the others within a product.
-            helpers: workers.len() / busy,
+            helpers: crew.helpers,
         };
         let mut losses = vec![0.0; batch.windows.len()];
         // The embedding's gradient is whole only after all turns.
         let late =
             if let FamilyPlan::Decoder(ranges) = &plan.network { ranges.embedding.range().len() } else { 0 };
         let (late_q, q) = q.split_at_mut(late.min(q.len()));
-        let turns = Turns::new(gradient, &plan.parts, batch.windows.len(), GridTarget { q, quantise });
-        let tasks = losses.iter_mut().zip(embedded.iter_mut()).enumerate();
-        each(&mut workers[..busy], tasks, |worker, (index, (loss, embedded))| {
+        let turns = Turns::new(gradient, &plan.parts, crew.tasks, GridTarget { q, quantise });
+        let tasks = losses.chunks_mut(crew.joined).zip(embedded.iter_mut()).enumerate();
+        each(&mut workers[..crew.busy], tasks, |worker, (index, (losses, embedded))| {
             let turn = turns.of(index);
-            *loss = forward_pass(&passes, worker, batch, index);
+            forward_pass(&passes, worker, batch, index * crew.joined, losses);
             match &plan.network {
                 FamilyPlan::Decoder(ranges) => worker.decoder.backward(&passes, ranges, &turn, embedded),
                 FamilyPlan::Albert(ranges) => worker.albert.backward(&passes, ranges, &turn),
@@ -201,8 +200,7 @@ impl Engine {
         // Nothing goes back: neither the other packing nor more than one layer's activations are wanted.
         self.pack(&plan, parameters, false);
         let Self { kernels, workers, forward, backward, .. } = self;
-        let busy = workers.len().min(batch.windows.len()).max(1);
-        let helpers = workers.len() / busy;
+        let crew = Crew::of(&plan, batch.windows.len(), workers.len());
         let passes = Passes {
             kernels: *kernels,
             plan: &plan,
@@ -211,12 +209,12 @@ impl Engine {
             backward,
             share: 1.0,
             recompute: true,
-            helpers,
+            helpers: crew.helpers,
         };
         let mut losses = vec![0.0; batch.windows.len()];
-        let tasks = losses.iter_mut().enumerate();
-        each(&mut workers[..busy], tasks, |worker, (index, loss)| {
-            *loss = forward_pass(&passes, worker, batch, index);
+        let tasks = losses.chunks_mut(crew.joined).enumerate();
+        each(&mut workers[..crew.busy], tasks, |worker, (index, losses)| {
+            forward_pass(&passes, worker, batch, index * crew.joined, losses);
         });
         // ARITH-45: An evaluation has the same mean over its windows; NaN where that is not finite. From +0, by `fold`: `sum`
         // would start from −0.
@@ -257,10 +255,10 @@ impl Engine {
             helpers,
         };
         let worker = &mut workers[0];
-        let window = &batch.windows[0];
         let logits = match &plan.network {
-            FamilyPlan::Decoder(ranges) => worker.decoder.logits(&passes, ranges, window, first),
+            FamilyPlan::Decoder(ranges) => worker.decoder.logits(&passes, ranges, &batch.windows[..1], first),
             FamilyPlan::Albert(ranges) => {
+                let window = &batch.windows[0];
                 let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: 0 };
                 &worker.albert.logits(&passes, ranges, window, masking)[first * plan.vocabulary..]
             }
@@ -293,14 +291,43 @@ pub(crate) fn check(plan: &NetworkPlan, windows: &[Vec<u32>]) {
     assert!(right, "a window has sequence + 1 tokens");
 }
 
-/// Runs one of a batch's windows up to its loss.
-fn forward_pass(passes: &Passes<'_>, worker: &mut ThreadBuffers, batch: Batch<'_>, index: usize) -> f64 {
-    let window = &batch.windows[index];
+/// Runs some of a batch's windows up to their losses: as many as there is room for, from `first` on.
+fn forward_pass(
+    passes: &Passes<'_>,
+    worker: &mut ThreadBuffers,
+    batch: Batch<'_>,
+    first: usize,
+    losses: &mut [f64],
+) {
+    let windows = &batch.windows[first..][..losses.len()];
     match &passes.plan.network {
-        FamilyPlan::Decoder(ranges) => worker.decoder.forward(passes, ranges, window),
+        FamilyPlan::Decoder(ranges) => worker.decoder.forward(passes, ranges, windows, losses),
         FamilyPlan::Albert(ranges) => {
-            let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: index as u32 };
-            worker.albert.forward(passes, ranges, window, masking)
+            // One at a time, as `joined` has it: each window has a gradient of its own (ARITH-66).
+            let masking = Masking { seed: batch.seed, leaf: batch.leaf, window: first as u32 };
+            losses[0] = worker.albert.forward(passes, ranges, &windows[0], masking);
         }
+    }
+}
+
+/// How threads share windows.
+#[derive(Clone, Copy)]
+struct Crew {
+    /// Windows that a thread takes together.
+    joined: usize,
+    /// Times that some are taken.
+    tasks: usize,
+    /// Threads that take windows.
+    busy: usize,
+    /// Threads for each of these: the others help within a product.
+    helpers: usize,
+}
+
+impl Crew {
+    fn of(plan: &NetworkPlan, windows: usize, threads: usize) -> Self {
+        let joined = joined(&plan.model, windows as u64, threads as u64) as usize;
+        let tasks = windows.div_ceil(joined);
+        let busy = threads.min(tasks).max(1);
+        Self { joined, tasks, busy, helpers: threads / busy }
     }
 }

@@ -11,6 +11,7 @@ pub use crate::function::{exp as exp_64, ln, sine_cosine};
 use crate::kernel::albert;
 use crate::kernel::dither::dithered;
 use crate::kernel::matrix::{Panels, Product, multiply};
+use crate::kernel::mixture::{Routed, route, route_backward, weigh_rows, weighted_swiglu_backward};
 use crate::kernel::rows::{
     ScoreRows, add_rows, cross_entropy, exponentials_of, rms_norm, rms_norm_backward, softmax,
     softmax_backward, swiglu, swiglu_backward,
@@ -95,6 +96,7 @@ pub fn elementwise(path: Path, rows: usize, width: usize) -> Result<Vec<KernelBe
     let kernels = Kernels::new(path)?;
     let mut cases = of_rows(kernels, rows, width);
     cases.extend(of_feed_forward(kernels, rows, width));
+    cases.extend(of_experts(kernels, rows, width));
     cases.extend(of_vector(kernels, rows * width));
     Ok(cases)
 }
@@ -152,6 +154,45 @@ fn of_feed_forward(kernels: Kernels, rows: usize, hidden: usize) -> Vec<KernelBe
         case("swiglu", 16, move || swiglu(kernels, &gate_up, hidden, &mut sigmoid, &mut product)),
         case("swiglu_backward", 28, move || {
             swiglu_backward(kernels, &again, hidden, &kept, &mut d_product, &mut d_gate_up);
+        }),
+    ]
+}
+
+/// Scores of a router are those of eight experts, of which a token passes two.
+fn of_experts(kernels: Kernels, rows: usize, hidden: usize) -> Vec<KernelBenchmark> {
+    const COLUMNS: usize = 8;
+    const ACTIVE: usize = 2;
+    let tokens = rows * hidden / COLUMNS;
+    let (fresh, mut scores) = (values(tokens * COLUMNS), values(tokens * COLUMNS));
+    let (mut chosen, mut weights) = (vec![0; tokens * ACTIVE], vec![0.0; tokens * ACTIVE]);
+    let (probabilities, mut d_scores) = (fresh.clone(), fresh.clone());
+    let choices: Vec<u16> = (0..tokens * ACTIVE).map(|place| (place % COLUMNS) as u16).collect();
+    let (of_choices, shares) = (values(tokens * ACTIVE), values(COLUMNS));
+    let gate_up = values(2 * rows * hidden);
+    let [sigmoid, mut d_product, mut weighted] = std::array::from_fn(|_| values(rows * hidden));
+    let (of_rows, mut d_weights, mut d_gate_up) = (values(rows), values(rows), gate_up.clone());
+    let ones = vec![1.0; rows];
+    vec![
+        case("route + copy", 16, move || {
+            scores.copy_from_slice(&fresh);
+            route(kernels, &mut scores, COLUMNS, &mut chosen, &mut weights);
+        }),
+        case("route_backward", 8, move || {
+            let [weights, d_weights] = [&*of_choices; 2];
+            let at = Routed {
+                chosen: &choices,
+                weights,
+                d_weights,
+                probabilities: &probabilities,
+                shares: &shares,
+                balance: 0.01,
+            };
+            route_backward(kernels, &at, &mut d_scores);
+        }),
+        case("weigh_rows", 8, move || weigh_rows(kernels, &ones, &mut weighted)),
+        case("weighted swiglu back", 28, move || {
+            let kept = [&*gate_up, &*sigmoid, &*of_rows];
+            weighted_swiglu_backward(kernels, kept, &mut d_product, &mut d_gate_up, &mut d_weights);
         }),
     ]
 }

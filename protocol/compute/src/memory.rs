@@ -1,31 +1,34 @@
 //! How much memory a model takes, known before any is asked for.
 
-use muster_core::manifest::{Albert, Decoder, Family, Model, Training};
+use muster_core::manifest::{Albert, Decoder, Family, Mixture, Model, Training};
 
 use crate::backend::{Device, Precision};
 use crate::kernel::BUFFER;
+use crate::plan::joined;
 
 /// Bytes of the buffers that [`crate::Exact`] keeps once it has computed a leaf on `threads` threads: the gradient, the
-/// packed matrices of both directions, the activations of one window for each thread that has one, and each thread's
+/// packed matrices of both directions, the activations of the windows that each thread has at a time, and each thread's
 /// strip of a left factor. State and grid integers are the caller's.
 ///
 /// Saturates: the sizes may come from a stranger's manifest.
 pub fn buffers(model: &Model, training: &Training, threads: usize) -> u64 {
     let windows = WideCount::from(training.leaf_windows);
+    let joined = joined(model, training.leaf_windows.into(), threads as u64).into();
     let threads = threads.max(1) as WideCount;
     // As `Engine` does: a thread without a window has no activations.
-    let busy = windows.min(threads);
+    let busy = windows.div_ceil(joined).min(threads);
     let layers = if training.recompute { 1 } else { WideCount::from(model.layers) };
     let parameters = WideCount::from(model.parameters());
     let sizes = Sizes::of(model);
     let (window, matrices, each) = match &model.family {
-        Family::Decoder(decoder) => sizes.decoder(decoder, layers),
+        Family::Decoder(decoder) => sizes.decoder(decoder, layers, sizes.dense()),
         Family::Albert(albert) => sizes.albert(albert, layers, parameters),
+        Family::Mixture(mixture) => sizes.decoder(&mixture.decoder, layers, sizes.mixture(mixture)),
     };
     // The gradient; matrices packed for both directions; windows; what the embedding waits for; strips.
     let values = parameters
         + 2 * matrices
-        + busy * (window + sizes.attention())
+        + busy * (joined * window + sizes.attention())
         + windows * each
         + threads * BUFFER as WideCount;
     u64::try_from(4 * values).unwrap_or(u64::MAX)
@@ -63,6 +66,18 @@ pub fn torch_buffers(model: &Model, training: &Training, device: Device, precisi
 /// Wide enough for products of all sizes that a manifest may name.
 type WideCount = u128;
 
+/// Values of a decoder's feed-forward.
+struct FeedSizes {
+    /// Of a layer's matrices.
+    matrices: WideCount,
+    /// Of the activations of a layer, for each token.
+    kept: WideCount,
+    /// Of what goes back through a layer, for each token.
+    gradients: WideCount,
+    /// Width inside the widest expert.
+    widest: WideCount,
+}
+
 /// Sizes of a model.
 struct Sizes {
     model: Model,
@@ -83,15 +98,40 @@ impl Sizes {
     }
 
     /// Values of one window with the activations of `kept` layers, of the packed matrices, and of each window of a leaf.
-    fn decoder(&self, decoder: &Decoder, kept: WideCount) -> (WideCount, WideCount, WideCount) {
-        let Self { tokens, width, hidden, vocabulary, layers, heads, .. } = *self;
+    fn decoder(
+        &self,
+        decoder: &Decoder,
+        kept: WideCount,
+        feed: FeedSizes,
+    ) -> (WideCount, WideCount, WideCount) {
+        let Self { tokens, width, vocabulary, layers, heads, .. } = *self;
         // The manifest may not have been checked yet: 0 heads must not divide.
         let joint = width + 2 * (width / heads.max(1) * WideCount::from(decoder.key_value_heads));
-        let layer = tokens * (2 * width + 2 + joint + 3 * hidden) + self.scores() * heads;
+        let layer = tokens * (2 * width + 2 + joint + feed.kept) + self.scores() * heads;
         let stream = tokens * ((layers + 2) * width + 1 + vocabulary);
-        let gradients = tokens * (3 * width + joint + 4 * hidden) + tokens * width.max(hidden);
-        let matrices = layers * (width * joint + width * width + 3 * width * hidden) + vocabulary * width;
+        let gradients = tokens * (3 * width + joint + feed.gradients) + tokens * width.max(feed.widest);
+        let matrices = layers * (width * joint + width * width + feed.matrices) + vocabulary * width;
         (kept * layer + stream + gradients, matrices, tokens * width)
+    }
+
+    fn dense(&self) -> FeedSizes {
+        let Self { width, hidden, .. } = *self;
+        FeedSizes { matrices: 3 * width * hidden, kept: 3 * hidden, gradients: 4 * hidden, widest: hidden }
+    }
+
+    fn mixture(&self, mixture: &Mixture) -> FeedSizes {
+        let Self { width, hidden, .. } = *self;
+        let [columns, active] = [mixture.columns, mixture.active].map(WideCount::from);
+        let shared = WideCount::from(mixture.shared_hidden);
+        let widest = shared.max(hidden);
+        FeedSizes {
+            matrices: 3 * width * shared + width + columns * (width + 3 * width * hidden),
+            // Of a choice: expert, weight, and its place among those of the expert.
+            kept: 3 * shared + 1 + columns + active * (3 * hidden + 4),
+            // All tokens may choose one expert, whose rows are gathered twice.
+            gradients: 4 * widest + 1 + columns + active + 2 * width,
+            widest,
+        }
     }
 
     fn albert(
@@ -119,7 +159,8 @@ impl Sizes {
         let Self { tokens, width, hidden, vocabulary, heads, .. } = *self;
         let factor: WideCount = if precision == Precision::Bf16 { 2 } else { 4 };
         let (layer, rows) = match &self.model.family {
-            Family::Decoder(decoder) => {
+            // A mixture never comes here: its profile is exact.
+            Family::Decoder(decoder) | Family::Mixture(Mixture { decoder, .. }) => {
                 let key_value = width / heads.max(1) * WideCount::from(decoder.key_value_heads);
                 // Two streams and two normed ones in f32; inputs of the products, queries, keys, values, SwiGLU.
                 // Keys and values of shared heads are copied out to every query head.

@@ -5,6 +5,9 @@
 
 mod decay;
 pub(crate) mod lamb;
+mod step;
+
+use std::ops::Range;
 
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
 use muster_core::layout::Layout;
@@ -16,7 +19,7 @@ use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
-use lamb::LambStep;
+use step::TensorStep;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
 ///
@@ -58,34 +61,35 @@ pub(crate) fn apply<W: Send>(
 ) {
     let Rules { model, optimiser, rounds, grid_bits } = *rules;
     let layout = Layout::of(model);
-    // The clip factor takes the squares of all blocks before any of them moves.
+    // The clip factor takes the squares of all blocks of a shard before any of them moves.
     let squares = block_squares(kernels, workers, &layout, update);
-    // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
-    for (power, beta) in state.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
-        *power *= f64::from(beta.value());
+    let (mut tensors, mut steps) = (0, Vec::new());
+    for shard in &mut state.shards {
+        let own = tensors..tensors + shard.size.tensors;
+        tensors = own.end;
+        // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
+        for (power, beta) in shard.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
+            *power *= f64::from(beta.value());
+        }
+        let norm = shard_norm(&layout, own.clone(), &state.exponents, &squares);
+        let clip = clip_factor(f64::from(optimiser.clip_norm.value()), norm);
+        let rate = learning_rate(optimiser, rounds, shard.step);
+        let powers = shard.beta_powers;
+        steps.extend(layout.tensors()[own.clone()].iter().zip(&state.exponents[own]).map(
+            |(tensor, exponent)| {
+                let (unit, decay) = (power_of_two(i32::from(*exponent)) * clip, decay(optimiser, tensor));
+                let adam = step_of(optimiser, powers, [unit, rate, decay]);
+                TensorStep { adam, rate, first_scale: (1.0 / (1.0 - powers[0])) as f32, decay: decay as f32 }
+            },
+        ));
+        shard.step += 1;
     }
-    let clip =
-        clip_factor(f64::from(optimiser.clip_norm.value()), global_norm(&layout, &state.exponents, &squares));
-    let rate = learning_rate(optimiser, rounds, state.step);
-    let steps: Vec<AdamStep> = layout
-        .tensors()
-        .iter()
-        .zip(&state.exponents)
-        .map(|(tensor, exponent)| {
-            let unit = power_of_two(i32::from(*exponent)) * clip;
-            step_of(optimiser, state.beta_powers, [unit, rate, decay(optimiser, tensor)])
-        })
-        .collect();
     match optimiser.method {
         Method::AdamW => adam_blocks(kernels, workers, &layout, &steps, state, update),
-        Method::Lamb => {
-            let step = LambStep { layout: &layout, optimiser, adam: &steps, rate };
-            lamb::apply(kernels, workers, &step, state, update);
-        }
+        Method::Lamb => lamb::apply(kernels, workers, &layout, &steps, state, update),
     }
     // After the step: aggregate and squares are in units of the old exponents.
     next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
-    state.step += 1;
 }
 
 /// Takes AdamW's step in every block that is present.
@@ -93,7 +97,7 @@ fn adam_blocks<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
     layout: &Layout,
-    steps: &[AdamStep],
+    steps: &[TensorStep],
     state: &mut State,
     update: &Update,
 ) {
@@ -105,7 +109,7 @@ fn adam_blocks<W: Send>(
         // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
         if *present {
             let values = &update.values[block.range.clone()];
-            adamw(kernels, values, parameters, first, second, &steps[block.tensor]);
+            adamw(kernels, values, parameters, first, second, &steps[block.tensor].adam);
         }
     });
 }
@@ -143,9 +147,14 @@ fn block_squares<W: Send>(
     squares
 }
 
-/// Norm of the present blocks in real units, added in order of block (ARITH-47).
-pub(crate) fn global_norm(layout: &Layout, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
-    let blocks = layout.blocks().iter().zip(squares);
+/// Norm of a shard's present blocks in real units, added in order of block (ARITH-47).
+pub(crate) fn shard_norm(
+    layout: &Layout,
+    tensors: Range<usize>,
+    exponents: &[i16],
+    squares: &[Option<f64>],
+) -> f64 {
+    let blocks = layout.blocks().iter().zip(squares).filter(|(block, _)| tensors.contains(&block.tensor));
     let units = blocks.filter_map(|(block, square)| {
         let unit = power_of_two(2 * i32::from(exponents[block.tensor]));
         square.map(|square| square * unit)

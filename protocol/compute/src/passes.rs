@@ -37,7 +37,7 @@ pub(crate) struct Passes<'a> {
     pub share: f32,
     /// Whether the forward pass keeps one layer's activations only.
     pub recompute: bool,
-    /// Threads for each window.
+    /// Threads for each window, or for windows that are taken together.
     pub helpers: usize,
 }
 
@@ -91,6 +91,14 @@ impl Passes<'_> {
         [d_output, input]: [&[f32]; 2],
         panels: &mut Panels,
     ) {
+        if input.is_empty() {
+            // A chain without a term: +0, or what the windows before left (ARITH-74).
+            return turn.take(part, |_, values, holds| {
+                if !holds {
+                    values.fill(0.0);
+                }
+            });
+        }
         self.pack_input(matrix, input, panels);
         turn.take(part, |first, values, add| {
             self.outer(matrix, d_output, panels, GradientRows { first, values, add });

@@ -1,13 +1,31 @@
 //! A model as the arithmetic sees it: sizes, and ranges in the flat vector.
 
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Model};
+use muster_core::manifest::{Family, Mixture, Model};
 
 use crate::albert::ranges::AlbertRanges;
 use crate::attention::Heads;
 use crate::decoder::ranges::DecoderRanges;
 use crate::matrix::Matrix;
 use crate::turns::GradientSlice;
+
+/// Tokens that an expert should get at a time, if they choose evenly: its matrices and their gradients are fetched for
+/// few of them as for many.
+const EXPERT_TOKENS: u64 = 128;
+/// Tokens for which one thread keeps activations, unless a window has more.
+const JOINED_TOKENS: u64 = 2048;
+
+/// Windows that one thread takes together, of so many on so many threads: one where every token passes every matrix.
+/// In a mixture as many as fill the experts, but no more than leave every thread its share.
+pub(crate) fn joined(model: &Model, windows: u64, threads: u64) -> u64 {
+    let Family::Mixture(Mixture { columns, active, .. }) = &model.family else { return 1 };
+    let threads = threads.max(1);
+    let tokens = (EXPERT_TOKENS * u64::from(*columns) / u64::from(*active).max(1)).min(JOINED_TOKENS);
+    let most = (tokens / u64::from(model.sequence).max(1)).max(1);
+    // As few times as that allows, and then evenly.
+    let times = windows.div_ceil(most.saturating_mul(threads)).max(1);
+    windows.div_ceil(times.saturating_mul(threads)).max(1)
+}
 
 /// Everything about a model that does not change with its parameters.
 #[derive(Debug)]
@@ -45,7 +63,7 @@ impl NetworkPlan {
         let size = |n: u32| n as usize;
         let tensors = layout.tensors();
         let (network, matrices, parts, predicted, group) = match &model.family {
-            Family::Decoder(decoder) => {
+            Family::Decoder(decoder) | Family::Mixture(Mixture { decoder, .. }) => {
                 let (ranges, matrices, parts) = DecoderRanges::new(model, decoder, tensors);
                 let group = size(model.heads) / size(decoder.key_value_heads);
                 (FamilyPlan::Decoder(ranges), matrices, parts, size(model.sequence), group)
@@ -97,12 +115,50 @@ mod tests {
     use super::*;
 
     #[test]
+    fn windows_are_joined_until_experts_are_full_or_threads_would_wait() {
+        let real = |value| Real::new(value).unwrap();
+        let decoder = manifest::Decoder { key_value_heads: 2, tied: true, rope_base: real(10_000.0) };
+        let [balance, trust] = [0.01, 4.0].map(real);
+        let experts =
+            Mixture { decoder: decoder.clone(), columns: 8, active: 2, shared_hidden: 9, balance, trust };
+        let model = |family, sequence| Model {
+            vocabulary: 1300,
+            width: 12,
+            layers: 3,
+            heads: 6,
+            hidden: 20,
+            sequence,
+            norm_epsilon: real(1e-5),
+            initial_scale: real(0.02),
+            family,
+        };
+        let mixture =
+            |columns, sequence| model(Family::Mixture(Mixture { columns, ..experts.clone() }), sequence);
+        // 512 tokens fill eight experts of which a token passes two.
+        for (windows, threads, expected) in
+            [(16, 1, 4), (16, 3, 3), (16, 4, 4), (16, 8, 2), (17, 4, 3), (5, 4, 2), (3, 8, 1), (0, 1, 1)]
+        {
+            let found = joined(&mixture(8, 128), windows, threads);
+            assert_eq!(found, expected, "{windows} on {threads}");
+        }
+        assert_eq!(joined(&mixture(64, 128), 64, 1), 16);
+        assert_eq!(joined(&mixture(64, 4096), 64, 1), 1);
+        assert_eq!(joined(&mixture(u16::MAX, 1), u64::MAX, u64::MAX), 1);
+        assert_eq!(joined(&model(Family::Decoder(decoder), 1), 64, 1), 1);
+    }
+
+    #[test]
     fn parts_cover_the_flat_vector() {
         let real = |value| Real::new(value).unwrap();
         let decoder =
             |tied| Family::Decoder(manifest::Decoder { key_value_heads: 2, tied, rope_base: real(10_000.0) });
         let albert = manifest::Albert { embedding: 7, masked_ppm: 150_000, mask_token: 1 };
-        for family in [decoder(true), decoder(false), Family::Albert(albert)] {
+        let mixture = |tied| {
+            let Family::Decoder(decoder) = decoder(tied) else { unreachable!("a decoder") };
+            let [balance, trust] = [0.01, 4.0].map(real);
+            Family::Mixture(Mixture { decoder, columns: 5, active: 2, shared_hidden: 9, balance, trust })
+        };
+        for family in [decoder(true), decoder(false), mixture(true), mixture(false), Family::Albert(albert)] {
             let model = Model {
                 vocabulary: 1300,
                 width: 12,

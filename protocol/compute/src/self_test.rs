@@ -1,4 +1,4 @@
-//! Known answers: two rounds of a small decoder and of a small ALBERT, whose every bit is fixed.
+//! Known answers: two rounds of a small model of each family, whose every bit is fixed.
 //!
 //! The models have odd sizes, the decoder shared key heads and an untied head, so that every kernel meets whole and
 //! partial tiles.
@@ -7,7 +7,7 @@ use muster_core::codec::Real;
 use muster_core::error::Misuse;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, hex};
-use muster_core::manifest::{Albert, Decoder, Family, Method, Model, Optimiser, Schedule};
+use muster_core::manifest::{Albert, Decoder, Family, Method, Mixture, Model, Optimiser, Schedule};
 use muster_core::state::{LeafJob, State, Update, integer_bytes, real_bytes};
 
 use crate::initial;
@@ -15,15 +15,16 @@ use crate::leaf::{Batch, Engine, Setting};
 use crate::optimiser::{Rules, apply};
 use crate::path::Kernels;
 
-/// Hash of what [`digest`] computes of the decoder with AdamW, and of the ALBERT with LAMB.
-const ANSWERS: [&str; 2] = [
+/// Hash of what [`digest`] computes of the decoder with AdamW, of the ALBERT with LAMB, and of the mixture with AdamW.
+const ANSWERS: [&str; 3] = [
     "10b6d0d6e1987c0abf83a97e4701f57f9163c20a42826fbaaaf0dd4ddf5730c1",
     "f0bfebc6d80b6516e6aabf52c30756cd5a74830ad8b3e2111888e98fe79d4967",
+    "54ed5a407964d71728db08fc720a03cdef5de0ad2bc11ea2a99133512464e6a5",
 ];
 
 /// Compares [`digest`] with the known answers.
 pub(crate) fn run(engine: &mut Engine, kernels: Kernels) -> Result<(), Misuse> {
-    let families = [(decoder()?, Method::AdamW), (albert(), Method::Lamb)];
+    let families = [(decoder()?, Method::AdamW), (albert(), Method::Lamb), (mixture()?, Method::AdamW)];
     for ((family, method), answer) in families.into_iter().zip(ANSWERS) {
         let found = hex(&digest(engine, kernels, &model(family)?, &optimiser(method)?).0);
         if found != answer {
@@ -43,10 +44,8 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
     let parameters = initial::draw(model, Digest([7; 32]));
     let length = parameters.len();
     let tensors = muster_core::layout::Layout::of(model);
-    let exponents = vec![-18; tensors.tensors().len()];
-    let zeros = vec![0.0; length];
-    let mut state =
-        State { step: 0, beta_powers: [1.0; 2], exponents, parameters, first: zeros.clone(), second: zeros };
+    let mut state = State::initial(&tensors, parameters);
+    state.exponents.fill(-18);
     let setting = Setting { model, recompute: false };
     let mut hasher = Hasher::new(Domain::STATE);
     // The second round reads what the first one's update has written: moments, exponents, β powers.
@@ -75,12 +74,13 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
     hasher.value(&loss.to_bits()).finish()
 }
 
-/// Compares the gradients of both families with those that have defined bits. `distance` gives how far a gradient is from
+/// Compares the gradients of the families that libtorch computes with those that have defined bits. `distance` gives how far a gradient is from
 /// the right one, and how far rounding takes it at most.
 #[cfg(feature = "tch")]
 pub(crate) fn compare(
     mut distance: impl FnMut(Setting<'_>, &[f32], Batch<'_>) -> (f64, f64),
 ) -> Result<(), Misuse> {
+    // Mixtures have defined bits only.
     for family in [decoder()?, albert()] {
         let model = model(family)?;
         let parameters = initial::draw(&model, Digest([7; 32]));
@@ -101,6 +101,18 @@ pub(crate) fn compare(
 
 fn decoder() -> Result<Family, Misuse> {
     Ok(Family::Decoder(Decoder { key_value_heads: 1, tied: false, rope_base: Real::new(10_000.0)? }))
+}
+
+fn mixture() -> Result<Family, Misuse> {
+    let decoder = Decoder { key_value_heads: 3, tied: true, rope_base: Real::new(10_000.0)? };
+    Ok(Family::Mixture(Mixture {
+        decoder,
+        columns: 5,
+        active: 2,
+        shared_hidden: 19,
+        balance: Real::new(0.01)?,
+        trust: Real::new(4.0)?,
+    }))
 }
 
 fn albert() -> Family {

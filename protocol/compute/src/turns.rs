@@ -1,4 +1,5 @@
-//! Turns: threads that hold different windows add to each part of the gradient in order of the windows.
+//! Turns: threads that hold different windows add to each part of the gradient in order of the windows. Those that a
+//! thread takes together count as one window here.
 
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};

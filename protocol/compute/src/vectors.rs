@@ -14,6 +14,7 @@ use crate::decoder::{self, Embedded};
 use crate::kernel::albert;
 use crate::kernel::lamb::{self, Layerwise};
 use crate::kernel::matrix::{Panels, Product, multiply};
+use crate::kernel::mixture::{self, Routed, balance_factor};
 use crate::kernel::rows::{self, Rotation, ScoreRows};
 use crate::kernel::strided::Strided;
 use crate::kernel::update::{self, AdamStep};
@@ -112,8 +113,69 @@ fn operator(kernels: Kernels, op: &str, inputs: &Value) -> Value {
             let loss = rows::cross_entropy(kernels, &mut logits, width, &[target], reals(inputs, "share")[0]);
             json!({ "loss": wide(loss), "gradient": shown(&logits) })
         }
+        _ => of_experts(kernels, op, inputs),
+    }
+}
+
+/// ARITH-70 to ARITH-73, each with its way back.
+fn of_experts(kernels: Kernels, op: &str, inputs: &Value) -> Value {
+    match op {
+        "route" => {
+            let mut scores = reals(inputs, "scores");
+            let active = number(inputs, "active");
+            let (columns, mut chosen, mut weights) = (scores.len(), vec![9; active], vec![9.0; active]);
+            mixture::route(kernels, &mut scores, columns, &mut chosen, &mut weights);
+            json!({ "chosen": chosen, "weights": shown(&weights) })
+        }
+        "route_backward" => route_backward(kernels, inputs),
+        "expert" => {
+            let [gate, up, weight, mut d] = ["gate", "up", "weight", "d"].map(|name| reals(inputs, name));
+            let (hidden, both) = (gate.len(), [gate, up].concat());
+            let [mut sigmoid, mut product] = [const { Vec::new() }; 2].map(|_: Vec<f32>| vec![9.0; hidden]);
+            rows::swiglu(kernels, &both, hidden, &mut sigmoid, &mut product);
+            let (mut scaled, mut d_both, mut d_weight) = (product.clone(), vec![9.0; 2 * hidden], [9.0]);
+            mixture::weigh_rows(kernels, &weight, &mut scaled);
+            let kept = [&*both, &*sigmoid, &*weight];
+            mixture::weighted_swiglu_backward(kernels, kept, &mut d, &mut d_both, &mut d_weight);
+            assert_eq!(shown(&d), shown(&scaled), "the input of the next matrix back");
+            let (d_gate, d_up) = d_both.split_at(hidden);
+            json!({
+                "product": shown(&product),
+                "scaled": shown(&scaled),
+                "d_weight": shown(&d_weight),
+                "d_gate": shown(d_gate),
+                "d_up": shown(d_up),
+            })
+        }
+        "shared_gate" => {
+            let [mut weights, mut d] = ["s", "d_weights"].map(|name| reals(inputs, name));
+            mixture::sigmoid(kernels, &mut weights);
+            mixture::sigmoid_backward(kernels, &weights, &mut d);
+            json!({ "weights": shown(&weights), "d_s": shown(&d) })
+        }
         _ => update_or_model(kernels, op, inputs),
     }
+}
+
+fn route_backward(kernels: Kernels, inputs: &Value) -> Value {
+    let [mut scores, d_weights, balance, share] =
+        ["scores", "d_weights", "balance", "share"].map(|name| reals(inputs, name));
+    let (columns, active) = (scores.len(), d_weights.len());
+    let (mut chosen, mut weights) = (vec![9; active], vec![9.0; active]);
+    mixture::route(kernels, &mut scores, columns, &mut chosen, &mut weights);
+    let choices = (number(inputs, "tokens") * active) as f32;
+    let shares: Vec<f32> = words(&inputs["counts"]).into_iter().map(|count| count as f32 / choices).collect();
+    let routed = Routed {
+        chosen: &chosen,
+        weights: &weights,
+        d_weights: &d_weights,
+        probabilities: &scores,
+        shares: &shares,
+        balance: balance_factor(f64::from(balance[0]) * columns as f64, share[0]),
+    };
+    let mut d_scores = vec![9.0; columns];
+    mixture::route_backward(kernels, &routed, &mut d_scores);
+    json!({ "d_scores": shown(&d_scores) })
 }
 
 fn update_or_model(kernels: Kernels, op: &str, inputs: &Value) -> Value {
@@ -133,22 +195,24 @@ fn update_or_model(kernels: Kernels, op: &str, inputs: &Value) -> Value {
                 |step| wide(optimiser::learning_rate(&settings, number(inputs, "rounds") as u32, step));
             json!({ "rates": words(&inputs["steps"]).into_iter().map(rate).collect::<Vec<_>>() })
         }
+        "gradient_of" => gradient(kernels, inputs, &reals(inputs, "parameters")),
         "initial_parameters" => json!({ "values": shown(&drawn(inputs)) }),
-        "gradient" => {
-            let windows: Vec<_> = inputs["windows"].as_array().unwrap().iter().map(words).collect();
-            let (model, parameters, mut engine) = (model(inputs), drawn(inputs), Engine::new(kernels, 2));
-            let leaf = Leaf(number(inputs, "leaf") as u64);
-            let batch =
-                Batch { windows: &windows, seed: Digest(bytes(inputs, "seed").try_into().unwrap()), leaf };
-            let found = [false, true].map(|recompute| {
-                let setting = Setting { model: &model, recompute };
-                shown(engine.gradient(setting, &parameters, batch))
-            });
-            assert_eq!(found[0], found[1], "recomputation changes no bit");
-            json!({ "loss": wide(engine.evaluate(&model, &parameters, batch)), "gradient": found[0] })
-        }
+        "gradient" => gradient(kernels, inputs, &drawn(inputs)),
         _ => panic!("no operation {op:?}"),
     }
+}
+
+fn gradient(kernels: Kernels, inputs: &Value, parameters: &[f32]) -> Value {
+    let windows: Vec<_> = inputs["windows"].as_array().unwrap().iter().map(words).collect();
+    let (model, mut engine) = (model(inputs), Engine::new(kernels, 2));
+    let leaf = Leaf(number(inputs, "leaf") as u64);
+    let batch = Batch { windows: &windows, seed: Digest(bytes(inputs, "seed").try_into().unwrap()), leaf };
+    let found = [false, true].map(|recompute| {
+        let setting = Setting { model: &model, recompute };
+        shown(engine.gradient(setting, parameters, batch))
+    });
+    assert_eq!(found[0], found[1], "recomputation changes no bit");
+    json!({ "loss": wide(engine.evaluate(&model, parameters, batch)), "gradient": found[0] })
 }
 
 fn fused(inputs: &Value) -> Value {
@@ -220,7 +284,8 @@ fn clip(inputs: &Value) -> Value {
     let squares: Vec<_> = inputs["squares"].as_array().unwrap().iter().map(square).collect();
     let exponents = inputs["exponents"].as_array().unwrap();
     let exponents: Vec<_> = exponents.iter().map(|exponent| exponent.as_i64().unwrap() as i16).collect();
-    let norm = optimiser::global_norm(&Layout::of(&model(inputs)), &exponents, &squares);
+    let layout = Layout::of(&model(inputs));
+    let norm = optimiser::shard_norm(&layout, 0..layout.tensors().len(), &exponents, &squares);
     let factor = optimiser::clip_factor(f64::from(reals(inputs, "most")[0]), norm);
     json!({ "norm": wide(norm), "factor": wide(factor) })
 }

@@ -13,7 +13,7 @@ use muster_core::ids::{Digest, Leaf};
 use muster_core::manifest::Model;
 use muster_core::state::{Arithmetic, LeafJob};
 
-use crate::setting::{albert, manifest, model};
+use crate::setting::{albert, manifest, mixture, model};
 
 /// Bytes of this process that are in memory.
 fn resident() -> f64 {
@@ -47,6 +47,8 @@ fn buffers_are_foretold() {
         (decoder(true), true, 2),
         (albert([6_000, 384, 4, 6, 1024, 256], 96), false, 2),
         (albert([6_000, 384, 8, 6, 1024, 256], 96), true, 1),
+        (mixture(model([6_000, 192, 4, 6, 2, 256, 384], true), [8, 2, 128], 0.01), false, 2),
+        (mixture(model([6_000, 192, 4, 6, 2, 256, 384], false), [16, 1, 64], 0.01), true, 1),
     ];
     let shares = cases.map(|(model, recompute, threads)| share(model, recompute, threads));
     assert!(shares.iter().all(|share| (0.95..1.05).contains(share)), "{shares:?}");

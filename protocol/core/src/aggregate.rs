@@ -30,6 +30,7 @@ mod runner;
 mod strip;
 mod sum;
 mod trimmed_mean;
+mod trust;
 
 use combination::Combination;
 use gram::Gram;
@@ -42,6 +43,7 @@ pub use runner::{CoefficientPass, Plain, Runner};
 use strip::STRIP;
 use sum::ordered_sum;
 use trimmed_mean::Trim;
+pub use trust::bound;
 
 /// What a rule makes of a block.
 #[derive(Clone, Debug, PartialEq)]

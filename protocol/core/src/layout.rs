@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use crate::ids::Block;
 use crate::limits;
-use crate::manifest::{Albert, Decoder, Family, Model};
+use crate::manifest::{Albert, Decoder, Family, Mixture, Model};
 
 /// One tensor of the model, row-major.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,9 +38,19 @@ impl Tensor {
     }
 }
 
+/// How much of a model a shard is: whole tensors, one after the other.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, borsh::BorshSerialize, borsh::BorshDeserialize)]
+pub struct ShardSize {
+    /// Tensors.
+    pub tensors: usize,
+    /// Coefficients.
+    pub coefficients: usize,
+}
+
 /// The layout of a model.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
+    shards: Vec<ShardSize>,
     tensors: Vec<Tensor>,
     blocks: Vec<BlockRange>,
     chunks: Vec<Range<usize>>,
@@ -60,18 +70,31 @@ pub struct BlockRange {
 impl Layout {
     /// The layout of a checked model.
     pub fn of(model: &Model) -> Self {
-        let mut layout = Self { tensors: Vec::new(), blocks: Vec::new(), chunks: Vec::new() };
+        let mut layout =
+            Self { shards: Vec::new(), tensors: Vec::new(), blocks: Vec::new(), chunks: Vec::new() };
         match &model.family {
-            Family::Decoder(decoder) => layout.push_decoder(model, decoder),
+            Family::Decoder(decoder) => layout.push_decoder(model, decoder, |layout, layer| {
+                layout.push_feed(&format!("model.layers.{layer}.mlp"), model.width, model.hidden);
+            }),
+            Family::Mixture(mixture) => layout.push_mixture(model, mixture),
             Family::Albert(albert) => layout.push_albert(model, albert),
         }
+        layout.end_shard();
         layout
     }
 
-    /// Embedding, layers in order, final norm, head when untied.
+    /// STATE-7: what was pushed since the shard before is one.
+    fn end_shard(&mut self) {
+        let (tensors, coefficients) = (self.tensors.len(), self.parameters());
+        let sum = |of: fn(&ShardSize) -> usize| self.shards.iter().map(of).sum::<usize>();
+        let before = [sum(|shard| shard.tensors), sum(|shard| shard.coefficients)];
+        self.shards.push(ShardSize { tensors: tensors - before[0], coefficients: coefficients - before[1] });
+    }
+
+    /// Embedding, layers in order, each with its feed-forward last, final norm, head when untied.
     // LAYOUT-1: tensors follow each other without gaps, each row-major, rows of a matrix being its outputs.
-    fn push_decoder(&mut self, model: &Model, decoder: &Decoder) {
-        let [vocabulary, width, hidden] = [model.vocabulary, model.width, model.hidden].map(|n| n as usize);
+    fn push_decoder(&mut self, model: &Model, decoder: &Decoder, feed: impl Fn(&mut Self, u32)) {
+        let [vocabulary, width] = [model.vocabulary, model.width].map(|n| n as usize);
         let key_value = width / model.heads as usize * decoder.key_value_heads as usize;
         self.push("model.embed_tokens.weight".into(), [vocabulary, width]);
         for layer in 0..model.layers {
@@ -83,13 +106,38 @@ impl Layout {
             push("self_attn.v_proj", [key_value, width]);
             push("self_attn.o_proj", [width, width]);
             push("post_attention_layernorm", [1, width]);
-            push("mlp.gate_proj", [hidden, width]);
-            push("mlp.up_proj", [hidden, width]);
-            push("mlp.down_proj", [width, hidden]);
+            feed(self, layer);
         }
         self.push("model.norm.weight".into(), [1, width]);
         if !decoder.tied {
             self.push("lm_head.weight".into(), [vocabulary, width]);
+        }
+    }
+
+    /// The feed-forward of a layer, or an expert.
+    fn push_feed(&mut self, name: &str, width: u32, hidden: u32) {
+        let [width, hidden] = [width, hidden].map(|n| n as usize);
+        self.push(format!("{name}.gate_proj.weight"), [hidden, width]);
+        self.push(format!("{name}.up_proj.weight"), [hidden, width]);
+        self.push(format!("{name}.down_proj.weight"), [width, hidden]);
+    }
+
+    /// The trunk, which is a decoder with shared experts; then the row of every layer.
+    // LAYOUT-5: what tokens choose among stands behind all that every token passes.
+    fn push_mixture(&mut self, model: &Model, mixture: &Mixture) {
+        let Model { width, hidden, .. } = *model;
+        self.push_decoder(model, &mixture.decoder, |layout, layer| {
+            let name = format!("model.layers.{layer}.mlp.shared_expert");
+            layout.push_feed(&name, width, mixture.shared_hidden);
+            layout.push(format!("{name}_gate.weight"), [1, width as usize]);
+        });
+        self.end_shard();
+        for layer in 0..model.layers {
+            let name = format!("model.layers.{layer}.mlp");
+            self.push(format!("{name}.gate.weight"), [mixture.columns.into(), width as usize]);
+            for expert in 0..mixture.columns {
+                self.push_feed(&format!("{name}.experts.{expert}"), width, hidden);
+            }
         }
     }
 
@@ -154,6 +202,11 @@ impl Layout {
         self.tensors.last().map_or(0, |last| last.range().end)
     }
 
+    /// Shards in order: one, or of a mixture the trunk and the row.
+    pub fn shards(&self) -> &[ShardSize] {
+        &self.shards
+    }
+
     /// Tensors in order.
     pub fn tensors(&self) -> &[Tensor] {
         &self.tensors
@@ -167,6 +220,12 @@ impl Layout {
     /// One block, if it exists.
     pub fn block(&self, block: Block) -> Option<&BlockRange> {
         self.blocks.get(block.index())
+    }
+
+    /// Whether a block is of the experts that tokens choose among: of a shard behind the trunk.
+    pub fn is_of_row(&self, block: Block) -> bool {
+        let trunk = self.shards.first().map_or(0, |trunk| trunk.tensors);
+        self.block(block).is_some_and(|block| block.tensor >= trunk)
     }
 
     /// Tensor groups in order, as ranges of the flat vector (TOL-1): tensors in order, until there are a sixteenth of

@@ -27,7 +27,7 @@ use crate::manifest::Manifest;
 use crate::messages::record::Record;
 use crate::messages::record::{Body, Seats};
 use crate::sign::{Signed, Verified};
-use crate::state::StateRoots;
+use crate::state::{ShardRoots, StateRoots};
 
 /// What the run is doing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -75,8 +75,8 @@ pub struct Ledger {
 impl Ledger {
     /// The empty ledger of a run.
     pub fn new(manifest: Arc<Manifest>) -> Self {
-        let run = manifest.run();
-        let zero = StateRoots {
+        let (run, layout) = (manifest.run(), Layout::of(&manifest.model));
+        let zero = ShardRoots {
             step: 0,
             beta_powers: [0; 2],
             exponents: Digest::default(),
@@ -84,13 +84,14 @@ impl Ledger {
             first: Digest::default(),
             second: Digest::default(),
         };
+        let state = layout.shards().iter().map(|_| zero).collect();
         Self {
-            layout: Arc::new(Layout::of(&manifest.model)),
+            layout: layout.into(),
             run,
             head: run.0,
             height: Height(0),
             stage: Stage::Empty,
-            state: zero,
+            state,
             next_round: Round(0),
             members: Vec::new(),
             index: BTreeMap::new(),
@@ -209,7 +210,7 @@ impl Ledger {
 
     fn apply_body(&mut self, record: &Record, signed: &Signed<Record>) -> Result<(), Reject> {
         match &record.body {
-            Body::Open(state) => self.open(*state),
+            Body::Open(state) => self.open(state),
             Body::Admit(enrol) => self.admit(enrol, signed),
             Body::Begin(seats) => self.begin(seats),
             Body::Freeze(freeze) => self.freeze(freeze, signed, record.head()),
@@ -229,12 +230,21 @@ impl Ledger {
     }
 
     // LEDGER-4: the roots are compared by the replica, which computes them itself.
-    fn open(&mut self, state: StateRoots) -> Result<(), Reject> {
+    fn open(&mut self, state: &StateRoots) -> Result<(), Reject> {
         self.require(self.stage == Stage::Empty, "a run opens once")?;
-        self.require(state.step == 0, "the initial state has applied nothing")?;
-        self.state = state;
+        self.require(
+            self.is_after(state, 0),
+            "the initial state has applied nothing to any shard of the model",
+        )?;
+        self.state = state.clone();
         self.stage = Stage::Gathering;
         Ok(())
+    }
+
+    /// Whether roots are those of every shard of the model (STATE-7), after as many updates.
+    fn is_after(&self, state: &StateRoots, step: u32) -> bool {
+        state.shards.len() == self.layout.shards().len()
+            && state.shards.iter().all(|shard| shard.step == step)
     }
 
     // LEDGER-6

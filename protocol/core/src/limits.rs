@@ -17,7 +17,11 @@ pub const PARTS: usize = 256;
 /// Receipts in one delivery: from two aggregators for each part.
 pub const RECEIPTS: usize = 2 * PARTS;
 /// Tensors of a model.
-pub const TENSORS: usize = 4096;
+pub const TENSORS: usize = 16_384;
+/// Experts of a layer's row.
+pub const COLUMNS: u16 = 256;
+/// Shards of a state.
+pub const SHARDS: usize = 65;
 /// Coefficients of a block.
 pub const BLOCK_COEFFICIENTS: usize = 65_536;
 /// Coefficients of a Merkle chunk: 64 KiB of `i32`.

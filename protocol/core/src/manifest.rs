@@ -13,7 +13,7 @@ mod training;
 pub use admission::{Admission, Listed, Mode};
 pub use aggregation::{Aggregation, Rule};
 pub use data::{CommittedFile, Data, DataFile, Start, Tokeniser, TokeniserFile};
-pub use model::{Albert, Decoder, Family, Model};
+pub use model::{Albert, Decoder, Family, Mixture, Model};
 pub use profile::{Profile, Tolerance};
 pub use training::{Method, Optimiser, Schedule, Training};
 

@@ -3,11 +3,12 @@
 
 use crate::aggregate::{self, Input};
 use crate::contribution::PartDigest;
+use crate::grid::power_of_two;
 use crate::ids::{Block, Digest, Slot};
 use crate::ieee::require_ieee;
 use crate::layout::Layout;
 use crate::ledger::WeightedCommit;
-use crate::manifest::Manifest;
+use crate::manifest::{Family, Manifest};
 use crate::messages::round::Bitmap;
 
 /// A reduced part.
@@ -54,14 +55,26 @@ pub fn reduce<'a>(
             let q = input(*slot, *block).filter(|q| q.len() == length)?;
             vectors.push(Input { q, m: commitment.commit.leaves, weight: *weight });
         }
-        let aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
-        kept.iter_mut().zip(&aggregate.factors).for_each(|(sum, factor)| *sum += factor * length as f64);
+        let mut aggregate = aggregate::block(&manifest.aggregation, &vectors)?;
+        let left = bound(manifest, layout, *block, &mut aggregate.values);
+        let kept = kept.iter_mut().zip(&aggregate.factors);
+        kept.for_each(|(sum, factor)| *sum += factor * left * length as f64);
         coefficients += length as f64;
         digest = digest.block(&aggregate.values);
         values.push(aggregate.values);
     }
     let factors = slots.into_iter().zip(kept.iter().map(|sum| sum / f64::max(coefficients, 1.0))).collect();
     Some(Reduced { values, digest: digest.finish(), factors })
+}
+
+/// AGG-22: cuts a block of a row to what it is trusted with; returns what is left of it, 1 for all.
+fn bound(manifest: &Manifest, layout: &Layout, block: Block, values: &mut [f32]) -> f64 {
+    let Family::Mixture(mixture) = &manifest.model.family else { return 1.0 };
+    if !layout.is_of_row(block) {
+        return 1.0;
+    }
+    let most = f64::from(mixture.trust.value()) * power_of_two(i32::from(manifest.training.grid_bits) + 1);
+    aggregate::bound(values, most)
 }
 
 /// How many times its own length a block's result may be away from a contributor's block: with x = Q/m, one objects

@@ -276,10 +276,10 @@ impl Follower {
                 }
             }
             Body::Outcome(Outcome { round, state, .. }) => {
-                self.pending.push_back(Pending::Outcome(*round, *state, record.height));
+                self.pending.push_back(Pending::Outcome(*round, state.clone(), record.height));
             }
             Body::Rewind(rewind) => {
-                self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state));
+                self.pending.push_back(Pending::Rewind(self.ledger.next_round(), rewind.state.clone()));
             }
             _ => {}
         }

@@ -160,7 +160,7 @@ impl Replica {
         }
         // The new one takes the memory of the oldest, unless somebody still computes on that.
         self.renew(oldest.and_then(|(_, state)| Arc::into_inner(state)));
-        self.roots
+        self.roots.clone()
     }
 
     /// Keeps the snapshot, and makes one of the state as it is now.
@@ -219,11 +219,13 @@ impl Replica {
 /// What is kept of a state, in the memory of another one: parameters and exponents and, where the run may go back to it,
 /// the moments.
 fn kept(state: &State, whole: bool, spare: Option<State>) -> State {
-    let State { mut exponents, mut parameters, mut first, mut second, .. } = spare.unwrap_or_default();
+    let State { mut shards, mut exponents, mut parameters, mut first, mut second, .. } =
+        spare.unwrap_or_default();
+    shards.clone_from(&state.shards);
     exponents.clone_from(&state.exponents);
     parameters.clone_from(&state.parameters);
     let moments = |of: &mut Vec<f32>, from: &Vec<f32>| if whole { of.clone_from(from) } else { of.clear() };
     moments(&mut first, &state.first);
     moments(&mut second, &state.second);
-    State { step: state.step, beta_powers: state.beta_powers, exponents, parameters, first, second }
+    State { shards, exponents, parameters, first, second }
 }

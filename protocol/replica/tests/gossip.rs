@@ -15,7 +15,7 @@ use muster_core::messages::evidence::Evidence;
 use muster_core::messages::record::{Body, Freeze, Record};
 use muster_core::messages::round::Commit;
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardRoots, StateRoots};
 use muster_net::swarm::Settings;
 use muster_replica::{Gossiping, Misbehaviour, find_member};
 use tokio::sync::mpsc;
@@ -43,14 +43,14 @@ fn manifest() -> Manifest {
 }
 
 fn roots(what: u8) -> StateRoots {
-    StateRoots {
+    StateRoots::from([ShardRoots {
         step: 0,
         beta_powers: [0; 2],
         exponents: Digest([what; 32]),
         parameters: Digest([what; 32]),
         first: Digest([what; 32]),
         second: Digest([what; 32]),
-    }
+    }])
 }
 
 /// A member's ledger.

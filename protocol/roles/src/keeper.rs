@@ -101,7 +101,7 @@ mod tests {
     /// A round in which both nodes have committed to these integers, and their trees.
     fn exchanging(contributions: &[Vec<i32>; 2]) -> (Ledger, [Commitment; 2]) {
         let mut ledger = Ledger::new(Arc::new(fixture::tiny(member(1).id(), member(2).id(), 4, 2)));
-        let state = *ledger.state();
+        let state = ledger.state().clone();
         seal(&mut ledger, Body::Open(state));
         for number in NODES {
             let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));

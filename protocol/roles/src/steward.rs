@@ -296,7 +296,7 @@ impl Steward {
             self.effects.push_back(StewardEffect::Archive);
         }
         if self.ledger().stage() == Stage::Empty {
-            self.conductor.propose(Body::Open(*roots));
+            self.conductor.propose(Body::Open(roots.clone()));
             return self.conductor.start();
         }
         // ROUND-16: what has a receipt is taken again before the conductor may end a phase.

@@ -7,13 +7,14 @@ use std::path::{Path, PathBuf};
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
-use muster_core::state::{State, StateRoots, Update, real_bytes, reals};
+use muster_core::layout::ShardSize;
+use muster_core::state::{ShardRoots, State, StateRoots, Update, real_bytes, reals};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
 use crate::home::{Home, STATES, UPDATES};
 
-const FIRST_LINE: &[u8; 15] = b"muster state 1\n";
+const FIRST_LINE: &[u8; 15] = b"muster state 2\n";
 /// Values that are converted at a time.
 const PIECE: usize = 1 << 16;
 const ADVICE: &str = "delete it, it will be computed or fetched again";
@@ -23,6 +24,8 @@ const ADVICE: &str = "delete it, it will be computed or fetched again";
 struct Header {
     round: Round,
     roots: StateRoots,
+    /// Of the shards.
+    sizes: Vec<ShardSize>,
     exponents: Vec<i16>,
     /// Values of each vector.
     values: u64,
@@ -43,7 +46,7 @@ impl Home {
             return Err(StoreError::refused(&path, cause, "nothing was written"));
         }
         let vectors = [&state.parameters, &state.first, &state.second].map(Vec::as_slice);
-        write_state(&path, Care::Durable, round, roots, &state.exponents, &vectors)
+        write_state(&path, Care::Durable, header(round, state, roots), &vectors)
     }
 
     /// Keeps parameters and exponents of the state before a round, which has these roots: what recomputing a leaf takes.
@@ -53,7 +56,7 @@ impl Home {
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_parameters(&self, round: Round, state: &State, roots: &StateRoots) -> Result<()> {
         let path = self.parameters_path(round);
-        write_state(&path, Care::Cheap, round, roots, &state.exponents, &[&state.parameters])
+        write_state(&path, Care::Cheap, header(round, state, roots), &[&state.parameters])
     }
 
     /// What [`Home::save_parameters`] kept, without moments, checked against the roots it was kept with; and these.
@@ -194,12 +197,13 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
     if of != round {
         return Err(corrupt("it holds the state of another round"));
     }
-    let mut found = state.roots();
-    if vectors == Vectors::Parameters {
+    let found = state.roots();
+    let same = |(found, kept): (&ShardRoots, &ShardRoots)| match vectors {
+        Vectors::All => found == kept,
         // The file has no moments, so that nothing can be said against their roots.
-        (found.first, found.second) = (roots.first, roots.second);
-    }
-    if found != roots {
+        Vectors::Parameters => ShardRoots { first: kept.first, second: kept.second, ..*found } == *kept,
+    };
+    if !found.shards.iter().zip(&roots.shards).all(same) {
         return Err(corrupt("its values do not give its roots"));
     }
     Ok((state, roots))
@@ -226,17 +230,18 @@ pub(crate) fn rounds(directory: &Path, ending: &str) -> Result<Vec<Round>> {
     Ok(rounds)
 }
 
-fn write_state(
-    path: &Path,
-    care: Care,
-    round: Round,
-    roots: &StateRoots,
-    exponents: &[i16],
-    vectors: &[&[f32]],
-) -> Result<()> {
-    let values = vectors.first().map_or(0, |values| values.len() as u64);
-    let header = encode(&Header { round, roots: *roots, exponents: exponents.to_vec(), values });
-    let header = files::seal(STATES, &header);
+fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
+    Header {
+        round,
+        roots: roots.clone(),
+        sizes: state.shards.iter().map(|shard| shard.size).collect(),
+        exponents: state.exponents.clone(),
+        values: state.parameters.len() as u64,
+    }
+}
+
+fn write_state(path: &Path, care: Care, header: Header, vectors: &[&[f32]]) -> Result<()> {
+    let header = files::seal(STATES, &encode(&header));
     files::write(path, care, |file| {
         file.write_all(FIRST_LINE)?;
         file.write_all(&(header.len() as u64).to_le_bytes())?;
@@ -275,10 +280,13 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     if of_values.and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
         return Err(damaged("it has another length"));
     }
+    if header.sizes.len() != header.roots.shards.len() {
+        return Err(damaged("its header has another number of shards than of roots"));
+    }
+    let shards = header.roots.shards.iter().zip(&header.sizes);
     let mut vector = |values: u64| read_reals(&mut file, values as usize);
     let state = State {
-        step: header.roots.step,
-        beta_powers: header.roots.beta_powers.map(f64::from_bits),
+        shards: shards.map(|(roots, size)| roots.shard(*size)).collect(),
         parameters: vector(header.values)?,
         first: vector(moments)?,
         second: vector(moments)?,
@@ -303,15 +311,18 @@ fn read_reals(file: &mut impl Read, count: usize) -> io::Result<Vec<f32>> {
 mod tests {
     use std::fs;
 
+    use muster_core::state::Shard;
+
     use super::*;
     use crate::error::Kind;
 
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
+        let size = |coefficients| ShardSize { tensors: 1, coefficients };
+        let shard = |step, size| Shard { step, beta_powers: [0.478_296_9, 0.993], size };
         State {
-            step: 7,
-            beta_powers: [0.478_296_9, 0.993],
-            exponents: vec![-12, -9, 3],
+            shards: vec![shard(7, size(values / 3)), shard(6, size(values - values / 3))],
+            exponents: vec![-12, -9],
             parameters: reals(0.25),
             first: reals(0.5),
             second: reals(1.0),

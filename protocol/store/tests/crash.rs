@@ -5,9 +5,10 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use muster_core::ids::{Digest, Height, Round, RunId};
+use muster_core::layout::ShardSize;
 use muster_core::messages::record::{Body, Record};
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::State;
+use muster_core::state::{Shard, State};
 use muster_store::home::Home;
 use muster_store::journal::Journal;
 
@@ -21,7 +22,9 @@ fn record(me: &Identity, height: u64) -> Signed<Record> {
 fn state(round: u32) -> State {
     let values = vec![round as f32; 1000];
     let [first, second] = [values.clone(), values.clone()];
-    State { step: round, beta_powers: [1.0; 2], exponents: vec![1], parameters: values, first, second }
+    let size = ShardSize { tensors: 1, coefficients: values.len() };
+    let shards = vec![Shard { step: round, beta_powers: [1.0; 2], size }];
+    State { shards, exponents: vec![1], parameters: values, first, second }
 }
 
 /// Writes records, votes and states without end, and says after each what is done.

@@ -2,7 +2,7 @@
 //!
 //! - `simulate detection [--seed N] [--rounds N]`: how long cheats last beside the formulas; a million audits;
 //! - `simulate attack NAME … [--nodes N] [--rounds N] [--from N] [--seed N] [--rule NAME] [--verifiers N] [--share F]`:
-//!   one run with these cheats;
+//!   one run with these cheats, of a mixture where one of them is on experts;
 //! - `simulate cases [--seeds N] [--first N]`: whether any audit is lost where everybody fails at random, the steward is
 //!   killed now and then, and states go back (AUDIT-26);
 //! - `simulate waits report.json … [--write]`: how long the bans of drills took, and that of `spec/harm.md`;
@@ -15,7 +15,7 @@ use std::time::Instant;
 
 use e2e::cases;
 use e2e::harm::{self, detection};
-use e2e::sim::{Longest, Plan, Report, Sim, cast};
+use e2e::sim::{Longest, Plan, Report, Sim, cast, mixture};
 use muster_core::ids::Round;
 use muster_core::manifest::Rule;
 use muster_node::rehearse::attack::Attack;
@@ -142,7 +142,8 @@ fn attack(mut arguments: Vec<String>) -> Result<bool, Failure> {
     }
     let plan = Plan::new(seed, rounds, cast(nodes, &attacks, from, seed));
     let share_ppm = (share * 1e6) as u32;
-    let report = Sim::new(Plan { rule, verifiers, share_ppm, ..plan }).finish();
+    let change = if attacks.iter().any(Attack::wants_experts) { mixture } else { plan.change };
+    let report = Sim::new(Plan { rule, verifiers, share_ppm, change, ..plan }).finish();
     print_report(&report, seed);
     Ok(report.false_bans() == 0)
 }

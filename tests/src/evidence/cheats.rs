@@ -184,7 +184,7 @@ impl Desk {
             checkpoints.push(Vec::new());
         }
         for leaf in leaves..2 * leaves {
-            let freeze = beacon(leaf << 32 | u64::from(course.state().step));
+            let freeze = beacon(leaf << 32 | u64::from(course.state().step()));
             let probe = Probe::new(&any(course.manifest(), self.profile), &freeze, &beacon(leaf));
             let passage = course.passage(leaf);
             let job = course.job(&passage);

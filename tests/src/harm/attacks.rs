@@ -9,7 +9,7 @@ use muster_node::rehearse::attack::{ATTACKS, Attack, Wrong};
 
 use super::cells::{SEEDS, about, banned, beside, false_bans, left, markdown, mean, settled_loss};
 use crate::parallel::in_parallel;
-use crate::sim::{Plan, Report, Sim, cast};
+use crate::sim::{Plan, Report, Sim, cast, mixture};
 
 const NODES: usize = 7;
 const CHEATS: usize = 2;
@@ -27,6 +27,13 @@ pub const RULES: [Column; 3] = [
     (Rule::CenteredClip, |_| (), "centred clip"),
     (Rule::Mean, |_| (), "mean"),
     (Rule::Median, |_| (), "median"),
+];
+
+/// The same, where the model is a mixture.
+const OF_MIXTURES: [Column; 3] = [
+    (Rule::CenteredClip, mixture, "centred clip"),
+    (Rule::Mean, mixture, "mean"),
+    (Rule::Median, mixture, "median"),
 ];
 
 /// What honest members' blocks are apart here, in grid units a leaf.
@@ -185,13 +192,26 @@ fn rows(attacks: &[Attack], columns: &[Column], cells: impl Fn(&Row<'_>) -> Vec<
 /// Two of seven nodes cheat; one verifier with π = 50 %, a = 1, m = 2, that audits the cheats or spares them. Losses are
 /// differences from the run without cheats that begins alike.
 pub fn table() -> String {
-    let rows = rows(ATTACKS, &RULES, |row| {
+    measured(&those(|attack| !attack.wants_experts()), &RULES)
+}
+
+/// The same on a mixture, by attacks on its experts.
+pub fn on_experts() -> String {
+    measured(&those(Attack::wants_experts), &OF_MIXTURES)
+}
+
+fn those(wanted: impl Fn(&Attack) -> bool) -> Vec<Attack> {
+    ATTACKS.iter().copied().filter(wanted).collect()
+}
+
+fn measured(attacks: &[Attack], columns: &[Column; 3]) -> String {
+    let rows = rows(attacks, columns, |row| {
         let clip = &row.runs[CELL..2 * CELL];
         let losses = [row.name()].into_iter().chain(row.losses());
         let about = [left(clip), row.findings(), row.audits(), row.rounds(), false_bans(row.runs)];
         losses.chain(about).collect()
     });
-    let heads = RULES.map(|(.., name)| name);
+    let heads = columns.map(|(.., name)| name);
     let about = ["left by the clip", "found", "audits until the ban", "rounds to the last ban", "false bans"];
     let head: Vec<&str> = ["attack"].into_iter().chain(heads).chain(about).collect();
     markdown(&head, rows)
@@ -203,8 +223,7 @@ pub fn others() -> String {
         "flip", "sign", "scale", "random", "ipm-0.1", "ipm-0.6", "alie", "mimic", "lazy", "labels", "zero",
         "one-part", "one-leaf", "inflate",
     ];
-    let shown: Vec<Attack> = ATTACKS.iter().copied().filter(|attack| SHOWN.contains(&attack.name)).collect();
-    let rows = rows(&shown, &OTHERS, |row| {
+    let rows = rows(&those(|attack| SHOWN.contains(&attack.name)), &OTHERS, |row| {
         let losses = [row.name()].into_iter().chain(row.losses());
         losses.chain([row.rounds(), false_bans(row.runs)]).collect()
     });

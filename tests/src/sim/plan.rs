@@ -5,7 +5,7 @@ use std::sync::Arc;
 use muster_core::codec::Real;
 use muster_core::ids::Round;
 use muster_core::ledger::Stage;
-use muster_core::manifest::{Data, Manifest, Rule};
+use muster_core::manifest::{Data, Family, Manifest, Mixture, Rule};
 use muster_core::sign::Identity;
 use muster_node::member::{HonestNode, NodeConduct};
 use muster_node::rehearse::attack::{self, Attack, Coalition};
@@ -234,6 +234,15 @@ impl Plan {
         manifest.check().expect("a manifest that keeps its rules");
         manifest
     }
+}
+
+/// Makes the run's decoder a mixture: what its tokens pass is one expert that they share and two of four.
+pub fn mixture(manifest: &mut Manifest) {
+    let Some(decoder) = manifest.model.decoder().cloned() else { return };
+    let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).expect("a finite constant"));
+    manifest.model.hidden = 12;
+    manifest.model.family =
+        Family::Mixture(Mixture { decoder, columns: 4, active: 2, shared_hidden: 8, balance, trust });
 }
 
 const WORDS: [&str; 24] = [

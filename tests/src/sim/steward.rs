@@ -84,7 +84,7 @@ impl Sim {
         self.machine = Steward::new(StewardSetup {
             ledger,
             identity: self.steward.clone(),
-            roots: *self.replica.roots(),
+            roots: self.replica.roots().clone(),
             states: self.replica.kept_states().collect(),
             bans,
             kept: self.disk.kept.iter().map(|(_, request)| request.clone()).collect(),

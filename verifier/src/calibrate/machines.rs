@@ -4,7 +4,7 @@ use muster_compute::{Backend, Device, Exact, Library};
 use muster_core::error::Misuse;
 use muster_core::grid::{Dither, power_of_two, quantise};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Manifest, Profile};
+use muster_core::manifest::{Manifest, Profile};
 use muster_core::state::LeafJob;
 
 /// A leaf on the grid and its loss, as a machine computed it.
@@ -130,8 +130,7 @@ pub fn at_hand(
     manifest: &Manifest,
 ) -> Result<(Vec<LeafComputer>, Vec<String>), Misuse> {
     let (mut machines, mut absent) = (vec![LeafComputer::exact(profile, threads)?], Vec::new());
-    let decoder = matches!(manifest.model.family, Family::Decoder(_));
-    let several = decoder && manifest.training.leaf_windows > 1;
+    let several = manifest.model.decoder().is_some() && manifest.training.leaf_windows > 1;
     let on = |device: Device| -> Result<Vec<LeafComputer>, Misuse> {
         let machine = |(count, apart)| {
             let machine = LeafComputer::torch(profile, device, count)?;

@@ -128,7 +128,7 @@ impl Tools {
         let saved = tokio::task::spawn_blocking(move || {
             let (round, state, roots) = {
                 let replica = lock(&replica);
-                (replica.round(), replica.state().clone(), *replica.roots())
+                (replica.round(), replica.state().clone(), replica.roots().clone())
             };
             home.save_state(round, &state, &roots)?;
             home.prune_states(&|kept| kept == round)

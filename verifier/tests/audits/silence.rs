@@ -58,7 +58,7 @@ pub(super) fn gone_back() -> (World, Audits) {
         accuser: member(21),
         jury: Jury::default(),
     }));
-    let state = *world.ledger.state_before(Round(0)).unwrap();
+    let state = world.ledger.state_before(Round(0)).unwrap().clone();
     world.seal(Body::Rewind(Rewind { to: Round(0), state, evidence }));
     assert!(world.docket.idles(0, &world.ledger).is_empty());
     (world, audits)

@@ -22,7 +22,7 @@ use muster_core::messages::record::{Ban, Body, Freeze, Outcome};
 use muster_core::messages::round::{Commit, Echo};
 use muster_core::messages::wire::Notice;
 use muster_core::sign::Identity;
-use muster_core::state::{Arithmetic, LeafJob};
+use muster_core::state::{Arithmetic, LeafJob, ShardRoots, StateRoots};
 use muster_roles::verifier::audits::{Audits, Message, Stop, WorkKind};
 use muster_roles::verifier::coins::Coins;
 use muster_store::home::Home;
@@ -206,7 +206,7 @@ impl World {
             round: view.round(),
             results: Default::default(),
             echoes: muster_core::codec::List::new(echoes).unwrap(),
-            state: muster_core::state::StateRoots { step: view.state().step + 1, ..*view.state() },
+            state: StateRoots::from([ShardRoots { step: view.state().step() + 1, ..view.state().shards[0] }]),
             seats: muster_core::codec::List::default(),
             credits: muster_core::codec::List::default(),
             seconds: muster_core::codec::List::default(),

@@ -228,7 +228,7 @@ mod tests {
 
     /// What one computed: a leaf of this value in each place and of this loss.
     fn computed(value: i32, loss: i64) -> Contribution {
-        let layout = Layout::of(&Settings::default().model.checked().unwrap());
+        let layout = Layout::of(&Settings::default().checked_model().unwrap());
         let q = vec![value; layout.parameters()];
         let (tree, digest) = (Commitment::new(&layout, &q), Digest::default());
         let commit = Commit {

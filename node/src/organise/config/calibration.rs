@@ -7,6 +7,7 @@ use muster_core::layout::Layout;
 use serde::Deserialize;
 
 use super::arithmetic::Arithmetic;
+use super::model::FamilySetting;
 use super::{Settings, parse};
 use crate::exit::{Failure, Outcome};
 
@@ -24,11 +25,17 @@ impl Settings {
     /// Replaces the arithmetic by that of a calibration; returns the text of the settings, changed alike.
     ///
     /// # Errors
-    /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups.
+    /// [`Failure`] naming the file: it is no calibration, or one of a model with other tensor groups, or the model is a
+    /// mixture, which has no tolerance.
     pub fn calibrate(&mut self, text: &str, path: &Path, calibration: &str) -> Outcome<String> {
         let Calibration { arithmetic } = parse(path, calibration)?;
         let in_file = |why: String| Failure::usage(format!("{}: {why}", path.display()));
-        let model = self.model.checked().map_err(|misuse| in_file(misuse.to_string()))?;
+        if self.model.family == FamilySetting::Mixture {
+            return Err(in_file(
+                "a mixture of experts is trained in \"exact\": make the run without it".into(),
+            ));
+        }
+        let model = self.checked_model().map_err(|misuse| in_file(misuse.to_string()))?;
         model.check().map_err(|misuse| in_file(misuse.to_string()))?;
         let (found, groups) = (arithmetic.tolerance.len(), Layout::of(&model).groups().len());
         // By position: a tolerance of another model would be some other group's.

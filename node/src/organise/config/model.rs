@@ -4,6 +4,7 @@ use muster_core::error::Misuse;
 use muster_core::manifest;
 use serde::Deserialize;
 
+use super::experts::Experts;
 use super::number::{millionths, real};
 use super::section::section;
 
@@ -15,6 +16,8 @@ pub enum FamilySetting {
     Decoder,
     /// Predicts masked tokens.
     Albert,
+    /// Predicts the next token; tokens choose among experts.
+    Mixture,
 }
 
 section! {
@@ -32,7 +35,7 @@ section! {
         heads: u32 = 4,
         /// Key and value heads.
         key_value_heads: u32 = 4,
-        /// Width inside the feed-forward.
+        /// Width inside the feed-forward; of a mixture, inside each expert of a row.
         hidden: u32 = 172,
         /// Tokens of a window.
         sequence: u32 = 128,
@@ -54,7 +57,12 @@ section! {
 }
 
 impl Model {
-    pub(crate) fn checked(&self) -> Result<manifest::Model, Misuse> {
+    pub(super) fn checked(&self, experts: Option<&Experts>) -> Result<manifest::Model, Misuse> {
+        if experts.is_some() && self.family != FamilySetting::Mixture {
+            return Err(Misuse(
+                "model.family must be \"mixture\" where there is a section [experts]: set it, or delete the section".into(),
+            ));
+        }
         Ok(manifest::Model {
             vocabulary: self.vocabulary,
             width: self.width,
@@ -65,17 +73,24 @@ impl Model {
             norm_epsilon: real("model.norm_epsilon", self.norm_epsilon)?,
             initial_scale: real("model.initial_scale", self.initial_scale)?,
             family: match self.family {
-                FamilySetting::Decoder => manifest::Family::Decoder(manifest::Decoder {
-                    key_value_heads: self.key_value_heads,
-                    tied: self.tied,
-                    rope_base: real("model.rope_base", self.rope_base)?,
-                }),
+                FamilySetting::Decoder => manifest::Family::Decoder(self.decoder()?),
+                FamilySetting::Mixture => {
+                    let experts = experts.cloned().unwrap_or_default();
+                    manifest::Family::Mixture(experts.checked(self.decoder()?)?)
+                }
                 FamilySetting::Albert => manifest::Family::Albert(manifest::Albert {
                     embedding: self.embedding,
                     masked_ppm: millionths("model.masked", self.masked)?,
                     mask_token: self.mask_token,
                 }),
             },
+        })
+    }
+    fn decoder(&self) -> Result<manifest::Decoder, Misuse> {
+        Ok(manifest::Decoder {
+            key_value_heads: self.key_value_heads,
+            tied: self.tied,
+            rope_base: real("model.rope_base", self.rope_base)?,
         })
     }
 }

@@ -6,17 +6,18 @@ use muster_core::limits;
 use serde_json::{Map, Value};
 use toml::Table;
 
+use super::known::Known;
 use crate::exit::{Failure, Outcome};
+use crate::organise::config::experts::Experts;
 use crate::organise::config::model::Model;
 use crate::organise::config::{Settings, TEMPLATE};
 
 /// What is known of a model, by the names of the settings.
 pub(super) struct ModelConfig {
     path: PathBuf,
-    /// What settings must not contradict.
-    fixed: Table,
-    /// What they may say otherwise.
-    free: Table,
+    model: Known,
+    /// Of a mixture.
+    experts: Option<Known>,
     /// Most tokens of a window, where the config knows.
     positions: Option<u32>,
 }
@@ -31,52 +32,52 @@ impl ModelConfig {
         let entries: Map<String, Value> =
             serde_json::from_slice(bytes).map_err(|error| wrong(&format!("is not a config ({error})")))?;
         let config = Config { path, entries: &entries };
-        let family = match config.entry("model_type").and_then(Value::as_str) {
-            Some("llama") => Architecture::Decoder,
-            Some("albert") => Architecture::Albert,
+        let mut model = Known::new(path, "model");
+        let mut experts = None;
+        let kind = config.entry("model_type").and_then(Value::as_str);
+        match kind {
+            Some("llama") => llama(&config, &mut model.fixed)?,
+            Some("qwen2_moe") => {
+                mixture(&config, &mut model.fixed)?;
+                experts = Some(row(&config)?);
+            }
+            Some("albert") => albert(&config, &mut model.fixed)?,
             other => {
                 let kind = other.unwrap_or("none");
-                return Err(wrong(&format!("model_type is {kind}, a run trains \"llama\" or \"albert\"")));
+                let trained = "a run trains \"llama\", \"qwen2_moe\" or \"albert\"";
+                return Err(wrong(&format!("model_type is {kind}, {trained}")));
             }
-        };
-        let positions = config.optional("max_position_embeddings")?;
-        let mut fixed = Table::new();
+        }
         for (setting, entry) in SIZES {
-            fixed.insert((*setting).into(), config.number(entry)?.into());
+            model.fixed.insert((*setting).into(), config.number(entry)?.into());
         }
-        match family {
-            Architecture::Decoder => decoder(&config, &mut fixed)?,
-            Architecture::Albert => albert(&config, &mut fixed)?,
-        }
-        let mut free = Table::new();
+        let positions = config.optional("max_position_embeddings")?;
         if let Some(positions) = positions {
-            // An ALBERT has an embedding for each position: its number is fixed. A decoder's positions are
-            // computed.
-            let settings = if family == Architecture::Albert { &mut fixed } else { &mut free };
+            // An ALBERT has an embedding for each position: its number is fixed. A decoder's positions are computed.
+            let settings = if kind == Some("albert") { &mut model.fixed } else { &mut model.free };
             settings.insert("sequence".into(), positions.min(limits::SEQUENCE).into());
         }
         let scale = config.real("initializer_range", 0.02)?;
         if scale > 0.0 {
-            free.insert("initial_scale".into(), scale.into());
+            model.free.insert("initial_scale".into(), scale.into());
         }
-        Ok(Self { path: path.to_owned(), fixed, free, positions })
+        Ok(Self { path: path.to_owned(), model, experts, positions })
     }
 
     /// The commented file of settings, with what is known in the place of the defaults.
     pub(super) fn template(&self) -> String {
-        let mut section = "";
+        let mut known = None;
         let mut text = String::new();
         for line in TEMPLATE.lines() {
+            let opened = self.experts.as_ref().and_then(|experts| experts.opened(line, known));
+            let line = opened.unwrap_or(line);
             if let Some(name) = line.strip_prefix('[').and_then(|rest| rest.split(']').next()) {
-                section = name;
+                known = [Some(&self.model), self.experts.as_ref()]
+                    .into_iter()
+                    .flatten()
+                    .find(|known| known.is_of(name));
             }
-            let known = line.split_once(" = ").filter(|_| section == "model").and_then(|(key, rest)| {
-                let value = self.fixed.get(key).or_else(|| self.free.get(key))?;
-                let comment = rest.split_once('#').map_or("", |(_, comment)| comment);
-                let said = format!("{key} = {value}");
-                Some(if comment.is_empty() { said } else { format!("{said:24} #{comment}") })
-            });
-            text.push_str(known.as_deref().unwrap_or(line));
+            text.push_str(&known.map_or_else(|| line.to_owned(), |known| known.line(line)));
             text.push('\n');
         }
         text
@@ -86,60 +87,76 @@ impl ModelConfig {
     pub(super) fn complete(&self, settings: &mut Settings, path: &Path, text: &str) -> Outcome<String> {
         let wrong = |what: String| Failure::usage(format!("{}: {what}", path.display()));
         let file: Table = text.parse().map_err(|error: toml::de::Error| wrong(error.message().to_owned()))?;
-        let said = file.get("model").and_then(toml::Value::as_table).cloned().unwrap_or_default();
-        let model = |table: Table| {
-            table.try_into::<Model>().map_err(|error| {
-                Failure::environment(format!("{}: {}", self.path.display(), error.message()))
-            })
-        };
-        let theirs = model(self.fixed.clone())?;
-        for (key, value) in said.iter().filter(|(key, _)| self.fixed.contains_key(*key)) {
-            let mut ours = self.fixed.clone();
-            let known = ours.insert(key.clone(), value.clone()).unwrap_or_else(|| value.clone());
-            if model(ours)? != theirs {
-                return Err(wrong(format!(
-                    "model.{key} is {value}, but {} says {known}; delete the line, or begin with another model",
-                    self.path.display()
-                )));
-            }
+        let mut text = text.to_owned();
+        let model = self.model.complete::<Model>(path, &file)?;
+        settings.model = model.settings;
+        text.push_str(&model.said);
+        if let Some(experts) = &self.experts {
+            let experts = experts.complete::<Experts>(path, &file)?;
+            settings.experts = Some(experts.settings);
+            text.push_str(&experts.said);
         }
-        let mut all = self.fixed.clone();
-        all.extend(self.free.clone());
-        let filled: Vec<_> = all.iter().filter(|(key, _)| !said.contains_key(*key)).collect();
-        let filled: String = filled.iter().map(|(key, value)| format!("# {key} = {value}\n")).collect();
-        all.extend(said);
-        settings.model = model(all)?;
         match self.positions {
             Some(most) if settings.model.sequence > most => Err(wrong(format!(
                 "model.sequence is {}, but {} knows {most} positions",
                 settings.model.sequence,
                 self.path.display()
             ))),
-            _ if filled.is_empty() => Ok(text.to_owned()),
-            _ => Ok(format!("{text}\n# Of [model], from {}:\n{filled}", self.path.display())),
+            _ => Ok(text),
         }
     }
 }
 
-#[derive(Clone, Copy, PartialEq, Eq)]
-enum Architecture {
-    Decoder,
-    Albert,
-}
-
-/// Settings and entries that both families have.
+/// Settings and entries that all families have.
 const SIZES: &[(&str, &str)] = &[
     ("vocabulary", "vocab_size"),
     ("width", "hidden_size"),
     ("layers", "num_hidden_layers"),
     ("heads", "num_attention_heads"),
-    ("hidden", "intermediate_size"),
 ];
 
-fn decoder(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
-    config.must("hidden_act", "silu".into())?;
+fn llama(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
     config.must("attention_bias", false.into())?;
     config.must("mlp_bias", false.into())?;
+    fixed.insert("family".into(), "decoder".into());
+    fixed.insert("hidden".into(), config.number("intermediate_size")?.into());
+    decoder(config, config.number("num_attention_heads")?, fixed)
+}
+
+fn mixture(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
+    // Its `qkv_bias` says nothing of the values, which are looked at.
+    config.must("decoder_sparse_step", 1.into())?;
+    config.must("mlp_only_layers", Value::Array(Vec::new()))?;
+    config.must("use_sliding_window", false.into())?;
+    if !config.flag("norm_topk_prob", false)? {
+        return Err(config.wrong("norm_topk_prob", "is false or missing, a run's mixtures have true"));
+    }
+    fixed.insert("family".into(), "mixture".into());
+    fixed.insert("hidden".into(), config.number("moe_intermediate_size")?.into());
+    decoder(config, 16, fixed)
+}
+
+/// The experts of a mixture. What balances them is not of the model, but of its training.
+fn row(config: &Config<'_>) -> Outcome<Known> {
+    let mut experts = Known::new(config.path, "experts");
+    for (setting, entry) in [
+        ("columns", "num_experts"),
+        ("active", "num_experts_per_tok"),
+        ("shared_hidden", "shared_expert_intermediate_size"),
+    ] {
+        experts.fixed.insert(setting.into(), config.number(entry)?.into());
+    }
+    experts.free.insert("balance".into(), config.real("router_aux_loss_coef", 0.001)?.into());
+    Ok(experts)
+}
+
+/// What decoders have, with or without experts; `shared` key and value heads where the config does not say.
+fn decoder(config: &Config<'_>, shared: u32, fixed: &mut Table) -> Outcome<()> {
+    config.must("hidden_act", "silu".into())?;
+    let layers = config.entry("layer_types").and_then(Value::as_array);
+    if layers.is_some_and(|layers| layers.iter().any(|layer| layer != "full_attention")) {
+        return Err(config.wrong("layer_types", "names others than full_attention, a run has no others"));
+    }
     let (width, heads) = (config.number("hidden_size")?, config.number("num_attention_heads")?);
     if let Some(head) = config.optional("head_dim")?
         && u64::from(head) * u64::from(heads) != u64::from(width)
@@ -147,6 +164,16 @@ fn decoder(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
         let what = format!("is {head}, a run's heads are hidden_size / num_attention_heads wide");
         return Err(config.wrong("head_dim", &what));
     }
+    let key_value_heads = config.optional("num_key_value_heads")?.unwrap_or(shared);
+    fixed.insert("key_value_heads".into(), key_value_heads.into());
+    fixed.insert("tied".into(), config.flag("tie_word_embeddings", false)?.into());
+    fixed.insert("rope_base".into(), rotary_base(config)?.into());
+    fixed.insert("norm_epsilon".into(), config.real("rms_norm_eps", 1e-6)?.into());
+    Ok(())
+}
+
+/// The base of rotary positions that are not scaled.
+fn rotary_base(config: &Config<'_>) -> Outcome<f64> {
     // Since version 5 the rotary settings are one entry.
     let rotary = Value::Object(Map::new());
     let rotary = config.entry("rope_parameters").unwrap_or(&rotary);
@@ -159,17 +186,10 @@ fn decoder(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
             return Err(config.wrong(entry, "scales the rotary positions, a run does not"));
         }
     }
-    let base = match rotary.get("rope_theta").and_then(Value::as_f64) {
-        Some(base) => base,
-        None => config.real("rope_theta", 10_000.0)?,
-    };
-    let key_value_heads = config.optional("num_key_value_heads")?.unwrap_or(heads);
-    fixed.insert("family".into(), "decoder".into());
-    fixed.insert("key_value_heads".into(), key_value_heads.into());
-    fixed.insert("tied".into(), config.flag("tie_word_embeddings", false)?.into());
-    fixed.insert("rope_base".into(), base.into());
-    fixed.insert("norm_epsilon".into(), config.real("rms_norm_eps", 1e-6)?.into());
-    Ok(())
+    match rotary.get("rope_theta").and_then(Value::as_f64) {
+        Some(base) => Ok(base),
+        None => config.real("rope_theta", 10_000.0),
+    }
 }
 
 fn albert(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
@@ -179,6 +199,7 @@ fn albert(config: &Config<'_>, fixed: &mut Table) -> Outcome<()> {
     config.must("position_embedding_type", "absolute".into())?;
     config.must("tie_word_embeddings", true.into())?;
     fixed.insert("family".into(), "albert".into());
+    fixed.insert("hidden".into(), config.number("intermediate_size")?.into());
     fixed.insert("embedding".into(), config.number("embedding_size")?.into());
     fixed.insert("norm_epsilon".into(), config.real("layer_norm_eps", 1e-12)?.into());
     Ok(())

@@ -18,6 +18,9 @@ const UNTIED: &str = "[model]\nwidth = 8\nlayers = 1\nheads = 2\nhidden = 12\nse
                       key_value_heads = 2\nvocabulary = 260\n";
 const ALBERT: &str = "[model]\nfamily = \"albert\"\nvocabulary = 257\nwidth = 8\nlayers = 3\nheads = 2\nhidden = 12\n\
                       sequence = 16\nembedding = 4\n";
+const MIXTURE: &str = "[model]\nfamily = \"mixture\"\nwidth = 8\nlayers = 2\nheads = 2\nkey_value_heads = 1\nhidden = 6\n\
+                       sequence = 16\nnorm_epsilon = 1e-6\n\
+                       [experts]\ncolumns = 5\nactive = 3\nshared_hidden = 10\nbalance = 0.25\n";
 
 fn manifest(settings: &str) -> Manifest {
     let nobody = MemberId([0; 32]);
@@ -83,7 +86,7 @@ fn bits(values: &[f32]) -> Vec<u32> {
 
 #[test]
 fn what_was_exported_comes_back_to_the_bit() {
-    for text in [TIED, UNTIED, ALBERT] {
+    for text in [TIED, UNTIED, ALBERT, MIXTURE] {
         let directory = tempfile::tempdir().unwrap();
         let folder = directory.path().join("model");
         let manifest = manifest(text);
@@ -94,9 +97,11 @@ fn what_was_exported_comes_back_to_the_bit() {
         given.check_tokeniser(&manifest.data).unwrap();
         // The config says all of the model, and what settings say of it agrees.
         for settings in ["", "[model]\n", text, &given.template()] {
-            let model = completed(&folder, settings).unwrap().model.checked().unwrap();
+            let model = completed(&folder, settings).unwrap().checked_model().unwrap();
             assert_eq!(model, manifest.model, "{settings}");
         }
+        let opened = given.template().lines().any(|line| line.starts_with("[experts]"));
+        assert_eq!(opened, text == MIXTURE, "other families have no such section");
     }
 }
 
@@ -126,6 +131,74 @@ fn settings_that_contradict_are_named() {
     let given = Given::open(&folder).unwrap();
     let said = given.complete(&mut settings, Path::new("run.toml"), text).unwrap();
     assert!(said.starts_with(text) && said.contains("# width = 8\n") && !said.contains("# layers"), "{said}");
+}
+
+#[test]
+fn a_mixture_brings_its_experts() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
+    let manifest = manifest(MIXTURE);
+    exported(&manifest, &values(manifest.model.parameters()), &folder);
+    let refused = |text: &str, words: &str| {
+        let failure = completed(&folder, text).unwrap_err();
+        assert!(failure.exit == Exit::Usage && failure.message.contains(words), "{failure}");
+    };
+    refused("[experts]\ncolumns = 8\n", "run.toml: experts.columns is 8, but ");
+    refused("[experts]\nshared_hidden = 11\n", "config.json says 10");
+    refused("[model]\nfamily = \"decoder\"\n", "model.family is \"decoder\"");
+    // How it is balanced is training, not model.
+    let text = "[experts]\nactive = 3\nbalance = 0.0\n";
+    let mut settings = Settings::parse(Path::new("run.toml"), text).unwrap();
+    let given = Given::open(&folder).unwrap();
+    let said = given.complete(&mut settings, Path::new("run.toml"), text).unwrap();
+    let Family::Mixture(mixture) = settings.checked_model().unwrap().family else { panic!("a mixture") };
+    assert_eq!((mixture.columns, mixture.balance.value()), (5, 0.0));
+    assert!(said.contains("# Of [experts], from ") && said.contains("# columns = 5\n"), "{said}");
+    assert!(!said.contains("# balance") && !said.contains("# active"), "{said}");
+    // Another model's settings have no place for experts.
+    let other = directory.path().join("other");
+    let plain = self::manifest(TIED);
+    exported(&plain, &values(plain.model.parameters()), &other);
+    let why = completed(&other, text).unwrap().checked_model().unwrap_err().to_string();
+    assert!(why.contains("model.family must be \"mixture\""), "{why}");
+}
+
+#[test]
+fn biases_that_a_mixture_may_have_are_taken_where_they_are_zero() {
+    let directory = tempfile::tempdir().unwrap();
+    let folder = directory.path().join("model");
+    let manifest = manifest(MIXTURE);
+    let parameters = values(manifest.model.parameters());
+    exported(&manifest, &parameters, &folder);
+    let mut tensors = read(&folder);
+    for (name, rows) in [("q", 8), ("k", 4), ("v", 4)] {
+        let zeros = real_bytes(&vec![-0.0; rows]);
+        tensors.insert(format!("model.layers.1.self_attn.{name}_proj.bias"), (Dtype::F32, vec![rows], zeros));
+    }
+    let given = Given::open(&folder).unwrap();
+    write(&folder, &tensors);
+    assert_eq!(bits(&given.parameters(&manifest.model).unwrap()), bits(&parameters));
+    let refused = |name: &str, tensor: (Dtype, Vec<usize>, Vec<u8>), words: &str| {
+        let mut tensors = tensors.clone();
+        tensors.insert(name.into(), tensor);
+        write(&folder, &tensors);
+        let failure = given.parameters(&manifest.model).unwrap_err();
+        assert!(failure.message.contains(words), "{failure}");
+    };
+    let bias = |values: &[f32]| (Dtype::F32, vec![values.len()], real_bytes(values));
+    let name = "model.layers.0.self_attn.v_proj.bias";
+    refused(name, bias(&[0.0, 0.0, 1e-9, 0.0]), "v_proj.bias is not zero");
+    refused(name, bias(&[0.0; 8]), "v_proj.bias has shape [8], this model has [4]");
+    refused(
+        "model.layers.0.self_attn.o_proj.bias",
+        bias(&[0.0; 8]),
+        "holds model.layers.0.self_attn.o_proj.bias",
+    );
+    refused(
+        "model.layers.0.mlp.experts.5.up_proj.weight",
+        bias(&[0.0; 8]),
+        "holds model.layers.0.mlp.experts.5",
+    );
 }
 
 #[test]
@@ -183,6 +256,36 @@ fn configs_of_other_models_are_refused_by_entry() {
     refused(" ".repeat(CONFIG_BYTES as usize + 1), "which is more than");
     fs::remove_file(&path).unwrap();
     assert!(Given::open(directory.path()).err().unwrap().message.contains("config.json: cannot be read"));
+}
+
+#[test]
+fn configs_of_other_mixtures_are_refused_by_entry() {
+    let directory = tempfile::tempdir().unwrap();
+    let mixture = r#"{"model_type": "qwen2_moe", "vocab_size": 256, "hidden_size": 32, "num_hidden_layers": 1,
+        "num_attention_heads": 16, "moe_intermediate_size": 6, "shared_expert_intermediate_size": 10,
+        "num_experts": 8, "num_experts_per_tok": 2, "norm_topk_prob": true"#;
+    let open = |text: &str| {
+        fs::write(directory.path().join(CONFIG), text).unwrap();
+        completed(directory.path(), "")
+    };
+    // What transformers leaves out is at its default.
+    let plain = format!(r#"{mixture}, "mlp_only_layers": [], "layer_types": ["full_attention"] }}"#);
+    let Settings { model, experts, .. } = open(&plain).unwrap();
+    assert_eq!((model.hidden, model.key_value_heads, model.norm_epsilon), (6, 16, 1e-6));
+    assert_eq!(experts.unwrap().balance, 0.001);
+    let refused = |text: String, words: &str| {
+        let failure = open(&text).err().unwrap();
+        assert!(failure.message.contains("config.json") && failure.message.contains(words), "{failure}");
+    };
+    refused(format!(r#"{mixture}, "mlp_only_layers": [0] }}"#), "mlp_only_layers is [0]");
+    refused(format!(r#"{mixture}, "decoder_sparse_step": 2 }}"#), "decoder_sparse_step is 2");
+    refused(format!(r#"{mixture}, "use_sliding_window": true }}"#), "use_sliding_window is true");
+    refused(format!(r#"{mixture}, "layer_types": ["sliding_attention"] }}"#), "layer_types names others");
+    refused(format!(r#"{mixture}, "rope_scaling": {{"rope_type": "yarn"}} }}"#), "rope_scaling scales");
+    refused(mixture.replace(": true", ": false") + "}", "norm_topk_prob is false or missing");
+    refused(mixture.replace("norm_topk_prob", "x") + "}", "norm_topk_prob is false or missing");
+    refused(mixture.replace("num_experts\"", "x\"") + "}", "num_experts is missing");
+    refused(mixture.replace("\": 8,", "\": 70000,") + "}", "70000");
 }
 
 #[test]

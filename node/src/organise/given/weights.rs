@@ -29,7 +29,7 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
     let twins = twins(model);
     let own = layout.tensors().iter().map(|tensor| tensor.name.as_str());
     let besides: &[&str] = match model.family {
-        Family::Decoder(_) => &[],
+        Family::Decoder(_) | Family::Mixture(_) => &[],
         Family::Albert(_) => &[TOKEN_TYPES, KEY_BIAS],
     };
     let there =
@@ -43,6 +43,9 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
         let twin = twins.iter().find(|(first, _)| *first == tensor.name).map(|(_, twin)| *twin);
         let values = saved.take(tensor, twin).map_err(wrong)?;
         parameters[tensor.range()].copy_from_slice(&values);
+    }
+    if let Family::Mixture(_) = &model.family {
+        saved.attention_biases(layout).map_err(wrong)?;
     }
     if let Family::Albert(albert) = &model.family {
         let (narrow, width) = (albert.embedding as usize, model.width as usize);
@@ -63,10 +66,10 @@ pub(super) fn parameters(path: &Path, file: &[u8], model: &Model, layout: &Layou
 
 /// Second names under which a shared tensor may be saved, too, or instead.
 fn twins(model: &Model) -> &'static [(&'static str, &'static str)] {
-    match &model.family {
-        Family::Decoder(decoder) if decoder.tied => &[("model.embed_tokens.weight", "lm_head.weight")],
-        Family::Decoder(_) => &[],
-        Family::Albert(_) => &[
+    match model.decoder() {
+        Some(decoder) if decoder.tied => &[("model.embed_tokens.weight", "lm_head.weight")],
+        Some(_) => &[],
+        None => &[
             ("albert.embeddings.word_embeddings.weight", "predictions.decoder.weight"),
             ("predictions.bias", "predictions.decoder.bias"),
         ],
@@ -112,6 +115,25 @@ impl Saved<'_> {
             found = Some(values);
         }
         found.ok_or_else(|| format!("lacks {}", tensor.name))
+    }
+
+    /// Biases of queries, keys and values, which a mixture of `transformers` has unless its config says otherwise: zeros
+    /// change nothing, and other values have no place in a run's model.
+    fn attention_biases(&mut self, layout: &Layout) -> Result<(), String> {
+        for tensor in layout.tensors() {
+            let biased = ["q_proj.", "k_proj.", "v_proj."];
+            let matrix = tensor.name.strip_suffix("weight");
+            let matrix = matrix.filter(|matrix| biased.iter().any(|end| matrix.ends_with(end)));
+            let Some(name) = matrix.map(|matrix| format!("{matrix}bias")) else { continue };
+            let Some(view) = self.views.remove(&name) else { continue };
+            let bias = values(&name, &view, &tensor.shape[..1])?;
+            if bias.iter().any(|value| *value != 0.0) {
+                return Err(format!(
+                    "{name} is not zero, a run's models have no biases of queries, keys and values"
+                ));
+            }
+        }
+        Ok(())
     }
 
     /// Token type 0: every token of a run is of it.

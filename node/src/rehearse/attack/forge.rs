@@ -2,7 +2,8 @@
 
 use muster_core::assign;
 use muster_core::ids::{Leaf, Slot};
-use muster_core::state::{Arithmetic, State};
+use muster_core::manifest::{Manifest, Model};
+use muster_core::state::{Arithmetic, LeafJob, State};
 
 use super::Coalition;
 use crate::member::{Assignment, LeafSum, Summed};
@@ -74,6 +75,24 @@ pub(super) fn computed(
     let leaf = |position| {
         let leaf = assign::leaf(work.slot, work.seats, position);
         work.gradient(arithmetic, state, leaf, &windows(leaf))
+    };
+    Summed::of((0..work.quota).map(leaf).collect())
+}
+
+/// True gradients of the assigned text, but of this model in this state.
+pub(super) fn modelled(
+    work: &Assignment,
+    arithmetic: &mut dyn Arithmetic,
+    model: &Model,
+    state: &State,
+) -> Summed {
+    let manifest = Manifest { model: model.clone(), ..(*work.manifest).clone() };
+    let leaf = |position| {
+        let leaf = assign::leaf(work.slot, work.seats, position);
+        let job = LeafJob { state, round_seed: work.seed, leaf, windows: &work.windows(leaf) };
+        let mut q = work.spares.any(state.parameters.len());
+        let loss = arithmetic.leaf(&manifest, &job, &mut q);
+        (q, loss)
     };
     Summed::of((0..work.quota).map(leaf).collect())
 }

@@ -1,12 +1,14 @@
+mod mixtures;
+
 use std::path::Path;
 use std::time::{Duration, Instant};
 
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
-use muster_core::codec::List;
+use muster_core::codec::{List, Real};
 use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
 use muster_core::layout::Layout;
-use muster_core::manifest::{Manifest, Profile};
+use muster_core::manifest::{Family, Manifest, Mixture, Profile};
 use muster_core::messages::audit::Rows;
 use muster_core::messages::record::Seat;
 use muster_core::messages::round::{Bitmap, Commit};
@@ -33,7 +35,28 @@ const TINY: &str = "
     sequence = 16
 ";
 
-fn manifest(directory: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
+/// What a round is played on: a decoder, or a mixture of the same sizes.
+#[derive(Clone, Copy, PartialEq)]
+enum Kind {
+    Decoder,
+    Mixture,
+}
+
+/// What an attack wants.
+fn kind_for(attack: &Attack) -> Kind {
+    if attack.wants_experts() { Kind::Mixture } else { Kind::Decoder }
+}
+
+/// The model with a row of four experts, of which a token passes two.
+fn with_experts(model: &mut Model) {
+    let Family::Decoder(decoder) = model.family.clone() else { panic!("a decoder") };
+    let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).unwrap());
+    model.family =
+        Family::Mixture(Mixture { decoder, columns: 4, active: 2, shared_hidden: 8, balance, trust });
+    model.check().unwrap();
+}
+
+fn manifest(directory: &Path, kind: Kind) -> (Arc<Manifest>, Arc<Dataset>) {
     let text = |name: &str| {
         let bytes = "to muster is to gather, and to inspect. ".repeat(40).into_bytes();
         vec![Ok(SourceText { name: name.into(), bytes })]
@@ -41,15 +64,23 @@ fn manifest(directory: &Path) -> (Arc<Manifest>, Arc<Dataset>) {
     let data = dataset::pack(text("train"), text("held out"), directory, &mut |_| ()).unwrap();
     let nobody = MemberId([0; 32]);
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
-    let manifest =
+    let mut manifest =
         Settings::parse(Path::new("run.toml"), TINY).unwrap().manifest(&makers, data.clone()).unwrap();
+    if kind == Kind::Mixture {
+        with_experts(&mut manifest.model);
+    }
     (Arc::new(manifest), Arc::new(Dataset::open(directory, &data).unwrap()))
 }
 
-/// A round on a state of its own.
+/// A round of a decoder on a state of its own.
 fn work(round: u32) -> Assignment {
+    work_on(Kind::Decoder, round)
+}
+
+/// A round on a state of its own.
+fn work_on(kind: Kind, round: u32) -> Assignment {
     let directory = tempfile::tempdir().unwrap();
-    let (manifest, dataset) = manifest(&directory.path().join("corpus"));
+    let (manifest, dataset) = manifest(&directory.path().join("corpus"), kind);
     let (root, state) = Replica::genesis(manifest.clone(), dataset.clone(), 1, None).unwrap().snapshot();
     let mut state = State::clone(&state);
     state.parameters.iter_mut().for_each(|weight| *weight *= 1.0 + 0.01 * round as f32);
@@ -96,10 +127,15 @@ fn commit(summed: &Summed) -> Commit {
     Commit { round, head: digest, state: digest, slot, seats: 4, leaves, profile, loss, root: digest }
 }
 
-/// The first bad contribution of an attack, and the honest one.
+/// The first bad contribution of an attack on a decoder, and the honest one.
 fn first(attack: &dyn NodeConduct) -> (Summed, Summed) {
-    (FROM - 5..FROM).for_each(|round| drop(contribute(attack, &work(round))));
-    (contribute(attack, &work(FROM)), contribute(&HonestNode, &work(FROM)))
+    first_on(Kind::Decoder, attack)
+}
+
+/// The first bad contribution of an attack, and the honest one.
+fn first_on(kind: Kind, attack: &dyn NodeConduct) -> (Summed, Summed) {
+    (FROM - 5..FROM).for_each(|round| drop(contribute(attack, &work_on(kind, round))));
+    (contribute(attack, &work_on(kind, FROM)), contribute(&HonestNode, &work_on(kind, FROM)))
 }
 
 /// The digests that an aggregator of three inputs signs for a part that adds them up, and the right one.
@@ -117,11 +153,12 @@ fn reduced(conduct: &dyn NodeConduct) -> (Vec<Digest>, Digest) {
 
 #[test]
 fn all_are_honest_before_their_round() {
-    let work = work(4);
-    let honest = contribute(&HonestNode, &work);
+    let both = [Kind::Decoder, Kind::Mixture].map(|kind| work_on(kind, 4));
+    let honest = both.each_ref().map(|work| contribute(&HonestNode, work));
     for attack in ATTACKS {
+        let (work, honest) = (&both[kind_for(attack) as usize], &honest[kind_for(attack) as usize]);
         let conduct = attack.conduct(&Campaign::from(Round(FROM)));
-        let summed = contribute(&*conduct, &work);
+        let summed = contribute(&*conduct, work);
         let same = summed.q == honest.q && summed.loss == honest.loss && summed.leaves == honest.leaves;
         assert!(same && conduct.stays(Round(4)), "{}", attack.name);
     }
@@ -130,9 +167,10 @@ fn all_are_honest_before_their_round() {
 /// What each attack says in its first round, against what is said to give it away.
 #[test]
 fn each_is_betrayed_by_what_it_is_said_to_be() {
-    for Attack { name, betrayal: Betrayal { wrong, rhythm }, .. } in ATTACKS {
+    for played in ATTACKS {
+        let Attack { name, betrayal: Betrayal { wrong, rhythm }, .. } = played;
         let conduct = attack(name, &[]);
-        let (summed, honest) = first(&*conduct);
+        let (summed, honest) = first_on(kind_for(played), &*conduct);
         let commit = commit(&summed);
         let probe = Probe::exact(&FREEZE);
         let asked = AuditedContribution { freeze: FREEZE, probe: &probe, commit: &commit, q: &summed.q };

@@ -3,46 +3,81 @@
 use std::ops::Range;
 
 use muster_core::layout::Tensor;
-use muster_core::manifest::{self, Model};
+use muster_core::manifest::{self, Family, Model};
 
 use crate::function;
 use crate::matrix::Matrix;
 use crate::turns::GradientSlice;
 
-/// Tensors of a layer: norm, q, k, v, o, norm, gate, up, down.
-const TENSORS: usize = 9;
-
-/// A weight matrix of a layer, in the order of the flat vector.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum DecoderMatrix {
-    /// Query, key and value projections, joined.
-    QueryKeyValue,
-    /// Projection of the attention's output.
-    Output,
-    /// Gate and up projections, joined.
-    GateUp,
-    /// Down projection.
-    Down,
+/// A weight matrix: its number among those that the passes multiply by, and among the parts of the gradient.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weight {
+    pub matrix: usize,
+    pub part: usize,
 }
 
-/// A norm of a layer.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum RmsNorm {
-    /// Before attention.
-    Attention,
-    /// Before the feed-forward.
-    Feed,
+/// The gain of a norm.
+#[derive(Clone, Debug)]
+pub(crate) struct Gain {
+    pub range: Range<usize>,
+    /// Part of the gradient.
+    pub part: usize,
+}
+
+/// A SwiGLU: the feed-forward of a layer, or an expert.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Expert {
+    pub hidden: usize,
+    /// Gate and up projections, joined.
+    pub gate_up: Weight,
+    pub down: Weight,
+}
+
+/// One layer, without the experts that tokens choose among.
+#[derive(Debug)]
+pub(crate) struct LayerRanges {
+    pub attention_norm: Gain,
+    /// Query, key and value projections, joined.
+    pub joint: Weight,
+    /// Projection of the attention's output.
+    pub output: Weight,
+    pub feed_norm: Gain,
+    /// What every token passes.
+    pub feed: Expert,
+    /// Of a mixture: from a normed token to the weight of `feed`.
+    pub feed_gate: Option<Weight>,
+}
+
+/// The experts of a layer that tokens choose among.
+#[derive(Debug)]
+pub(crate) struct Row {
+    /// From a normed token to a score for each expert.
+    pub router: Weight,
+    pub experts: Vec<Expert>,
+    /// Experts that a token passes.
+    pub active: usize,
+    /// `balance`·columns of ARITH-73.
+    pub balance: f64,
+}
+
+impl Row {
+    /// Width inside each of its experts.
+    pub(crate) fn hidden(&self) -> usize {
+        self.experts.first().map_or(0, |expert| expert.hidden)
+    }
 }
 
 /// What a decoder has beside matrices.
 #[derive(Debug)]
 pub(crate) struct DecoderRanges {
-    pub layers: usize,
     /// Whether the head shares the embedding.
     pub tied: bool,
     pub embedding: Matrix,
-    /// Gains of every layer's two norms, then of the last.
-    pub gains: Vec<Range<usize>>,
+    pub layers: Vec<LayerRanges>,
+    /// Of each layer; none but in a mixture.
+    pub rows: Vec<Row>,
+    pub last_norm: Gain,
+    pub head: Weight,
     /// Per token and frequency.
     pub cosines: Vec<f32>,
     pub sines: Vec<f32>,
@@ -55,77 +90,90 @@ impl DecoderRanges {
         decoder: &manifest::Decoder,
         tensors: &[Tensor],
     ) -> (Self, Vec<Matrix>, Vec<GradientSlice>) {
-        let layers = model.layers as usize;
-        let embedding = Matrix::joined(&tensors[..1]);
-        let (mut matrices, mut gains, mut parts) = (Vec::new(), Vec::new(), vec![embedding.part()]);
-        for layer in tensors[1..].chunks_exact(TENSORS).take(layers) {
-            let of_layer = [1..4, 4..5, 6..8, 8..9].map(|range| Matrix::joined(&layer[range]));
-            let [joint, output, gate_up, down] = of_layer.map(|matrix| matrix.part());
-            let [before, between] = [layer[0].range(), layer[5].range()];
-            parts.extend([row(&before), joint, output, row(&between), gate_up, down]);
-            gains.extend([before, between]);
-            matrices.extend(of_layer);
-        }
-        let last = tensors[1 + TENSORS * layers].range();
-        parts.push(row(&last));
-        gains.push(last);
-        let head = if decoder.tied { embedding } else { Matrix::joined(&tensors[tensors.len() - 1..]) };
-        if !decoder.tied {
-            parts.push(head.part());
-        }
-        matrices.push(head);
+        let mut taking = Taking { tensors, matrices: Vec::new(), parts: Vec::new() };
+        let embedding = taking.part(1);
+        let layers = (0..model.layers).map(|_| taking.layer(model)).collect();
+        let last_norm = taking.gain();
+        let head = if decoder.tied {
+            taking.matrices.push(embedding);
+            Weight { matrix: taking.matrices.len() - 1, part: 0 }
+        } else {
+            taking.weight(1)
+        };
+        // LAYOUT-5: rows stand behind the trunk.
+        let rows = match &model.family {
+            Family::Mixture(mixture) => (0..model.layers).map(|_| taking.row(model, mixture)).collect(),
+            _ => Vec::new(),
+        };
+        let Taking { matrices, parts, .. } = taking;
         let head_width = (model.width / model.heads) as usize;
         let base = f64::from(decoder.rope_base.value());
         let [cosines, sines] = rotary_tables(model.sequence as usize, head_width, base);
-        (Self { layers, tied: decoder.tied, embedding, gains, cosines, sines }, matrices, parts)
+        (
+            Self { tied: decoder.tied, embedding, layers, rows, last_norm, head, cosines, sines },
+            matrices,
+            parts,
+        )
     }
 
-    /// Number of a layer's matrix.
-    pub(crate) fn matrix(layer: usize, weight: DecoderMatrix) -> usize {
-        4 * layer + weight as usize
-    }
-
-    /// Number of the head's matrix.
-    pub(crate) fn head(&self) -> usize {
-        4 * self.layers
-    }
-
-    /// Part of the gradient that is a layer's matrix.
-    pub(crate) fn part(layer: usize, weight: DecoderMatrix) -> usize {
-        let number = weight as usize;
-        // Two gains of each layer are parts, too: before the first matrix, and before the third.
-        2 + 6 * layer + number + number / 2
-    }
-
-    /// Part of the gradient that is a layer's gain.
-    pub(crate) fn gain_part(layer: usize, norm: RmsNorm) -> usize {
-        1 + 6 * layer + 3 * norm as usize
-    }
-
-    /// Part of the gradient that is the last gain.
-    pub(crate) fn last_gain_part(&self) -> usize {
-        1 + 6 * self.layers
-    }
-
-    /// Part of the gradient that is the head's matrix.
-    pub(crate) fn head_part(&self) -> usize {
-        if self.tied { 0 } else { self.last_gain_part() + 1 }
-    }
-
-    /// Range of a layer's gain.
-    pub(crate) fn gain(&self, layer: usize, norm: RmsNorm) -> Range<usize> {
-        self.gains[2 * layer + norm as usize].clone()
-    }
-
-    /// Range of the last gain.
-    pub(crate) fn last_gain(&self) -> Range<usize> {
-        self.gains[2 * self.layers].clone()
+    /// Width inside the widest expert.
+    pub(crate) fn widest(&self) -> usize {
+        let rows = self.rows.iter().map(Row::hidden);
+        self.layers.iter().map(|layer| layer.feed.hidden).chain(rows).max().unwrap_or(0)
     }
 }
 
-/// A gain as a part of the gradient.
-fn row(gain: &Range<usize>) -> GradientSlice {
-    GradientSlice { range: gain.clone(), width: gain.len() }
+/// Tensors that are left, in order, and what has been made of those before.
+struct Taking<'a> {
+    tensors: &'a [Tensor],
+    matrices: Vec<Matrix>,
+    parts: Vec<GradientSlice>,
+}
+
+impl Taking<'_> {
+    /// The next part of the gradient: some tensors, joined.
+    fn part(&mut self, count: usize) -> Matrix {
+        let (own, rest) = self.tensors.split_at(count);
+        self.tensors = rest;
+        let matrix = Matrix::joined(own);
+        self.parts.push(matrix.part());
+        matrix
+    }
+
+    fn weight(&mut self, count: usize) -> Weight {
+        let matrix = self.part(count);
+        self.matrices.push(matrix);
+        Weight { matrix: self.matrices.len() - 1, part: self.parts.len() - 1 }
+    }
+
+    fn gain(&mut self) -> Gain {
+        Gain { range: self.part(1).range(), part: self.parts.len() - 1 }
+    }
+
+    fn expert(&mut self, hidden: u32) -> Expert {
+        Expert { hidden: hidden as usize, gate_up: self.weight(2), down: self.weight(1) }
+    }
+
+    fn layer(&mut self, model: &Model) -> LayerRanges {
+        let mixture = if let Family::Mixture(mixture) = &model.family { Some(mixture) } else { None };
+        LayerRanges {
+            attention_norm: self.gain(),
+            joint: self.weight(3),
+            output: self.weight(1),
+            feed_norm: self.gain(),
+            feed: self.expert(mixture.map_or(model.hidden, |mixture| mixture.shared_hidden)),
+            feed_gate: mixture.map(|_| self.weight(1)),
+        }
+    }
+
+    fn row(&mut self, model: &Model, mixture: &manifest::Mixture) -> Row {
+        Row {
+            router: self.weight(1),
+            experts: (0..mixture.columns).map(|_| self.expert(model.hidden)).collect(),
+            active: mixture.active.into(),
+            balance: f64::from(mixture.balance.value()) * f64::from(mixture.columns),
+        }
+    }
 }
 
 /// Cosine and sine (ARITH-33) of `token · base^(−2i/head width)`, computed in f64.

@@ -1,5 +1,8 @@
-//! Buffers of one window of a decoder. Every buffer holds one row a token.
+//! Buffers of a decoder for windows that are taken together. Every buffer holds one row a token.
 
+use std::ops::Range;
+
+use super::ranges::DecoderRanges;
 use crate::attention::Attention;
 use crate::kernel::matrix::Panels;
 use crate::plan::NetworkPlan;
@@ -19,9 +22,42 @@ pub(super) struct DecoderActivations {
     pub middle: Vec<f32>,
     /// Of the normalised input of the feed-forward.
     pub feed_scales: Vec<f32>,
+    /// Of what every token passes.
+    pub feed: SwigluActivations,
+    /// Of a mixture: weight of `feed`.
+    pub feed_weights: Vec<f32>,
+    pub row: RowActivations,
+}
+
+/// Activations of SwiGLU.
+#[derive(Default)]
+pub(super) struct SwigluActivations {
     pub gate_up: Vec<f32>,
     /// σ(gate).
     pub sigmoid: Vec<f32>,
+}
+
+/// Activations of the experts that tokens choose among.
+#[derive(Default)]
+pub(super) struct RowActivations {
+    pub choice: Choice,
+    /// Softmax of a token's scores, over all experts.
+    pub probabilities: Vec<f32>,
+    /// A row for each choice, in the order of `choice.by_expert`.
+    pub passed: SwigluActivations,
+}
+
+/// Which experts the tokens chose (ARITH-70).
+#[derive(Default)]
+pub(super) struct Choice {
+    /// Chosen experts of each token, ascending.
+    pub chosen: Vec<u16>,
+    /// Their weights.
+    pub weights: Vec<f32>,
+    /// Places in `chosen`: by expert, then by token.
+    pub by_expert: Vec<usize>,
+    /// Where each expert's places begin; at last where all end.
+    pub starts: Vec<usize>,
 }
 
 /// Inputs of a layer's matrices that no layer keeps: the backward pass makes them once more, for two multiplications a
@@ -30,7 +66,23 @@ pub(super) struct DecoderActivations {
 pub(super) struct Passing {
     /// Of attention or of the feed-forward.
     pub normed: Vec<f32>,
+    /// Of one expert, times its weight.
     pub product: Vec<f32>,
+    pub of_expert: ExpertRows,
+}
+
+/// Rows of the tokens that chose one expert.
+#[derive(Default)]
+pub(super) struct ExpertRows {
+    /// Normed inputs.
+    pub normed: Vec<f32>,
+    /// Of the stream, or its gradient.
+    pub stream: Vec<f32>,
+    pub weights: Vec<f32>,
+    /// Gradients of the weights.
+    pub d_weights: Vec<f32>,
+    /// Right factor of the gradient of a matrix.
+    pub panels: Panels,
 }
 
 /// Gradients on their way back through one layer.
@@ -41,11 +93,17 @@ pub(super) struct LayerGradients {
     pub joint: Vec<f32>,
     pub mixed: Vec<f32>,
     pub gate_up: Vec<f32>,
-    /// Of gate and up's product; then that product.
+    /// Of gate and up's product; then that product, times the expert's weight.
     pub product: Vec<f32>,
+    /// Of the weights of what every token passes; then of the scores they are made of.
+    pub feed_weights: Vec<f32>,
+    /// Of the weights of chosen experts, as they are chosen.
+    pub weights: Vec<f32>,
+    /// Of the router's scores.
+    pub scores: Vec<f32>,
 }
 
-/// One window: what the forward pass keeps for the backward pass.
+/// What the forward pass over some windows keeps for the backward pass.
 #[derive(Default)]
 pub(crate) struct DecoderTape {
     /// Token at each position.
@@ -69,39 +127,97 @@ pub(crate) struct DecoderTape {
 
 impl DecoderTape {
     /// Sizes the buffers of the forward pass, with the activations of this many layers, and takes up the tokens.
-    pub(super) fn load(&mut self, plan: &NetworkPlan, layers: usize, window: &[u32]) {
+    pub(super) fn load(
+        &mut self,
+        plan: &NetworkPlan,
+        decoder: &DecoderRanges,
+        layers: usize,
+        windows: &[Vec<u32>],
+    ) {
         self.inputs.clear();
-        self.inputs.extend(window[..plan.tokens].iter().map(|token| plan.token(*token)));
         self.targets.clear();
-        self.targets.extend(window[1..].iter().map(|token| plan.token(*token)));
-        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
+        for window in windows {
+            self.inputs.extend(window[..plan.tokens].iter().map(|token| plan.token(*token)));
+            self.targets.extend(window[1..].iter().map(|token| plan.token(*token)));
+        }
+        let rows = self.inputs.len();
+        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(rows * width, 0.0);
         self.residual.resize_with(plan.layers + 1, Vec::new);
         self.residual.iter_mut().for_each(|buffer| size(buffer, plan.width));
         size(&mut self.normed, plan.width);
         size(&mut self.scales, 1);
         size(&mut self.logits, plan.vocabulary);
         self.layers.resize_with(layers, DecoderActivations::default);
-        for layer in &mut self.layers {
+        for (layer, ranges) in self.layers.iter_mut().zip(&decoder.layers) {
             size(&mut layer.mixed, plan.width);
             size(&mut layer.middle, plan.width);
             size(&mut layer.scales, 1);
             size(&mut layer.feed_scales, 1);
             size(&mut layer.joint, plan.heads.joint_width());
-            size(&mut layer.gate_up, 2 * plan.hidden);
-            size(&mut layer.sigmoid, plan.hidden);
+            size(&mut layer.feed.gate_up, 2 * ranges.feed.hidden);
+            size(&mut layer.feed.sigmoid, ranges.feed.hidden);
+        }
+        for (layer, row) in self.layers.iter_mut().zip(&decoder.rows) {
+            size(&mut layer.feed_weights, 1);
+            size(&mut layer.row.probabilities, row.experts.len());
+            size(&mut layer.row.choice.weights, row.active);
+            layer.row.choice.chosen.resize(rows * row.active, 0);
+            size(&mut layer.row.passed.gate_up, row.active * 2 * row.hidden());
+            size(&mut layer.row.passed.sigmoid, row.active * row.hidden());
         }
         size(&mut self.passing.normed, plan.width);
-        size(&mut self.passing.product, plan.hidden);
+        size(&mut self.passing.product, decoder.widest());
     }
 
     /// Sizes the buffers of the backward pass.
-    pub(super) fn make_gradients(&mut self, plan: &NetworkPlan) {
-        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(plan.tokens * width, 0.0);
-        let LayerGradients { normed, joint, mixed, gate_up, product } = &mut self.gradients;
-        size(normed, plan.width);
-        size(joint, plan.heads.joint_width());
-        size(mixed, plan.width);
-        size(gate_up, 2 * plan.hidden);
-        size(product, plan.hidden);
+    pub(super) fn make_gradients(&mut self, plan: &NetworkPlan, decoder: &DecoderRanges) {
+        let rows = self.inputs.len();
+        let size = |buffer: &mut Vec<f32>, width: usize| buffer.resize(rows * width, 0.0);
+        let to = &mut self.gradients;
+        size(&mut to.normed, plan.width);
+        size(&mut to.joint, plan.heads.joint_width());
+        size(&mut to.mixed, plan.width);
+        size(&mut to.gate_up, 2 * decoder.widest());
+        size(&mut to.product, decoder.widest());
+        if let Some(row) = decoder.rows.first() {
+            size(&mut to.feed_weights, 1);
+            size(&mut to.weights, row.active);
+            size(&mut to.scores, row.experts.len());
+        }
+    }
+}
+
+impl Choice {
+    /// Sorts the choices by expert.
+    pub(super) fn sort(&mut self, experts: usize) {
+        self.starts.clear();
+        self.starts.resize(experts + 1, 0);
+        for expert in &self.chosen {
+            self.starts[usize::from(*expert) + 1] += 1;
+        }
+        for expert in 0..experts {
+            self.starts[expert + 1] += self.starts[expert];
+        }
+        let mut next = self.starts.clone();
+        self.by_expert.resize(self.chosen.len(), 0);
+        for (place, expert) in self.chosen.iter().enumerate() {
+            let to = &mut next[usize::from(*expert)];
+            self.by_expert[*to] = place;
+            *to += 1;
+        }
+    }
+
+    /// Of each expert: its share of some choices.
+    pub(super) fn shares(&self, places: Range<usize>, experts: usize) -> Vec<f32> {
+        let mut counts = vec![0u32; experts];
+        for expert in &self.chosen[places.clone()] {
+            counts[usize::from(*expert)] += 1;
+        }
+        counts.into_iter().map(|count| count as f32 / places.len() as f32).collect()
+    }
+
+    /// Where an expert's places stand in `by_expert`.
+    pub(super) fn of(&self, expert: usize) -> Range<usize> {
+        self.starts[expert]..self.starts[expert + 1]
     }
 }

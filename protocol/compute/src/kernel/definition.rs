@@ -49,7 +49,7 @@ fn exact_bits(values: &[f32]) -> Vec<u32> {
 }
 
 /// Calls `check` with every path, width, and kind of values.
-fn everywhere(check: impl Fn(Kernels, usize, &dyn Fn(usize, u32) -> Vec<f32>)) {
+pub(super) fn everywhere(check: impl Fn(Kernels, usize, &dyn Fn(usize, u32) -> Vec<f32>)) {
     for path in paths() {
         for width in WIDTHS {
             for round in 0..8 {
@@ -63,7 +63,7 @@ fn everywhere(check: impl Fn(Kernels, usize, &dyn Fn(usize, u32) -> Vec<f32>)) {
 }
 
 /// Lanes by `i mod 16`, then pairs.
-fn sum(terms: impl Iterator<Item = impl Fn(f32) -> f32>) -> f32 {
+pub(super) fn sum(terms: impl Iterator<Item = impl Fn(f32) -> f32>) -> f32 {
     let mut lanes = [0.0f32; 16];
     for (i, term) in terms.enumerate() {
         lanes[i % 16] = term(lanes[i % 16]);
@@ -76,11 +76,11 @@ fn sum(terms: impl Iterator<Item = impl Fn(f32) -> f32>) -> f32 {
     lanes[0]
 }
 
-fn dot(a: &[f32], b: &[f32]) -> f32 {
+pub(super) fn dot(a: &[f32], b: &[f32]) -> f32 {
     sum(a.iter().zip(b).map(|(a, b)| move |lane| fmaf(*a, *b, lane)))
 }
 
-fn exp(x: f32) -> f32 {
+pub(super) fn exp(x: f32) -> f32 {
     if x.is_nan() || x < -87.0 {
         return if x.is_nan() { x } else { 0.0 };
     }
@@ -95,7 +95,7 @@ fn exp(x: f32) -> f32 {
 }
 
 /// e^(x − largest) of a row, and its sum.
-fn exponentials(row: &mut [f32]) -> (f32, f32) {
+pub(super) fn exponentials(row: &mut [f32]) -> (f32, f32) {
     let largest =
         row.iter().filter(|x| !x.is_nan()).fold(f32::NEG_INFINITY, |a, b| if *b > a { *b } else { a });
     row.iter_mut().for_each(|x| *x = exp(*x - largest));

@@ -68,6 +68,36 @@ fn normed(x: &[f32], gain: &[f32], scale: f32, y: &mut [f32]) {
     }
 }
 
+/// Softmax of a row, in place (ARITH-35).
+#[inline(always)]
+pub(super) fn softmax_of<F: Fma>(row: &mut [f32]) {
+    let inverse = 1.0 / exponentials::<F>(row, largest(row));
+    for value in row {
+        *value *= inverse;
+    }
+}
+
+/// The gradient of a row of gate and up from that of their product (ARITH-39), in whose place the product is then.
+#[inline(always)]
+pub(super) fn swiglu_back<F: Fma>(
+    gate_up: &[f32],
+    sigmoid: &[f32],
+    d_product: &mut [f32],
+    d_gate_up: &mut [f32],
+) {
+    let hidden = d_product.len();
+    let (gate, up) = gate_up.split_at(hidden);
+    let (d_gate, d_up) = d_gate_up.split_at_mut(hidden);
+    for ((gate, up), (((sigmoid, d), d_gate), d_up)) in
+        gate.iter().zip(up).zip(sigmoid.iter().zip(d_product).zip(d_gate).zip(d_up))
+    {
+        *d_up = *d * (gate * sigmoid);
+        *d_gate = *d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
+        // The input of the next matrix back, which the forward pass did not keep.
+        *d = gate * sigmoid * up;
+    }
+}
+
 /// Where rotary positions apply in a buffer of one window.
 pub(crate) struct Rotation<'a> {
     /// Values from token to token.
@@ -151,10 +181,10 @@ kernels! {
         }
     }
 
-    /// Rotates the pairs (i, i + half) of every head of every row, in place (ARITH-34).
+    /// Rotates the pairs (i, i + half) of every head of every row, in place (ARITH-34). Rows are those of whole windows.
     pub(crate) fn rotate(values: &mut [f32], at: &Rotation<'_>) {
         let angles = at.cosines.chunks_exact(at.half).zip(at.sines.chunks_exact(at.half));
-        for (row, (cosines, sines)) in values.chunks_mut(at.stride).zip(angles) {
+        for (row, (cosines, sines)) in values.chunks_mut(at.stride).zip(angles.cycle()) {
             for head in row.chunks_exact_mut(2 * at.half).take(at.heads) {
                 let (low, high) = head.split_at_mut(at.half);
                 for (((low, high), cosine), sine) in low.iter_mut().zip(high).zip(cosines).zip(sines) {
@@ -175,11 +205,7 @@ kernels! {
             if let Some(later) = row.get_mut(token + 1..) {
                 later.fill(f32::NEG_INFINITY);
             }
-            let sum = exponentials::<F>(row, largest(row));
-            let inverse = 1.0 / sum;
-            for value in row {
-                *value *= inverse;
-            }
+            softmax_of::<F>(row);
         }
     }
 
@@ -228,16 +254,7 @@ kernels! {
         let rows = gate_up.chunks_exact(2 * hidden).zip(d_gate_up.chunks_exact_mut(2 * hidden));
         let rows = rows.zip(sigmoid.chunks_exact(hidden)).zip(d_product.chunks_exact_mut(hidden));
         for (((gate_up, d_gate_up), sigmoid), d_product) in rows {
-            let (gate, up) = gate_up.split_at(hidden);
-            let (d_gate, d_up) = d_gate_up.split_at_mut(hidden);
-            for ((gate, up), (((sigmoid, d), d_gate), d_up)) in
-                gate.iter().zip(up).zip(sigmoid.iter().zip(d_product).zip(d_gate).zip(d_up))
-            {
-                *d_up = *d * (gate * sigmoid);
-                *d_gate = *d * up * (sigmoid * F::fma(*gate, 1.0 - sigmoid, 1.0));
-                // The input of the next matrix back, which the forward pass did not keep.
-                *d = gate * sigmoid * up;
-            }
+            swiglu_back::<F>(gate_up, sigmoid, d_product, d_gate_up);
         }
     }
 

@@ -2,37 +2,27 @@
 //! direction's own.
 
 use muster_core::layout::Layout;
-use muster_core::manifest::Optimiser;
 use muster_core::state::{State, Update};
 
-use super::decay::decay;
+use super::step::TensorStep;
 use crate::kernel::lamb::{Layerwise, descend, direction, moments};
-use crate::kernel::update::{AdamStep, sum_of_squares};
+use crate::kernel::update::sum_of_squares;
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
-
-/// What a step of LAMB follows.
-pub(super) struct LambStep<'a> {
-    pub layout: &'a Layout,
-    pub optimiser: &'a Optimiser,
-    /// By tensor.
-    pub adam: &'a [AdamStep],
-    /// The learning rate.
-    pub rate: f64,
-}
 
 /// Takes LAMB's step in every block that is present: moments and norms first, then the parameters.
 pub(super) fn apply<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
-    step: &LambStep<'_>,
+    layout: &Layout,
+    steps: &[TensorStep],
     state: &mut State,
     update: &Update,
 ) {
-    let LambStep { layout, optimiser, adam: steps, rate } = *step;
-    let first_scale = (1.0 / (1.0 - state.beta_powers[0])) as f32;
-    let layerwise =
-        |tensor: usize| Layerwise { first_scale, decay: decay(optimiser, &layout.tensors()[tensor]) as f32 };
+    let layerwise = |tensor: usize| {
+        let TensorStep { first_scale, decay, .. } = steps[tensor];
+        Layerwise { first_scale, decay }
+    };
     let State { parameters, first, second, .. } = state;
     let lengths = || layout.blocks().iter().map(|block| block.range.len());
     let mut squares = vec![[0.0; 2]; layout.blocks().len()];
@@ -40,7 +30,7 @@ pub(super) fn apply<W: Send>(
     let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
     each(workers, tasks, |_, ((((block, present), squares), first), second)| {
         if *present {
-            let (step, parameters) = (&steps[block.tensor], &parameters[block.range.clone()]);
+            let (step, parameters) = (&steps[block.tensor].adam, &parameters[block.range.clone()]);
             moments(kernels, &update.values[block.range.clone()], first, second, step);
             // Computed again below instead of kept: directions of all blocks are as large as the model.
             let mut along = vec![0.0; parameters.len()];
@@ -49,7 +39,8 @@ pub(super) fn apply<W: Send>(
         }
     });
     // Between the two passes: a tensor's trust takes the old parameters of all its blocks.
-    let rates: Vec<f32> = trusts(layout, &squares).iter().map(|trust| (rate * trust) as f32).collect();
+    let trusts = trusts(layout, &squares);
+    let rates: Vec<f32> = steps.iter().zip(trusts).map(|(step, trust)| (step.rate * trust) as f32).collect();
     let tasks = layout.blocks().iter().zip(&update.present).zip(parts(parameters, lengths()));
     each(workers, tasks, |_, ((block, present), parameters)| {
         if *present {
@@ -59,7 +50,7 @@ pub(super) fn apply<W: Send>(
                 kernels,
                 parameters,
                 moments,
-                &steps[block.tensor],
+                &steps[block.tensor].adam,
                 layerwise(block.tensor),
                 &mut along,
             );

@@ -1,12 +1,12 @@
-//! Both families, with and without recomputation, on every path and number of threads: one result.
+//! All families, with and without recomputation, on every path and number of threads: one result.
 
 use muster_compute::{Exact, Path, paths};
 use muster_core::grid::LOSS_NOT_FINITE;
 use muster_core::layout::Layout;
-use muster_core::manifest::{Family, Manifest, Method};
+use muster_core::manifest::{Manifest, Method};
 use muster_core::state::{Arithmetic, State, Update};
 
-use crate::setting::{albert, leaf, manifest, model, models, windows};
+use crate::setting::{albert, leaf, manifest, mixture, model, models, windows};
 
 /// Two rounds: states, sums, losses, and the held-out loss.
 fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec<(i64, Vec<i32>)>, u64) {
@@ -51,7 +51,9 @@ fn recomputing_threads_and_paths_change_nothing() {
 
 #[test]
 fn products_shared_by_threads_change_nothing() {
-    for model in [model([300, 256, 1, 4, 2, 700, 200], true), albert([300, 256, 1, 4, 700, 200], 64)] {
+    let experts = mixture(model([300, 256, 1, 4, 2, 700, 200], true), [3, 2, 512], 0.01);
+    for model in [model([300, 256, 1, 4, 2, 700, 200], true), albert([300, 256, 1, 4, 700, 200], 64), experts]
+    {
         let manifest = manifest(model);
         let windows = windows(&manifest.model, 1, 3);
         let mut one = Exact::new(1, None).unwrap();
@@ -95,7 +97,7 @@ fn what_is_not_finite_stays_out() {
 #[test]
 fn what_follows_a_text_changes_none_of_its_logits() {
     for model in models() {
-        let decoder = matches!(model.family, Family::Decoder(_));
+        let decoder = model.decoder().is_some();
         let (manifest, vocabulary) = (manifest(model.clone()), model.vocabulary as usize);
         let text = windows(&manifest.model, 1, 5).remove(0);
         let text = &text[..manifest.model.sequence as usize];

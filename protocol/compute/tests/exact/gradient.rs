@@ -1,5 +1,7 @@
 //! The leaf gradient of both families against central differences of the f64 reference.
 
+use std::cell::RefCell;
+
 use muster_compute::Exact;
 use muster_core::assign::calibration_seed;
 use muster_core::grid::{LOSS_ONE, power_of_two};
@@ -9,7 +11,7 @@ use muster_core::manifest::{Manifest, Model};
 use muster_core::state::{Arithmetic, State};
 
 use crate::reference::Reference;
-use crate::setting::{ROUND_SEED, albert, leaf, manifest, model, windows};
+use crate::setting::{ROUND_SEED, albert, leaf, manifest, mixture, model, windows};
 
 /// Coefficients looked at in each tensor.
 const SAMPLES: usize = 24;
@@ -60,7 +62,8 @@ fn check(model: Model) {
     let mut state = uneven(&mut exact, &manifest, &windows);
     let (loss, found) = gradient(&mut exact, &manifest, &mut state, &windows);
     let parameters = state.parameters.iter().map(|value| f64::from(*value)).collect();
-    let mut reference = Reference { model, layout: Layout::of(model), parameters };
+    let choices = RefCell::default();
+    let mut reference = Reference { model, layout: Layout::of(model), parameters, choices };
     let masks = (ROUND_SEED, Leaf(LEAF));
     // ARITH-41 and ARITH-65: the loss of the network as it is usually written.
     let expected = reference.loss(&windows, masks);
@@ -74,14 +77,18 @@ fn check(model: Model) {
             let mut at = |offset: f64| {
                 let old = reference.parameters[place];
                 reference.parameters[place] = old + offset;
-                let loss = reference.loss(&windows, masks);
+                let [loss, balance] = reference.objective(&windows, masks);
                 reference.parameters[place] = old;
-                loss
+                (loss + balance, reference.choices.take())
             };
+            let (_, chosen) = at(0.0);
+            // Where a token goes to another expert, the loss jumps, and has no derivative: the steps stay short of that.
+            let steps = [1e-3, 1e-4, 1e-5].into_iter();
+            let mut around = steps.map(|step| (step, [1.0, -1.0, 2.0, -2.0].map(|turn| at(turn * step))));
+            let within = around.find(|(_, around)| around.iter().all(|(_, choices)| *choices == chosen));
+            let (step, [right, left, far_right, far_left]) = within.expect("no token between two experts");
             // Of fourth order: what is left of the series is far below the tolerance.
-            let step = 1e-3;
-            let difference =
-                (8.0 * (at(step) - at(-step)) - (at(2.0 * step) - at(-2.0 * step))) / (12.0 * step);
+            let difference = (8.0 * (right.0 - left.0) - (far_right.0 - far_left.0)) / (12.0 * step);
             error += (found[place] - difference).powi(2);
             norm += difference.powi(2);
         }
@@ -116,4 +123,19 @@ fn albert_of_one_layer() {
 #[test]
 fn albert_of_shared_layers() {
     check(albert([31, 18, 3, 3, 40, 33], 5));
+}
+
+#[test]
+fn experts_of_which_tokens_choose_two() {
+    check(mixture(model([19, 16, 2, 4, 4, 12, 27], true), [5, 2, 10], 0.1));
+}
+
+#[test]
+fn one_expert_a_token_and_shared_key_heads() {
+    check(mixture(model([23, 24, 1, 6, 2, 20, 30], false), [3, 1, 9], 0.2));
+}
+
+#[test]
+fn every_expert_for_every_token() {
+    check(mixture(model([5, 6, 3, 3, 1, 7, 9], true), [3, 3, 4], 1.0));
 }

@@ -119,8 +119,8 @@ fn equals_plain(method: Method, model: Model) {
                 );
             }
         }
-        assert_eq!(state.step, 8);
-        assert!((state.beta_powers[0] - f64::from(0.9f32).powi(8)).abs() < 1e-12);
+        assert_eq!(state.shards[0].step, 8);
+        assert!((state.shards[0].beta_powers[0] - f64::from(0.9f32).powi(8)).abs() < 1e-12);
     }
 }
 

@@ -1,6 +1,9 @@
 //! The loss in plain f64, written from the formulas alone.
 
 mod albert;
+mod mixture;
+
+use std::cell::RefCell;
 
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
@@ -11,6 +14,8 @@ pub struct Reference<'a> {
     pub model: &'a Model,
     pub layout: Layout,
     pub parameters: Vec<f64>,
+    /// Experts that tokens chose when the loss was last computed, in order.
+    pub choices: RefCell<Vec<usize>>,
 }
 
 type Rows = Vec<Vec<f64>>;
@@ -23,15 +28,24 @@ impl Reference<'_> {
 
     /// Mean loss of the windows; a masked model's masks are this seed's and leaf's.
     pub fn loss(&self, windows: &[Vec<u32>], masks: (Digest, Leaf)) -> f64 {
-        let loss = |(index, window): (usize, &Vec<u32>)| match &self.model.family {
-            Family::Decoder(_) => self.window(window),
-            Family::Albert(albert) => self.masked_window(albert, masks, (index as u32, window)),
-        };
-        windows.iter().enumerate().map(loss).sum::<f64>() / windows.len() as f64
+        self.objective(windows, masks)[0]
     }
 
-    fn window(&self, tokens: &[u32]) -> f64 {
+    /// The same, and the mean of what else the gradient descends.
+    pub fn objective(&self, windows: &[Vec<u32>], masks: (Digest, Leaf)) -> [f64; 2] {
+        self.choices.borrow_mut().clear();
+        let loss = |(index, window): (usize, &Vec<u32>)| match &self.model.family {
+            Family::Decoder(_) | Family::Mixture(_) => self.window(window),
+            Family::Albert(albert) => [self.masked_window(albert, masks, (index as u32, window)), 0.0],
+        };
+        let losses: Vec<[f64; 2]> = windows.iter().enumerate().map(loss).collect();
+        [0, 1].map(|part| losses.iter().map(|loss| loss[part]).sum::<f64>() / windows.len() as f64)
+    }
+
+    /// Loss of a window, and that of its balance.
+    fn window(&self, tokens: &[u32]) -> [f64; 2] {
         let embedding = self.tensor("model.embed_tokens.weight");
+        let mut balance = 0.0;
         let sequence = tokens.len() - 1;
         let mut x: Rows = tokens[..sequence].iter().map(|token| embedding[*token as usize].clone()).collect();
         for layer in 0..self.model.layers {
@@ -42,17 +56,25 @@ impl Reference<'_> {
             let mixed = self.attention(&q, &k, &v);
             add(&mut x, &linear(&mixed, &weight("self_attn.o_proj")));
             let normed = self.norm(&x, &weight("post_attention_layernorm")[0]);
-            let gate = linear(&normed, &weight("mlp.gate_proj"));
-            let up = linear(&normed, &weight("mlp.up_proj"));
-            let silu = |(g, u): (&f64, &f64)| g / (1.0 + (-g).exp()) * u;
-            let product: Rows =
-                gate.iter().zip(&up).map(|(g, u)| g.iter().zip(u).map(silu).collect()).collect();
-            add(&mut x, &linear(&product, &weight("mlp.down_proj")));
+            let mlp = format!("model.layers.{layer}.mlp");
+            match &self.model.family {
+                Family::Mixture(mixture) => balance += self.mixture(mixture, &mlp, &normed, &mut x),
+                _ => add(&mut x, &self.swiglu(&mlp, &normed)),
+            }
         }
         let normed = self.norm(&x, &self.tensor("model.norm.weight")[0]);
         let logits =
             linear(&normed, &if self.decoder().tied { embedding } else { self.tensor("lm_head.weight") });
-        cross_entropy(&logits, tokens[1..].iter().copied())
+        [cross_entropy(&logits, tokens[1..].iter().copied()), balance]
+    }
+
+    /// A feed-forward, or an expert.
+    fn swiglu(&self, name: &str, x: &Rows) -> Rows {
+        let [gate, up] =
+            ["gate", "up"].map(|part| linear(x, &self.tensor(&format!("{name}.{part}_proj.weight"))));
+        let silu = |(g, u): (&f64, &f64)| g / (1.0 + (-g).exp()) * u;
+        let product: Rows = gate.iter().zip(&up).map(|(g, u)| g.iter().zip(u).map(silu).collect()).collect();
+        linear(&product, &self.tensor(&format!("{name}.down_proj.weight")))
     }
 
     fn norm(&self, x: &Rows, gain: &[f64]) -> Rows {
@@ -65,10 +87,7 @@ impl Reference<'_> {
     }
 
     fn decoder(&self) -> &Decoder {
-        match &self.model.family {
-            Family::Decoder(decoder) => decoder,
-            Family::Albert(_) => panic!("a reference of decoders"),
-        }
+        self.model.decoder().expect("a reference of decoders")
     }
 
     fn rotated(&self, row: &[f64], position: usize) -> Vec<f64> {

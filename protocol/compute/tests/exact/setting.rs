@@ -4,7 +4,7 @@ use muster_core::codec::Real;
 use muster_core::ids::{Digest, Leaf, MemberId};
 use muster_core::manifest::fixture::tiny;
 use muster_core::manifest::{
-    Albert, Data, Decoder, Family, Manifest, Model, Optimiser, Tokeniser, TokeniserFile, Training,
+    Albert, Data, Decoder, Family, Manifest, Mixture, Model, Optimiser, Tokeniser, TokeniserFile, Training,
 };
 use muster_core::state::{Arithmetic, LeafJob, State};
 
@@ -38,6 +38,15 @@ pub fn albert([vocabulary, width, layers, heads, hidden, sequence]: [u32; 6], em
     }
 }
 
+/// The same with experts: `[columns, active, width inside the shared expert]`.
+pub fn mixture(model: Model, [columns, active, shared_hidden]: [u16; 3], balance: f32) -> Model {
+    let Family::Decoder(decoder) = model.family else { panic!("a decoder") };
+    let shared_hidden = shared_hidden.into();
+    let mixture =
+        Mixture { decoder, columns, active, shared_hidden, balance: real(balance), trust: real(4.0) };
+    Model { family: Family::Mixture(mixture), ..model }
+}
+
 /// Small models of every kind.
 pub fn models() -> Vec<Model> {
     vec![
@@ -45,6 +54,8 @@ pub fn models() -> Vec<Model> {
         model([33, 24, 2, 4, 4, 17, 25], false),
         albert([70, 32, 3, 4, 56, 49], 16),
         albert([1100, 18, 2, 3, 40, 30], 7),
+        mixture(model([70, 32, 3, 4, 2, 56, 49], true), [8, 2, 20], 0.05),
+        mixture(model([33, 24, 2, 4, 4, 17, 25], false), [40, 1, 33], 0.0),
     ]
 }
 

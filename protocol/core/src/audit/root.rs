@@ -10,7 +10,7 @@ use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::evidence::WrongRoot;
 use crate::messages::record::Body;
-use crate::state::{Arithmetic, State, StateRoots, Update};
+use crate::state::{Arithmetic, StateRoots, Update};
 
 /// The step of a round as the steward has sealed it.
 struct Step {
@@ -36,7 +36,7 @@ pub(super) fn judge(
     let step = Step::of(manifest, &layout, wrong)?;
     let Step { round, height, before, after, .. } = &step;
     // A state without moments, or of another shape, would give another step without anybody's fault.
-    let state = witness.state(before).filter(|state| is_whole(&layout, state) && state.root() == *before);
+    let state = witness.state(before).filter(|state| state.is_whole(&layout) && state.root() == *before);
     let update = witness.update(*round).and_then(|update| step.fitted(&layout, update));
     let (mut state, update) = match (state, update) {
         (Some(state), Some(update)) => (state, update),
@@ -90,7 +90,7 @@ impl Step {
             require(result.freeze == freeze.head(), "the results are of this freeze")?;
             parts.push((blocks, result.digest));
         }
-        let (before, after) = (frozen.state, outcome.state);
+        let (before, after) = (frozen.state, outcome.state.clone());
         Ok(Self { round: outcome.round, height: record.height, before, parts, after })
     }
 
@@ -111,13 +111,6 @@ impl Step {
         }
         (update.values.len() == layout.parameters()).then_some(update)
     }
-}
-
-/// Whether a state has the moments and the shape that the arithmetic takes for granted.
-fn is_whole(layout: &Layout, state: &State) -> bool {
-    let vectors = [&state.parameters, &state.first, &state.second];
-    vectors.iter().all(|vector| vector.len() == layout.parameters())
-        && state.exponents.len() == layout.tensors().len()
 }
 
 #[cfg(test)]

@@ -14,7 +14,7 @@ use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Body, Freeze, Inputs, Outcome, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Identity, Signed};
-use crate::state::StateRoots;
+use crate::state::{ShardRoots, StateRoots};
 
 /// Leaf coins of a round: more than any test has seats.
 const LEAF_COINS: u16 = 16;
@@ -55,14 +55,14 @@ pub(crate) fn slots(slots: impl IntoIterator<Item = u16>) -> Bitmap {
 /// Roots of a state after so many updates.
 pub(crate) fn roots(step: u32) -> StateRoots {
     let digest = Digest([5; 32]);
-    StateRoots {
+    StateRoots::from([ShardRoots {
         step,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }
+    }])
 }
 
 /// An invitation of the organiser's to one member.
@@ -239,7 +239,7 @@ impl Chain {
             round: view.round(),
             results: List::new(results.collect()).expect("few parts"),
             echoes: List::new(echoes.collect()).expect("few echoes"),
-            state: roots(self.ledger.state().step + 1),
+            state: roots(self.ledger.state().step() + 1),
             seats: List::default(),
             credits: List::default(),
             seconds: List::default(),

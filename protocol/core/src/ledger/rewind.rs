@@ -37,7 +37,7 @@ impl Ledger {
         if !self.manifest.rollback.is_on() {
             return;
         }
-        self.past.states.push_back((self.next_round, self.state));
+        self.past.states.push_back((self.next_round, self.state.clone()));
         let most = self.manifest.rollback.most_rounds as usize + 1;
         while self.past.states.len() > most {
             self.past.states.pop_front();
@@ -92,7 +92,7 @@ impl Ledger {
         // Later ones are abandoned, and earlier ones out of reach by then: spacing is above most_rounds
         // (MANIFEST-12).
         self.past.states.clear();
-        self.state = rewind.state;
+        self.state = rewind.state.clone();
         self.stage = Stage::Gathering;
         Ok(())
     }

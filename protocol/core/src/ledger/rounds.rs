@@ -25,7 +25,7 @@ impl Ledger {
             round: self.next_round,
             steward: self.manifest.steward,
             head: self.head,
-            state: self.state,
+            state: self.state.clone(),
             seed,
             seats: seats.to_vec(),
             aggregators,
@@ -239,15 +239,15 @@ impl Ledger {
         let heard = view.unheard(|member| echoed.contains(member)).is_empty();
         self.check_credits(&outcome.credits)?;
         // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
-        let step = self.state.step.saturating_add(1);
-        self.require(outcome.state.step == step, "an outcome applies one update")?;
+        let step = self.state.step().saturating_add(1);
+        self.require(self.is_after(&outcome.state, step), "an outcome applies one update to every shard")?;
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
         // Derived before the outcome changes anything: everybody computes these from the ledger before it.
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
-        self.state = outcome.state;
+        self.state = outcome.state.clone();
         self.next_round = next_round;
         self.stage = match (last, seats.is_empty()) {
             (true, _) => Stage::Auditing,
@@ -312,7 +312,7 @@ impl Ledger {
     /// Whether the outcome of this round, the open one, is the run's last: with it as many updates are applied as there
     /// are rounds to train, or no further round may be opened.
     pub fn ends_with(&self, round: Round) -> bool {
-        let applied = self.state.step.saturating_add(1);
+        let applied = self.state.step().saturating_add(1);
         applied >= self.manifest.training.rounds || round.next().0 >= self.manifest.most_rounds()
     }
 }

@@ -320,7 +320,7 @@ fn ledger_19_updates_end_a_run_or_twice_as_many_rounds() {
         assert!(!chain.ledger.in_final_audit(Round(0)));
         chain.finish_round();
     }
-    assert_eq!(chain.ledger.state().step, 4);
+    assert_eq!(chain.ledger.state().step(), 4);
     assert_eq!([1, 2, 3].map(|round| chain.ledger.in_final_audit(Round(round))), [false, true, true]);
 }
 

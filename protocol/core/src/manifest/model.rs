@@ -1,10 +1,10 @@
-//! What is trained: a transformer of one of two families.
+//! What is trained: a transformer of one of three families.
 
 use crate::codec::Real;
 use crate::wire;
 
 wire! {
-    /// A transformer: what both families share, and which it is.
+    /// A transformer: what all families share, and which it is.
     pub struct Model {
         /// Token kinds.
         pub vocabulary: u32,
@@ -14,7 +14,7 @@ wire! {
         pub layers: u32,
         /// Query heads; divides `width`.
         pub heads: u32,
-        /// Width inside the feed-forward.
+        /// Width inside the feed-forward; of a mixture, inside each expert of a row.
         pub hidden: u32,
         /// Tokens of a window.
         pub sequence: u32,
@@ -34,6 +34,8 @@ wire! {
         Decoder(Decoder),
         /// Predicts masked tokens.
         Albert(Albert),
+        /// Predicts the next token; tokens choose among experts.
+        Mixture(Mixture),
     }
 }
 
@@ -64,17 +66,44 @@ wire! {
     }
 }
 
+wire! {
+    /// A decoder whose feed-forward is a mixture of experts, as in Qwen2-MoE: one *shared* expert that every token passes,
+    /// and a *row* of experts, of which each token passes those that a router scores best.
+    pub struct Mixture {
+        /// Attention and head.
+        pub decoder: Decoder,
+        /// Experts of a layer's row.
+        pub columns: u16,
+        /// Experts of the row that a token passes.
+        pub active: u16,
+        /// Width inside the shared expert.
+        pub shared_hidden: u32,
+        /// Weight of the loss that spreads a window's tokens over the row; 0 turns it off.
+        pub balance: Real,
+        /// Most root mean square of an aggregate of a row's block, in units of twice the grid's own (AGG-22).
+        pub trust: Real,
+    }
+}
+
 impl Model {
+    /// What decoders have, with or without experts.
+    pub fn decoder(&self) -> Option<&Decoder> {
+        match &self.family {
+            Family::Decoder(decoder) => Some(decoder),
+            Family::Mixture(mixture) => Some(&mixture.decoder),
+            Family::Albert(_) => None,
+        }
+    }
+
     /// Parameters in all.
     pub fn parameters(&self) -> u64 {
         let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
         match &self.family {
-            Family::Decoder(decoder) => {
-                // The model need not be checked yet: this is what checks its size.
-                let key_value = width / u64::from(self.heads.max(1)) * u64::from(decoder.key_value_heads);
-                let layer = 2 * width + 2 * width * width + 2 * width * key_value + 3 * width * hidden;
-                let embeddings = if decoder.tied { 1 } else { 2 };
-                vocabulary * width * embeddings + u64::from(self.layers) * layer + width
+            Family::Decoder(decoder) => self.around(decoder) + u64::from(self.layers) * 3 * width * hidden,
+            Family::Mixture(mixture) => {
+                let (columns, shared) = (u64::from(mixture.columns), u64::from(mixture.shared_hidden));
+                let row = columns * width + columns * 3 * width * hidden;
+                self.around(&mixture.decoder) + u64::from(self.layers) * (3 * width * shared + width + row)
             }
             Family::Albert(albert) => {
                 let embedding = u64::from(albert.embedding);
@@ -86,6 +115,16 @@ impl Model {
                 embedded + mapped + attention + feed_forward + predicted
             }
         }
+    }
+
+    /// Parameters of a decoder but its feed-forward.
+    fn around(&self, decoder: &Decoder) -> u64 {
+        let [vocabulary, width] = [self.vocabulary, self.width].map(u64::from);
+        // The model need not be checked yet: this is what checks its size.
+        let key_value = width / u64::from(self.heads.max(1)) * u64::from(decoder.key_value_heads);
+        let layer = 2 * width + 2 * width * width + 2 * width * key_value;
+        let embeddings = if decoder.tied { 1 } else { 2 };
+        vocabulary * width * embeddings + u64::from(self.layers) * layer + width
     }
 }
 

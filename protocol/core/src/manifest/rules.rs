@@ -6,8 +6,8 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Manifest, Mode, Model, Profile, Rollback, Start, Tokeniser,
-    Tolerance, VERSION,
+    Admission, Albert, Data, Decoder, Family, Manifest, Mixture, Mode, Model, Profile, Rollback, Start,
+    Tokeniser, Tolerance, VERSION,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -55,6 +55,9 @@ impl Manifest {
             require(groups.is_empty(), "tolerance.groups", rule, format!("{} bounds", groups.len()))?;
             return require(*loss == Real::ZERO, "tolerance.loss", rule, loss.value());
         }
+        // MANIFEST-14: a rounding may send a token to another expert, and no tolerance fits such a jump.
+        let mixture = matches!(self.model.family, Family::Mixture(_));
+        require(!mixture, "profile", "must be exact for a mixture of experts", self.profile.name())?;
         let rule = "is what profiles other than exact need: calibrate";
         require(!groups.is_empty(), "tolerance.groups", rule, "empty")?;
         let bounds = groups.iter().map(|bound| ("tolerance.groups", bound));
@@ -200,6 +203,7 @@ impl Model {
         match &self.family {
             Family::Decoder(decoder) => decoder.check(self)?,
             Family::Albert(albert) => albert.check(self)?,
+            Family::Mixture(mixture) => mixture.check(self)?,
         }
         let count = self.parameters();
         require(count <= limits::PARAMETERS, "model", "has more than 2^33 parameters", count)
@@ -216,6 +220,29 @@ impl Decoder {
         require(head.is_multiple_of(2), "model.heads", &rule, model.heads)?;
         let base = self.rope_base.value();
         require(base >= 1.0, "model.rope_base", "must be at least 1", base)
+    }
+}
+
+impl Mixture {
+    /// MANIFEST-14: 1 to 256 columns, of which 1 at least is active; `shared_hidden` is 2 to 2^20; `balance` is 0 or more, `trust` 1 or more;
+    /// the model has 16,384 tensors at most. Its decoder is bound by MANIFEST-4.
+    fn check(&self, model: &Model) -> Result<(), Misuse> {
+        self.decoder.check(model)?;
+        within("experts.columns", self.columns, 1..=limits::COLUMNS)?;
+        within("experts.active", self.active, 1..=self.columns)?;
+        within("experts.shared_hidden", self.shared_hidden, 2..=1 << 20)?;
+        not_negative("experts.balance", self.balance)?;
+        let trust = self.trust.value();
+        require(
+            trust >= 1.0,
+            "experts.trust",
+            "must be at least 1, or experts learn less in each round",
+            trust,
+        )?;
+        // Of a layer: 6 around the feed-forward, 4 of the shared expert, the router, 3 of each other expert.
+        let tensors = 3 + model.layers as usize * (11 + 3 * usize::from(self.columns));
+        let rule = format!("must leave the model at most {} tensors, not {tensors}", limits::TENSORS);
+        require(tensors <= limits::TENSORS, "experts.columns", &rule, self.columns)
     }
 }
 

@@ -24,6 +24,13 @@ pub(super) fn aggregation(op: &str, inputs: &Value) -> Value {
             let values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
             json!({ "objects": reduction::objects(&q, number(inputs, "m") as u32, &values) })
         }
+        "trust" => {
+            let bits = list(inputs, "values").iter().map(as_word);
+            let mut values: Vec<f32> = bits.map(|bits| f32::from_bits(bits as u32)).collect();
+            let most = f64::from(f32::from_bits(word(inputs, "most") as u32));
+            aggregate::bound(&mut values, most * 2f64.powi(number(inputs, "grid_bits") as i32 + 1));
+            json!({ "values": values.iter().map(|v| format!("0x{:08x}", v.to_bits())).collect::<Vec<_>>() })
+        }
         "part" => {
             let reals = |block: &Value| -> Vec<f32> {
                 let bits = block.as_array().expect("a block").iter().map(as_word);

@@ -9,7 +9,7 @@ use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::{self, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
-use muster_core::state::{StateRoots, exponents_hash, vector_root};
+use muster_core::state::{ShardRoots, StateRoots, exponents_hash, vector_root};
 
 use super::cases::{as_digest, as_word, counted, digest, full, list, number, read_as};
 
@@ -77,7 +77,8 @@ pub(super) fn layout(inputs: &Value) -> Value {
     // LAYOUT-3
     let chunks = layout.chunks().iter().map(|chunk| json!([chunk.start, chunk.end]));
     let (tensors, blocks): (Vec<_>, Vec<_>) = (tensors.collect(), blocks.collect());
-    json!({ "tensors": tensors, "blocks": blocks, "chunks": chunks.collect::<Vec<_>>() })
+    let shards = layout.shards().iter().map(|shard| json!([shard.tensors, shard.coefficients]));
+    json!({ "shards": shards.collect::<Vec<_>>(), "tensors": tensors, "blocks": blocks, "chunks": chunks.collect::<Vec<_>>() })
 }
 
 pub(super) fn state(inputs: &Value) -> Value {
@@ -88,7 +89,7 @@ pub(super) fn state(inputs: &Value) -> Value {
     let vectors: Vec<Digest> = vectors.collect();
     let exponents = list(inputs, "exponents").iter().map(|e| e.as_i64().expect("a number") as i16);
     let powers: Vec<u64> = list(inputs, "beta_powers").iter().map(as_word).collect();
-    let roots = StateRoots {
+    let shard = ShardRoots {
         step: number(inputs, "step") as u32,
         beta_powers: [powers[0], powers[1]],
         // STATE-3
@@ -98,7 +99,8 @@ pub(super) fn state(inputs: &Value) -> Value {
         second: vectors[2],
     };
     let shown: Vec<String> = vectors.iter().map(full).collect();
-    json!({ "exponents": full(&roots.exponents), "vectors": shown, "root": full(&roots.root()) })
+    let root = StateRoots::from([shard]).root();
+    json!({ "exponents": full(&shard.exponents), "vectors": shown, "root": full(&root) })
 }
 
 pub(super) fn contribution(inputs: &Value) -> Value {

@@ -37,6 +37,7 @@ reencoder!(
     manifest::Family,
     manifest::Decoder,
     manifest::Albert,
+    manifest::Mixture,
     manifest::Tolerance,
     manifest::Data,
     manifest::Tokeniser,
@@ -149,7 +150,7 @@ macro_rules! variants {
 }
 
 variants! {
-    manifest::Family { Decoder, Albert }
+    manifest::Family { Decoder, Albert, Mixture }
     manifest::Tokeniser { Bytes, File }
     manifest::Start { Drawn, Given }
     manifest::Mode { Invited, Listed, Open }

@@ -71,7 +71,7 @@ fn advance(
     arithmetic: &mut Exact,
 ) -> Option<State> {
     let layout = muster_core::layout::Layout::of(&manifest.model);
-    if state.parameters.len() != layout.parameters() || state.exponents.len() != layout.tensors().len() {
+    if !state.is_whole(&layout) {
         return None;
     }
     for round in rounds.start.0..rounds.end.0 {

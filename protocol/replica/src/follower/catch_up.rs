@@ -21,7 +21,7 @@ const FETCHES: u32 = 10;
 const AGAIN: Duration = Duration::from_millis(500);
 
 /// A sealed step of the state that the replica has not taken yet.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) enum Pending {
     /// By a round's results to this state, in the record of this height.
     Outcome(Round, StateRoots, Height),
@@ -65,7 +65,7 @@ impl Follower {
 
     /// Applies what is pending, or fetches a state when that is not possible any more.
     pub(super) async fn catch_up(&mut self, events: &mut Vec<Event>) -> Result<(), FollowError> {
-        while let Some(next) = self.pending.front().copied() {
+        while let Some(next) = self.pending.front().cloned() {
             let at = lock(&self.replica).round();
             let (round, sealed, height) = match next {
                 Pending::Outcome(round, sealed, height) => (round, sealed, height),
@@ -165,12 +165,12 @@ impl Follower {
         };
         // The offer is the steward's word; which roots were sealed before that round is the ledger's.
         let sealed = match self.ledger.round(offer.round) {
-            Some(view) => Some(*view.state()),
-            None if offer.round == self.ledger.next_round() => Some(*self.ledger.state()),
+            Some(view) => Some(view.state()),
+            None if offer.round == self.ledger.next_round() => Some(self.ledger.state()),
             None => None,
         };
         // An older state would undo rounds that were applied.
-        if sealed != Some(offer.roots) || offer.round <= lock(&self.replica).round() {
+        if sealed != Some(&offer.roots) || offer.round <= lock(&self.replica).round() {
             return Ok(false);
         }
         tracing::info!("fetching the state before round {}", offer.round);
@@ -206,9 +206,9 @@ impl Follower {
             }
         }
         let [parameters, first, second] = vectors;
+        let shards = offer.roots.shards.iter().zip(self.ledger.layout().shards());
         Ok(State {
-            step: offer.roots.step,
-            beta_powers: offer.roots.beta_powers.map(f64::from_bits),
+            shards: shards.map(|(roots, size)| roots.shard(*size)).collect(),
             exponents: offer.exponents.to_vec(),
             parameters,
             first,

@@ -387,7 +387,7 @@ mod tests {
         let (organiser, steward) = (member(1), member(2));
         let manifest = tiny(organiser.id(), steward.id(), 4, 2);
         let mut ledger = Ledger::new(Arc::new(manifest));
-        let state = *ledger.state();
+        let state = ledger.state().clone();
         seal(&mut ledger, &steward, Body::Open(state));
         for number in [OTHER, CHEAT] {
             let (role, secret) = (Role::Node, InvitationSecret::new([number; 32]));

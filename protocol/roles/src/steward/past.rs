@@ -183,7 +183,7 @@ impl Steward {
         );
         let rewind = back.and_then(|(member, to)| {
             let Some(Retro::Beyond(ban, _)) = self.justice.retros.get(&member) else { return None };
-            Some(Rewind { to, state: *ledger.state_before(to)?, evidence: ban.evidence })
+            Some(Rewind { to, state: ledger.state_before(to)?.clone(), evidence: ban.evidence })
         });
         for (culprit, _) in out {
             self.tell(Bulletin::OutOfReach(culprit));

@@ -30,7 +30,7 @@ fn seal(ledger: &mut Ledger, body: Body) {
 /// A ledger in its first round, with two nodes and a verifier.
 fn begun() -> Ledger {
     let mut ledger = Ledger::new(Arc::new(tiny(member(1).id(), member(2).id(), 4, 2)));
-    let state = *ledger.state();
+    let state = ledger.state().clone();
     seal(&mut ledger, Body::Open(state));
     for number in NODES.into_iter().chain([VERIFIER]) {
         let verifies = number == VERIFIER;

@@ -16,7 +16,7 @@ use muster_core::messages::record::Record;
 use muster_core::messages::round::{Commit, Receipt};
 use muster_core::messages::wire::{Notice, Request, Response};
 use muster_core::sign::{Identity, Signed, Verified};
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardRoots, StateRoots};
 use muster_roles::node::{self, MembershipEnd, Node, NodeEffect, NodeInput, Parcel};
 use muster_roles::steward::accusation::Allegation;
 use muster_roles::steward::hearing::Ruling;
@@ -33,7 +33,7 @@ pub(super) fn identity(number: usize) -> Arc<Identity> {
 pub(super) fn roots(step: u32) -> StateRoots {
     let digest = Hasher::new(Domain::STATE).value(&step).finish();
     let [exponents, parameters, first, second] = [digest; 4];
-    StateRoots { step, beta_powers: [0; 2], exponents, parameters, first, second }
+    StateRoots::from([ShardRoots { step, beta_powers: [0; 2], exponents, parameters, first, second }])
 }
 
 pub(super) fn addresses(number: usize) -> Addresses {
@@ -239,7 +239,7 @@ impl Run {
 
     pub(super) fn apply(&mut self) {
         if std::mem::take(&mut self.applying) {
-            let next = roots(self.ledger.state().step + 1);
+            let next = roots(self.ledger.state().step() + 1);
             self.hand(steward::StewardInput::Applied(Ok(next), Default::default()));
         }
     }

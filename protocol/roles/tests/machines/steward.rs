@@ -28,7 +28,7 @@ fn restarted(run: &Run, bans: Vec<Ban>, kept: Vec<Request>) -> Run {
     let setup = StewardSetup {
         ledger: run.ledger.clone(),
         identity: identity(101),
-        roots: roots(run.ledger.state().step),
+        roots: roots(run.ledger.state().step()),
         states: Default::default(),
         bans: bans.into_iter().map(|ban| (ban, None)).collect(),
         kept,

@@ -14,7 +14,7 @@ use crate::messages::record::{Freeze, Inputs, Reassign, Reassigned};
 use crate::messages::round::{Bitmap, Commit};
 use crate::messages::wire::BlockData;
 use crate::sign::Identity;
-use crate::state::{Arithmetic, LeafJob, State, StateRoots, Update};
+use crate::state::{Arithmetic, LeafJob, ShardRoots, State, StateRoots, Update};
 
 const NODES: u8 = 4;
 const STEWARD: u8 = 2;
@@ -94,14 +94,14 @@ impl Witness for Scene {
 
 fn roots() -> StateRoots {
     let digest = Digest([5; 32]);
-    StateRoots {
+    StateRoots::from([ShardRoots {
         step: 0,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }
+    }])
 }
 
 /// Numbers that look like sums of leaves, another sequence for each node.

@@ -3,6 +3,7 @@ use crate::audit::reduction::tests::manifest;
 use crate::audit::{Claim, claim, judge, judge_steward};
 use crate::codec::List;
 use crate::ids::{MemberId, RunId};
+use crate::layout::ShardSize;
 use crate::ledger::RoundView;
 use crate::messages::audit::FindingKind;
 use crate::messages::evidence::{Evidence, Misconduct};
@@ -10,7 +11,7 @@ use crate::messages::record::{Freeze, Outcome, Record};
 use crate::messages::round::{Bitmap, PartResult};
 use crate::messages::wire::BlockData;
 use crate::sign::{Identity, Signed};
-use crate::state::LeafJob;
+use crate::state::{LeafJob, Shard, ShardRoots, State};
 
 const ROUND: Round = Round(5);
 const PARTS: usize = 3;
@@ -43,7 +44,7 @@ impl Arithmetic for Adds {
                 state.first[place] += state.second[place];
             }
         }
-        state.step += 1;
+        state.shards.iter_mut().for_each(|shard| shard.step += 1);
     }
 
     fn evaluate(&mut self, _: &Manifest, _: &State, _: &[Vec<u32>]) -> f64 {
@@ -90,9 +91,9 @@ impl Scene {
         let manifest = manifest();
         let layout = Layout::of(&manifest.model);
         let vector = |scale: f32| (0..layout.parameters()).map(|place| place as f32 * scale - 1.0).collect();
+        let shard = |size: &ShardSize| Shard { step: ROUND.0, beta_powers: [0.5, 0.75], size: *size };
         let state = State {
-            step: ROUND.0,
-            beta_powers: [0.5, 0.75],
+            shards: layout.shards().iter().map(shard).collect(),
             exponents: vec![-12; layout.tensors().len()],
             parameters: vector(0.25),
             first: vector(0.5),
@@ -175,20 +176,21 @@ impl Scene {
 fn audit_13_a_root_that_the_results_do_not_give_convicts_the_steward() {
     let mut scene = Scene::new();
     let right = scene.after(&[0, 1, 2]);
-    let other = Digest([1; 32]);
+    let (shard, other) = (right.shards[0], Digest([1; 32]));
+    let one = |shard| StateRoots::from([shard]);
     let wrong = [
-        StateRoots { step: right.step + 1, ..right },
-        StateRoots { beta_powers: [0; 2], ..right },
-        StateRoots { exponents: other, ..right },
-        StateRoots { parameters: other, ..right },
-        StateRoots { first: other, ..right },
-        StateRoots { second: other, ..right },
+        one(ShardRoots { step: shard.step + 1, ..shard }),
+        one(ShardRoots { beta_powers: [0; 2], ..shard }),
+        one(ShardRoots { exponents: other, ..shard }),
+        one(ShardRoots { parameters: other, ..shard }),
+        one(ShardRoots { first: other, ..shard }),
+        one(ShardRoots { second: other, ..shard }),
         // A result left out of the state, or one that is not there taken in.
         scene.after(&[0, 2]),
         Scene::new().state.unwrap().roots(),
     ];
     for sealed in wrong {
-        match scene.judge_root(&[0, 1, 2], sealed) {
+        match scene.judge_root(&[0, 1, 2], sealed.clone()) {
             Judgement::Guilty { culprit, round: ROUND, finding: FindingKind::StewardMisconduct, detail } => {
                 assert_eq!(culprit, steward().id());
                 assert!(
@@ -242,7 +244,8 @@ fn audit_13_without_state_or_aggregate_a_root_is_undecided() {
     let (without, of_round) = ("the state", "the aggregate");
     let lacking = [
         (Scene { state: None, ..Scene::new() }, without),
-        (state(&|state| state.step = 7), without),
+        (state(&|state| state.shards[0].step = 7), without),
+        (state(&|state| state.shards.clear()), without),
         (state(&|state| state.parameters[3] += 1.0), without),
         (state(&|state| state.first.clear()), without),
         (state(&|state| state.exponents.truncate(1)), without),
@@ -277,7 +280,7 @@ fn audit_13_records_that_do_not_fit_convict_nobody() {
     let run = scene.manifest.run();
     let wrong = scene.after(&[0, 1]);
     let freeze = scene.freeze(ROUND);
-    let good = scene.outcome(scene.results(&[0, 1, 2]), wrong);
+    let good = scene.outcome(scene.results(&[0, 1, 2]), wrong.clone());
     let mut malformed = |freeze: &Signed<Record>, outcome: Signed<Record>, what: &str| {
         let judgement = scene.judge(freeze.clone(), outcome);
         assert!(matches!(judgement, Judgement::Malformed(_)), "{what}: {judgement:?}");
@@ -298,7 +301,7 @@ fn audit_13_records_that_do_not_fit_convict_nobody() {
     let changed = |change: &dyn Fn(&mut Vec<Option<PartResult>>)| {
         let mut results = sealing.results(&[0, 1, 2]);
         change(&mut results);
-        seal(&sealing.outcome(results, wrong))
+        seal(&sealing.outcome(results, wrong.clone()))
     };
     malformed(&freeze, changed(&|results| results.swap(0, 1)), "results in another order");
     let other = |results: &mut Vec<Option<PartResult>>| {

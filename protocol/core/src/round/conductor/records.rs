@@ -94,9 +94,9 @@ impl Conductor {
     /// What follows from the results alone. Contributors still have to check them before they are applied.
     pub(super) fn reduced(&self) -> Option<Output> {
         let view = self.ledger.current()?;
-        if let Some(next) = self.gathered.next {
+        if let Some(next) = &self.gathered.next {
             // The state is computed already; only the seal waits for the case.
-            return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next)));
+            return (!self.holds_outcome()).then(|| Output::Seal(self.outcome(view, next.clone())));
         }
         let missing: Vec<Part> = (0..view.parts().len() as u16)
             .map(Part)

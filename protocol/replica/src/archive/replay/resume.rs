@@ -71,7 +71,7 @@ impl Replay<'_> {
             if let Body::Outcome(outcome) = &record.body {
                 self.account(outcome.round);
             }
-            sealed.insert(self.ledger.next_round(), *self.ledger.state());
+            sealed.insert(self.ledger.next_round(), self.ledger.state().clone());
         }
         // The archive may have been exchanged since: another ledger of the same height has another head.
         if self.ledger.head() != progress.head || self.ledger.next_round() != progress.round {
