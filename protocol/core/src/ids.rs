@@ -108,6 +108,10 @@ number!(
     Part, u16
 );
 number!(
+    /// A row of experts: with the trunk it is a path, which one member holds (STATE-7).
+    Row, u16
+);
+number!(
     /// A fixed range of coefficients within one tensor.
     Block, u32
 );
