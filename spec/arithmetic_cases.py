@@ -269,7 +269,9 @@ def learning_rates(optimiser, rounds, steps):
 
 @operation
 def initial_parameters(model, key):
-    return {"values": shown(training.draw(ref.decode("Model", un(model)), un(key)))}
+    """Of all rows that a run begins with."""
+    model = ref.decode("Model", un(model))
+    return {"values": shown(training.draw(model, un(key), ref.rows_after(model, 0)))}
 
 
 # ---------------------------------------------------------------- models
@@ -371,11 +373,11 @@ UNTIED = {**TINY, "width": 12, "heads": 6, "sequence": 50, "layers": 1,
 MASKED = {**TINY, "heads": 2, "family": dict(Albert=dict(embedding=5, masked_ppm=300_000, mask_token=10))}
 
 
-def experts(columns, active, balance=0.01, shared_hidden=4, **decoder):
+def experts(columns, active, balance=0.01, shared_hidden=4, rows=1, branch=0, **decoder):
     """The family of a mixture."""
     decoder = {**dict(key_value_heads=1, tied=True, rope_base="461c4000"), **decoder}
     return dict(Mixture=dict(decoder=decoder, columns=columns, active=active, shared_hidden=shared_hidden, balance=small(balance),
-                             trust=small(4.0)))
+                             trust=small(4.0), rows=rows, branch=branch))
 
 
 MIXED = {**TINY, "hidden": 5, "sequence": 10, "initial_scale": "3f000000", "family": experts(4, 2)}
@@ -599,6 +601,11 @@ def update_cases():
     for name, model in (("tied", TINY), ("untied", UNTIED), ("masked", MASKED), ("mixture", MIXED), ("mixture, a router of one row", one_expert)):
         yield case(f"initial parameters, {name}", "ARITH-8", "words skipped at norms, a quotient instead of a product", "initial_parameters",
                    model=hexed("Model", model), key=fill(0x77))
+    shallow = {**MIXED, "layers": 1, "hidden": 3}
+    for name, why, rows, branch in (("three rows", "rows that all get the words of the first one", 3, 0),
+                                    ("two rows of which there is one so far", "words for rows that do not exist yet", 2, 1)):
+        yield case(f"initial parameters, {name}", "ARITH-8", why, "initial_parameters", key=fill(0x77),
+                   model=hexed("Model", {**shallow, "family": experts(2, 1, rows=rows, branch=branch)}))
 
 
 def family_arithmetic_gradients():

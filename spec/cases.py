@@ -149,6 +149,21 @@ def dataset(manifest, bytes_mod_251, sequence, numbers=None):
 
 
 @operation
+def router(table, before, closed):
+    """A row of the table is [[[bucket, entry], …], entry of all other buckets, bias]."""
+    def row(some, others, bias):
+        entries = dict(some)
+        return [entries.get(bucket, others) for bucket in range(256)], bias
+
+    table = [row(*numbers) for numbers in table]
+    scores = ref.router_scores(table, before)
+    ranked = ref.ranked_rows(scores)
+    open_rows = [row for row in ranked if row not in closed]
+    return {"digest": ref.tagged("router", ref.router_file(table)).hex(), "scores": scores, "ranked": ranked,
+            "row": open_rows[0] if open_rows else None}
+
+
+@operation
 def manifest(bytes):
     ref.decode("Manifest", un(bytes))
     return {"run": ref.tagged("run", un(bytes)).hex()}
@@ -182,12 +197,44 @@ def layout(model):
 
 
 @operation
+def block_places(model, blocks):
+    """The shard of each block and its place in a path, or null where there is none; first block and number of each shard's."""
+    shape = ref.decode("Model", un(model))
+    found = [ref.block_place(shape, block) for block in blocks]
+    numbers = [list(ref.blocks_of(shape, shard)) for shard in range(len(ref.shards(shape)) - 1 + ref.rows_of(shape))]
+    return {"places": [place and list(place) for place in found], "shards": [[own[0], len(own)] for own in numbers]}
+
+
+@operation
+def rows_after(model, updates):
+    return {"rows": [ref.rows_after(ref.decode("Model", un(model)), count) for count in updates]}
+
+
+@operation
 def state(step, beta_powers, exponents, vectors):
     """`vectors` are parameters, first and second moments: [length, f32 bits of value 0, added for each next one]."""
+    roots = shard_roots(step, beta_powers, exponents, vectors)
+    return {"exponents": roots[3], "vectors": roots[4:], "root": ref.state_root([roots]).hex()}
+
+
+def shard_roots(step, beta_powers, exponents, vectors):
     expand = lambda count, first, stride: [first + i * stride for i in range(count)]
     hashed = [ref.vector_root(expand(*vector)).hex() for vector in vectors]
-    roots = [step, *map(wide, beta_powers), ref.exponents_hash(exponents).hex(), *hashed]
-    return {"exponents": roots[3], "vectors": hashed, "root": ref.state_root([roots]).hex()}
+    return [step, *map(wide, beta_powers), ref.exponents_hash(exponents).hex(), *hashed]
+
+
+@operation
+def shards_state(shards):
+    """Of shards in the shape of `state`: their roots as they are sealed, and the root of the state."""
+    roots = [shard_roots(*shard) for shard in shards]
+    return {"sealed": ref.write("StateRoots", {"shards": roots}).hex(), "root": ref.state_root(roots).hex()}
+
+
+@operation
+def branched(shards, rows):
+    """The same when the row, which is the second shard, has become several."""
+    roots = ref.branched([shard_roots(*shard) for shard in shards], rows)
+    return {"sealed": ref.write("StateRoots", {"shards": roots}).hex(), "root": ref.state_root(roots).hex()}
 
 
 @operation
@@ -222,6 +269,13 @@ def windows(seed, slot, seats, position, count, windows):
 
 
 @operation
+def windows_of_row(seed, leaf, count, windows, rows, row, share):
+    """Window w is of row ⌊w/`share`⌋ mod `rows`; of none where `share` is 0."""
+    row_of = lambda window: window // share % rows if share else None
+    return {"windows": ref.windows_of_row(un(seed), leaf, count, windows, rows, row, row_of)}
+
+
+@operation
 def masked(model, seed, leaf, window):
     """The tokens of the window are 0, 1, 2, … modulo 6."""
     shape = ref.decode("Model", un(model))
@@ -231,18 +285,32 @@ def masked(model, seed, leaf, window):
 
 
 @operation
-def parts(model, seed, aggregators):
-    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators)}
+def parts(model, seed, aggregators, rows=None):
+    """`rows`, if there, are those of the slots, on a state with several."""
+    return {"parts": ref.parts(ref.decode("Model", un(model)), un(seed), aggregators, rows)}
 
 
 @operation
-def seconds(seed, aggregators, parts):
-    return {"seconds": ref.seconds(un(seed), aggregators, parts)}
+def seconds(model, seed, aggregators, rows=None):
+    return {"seconds": ref.seconds(ref.decode("Model", un(model)), un(seed), aggregators, rows)}
 
 
 @operation
-def reassign(seed, part, failed, aggregators):
-    return {"order": ref.reassignment(un(seed), part, failed, aggregators)}
+def reassign(model, seed, part, shard, failed, aggregators, rows=None):
+    """The model does not matter, but for whether there are rows."""
+    return {"order": ref.reassignment(un(seed), part, shard, failed, aggregators, rows)}
+
+
+@operation
+def dealt(head, nodes, rows):
+    """The row of each node."""
+    return {"rows": ref.dealt(un(head), [un(node) for node in nodes], rows)}
+
+
+@operation
+def drawn_rows(head, nodes, held, rows):
+    """`held` has null for a node without a row; nodes are in order of admission."""
+    return {"rows": ref.drawn_rows(un(head), [un(node) for node in nodes], held, rows)}
 
 
 @operation
@@ -467,12 +535,16 @@ SMALL_MODEL = ref.write("Model", SMALL).hex()
 UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
 ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
 ALBERT_MODEL = ref.write("Model", ALBERT).hex()
-MIXTURE = dict(decoder=DECODER, columns=3, active=2, shared_hidden=10, balance="3c23d70a", trust="40800000")
+MIXTURE = dict(decoder=DECODER, columns=3, active=2, shared_hidden=10, balance="3c23d70a", trust="40800000", rows=1, branch=0)
 MIXED_MODEL = ref.write("Model", {**SMALL, "family": dict(Mixture=MIXTURE)}).hex()
 MIXED_UNTIED = dict(Mixture={**MIXTURE, "decoder": {**DECODER, "tied": False}, "columns": 1, "active": 1})
+# Three rows, of which each is of another size than the trunk.
+ROWS = {**SMALL, "layers": 1, "family": dict(Mixture={**MIXTURE, "rows": 3})}
+ROWS_MODEL = ref.write("Model", ROWS).hex()
 BLOCKY = {**SMALL, "vocabulary": 1100, "width": 64, "hidden": 260, "layers": 1}
 BLOCKY_MODEL = ref.write("Model", BLOCKY).hex()
 BLOCKY_MIXED = ref.write("Model", {**BLOCKY, "family": dict(Mixture={**MIXTURE, "shared_hidden": 1030})}).hex()
+BLOCKY_ROWS = ref.write("Model", {**BLOCKY, "family": dict(Mixture={**MIXTURE, "shared_hidden": 1030, "rows": 2})}).hex()
 RUN = fill(0x11)
 
 def bits(value):
@@ -486,7 +558,7 @@ SOUND = dict(
                initial_scale=bits(16.0), family=dict(Decoder=dict(key_value_heads=2, tied=True, rope_base=bits(1.0)))),
     profile="Exact", tolerance=dict(groups=[], loss=bits(0.0)),
     data=dict(root=fill(4), bytes=10_000, held_out_root=fill(5), held_out_bytes=1000, tokeniser=dict(Bytes=None),
-              start=dict(Drawn=None)),
+              start=dict(Drawn=None), router=None),
     training=dict(rounds=349_520, leaves=1 << 16, leaf_windows=1024, grid_bits=14, recompute=False),
     optimiser=dict(method="AdamW", rate=bits(0.01), minimum_rate=bits(0.0), warmup=2, schedule="Cosine", beta1=bits(0.0),
                    beta2=bits(0.99), epsilon=bits(1e-8), weight_decay=bits(0.0), clip_norm=bits(0.0)),
@@ -522,11 +594,16 @@ def masked(**change):
 
 def mixed(decoder={}, **change):
     decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
-    return dict(Mixture={**dict(decoder=decoder, columns=256, active=256, shared_hidden=1 << 20, balance=bits(0.0), trust=bits(1.0)), **change})
+    return dict(Mixture={**dict(decoder=decoder, columns=256, active=256, shared_hidden=1 << 20, balance=bits(0.0), trust=bits(1.0),
+                          rows=1, branch=0), **change})
 
 
 def numbered(bytes=1, tokens=256):
     return dict(File=dict(digest=fill(6), bytes=bytes, tokens=tokens))
+
+
+def routed(rows=5, tokens=64):
+    return dict(rows=rows, tokens=tokens, digest=fill(7))
 
 
 def listing(*founders):
@@ -542,7 +619,11 @@ PERMITTED = [
      {"model.family": mixed(columns=1, active=1, shared_hidden=2, balance="7f7fffff")}),
     ("sound, a mixture of 16,383 tensors", "MANIFEST-14", "",
      {"model.family": mixed(dict(tied=False), columns=148, active=1, shared_hidden=2), "model.layers": 36}),
+    ("sound, two rows that come late", "MANIFEST-14", "", {"model.family": mixed(rows=2, branch=349_519), "data.router": routed(2)}),
+    ("sound, as many rows as there may be", "MANIFEST-14", "", {"model.family": mixed(rows=64), "data.router": routed(64)}),
     ("sound, tokens of a file", "MANIFEST-6", "the vocabulary may be padded", {"data.tokeniser": numbered(), "model.vocabulary": 1279}),
+    ("sound, the least router", "DATA-8", "", {"data.router": routed(2, 1), "model.family": mixed(rows=2)}),
+    ("sound, the greatest router", "DATA-8", "", {"data.router": routed(64, 4096), "model.family": mixed(rows=64)}),
     ("sound, with tolerance", "TOL-5", "", {"profile": "F32", "tolerance": dict(groups=[bits(0.125)], loss=bits(0.125))}),
     ("sound, one window", "MANIFEST-6", "", {"data.bytes": 33}),
     ("sound, listed", "MANIFEST-11", "", {"admission.mode": listing(fill(7))}),
@@ -586,6 +667,14 @@ REFUSED = [
     ("an experts' bound below what they learn", "MANIFEST-14", "experts that learn less in each round",
      {"model.family": mixed(trust=bits(0.99))}),
     ("a negative balance", "MANIFEST-14", "experts that drive each other out", {"model.family": mixed(balance=bits(-0.01))}),
+    ("no row", "MANIFEST-14", "a state without experts", {"model.family": mixed(rows=0)}),
+    ("too many rows", "MANIFEST-14", "more shards than a state may have", {"model.family": mixed(rows=65)}),
+    ("rows that come after the last round", "MANIFEST-14", "a run that never has what its manifest says",
+     {"model.family": mixed(rows=2, branch=349_520), "data.router": routed(2)}),
+    ("rows without a router", "MANIFEST-15", "windows that are of no row", {"model.family": mixed(rows=2)}),
+    ("a router of other rows", "MANIFEST-15", "rows that nobody trains", {"model.family": mixed(rows=3), "data.router": routed(2)}),
+    ("a router for one row", "MANIFEST-15", "a table that nobody reads", {"data.router": routed(2)}),
+    ("one row that becomes one", "MANIFEST-14", "two run ids of one run", {"model.family": mixed(branch=1)}),
     ("too many tensors", "MANIFEST-14", "a state that nobody can send",
      {"model.family": mixed(columns=167, active=1, shared_hidden=2), "model.layers": 32}),
     ("a mixture of too many coefficients", "MANIFEST-3", "experts that are not counted",
@@ -603,6 +692,10 @@ REFUSED = [
     ("no window", "MANIFEST-6", "nothing to draw", {"data.bytes": 32}),
     ("an empty tokeniser", "DATA-4", "", {"data.tokeniser": numbered(bytes=0)}),
     ("parameters of another model", "DATA-6", "", {"data.start": dict(Given=dict(root=fill(9), bytes=4))}),
+    ("a router of one row", "DATA-8", "what is one needs no choice", {"data.router": routed(rows=1)}),
+    ("a router of too many rows", "DATA-8", "", {"data.router": routed(rows=65)}),
+    ("a router that reads nothing", "DATA-8", "", {"data.router": routed(tokens=0), "model.family": mixed(rows=5)}),
+    ("a router that reads too much", "DATA-8", "a long leaf", {"data.router": routed(tokens=4097), "model.family": mixed(rows=5)}),
     ("tolerance in exact", "TOL-5", "cheats that differ by little", {"tolerance": dict(groups=[], loss=bits(0.1))}),
     ("no tolerance", "TOL-5", "honest members are convicted", {"profile": "Bf16", "tolerance": dict(groups=[], loss=bits(0.1))}),
     ("a wide tolerance", "TOL-5", "", {"profile": "Bf16", "tolerance": dict(groups=[bits(0.126)], loss=bits(0.1))}),
@@ -657,16 +750,27 @@ def family_codec():
     yield bad("empty", "CODEC-10", "a missing value is no zero", "Echo", "")
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "04" + commit[-80:])
-    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "10")
-    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "07")
+    yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "11")
+    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "08")
     yield bad("family tag", "CODEC-3", "a later version's model taken for this one's", "Family", "03")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")
-    yield bad("file tag", "CODEC-3", "a fifth file taken for one of four", "DataQuery", "04" + "00" * 12)
+    yield bad("file tag", "CODEC-3", "a sixth file taken for one of five", "DataQuery", "05" + "00" * 12)
     yield bad("list over its bound", "CODEC-4", "a count is believed before its items", "Proof", ref.le(49, 4).hex() + fill(1, 49 * 32))
     yield bad("list of 2³² − 1", "CODEC-4", "memory reserved on a stranger's word", "Freeze", fill(0, 36) + "ffffffff")
-    yield bad("more exponents than tensors", "CODEC-4", "a count is believed before its items", "StateOffer",
-              fill(0, 152) + ref.le(16_385, 4).hex() + fill(0, 2 * 16_385))
+    yield bad("more shards than there may be", "CODEC-4", "a count is believed before its items", "StateOffer",
+              fill(0, 4) + ref.le(66, 4).hex() + fill(0, 66 * 148))
+    yield bad("notice tag", "CODEC-3", "a later version's notice taken for this one's", "Notice", "11")
+    yield bad("route tag", "CODEC-8", "2 taken for true gives two encodings", "Commit", commit[:144] + "02" + commit[146:])
+    yield bad("vector tag", "CODEC-3", "a fifth vector taken for one of four", "StateQuery", fill(0, 38) + "04" + fill(0, 12))
+    for name, vector in (("parameters", "Parameters"), ("second moments", "Second")):
+        yield case(f"query of {name}", "CODEC-3", "vectors counted otherwise", "roundtrip", type="StateQuery",
+                   bytes=sample("StateQuery", vector=vector))
+    yield case("no route", "CODEC-8", "row 0 of a run with one row taken for a row of several", "roundtrip", type="Commit",
+               bytes=sample("Commit", route=None))
+    for name, number in (("a route to the last row", 2**64 - 1), ("a route to no row", 0)):
+        yield case(name, "COMMIT-3", "rows counted from the other end", "roundtrip", type="Commit",
+                   bytes=sample("Commit", route={"row": 63, "open": number}))
     yield bad("bytes over their bound", "CODEC-5", "memory reserved on a stranger's word", "Signed", fill(2, 128) + "01004000")
     yield bad("text over its bound", "CODEC-6", "the bound counts bytes, not characters", "Return",
               "00" * 8 + "01000000" + ref.le(258, 4).hex() + "é".encode().hex() * 129)
@@ -703,7 +807,7 @@ def family_hash():
 
 def family_sign():
     secret, run = fill(7), RUN
-    for kind in ("Echo", "Commit", "Leave"):
+    for kind in ("Echo", "Commit", "Leave", "Ready"):
         yield case(kind, "SIGN-1", "a tag, the run or the frame is missing from what is signed", "sign", type=kind,
                    secret=secret, run=run, body=sample(kind))
     good = ref.envelope(un(secret), un(run), "Echo", un(sample("Echo"))).hex()
@@ -794,6 +898,35 @@ def family_dataset():
                    "dataset", manifest=sample("Manifest"), bytes_mod_251=1000, sequence=30, numbers=numbers)
 
 
+    yield from routers()
+
+
+def routers():
+    least, most = -2**31, 2**31 - 1
+    # Rows as packers make them: logarithms, all negative.
+    texts = [[[[101, -2100], [32, -1800]], -9000, 40], [[[49, -1700], [48, -1650]], -8000, 900], [[[101, -2400], [49, -2300]], -7000, 0]]
+    silent = [[], 0, 0]
+    for name, why, table, before, closed in (
+            ("words", "", texts, [101, 32, 101, 101], []),
+            ("numbers", "", texts, [49, 48, 49], []),
+            ("no text before", "the first window has no row: the biases alone are compared", texts, [], []),
+            ("best row closed", "a window is lost while its row has no seat", texts, [101, 32, 101, 101], [0]),
+            ("all rows but the worst closed", "", texts, [101, 32, 101, 101], [0, 2]),
+            ("no row open", "a closed row is taken", texts, [101], [0, 1, 2]),
+            ("tokens from 256 on", "a number beyond the table", texts, [256 + 49, 65_536 + 48, 2**32 - 207], []),
+            ("equal scores", "the last of equals, or one at random", [[[[7, 5]], 0, 0], silent, [[[7, 4]], 0, 1]], [7], []),
+            ("equal scores, the lowest row closed", "", [[[[7, 5]], 0, 0], silent, [[[7, 4]], 0, 1], [[[7, 3]], 0, 2]], [7], [0]),
+            ("an empty row", "a score of 0 is above all logarithms", [*texts, silent], [101, 49], []),
+            ("empty rows", "", [silent, silent], [1, 2, 3], []),
+            ("negative biases", "a score below 0 taken for none", [[[], -1, -5], [[], -1, -4]], [0, 255], []),
+            ("largest entries", "a sum of 32 bits overflows", [[[], least, least], [[], most, most]], [9] * 4096, []),
+            ("largest entries, the larger closed", "", [[[], least, least], [[], most, most]], [9] * 4096, [1]),
+            ("64 rows", "", [[[[3, row * 37 % 64]], 0, row * 11 % 64] for row in range(64)], [3, 3, 259], [])):
+        yield case(f"router: {name}", "DATA-9", why, "router", table=table, before=before, closed=closed)
+    yield case("router: order of entries and bias", "DATA-8", "a bias before its entries, or entries of all rows before the biases",
+               "router", table=[[[[0, 1], [255, -2]], 3, -4], [[[1, 5]], -6, 7]], before=[0, 255, 1], closed=[])
+
+
 def family_manifest():
     changed = sample("Manifest", nonce=fill(0xff, 16))
     yield case("sample", "CODEC-1", "two programs join two runs", "manifest", bytes=sample("Manifest"))
@@ -822,6 +955,15 @@ def family_layout():
     yield case("mixture, untied, one expert", "LAYOUT-5", "the head comes last, and not before the row", "layout",
                model=ref.write("Model", {**SMALL, "family": MIXED_UNTIED}).hex())
     yield case("mixture, tensors beyond a block", "LAYOUT-5", "the shared expert as wide as the others", "layout", model=BLOCKY_MIXED)
+    yield case("mixture, three rows", "LAYOUT-5", "a path with more than its own row", "layout", model=ROWS_MODEL)
+    places = lambda name, why, model, *blocks: case(name, "LAYOUT-6", why, "block_places", model=model, blocks=list(blocks))
+    last = 2**32 - 1
+    yield places("blocks, no experts", "a block beyond the model", SMALL_MODEL, 0, 1, 19, 20, last)
+    yield places("blocks, one row", "a block of a row that there is not", MIXED_MODEL, 0, 21, 22, 41, 42, last)
+    yield places("blocks, three rows", "a row's block that is reduced as another's", ROWS_MODEL, *range(0, 46), last)
+    yield places("blocks, rows of tensors beyond a block", "rows of as many blocks as the trunk", BLOCKY_ROWS, *range(0, 36))
+    yield places("blocks, 64 rows", "a row in too few bits",
+                 ref.write("Model", {**ROWS, "family": dict(Mixture={**MIXTURE, "rows": 64})}).hex(), 14, 23, 24, 643, 653, 654, 655)
 
 
 def family_state():
@@ -830,6 +972,48 @@ def family_state():
                exponents=[-9, -10, 100, -120], vectors=[[5, one, 1], [5, 1, 1], [5, 0, 0]])
     yield case("two chunks", "STATE-2", "chunks of the state run across tensors, those of Q do not", "state", step=0,
                beta_powers=[word(0)] * 2, exponents=[0], vectors=[[16385, one, 3], [1, 1 << 31, 0], [0, 0, 0]])
+    half, quarter = word(0x3fe0000000000000), word(0x3fd0000000000000)
+    trunk = [4, [half, quarter], [-9, 3], [[7, one, 5], [7, 1, 2], [7, 9, 1]]]
+    row = lambda step, first: [step, [word(0x3ff0000000000000), half], [-20, -20, 1], [[9, first, 1], [9, 2, 2], [9, 4, 0]]]
+    several = lambda name, why, *shards: case(name, "STATE-1", why, "shards_state", shards=list(shards))
+    yield several("trunk and row", "one step of all shards", trunk, row(3, one))
+    yield several("trunk and three rows", "one hash of all shards' exponents, or one tree of all their vectors", trunk, row(3, one),
+                  row(0, one + 64), row(2, one + 128))
+    yield several("two rows, exchanged", "a set of rows, in which a root does not tell which is which", trunk, row(0, one + 64), row(3, one),
+                  row(2, one + 128))
+    yield several("rows longer than a run", "runs across two shards", [1, [half] * 2, [0], [[16385, one, 1]] * 3],
+                  *[[1, [half] * 2, [0], [[16386, one + n, 1]] * 3] for n in range(2)])
+    for rows in (1, 2, 3, 64):
+        yield case(f"{rows} of one row", "STATE-8", "rows without moments, or that count their updates anew", "branched",
+                   shards=[trunk, row(4, one)], rows=rows)
+    late = ref.write("Model", {**ROWS, "family": dict(Mixture={**MIXTURE, "rows": 3, "branch": 5})}).hex()
+    for name, model in (("three rows from the beginning", ROWS_MODEL), ("three rows after five updates", late), ("one row", MIXED_MODEL),
+                        ("no experts", SMALL_MODEL)):
+        yield case(name, "STATE-8", "rows that come to be a round too early or too late", "rows_after", model=model,
+                   updates=[0, 1, 4, 5, 6, 2**32 - 1])
+
+
+def family_experts():
+    nodes = [fill(n) for n in range(1, 12)]
+    deal = lambda name, why, count, rows, head=0x51: case(name, "ROW-1", why, "dealt", head=fill(head), nodes=nodes[:count], rows=rows)
+    yield deal("dealt among eleven", "rows in order of admission, which the steward has in its hand", 11, 3)
+    yield deal("another head", "", 11, 3, 0x52)
+    yield deal("as many rows as nodes", "", 4, 4)
+    yield deal("more rows than nodes", "a row that nobody computes on is no error", 2, 5)
+    yield deal("64 rows", "", 11, 64)
+    yield deal("dealt among none", "", 0, 2)
+    draw = lambda name, why, held, rows, head=0x53: case(name, "ROW-2", why, "drawn_rows", head=fill(head), nodes=nodes[:len(held)], held=held,
+                                                         rows=rows)
+    for head in (0x53, 0x54, 0x55):
+        yield draw(f"one of two candidates, head {head:02x}", "a newcomer that chooses among all rows", [0, 1, 2, 2, None], 4, head)
+    yield draw("all rows tie", "another order among equals", [0, 1, 2, 3, 4, None], 5)
+    yield draw("an odd number of rows", "half of them, rounded down", [0, 0, 1, None, None, None], 3)
+    yield draw("two rows", "the one with fewer holders is no choice", [0, 0, 1, None], 2)
+    yield draw("several at once", "those drawn before do not count as holders", [0, 1, None, None, None, None, None, None], 4)
+    yield draw("holders that came later", "only those who came before count", [None, 3, 3, 2, None, 0], 4)
+    yield draw("nobody holds anything", "", [None] * 5, 3)
+    yield draw("everybody holds something", "", [2, 1, 0], 3)
+    yield draw("64 rows, one node", "", [None], 64)
 
 
 def family_contribution():
@@ -862,6 +1046,20 @@ def family_assignment():
     for slot, seats, position, total in ((0, 1, 0, 1), (3, 4, 5, 1000), (255, 256, 255, 2**40), (1, 4, 0, 3)):
         yield case(f"leaf {position} of slot {slot} of {seats}", "ASSIGN-3", "a member picks its data", "windows",
                    seed=seed, slot=slot, seats=seats, position=position, count=6, windows=total)
+    for name, why, leaf, total, rows, row, share in (
+            ("two rows", "the first candidate is taken though it is another row's", 0, 1000, 2, 1, 1),
+            ("the first of five rows", "", 3, 1000, 5, 0, 1),
+            ("the last of five rows", "", 3, 1000, 5, 4, 1),
+            ("rows of neighbouring windows", "", 9, 2**30, 5, 2, 17),
+            ("64 rows", "many draws for one window", 2**40, 100_000, 64, 63, 1),
+            ("a small row", "a window of another row though there is one", 7, 301, 3, 1, 200),
+            ("a row without windows", "a draw without end, or no window: the last candidate is taken", 7, 1000, 3, 1, 1000),
+            ("no row open", "", 7, 1000, 3, 1, 0),
+            ("one window, of the row", "", 7, 1, 2, 0, 1),
+            ("one window, of another row", "", 7, 1, 2, 1, 1),
+            ("one row", "other windows than those of a run without rows", 7, 1000, 1, 0, 1)):
+        yield case(f"windows of a row: {name}", "ASSIGN-10", why, "windows_of_row", seed=seed, leaf=leaf, count=6, windows=total,
+                   rows=rows, row=row, share=share)
     for leaf, window in ((0, 0), (0, 1), (9, 0), (2**40, 3)):
         yield case(f"mask of window {window} of leaf {leaf}", "ASSIGN-8", "a member picks what is easy to predict", "masked",
                    model=ALBERT_MODEL, seed=seed, leaf=leaf, window=window)
@@ -870,12 +1068,40 @@ def family_assignment():
                    model=SMALL_MODEL, seed=seed, aggregators=slots)
     yield case("large blocks", "ASSIGN-5", "ties go to the lowest block and part", "parts", model=BLOCKY_MODEL, seed=seed,
                aggregators=[0, 1, 2])
-    for slots, count in (([4], 1), ([0, 1], 2), ([0, 1, 2, 5, 7], 5), (list(range(40)), 17)):
-        yield case(f"second ones of {count} parts", "ASSIGN-9", "a pair is arranged", "seconds", seed=seed, aggregators=slots,
-                   parts=count)
+    for slots in ([], [4], [0, 1], [0, 1, 2, 5, 7], list(range(40))):
+        yield case(f"second ones of {len(slots)} aggregators", "ASSIGN-9", "a pair is arranged", "seconds", model=SMALL_MODEL, seed=seed,
+                   aggregators=slots)
     for part, failed, slots in ((0, 2, [0, 1, 2, 5, 7]), (2, 7, [0, 1, 2, 5, 7]), (3, 0, [0, 1, 2, 5, 7]), (9, 4, [4]), (3, 9, [1, 2, 3])):
-        yield case(f"part {part} without {failed}", "ASSIGN-7", "the steward picks the next one", "reassign", seed=seed,
-                   part=part, failed=failed, aggregators=slots)
+        yield case(f"part {part} without {failed}", "ASSIGN-7", "the steward picks the next one", "reassign", model=SMALL_MODEL, seed=seed,
+                   part=part, shard=0, failed=failed, aggregators=slots)
+    six, eleven = list(range(6)), list(range(11))
+    # Name, why, model, the row of each slot, aggregators.
+    seated = (
+        ("one row, a mixture", "rows that are not there yet", MIXED_MODEL, None, six),
+        ("three rows that come later", "parts of rows that are not there yet", ROWS_MODEL, None, six),
+        ("three rows", "whoever contributes to a row reduces it", ROWS_MODEL, [0, 1, 2, 0, 1, 2], six),
+        ("three rows, one closed", "a part of a row without a contribution", ROWS_MODEL, [0, 2, 2, 0, 0, 2], six),
+        ("three rows, two closed", "a trunk as light as the one row", ROWS_MODEL, [1] * 6, six),
+        ("fewer aggregators than shards", "a shard without a part", ROWS_MODEL, [0, 1, 2, 0, 1, 2], [1, 3]),
+        ("one aggregator", "nobody is able", ROWS_MODEL, [0, 1, 2, 0], [2]),
+        ("all aggregators in one row", "the other rows' parts on one of them", ROWS_MODEL, [0, 1, 1, 2, 1, 1], [1, 2, 4, 5]),
+        ("one aggregator outside", "a part's second one is its first", ROWS_MODEL, [0, 0, 0, 0, 1], [0, 1, 2, 3, 4]),
+        ("no aggregator", "", ROWS_MODEL, [0, 1, 2], []),
+        ("as many aggregators as a part has blocks", "a part without a block", ROWS_MODEL, [n % 3 for n in range(120)], list(range(120))),
+        ("rows of large blocks", "loads by numbers of blocks", BLOCKY_ROWS, [n * n % 2 for n in eleven], eleven),
+    )
+    for name, why, model, rows, slots in seated:
+        inputs = dict(model=model, seed=seed, aggregators=slots, **({} if rows is None else dict(rows=rows)))
+        yield case(f"parts, {name}", "ASSIGN-5", why, "parts", **inputs)
+        yield case(f"second ones, {name}", "ASSIGN-9", why, "seconds", **inputs)
+    rows = [0, 1, 2, 0, 1, 2]
+    for name, part, shard, failed, slots, of in (
+            ("of the trunk", 1, 0, 2, six, rows), ("of row 0", 5, 1, 4, six, rows), ("of row 2", 7, 3, 0, six, rows),
+            ("of row 1 with nobody outside", 4, 2, 1, [1, 3, 4], [0, 1, 1, 1, 1]), ("of row 0 with one outside", 3, 1, 5, [0, 1, 3], [0, 0, 1, 2, 0, 1]),
+            ("of row 0 of a state with one", 3, 1, 4, six, None)):
+        yield case(f"part {name} again", "ASSIGN-7", "members of the row before others, or another order among equals", "reassign",
+                   model=ROWS_MODEL, seed=seed, part=part, shard=shard, failed=failed, aggregators=slots,
+                   **({} if of is None else dict(rows=of)))
 
 
 def family_grid():

@@ -12,7 +12,7 @@ def faults(m):
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
     rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"])
     rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
-    rules += rollback(m["rollback"], m["retention"]) + coins(m)
+    rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + router(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
 
@@ -64,9 +64,23 @@ def decoder(m, divided):
 
 def mixture(of):
     """MANIFEST-14: where there is no expert, no number of them can be active, and only the first rule is named."""
-    rules = among("MANIFEST-14", "experts", of, columns=(1, 256), shared_hidden=(2, 1 << 20), active=(1, max(of["columns"], 1)))
+    rules = among("MANIFEST-14", "experts", of, columns=(1, 256), shared_hidden=(2, 1 << 20), active=(1, max(of["columns"], 1)),
+                  rows=(1, 64))
     return rules + [("MANIFEST-14", "experts.balance", real(of["balance"]) >= 0),
                     ("MANIFEST-14", "experts.trust", real(of["trust"]) >= 1)]
+
+
+def branch(m):
+    """MANIFEST-14"""
+    of = m["model"]["family"].get("Mixture")
+    return [("MANIFEST-14", "experts.branch", of["branch"] < m["training"]["rounds"] and (of["rows"] != 1 or of["branch"] == 0))] if of else []
+
+
+def router(m):
+    """MANIFEST-15: nothing is said of numbers that are no number of rows."""
+    rows = m["model"]["family"].get("Mixture", {"rows": 1})["rows"]
+    routed = (m["data"]["router"] or {"rows": 1})["rows"]
+    return [("MANIFEST-15", "data.router", rows == routed)] if 1 <= rows <= 64 and (routed == 1 or 2 <= routed <= 64) else []
 
 
 def albert(m, of):
@@ -77,7 +91,7 @@ def albert(m, of):
 
 
 def text(data, m):
-    """MANIFEST-6, DATA-4, DATA-6"""
+    """MANIFEST-6, DATA-4, DATA-6, DATA-8"""
     (tokeniser, file), = data["tokeniser"].items()
     (start, given), = data["start"].items()
     kinds = 256 if tokeniser == "Bytes" else file["tokens"]
@@ -91,7 +105,7 @@ def text(data, m):
         rules.append(("DATA-4", "data.tokeniser.bytes", 1 <= file["bytes"] <= 1 << 26))
     if start == "Given":
         rules.append(("DATA-6", "data.start.bytes", given["bytes"] == 4 * coefficients(m)))
-    return rules
+    return rules + among("DATA-8", "data.router", data["router"] or {"rows": 2, "tokens": 1}, rows=(2, 64), tokens=(1, 4096))
 
 
 def profile(m):

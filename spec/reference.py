@@ -81,8 +81,8 @@ def derive_key(context, data):
 
 # ---------------------------------------------------------------- hashing (encoding.md)
 
-DOMAINS = ("run sign ledger round-seed windows dither aggregators mask tokeniser initial state exponents merkle-leaf "
-           "merkle-node "
+DOMAINS = ("run sign ledger round-seed windows dither aggregators place mask tokeniser router initial state exponents "
+           "merkle-leaf merkle-node "
            "merkle-root sketch project coin select select-block inspector-block draw inspector recheck jury table results evidence "
            "part file gossip").split()
 
@@ -145,7 +145,7 @@ def chacha8_u64(key, index):
 def schema():
     """The types of the wire. A name stands for an entry, a tuple for something built in."""
     digest, member, run, text = ("raw", 32), ("raw", 32), ("raw", 32), lambda most: ("text", most)
-    u8, u16, u32, u64, i16, i64 = ("int", 1), ("int", 2), ("int", 4), ("int", 8), ("signed", 2), ("signed", 8)
+    u8, u16, u32, u64, i64 = ("int", 1), ("int", 2), ("int", 4), ("int", 8), ("signed", 8)
     listed = lambda item, most: ("list", item, most)
     maybe = lambda item: ("option", item)
     sketch = "Sketch"
@@ -165,10 +165,13 @@ def schema():
         "Model": dict(vocabulary=u32, width=u32, layers=u32, heads=u32, hidden=u32, sequence=u32,
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
-        "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",)),
+        "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",),
+                        rows=u16, branch=u32),
         "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
-        "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser", start="Start"),
+        "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser", start="Start",
+                     router=maybe("Router")),
         "TokeniserFile": dict(digest=digest, bytes=u32, tokens=u32),
+        "Router": dict(rows=u16, tokens=u16, digest=digest),
         "CommittedFile": dict(root=digest, bytes=u64),
         "Training": dict(rounds=u32, leaves=u32, leaf_windows=u32, grid_bits=u8, recompute=("bool",)),
         "Optimiser": dict(method=("choice", "AdamW", "Lamb"), rate=("real",), minimum_rate=("real",), warmup=u32,
@@ -195,26 +198,28 @@ def schema():
         "Enrol": dict(invitation=maybe("Presented"), addresses=addresses, coins=maybe("CoinTerms")),
         "Return": dict(height=u64, addresses=addresses),
         "Leave": dict(height=u64),
+        "Ready": dict(round=u32, row=u16, root=digest),
         "CloseTree": dict(member=member),
         "Pass": dict(invitation=signed, secret=("raw", 32)),
         "Ticket": dict(run=run, steward=member, addresses=addresses, **{"pass": maybe("Pass")}),
-        "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, leaves=u32, profile=profile, loss=i64,
-                       root=digest),
+        "Route": dict(row=u16, open=u64),
+        "Commit": dict(round=u32, head=digest, state=digest, slot=u16, seats=u16, route=maybe("Route"), leaves=u32,
+                       profile=profile, loss=i64, root=digest),
         "CommitReceipt": dict(commit=digest, round=u32),
         "Echo": dict(round=u32, freeze=digest),
         "Receipt": dict(round=u32, part=u16, attempt=u8, sender=member, root=digest),
-        "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 512)),
+        "Delivered": dict(round=u32, attempt=u8, receipts=listed(signed, 1024)),
         "DeliveryReceipt": dict(delivered=digest, round=u32, attempt=u8),
         "PartResult": dict(round=u32, part=u16, attempt=u8, freeze=digest, inputs=bitmap, digest=digest),
-        "Checked": dict(round=u32, attempt=u8, parts=listed(u16, 256), objections=listed(u32, 4096)),
+        "Checked": dict(round=u32, attempt=u8, parts=listed(u16, 512), objections=listed(u32, 4096)),
         "Record": dict(height=u64, previous=digest, body="Body"),
-        "Seat": dict(member=member, quota=u32),
+        "Seat": dict(member=member, quota=u32, row=u16),
         "Freeze": dict(round=u32, state=digest, commits=listed(signed, 256)),
-        "Inputs": dict(round=u32, attempt=u8, parts=listed(bitmap, 256)),
-        "Reassign": dict(round=u32, parts=listed("Reassigned", 256)),
+        "Inputs": dict(round=u32, attempt=u8, parts=listed(bitmap, 512)),
+        "Reassign": dict(round=u32, parts=listed("Reassigned", 512)),
         "Reassigned": dict(part=u16, aggregator=u16),
-        "Outcome": dict(round=u32, results=listed(maybe(signed), 256), echoes=listed(signed, 256), state="StateRoots",
-                        seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 256)),
+        "Outcome": dict(round=u32, results=listed(maybe(signed), 512), echoes=listed(signed, 256), state="StateRoots",
+                        seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 512)),
         "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member,
                     jury=listed(signed, 7)),
@@ -230,9 +235,9 @@ def schema():
         "Withheld": dict(request=digest),
         "TableSeal": dict(request=digest, round=u32, freeze=digest, root=digest, seal=digest),
         "ResultsSeal": dict(request=digest, table=digest, seal=digest),
-        "Row": dict(sketch=sketch, loss=i64),
-        "TableOpening": dict(request=digest, results=digest, salt=salt, rows=listed("Row", 256)),
-        "LeafResult": dict(position=u32, row="Row"),
+        "TableRow": dict(sketch=sketch, loss=i64),
+        "TableOpening": dict(request=digest, results=digest, salt=salt, rows=listed("TableRow", 256)),
+        "LeafResult": dict(position=u32, row="TableRow"),
         "Verdict": dict(request=digest, opening=digest, coin="CoinOpening", salt=salt, results=listed("LeafResult", 32),
                         total=sketch, finding=("tagged", ("Pass", None), ("Guilty", guilt))),
         "Transcript": dict(freeze=signed, request=signed, table=signed, results=signed, opening=signed, verdict=signed),
@@ -241,7 +246,7 @@ def schema():
         "OmittedCommit": dict(commit=signed, receipt=signed, freeze=signed),
         "OmittedDelivery": dict(delivered=signed, receipt=signed, freeze=signed, reassign=maybe(signed), inputs=signed),
         "TwoSeals": dict(first="Seal", second="Seal"),
-        "WrongRoot": dict(freeze=signed, outcome=signed),
+        "WrongRoot": dict(freeze=signed, outcome=signed, before="StateRoots", shard=u16),
         "FalseVerdict": dict(admit=signed, transcript="Transcript"),
         "FalseRecomputation": dict(freeze=signed, recomputation=signed),
         "Reduction": dict(freeze=signed, inputs=signed, result=signed),
@@ -255,9 +260,10 @@ def schema():
         "PutBlocks": dict(round=u32, attempt=u8, blocks=listed("BlockData", 1024)),
         "BlockQuery": dict(round=u32, blocks=block_ids),
         "InputQuery": dict(round=u32, member=member, blocks=block_ids),
-        "StateOffer": dict(round=u32, roots="StateRoots", exponents=listed(i16, 16384)),
-        "StateQuery": dict(round=u32, root=digest, vector=u8, first=u64, count=u32),
-        "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters"), first=u64, count=u32),
+        "StateOffer": dict(round=u32, roots="StateRoots"),
+        "StateQuery": dict(round=u32, root=digest, shard=u16, vector=("choice", "Parameters", "First", "Second", "Exponents"),
+                           first=u64, count=u32),
+        "DataQuery": dict(file=("choice", "Training", "HeldOut", "Tokeniser", "Parameters", "Router"), first=u64, count=u32),
     }
     enums = {
         "Family": dict(Decoder="Decoder", Albert="Albert", Mixture="Mixture"),
@@ -267,7 +273,7 @@ def schema():
         "Mode": dict(Invited=None, Listed="Listed", Open=None),
         "Body": dict(Open="StateRoots", Admit=signed, Begin=listed("Seat", 256), Freeze="Freeze", Inputs="Inputs",
                      Reassign="Reassign", Outcome="Outcome", Silence=signed, Answered=digest, Ban="Ban", Return=signed,
-                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed),
+                     Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed, Ready=signed),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
                          Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults",
                          Recomputation="FalseRecomputation"),
@@ -277,7 +283,8 @@ def schema():
         "Gossiped": dict(Record=signed, Head=signed, Commit=signed),
         "Notice": dict(Echo=signed, Result=signed, Request=signed, Table=signed, Results=signed, Opening=signed,
                        Verdict=signed, Return=signed, Leave=signed, Duty=signed, Recheck=signed,
-                       Charge="Evidence", Opinion=signed, Withheld=signed, Obtained=digest, Recomputation=signed),
+                       Charge="Evidence", Opinion=signed, Withheld=signed, Obtained=digest, Recomputation=signed,
+                       Ready=signed),
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed,
@@ -296,6 +303,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "TableSeal": "table-seal", "ResultsSeal": "results-seal", "TableOpening": "table-opening", "Verdict": "verdict",
         "Duty": "duty", "Recheck": "recheck", "Recomputation": "recomputation", "Opinion": "opinion", "Withheld": "withheld",
         "Invitation": "invitation", "Possession": "possession", "Enrol": "enrol", "Return": "return", "Leave": "leave",
+        "Ready": "ready",
         "CloseTree": "close-tree",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
@@ -639,6 +647,22 @@ def window(data, numbers, index, sequence):
     return [int.from_bytes(data[i * size:(i + 1) * size], "little") for i in range(first, first + sequence + 1)]
 
 
+def router_file(table):
+    """DATA-8: of each row 256 entries and a bias."""
+    assert all(len(entries) == 256 for entries, _ in table)
+    return b"".join(struct.pack("<257i", *entries, bias) for entries, bias in table)
+
+
+def router_scores(table, before):
+    """DATA-9: `before` are the tokens that the router reads."""
+    return [bias + sum(entries[token % 256] for token in before) for entries, bias in table]
+
+
+def ranked_rows(scores):
+    """DATA-9: the best row first, the lowest among equals."""
+    return sorted(range(len(scores)), key=lambda row: (-scores[row], row))
+
+
 def cut(start, end, most):
     return [(i, min(i + most, end)) for i in range(start, end, most)]
 
@@ -716,6 +740,35 @@ def layout(model):
     return blocks, chunks
 
 
+def rows_of(model):
+    """MANIFEST-14: rows of a run whose state has all of them; elsewhere there is one."""
+    return model["family"]["Mixture"]["rows"] if "Mixture" in model["family"] else 1
+
+
+def shard_blocks(model):
+    """LAYOUT-6: how many blocks the trunk has, and how many a row; without experts there are none of a row."""
+    trunk, blocks = shards(model)[0][1], layout(model)[0]
+    count = len([end for _, end in blocks if end <= trunk])
+    return count, len(blocks) - count
+
+
+def block_place(model, block):
+    """LAYOUT-6: the shard of a block, and where the block is among those of a path; None where there is no such block."""
+    trunk, own = shard_blocks(model)
+    if block < trunk:
+        return 0, block
+    if own == 0 or (block - trunk) // own >= rows_of(model):
+        return None
+    return 1 + (block - trunk) // own, trunk + (block - trunk) % own
+
+
+def blocks_of(model, shard):
+    """LAYOUT-6: the blocks of a shard with their lengths."""
+    ranges, (trunk, own) = layout(model)[0], shard_blocks(model)
+    numbers = range(trunk) if shard == 0 else range(trunk + (shard - 1) * own, trunk + shard * own)
+    return {n: ranges[block_place(model, n)[1]][1] - ranges[block_place(model, n)[1]][0] for n in numbers}
+
+
 def groups(model):
     """TOL-1: runs of whole tensors, of a sixteenth of all coefficients and 10,000 at least; the rest joins the last."""
     ends = [0]
@@ -748,6 +801,38 @@ def state_root(shards):
     return tagged("state", b"".join(write(STRUCTS["StateRoots"]["shards"][1], roots) for roots in shards))
 
 
+def rows_after(model, updates):
+    """STATE-8: rows of a state whose trunk has so many updates."""
+    return 1 if "Mixture" in model["family"] and updates < model["family"]["Mixture"]["branch"] else rows_of(model)
+
+
+def branched(shards, rows):
+    """STATE-8: trunk and rows, as copies of the one row that there is."""
+    trunk, row = shards
+    return [trunk] + [row] * rows
+
+
+# ---------------------------------------------------------------- who holds which row (experts.md)
+
+def dealt(head, nodes, rows):
+    """ROW-1: the row of each of these nodes, which have not gone."""
+    order = sorted(range(len(nodes)), key=lambda i: tagged("place", head, nodes[i]))
+    found = [None] * len(nodes)
+    for turn, i in enumerate(order):
+        found[i] = turn % rows
+    return found
+
+
+def drawn_rows(head, nodes, held, rows):
+    """ROW-2: the rows of these nodes, in order of admission, once those without one have one."""
+    held, half = list(held), -(-rows // 2)
+    for i, node in enumerate(nodes):
+        if held[i] is None:
+            candidates = sorted(range(rows), key=lambda row: (held.count(row), row))[:half]
+            held[i] = candidates[below(number(tagged("place", head, node)), half)]
+    return held
+
+
 # ---------------------------------------------------------------- assignment (assignment.md)
 
 def round_seed(run, number, state):
@@ -758,6 +843,21 @@ def round_seed(run, number, state):
 def windows(seed, leaf, count, total):
     """ASSIGN-3"""
     return [below(number(tagged("windows", seed, le(leaf, 8), le(b, 4))), total) for b in range(count)]
+
+
+def windows_of_row(seed, leaf, count, total, rows, row, row_of):
+    """ASSIGN-10"""
+    if rows == 1:
+        return windows(seed, leaf, count, total)
+
+    def drawn(b):
+        for j in range(64 * rows):
+            window = below(number(tagged("windows", seed, le(leaf, 8), le(b, 4), le(j, 4))), total)
+            if row_of(window) == row:
+                break
+        return window
+
+    return [drawn(b) for b in range(count)]
 
 
 def masked(model, seed, leaf, window, tokens):
@@ -784,18 +884,50 @@ def masked(model, seed, leaf, window, tokens):
     return inputs, places
 
 
-def parts(model, seed, aggregators):
-    """ASSIGN-5, ASSIGN-6: blocks of each part, and who reduces it."""
-    sizes = [end - start for start, end in layout(model)[0]]
-    count = min(len(aggregators), 256, len(sizes))
+def open_shards(model, rows):
+    """STATE-9: the shards that take a step; `rows` are those of the slots, or None where the state has one row."""
+    return list(range(len(shards(model)))) if rows is None else [0] + [1 + row for row in sorted(set(rows))]
+
+
+def part_counts(model, rows, aggregators):
+    """ASSIGN-5: the shards that take a step, and how many parts each has."""
+    sizes, taking = shards(model), open_shards(model, rows)
+    opened = max(len(taking) - 1, 1)
+    loads = [sizes[0][1] * opened if shard == 0 else sizes[1][1] for shard in taking]
+    count = lambda shard, load: min(max(1, aggregators * load // sum(loads)), len(blocks_of(model, shard)))
+    return [(shard, count(shard, load) if aggregators else 0) for shard, load in zip(taking, loads)]
+
+
+def divided(blocks, count):
+    """ASSIGN-5: the blocks of a shard, given with their lengths, in so many parts."""
     shares = [[] for _ in range(count)]
-    for block in sorted(range(len(sizes)), key=lambda b: (-sizes[b], b)) if count else []:
-        lightest = min(range(count), key=lambda p: (sum(sizes[b] for b in shares[p]), p))
+    for block in sorted(blocks, key=lambda b: (-blocks[b], b)):
+        lightest = min(range(count), key=lambda p: (sum(blocks[b] for b in shares[p]), p))
         shares[lightest].append(block)
-    return [{"blocks": sorted(share), "aggregator": slot} for share, slot in zip(shares, shuffled(seed, aggregators))]
+    return [sorted(share) for share in shares]
+
+
+def able(slots, shard, rows):
+    """ASSIGN-6: which of all aggregators, in this order, are able to reduce a part of a shard."""
+    if shard == 0 or rows is None:
+        return list(slots)
+    others = [slot for slot in slots if rows[slot] != shard - 1]
+    return others or list(slots)
+
+
+def parts(model, seed, aggregators, rows=None):
+    """ASSIGN-5, ASSIGN-6: the shard and the blocks of each part, and who reduces it."""
+    order, found = shuffled(seed, aggregators), []
+    of = lambda slot: len([part for part in found if part["aggregator"] == slot])
+    for shard, count in part_counts(model, rows, len(aggregators)):
+        for blocks in divided(blocks_of(model, shard), count) if count else []:
+            # `min` takes the first one among equals.
+            found.append({"shard": shard, "blocks": blocks, "aggregator": min(able(order, shard, rows), key=of)})
+    return found
 
 
 def shuffled(seed, aggregators):
+    """ASSIGN-6"""
     drawn, key = list(aggregators), tagged("aggregators", seed)
     for turn, last in enumerate(range(len(drawn) - 1, 0, -1)):
         other = below(chacha8_u64(key, turn), last + 1)
@@ -803,17 +935,24 @@ def shuffled(seed, aggregators):
     return drawn
 
 
-def seconds(seed, aggregators, parts):
-    """ASSIGN-9"""
-    drawn = shuffled(seed, aggregators)
-    return [drawn[(part + 1) % len(drawn)] if len(drawn) > 1 else None for part in range(parts)]
+def seconds(model, seed, aggregators, rows=None):
+    """ASSIGN-9: the second aggregator of each part."""
+    order, found = shuffled(seed, aggregators), []
+    for part in parts(model, seed, aggregators, rows):
+        place = order.index(part["aggregator"])
+        following = order[place + 1:] + order[:place]
+        fit = [slot for slot in following if slot in able(order, part["shard"], rows)]
+        found.append((fit or following)[0] if following else None)
+    return found
 
 
-def reassignment(seed, part, failed, aggregators):
+def reassignment(seed, part, shard, failed, aggregators, rows=None):
     """ASSIGN-7"""
     others = [slot for slot in aggregators if slot != failed]
     turn = below(number(tagged("aggregators", seed, le(part, 2))), len(others))
-    return others[turn:] + others[:turn]
+    order = others[turn:] + others[:turn]
+    inside = [slot for slot in order if shard > 0 and (rows is None or rows[slot] == shard - 1)]
+    return [slot for slot in order if slot not in inside] + inside
 
 
 # ---------------------------------------------------------------- the grid (grid.md)

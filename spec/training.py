@@ -8,13 +8,15 @@ from mixture import Mixture
 from network import real
 
 
-def draw(model, key):
-    """ARITH-8: initial parameters."""
-    count = sum(rows * width for _, rows, width in ref.tensors(model))
+def draw(model, key, rows_of_experts=1):
+    """ARITH-8: initial parameters of the trunk, and then of each row."""
+    path, (trunk, *_) = ref.tensors(model), ref.shards(model)
+    tensors = path[:trunk[0]] + path[trunk[0]:] * rows_of_experts
+    count = sum(rows * width for _, rows, width in tensors)
     words = [word for block in range(-(-count // 16)) for word in ref.chacha_block(key, block, 20)]
     bound = root(3.0) * real(model["initial_scale"])
     values = []
-    for name, rows, width in ref.tensors(model):
+    for name, rows, width in tensors:
         adds_up = name.endswith(("o_proj.weight", "down_proj.weight"))
         own = bound * (1.0 / root(2.0 * model["layers"])) if adds_up else bound
         constant = 0.0 if name.endswith((".bias", "shared_expert_gate.weight")) else 1.0

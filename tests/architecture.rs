@@ -69,7 +69,7 @@ const CORE_LAYERS: &[&[&str]] = &[
     &["error"],
     &["codec"],
     &["hash"],
-    &["sign", "merkle", "grid"],
+    &["sign", "merkle", "grid", "router"],
     &["manifest"],
     &["layout"],
     &["state"],

@@ -189,6 +189,7 @@ fn commit(ledger: &Ledger, number: u8) -> muster_core::sign::Signed<Commit> {
         state: view.state().root(),
         slot: Slot(number.into()),
         seats: NODES.into(),
+        route: None,
         leaves: 1,
         profile: Profile::Exact,
         loss: 1,

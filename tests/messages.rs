@@ -59,6 +59,7 @@ canonical! {
     possession: enrol::Possession,
     enrolment: enrol::Enrol,
     coming_back: enrol::Return,
+    holding: enrol::Ready,
     leave: enrol::Leave,
     closing_a_tree: enrol::CloseTree,
     ticket: enrol::Ticket,

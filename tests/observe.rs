@@ -9,7 +9,7 @@ use e2e::programs;
 use e2e::settings::Settings;
 use muster_core::codec::{Bytes, List, decode, encode};
 use muster_core::hash::{Domain, Hasher};
-use muster_core::ids::{Digest, Height, MemberId, Round, RunId, Slot};
+use muster_core::ids::{Digest, Height, MemberId, Round, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::Profile;
@@ -148,6 +148,7 @@ fn contradiction(run: RunId) -> Evidence {
         state: Digest::default(),
         slot: Slot(0),
         seats: 2,
+        route: None,
         leaves: 1,
         profile: Profile::Exact,
         loss: 0,
@@ -185,12 +186,16 @@ fn the_proof(directory: &Path) -> PathBuf {
 fn against_all_roots(run: &Run) -> Vec<Evidence> {
     let archive = Archive::open(&run.path("run")).expect("an archive");
     let (id, mut freeze, mut evidence) = (archive.manifest.run(), None, Vec::new());
+    let mut before = None;
     for signed in &archive.records {
-        match signed.verify(id).expect("an honest record").body {
+        match &signed.verify(id).expect("an honest record").body {
+            Body::Open(roots) => before = Some(roots.clone()),
             Body::Freeze(_) => freeze = Some(signed.clone()),
-            Body::Outcome(_) => {
+            Body::Outcome(sealed) => {
                 let (freeze, outcome) = (freeze.take().expect("a freeze"), signed.clone());
-                evidence.push(Evidence::Misconduct(Misconduct::Root(WrongRoot { freeze, outcome })));
+                let before = before.replace(sealed.state.clone()).expect("a state before");
+                let wrong = WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK };
+                evidence.push(Evidence::Misconduct(Misconduct::Root(wrong)));
             }
             _ => {}
         }

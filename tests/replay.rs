@@ -108,6 +108,7 @@ impl Maker {
             state: view.state().root(),
             slot: Slot(slot as u16),
             seats: 2,
+            route: None,
             leaves: seat.quota,
             profile,
             loss: 0,
@@ -141,8 +142,7 @@ impl Maker {
         let parts = List::new(parts).expect("few");
         self.seal(Body::Inputs(Inputs { round: view.round(), attempt: 0, parts }));
         let view = self.ledger.current().expect("a round").clone();
-        let blocks = layout.blocks().len();
-        let mut update = Update { values: vec![0.0; layout.parameters()], present: vec![true; blocks] };
+        let mut update = Update::empty(&layout, view.open_shards(&layout));
         let (mut results, mut seconds) = (Vec::new(), Vec::new());
         for (part, plan) in (0..).map(Part).zip(view.parts()) {
             let inputs = view.inputs()[part.index()];
@@ -157,7 +157,7 @@ impl Maker {
                     reduced.values.iter().fold(digest, |digest, values| digest.block(values)).finish();
             }
             for (block, values) in plan.blocks.iter().zip(&reduced.values) {
-                update.values[layout.block(*block).expect("a block").range.clone()].copy_from_slice(values);
+                update.put(&layout, *block, values).expect("a block");
             }
             let freeze = view.freeze_digest().expect("frozen");
             let digest = reduced.digest;

@@ -110,6 +110,7 @@ pub fn commit(view: &RoundView, slot: Slot, leaves: u32) -> Option<Commit> {
         state: view.state().root(),
         slot,
         seats: view.seats().len() as u16,
+        route: None,
         leaves: leaves.clamp(1, seat.quota),
         profile: Profile::Exact,
         loss: 1,

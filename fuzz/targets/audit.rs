@@ -19,7 +19,7 @@ use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{
-    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, Row, Rows,
+    AuditRequest, Finding, FindingKind, Jury, LeafResult, Recomputation, ResultsSeal, TableRow, Rows,
     TableOpening, TableSeal, Verdict, results_seal, table_seal,
 };
 use muster_core::messages::enrol::Role;
@@ -137,7 +137,7 @@ fn scene() -> Scene {
     let freeze = scene.ledger.round(Round(0)).and_then(|view| view.freeze_digest()).expect("a frozen round");
     let rows = leaves[HONEST]
         .iter()
-        .map(|(q, loss)| Row { sketch: Sketch::Fingerprint(fingerprint(points(&freeze), q)), loss: *loss });
+        .map(|(q, loss)| TableRow { sketch: Sketch::Fingerprint(fingerprint(points(&freeze), q)), loss: *loss });
     scene.rows = bounded(rows.collect());
     scene
 }
@@ -240,14 +240,14 @@ fn pick<T: Clone>(items: &[T], place: u8) -> Option<T> {
 
 fn rows(said: &[(u64, i64)]) -> Rows {
     let row =
-        |(sketch, loss): &(u64, i64)| Row { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss };
+        |(sketch, loss): &(u64, i64)| TableRow { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss };
     bounded(said.iter().take(8).map(row).collect())
 }
 
 fn results(said: &[(u8, u64, i64)]) -> List<LeafResult, { muster_core::limits::AUDIT_LEAVES }> {
     let result = |(position, sketch, loss): &(u8, u64, i64)| LeafResult {
         position: u32::from(*position),
-        row: Row { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss },
+        row: TableRow { sketch: Sketch::Fingerprint([*sketch, *sketch]), loss: *loss },
     };
     bounded(said.iter().take(8).map(result).collect())
 }

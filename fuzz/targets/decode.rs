@@ -65,7 +65,7 @@ macro_rules! kinds {
 
 kinds! {
     Manifest, Certificate,
-    enrol::Invitation, enrol::Possession, enrol::Enrol, enrol::Return, enrol::Leave, enrol::Ticket,
+    enrol::Invitation, enrol::Possession, enrol::Enrol, enrol::Return, enrol::Ready, enrol::Leave, enrol::Ticket,
     round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered,
     round::DeliveryReceipt, round::PartResult,
     record::Record,

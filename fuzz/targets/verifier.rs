@@ -15,7 +15,7 @@ use muster_core::ids::{Digest, MemberId, Round, Slot};
 use muster_core::ledger::{Event as Happening, Ledger};
 use muster_core::lock::lock;
 use muster_core::messages::audit::{
-    FindingKind, LeafResult, Results, Row, Rows, TableOpening, TableSeal, table_seal,
+    FindingKind, LeafResult, Results, TableRow, Rows, TableOpening, TableSeal, table_seal,
 };
 use muster_core::messages::enrol::Role;
 use muster_core::messages::record::{Body, Record};
@@ -257,7 +257,7 @@ impl World {
         let Some(commitment) = view.slot_of(&identity.id()).and_then(|slot| view.commitment(slot)) else {
             return;
         };
-        let mut rows: Vec<Row> = (0..commitment.commit.leaves).map(row).collect();
+        let mut rows: Vec<TableRow> = (0..commitment.commit.leaves).map(row).collect();
         if let (Some(wrong), Some(row)) = (wrong, rows.first_mut()) {
             row.sketch = Sketch::Fingerprint([wrong; 2]);
         }
@@ -306,7 +306,7 @@ impl World {
             (WorkKind::Leaves(drawn), _) => {
                 let wrong = u64::from(matches!(end, End::Wrong));
                 let results = drawn.positions.iter().map(|position| {
-                    let row = Row { sketch: Sketch::Fingerprint([wrong; 2]), ..row(*position) };
+                    let row = TableRow { sketch: Sketch::Fingerprint([wrong; 2]), ..row(*position) };
                     LeafResult { position: *position, row }
                 });
                 Done::Leaves(Results::new(results.collect()).expect("few"))
@@ -425,8 +425,8 @@ impl World {
 }
 
 /// A leaf that is nothing, of contributions that are nothing; the first one has their whole loss.
-fn row(position: u32) -> Row {
-    Row { sketch: Sketch::Fingerprint([0; 2]), loss: i64::from(position == 0) }
+fn row(position: u32) -> TableRow {
+    TableRow { sketch: Sketch::Fingerprint([0; 2]), loss: i64::from(position == 0) }
 }
 
 fuzz_target!(|events: Vec<Event>| {

@@ -213,6 +213,7 @@ mod tests {
             held_out_bytes: 0,
             tokeniser: muster_core::manifest::Tokeniser::Bytes,
             start: muster_core::manifest::Start::Drawn,
+            router: None,
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let layout = Arc::new(Layout::of(&manifest.model));

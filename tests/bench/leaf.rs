@@ -137,6 +137,8 @@ impl Settings {
             shared_hidden: self.number("shared_hidden"),
             balance: self.real("balance")?,
             trust: self.real("trust")?,
+            rows: 1,
+            branch: 0,
         }))
     }
 
@@ -386,7 +388,7 @@ impl Bench {
             moments.resize(q.len(), 0.0);
         }
         let values = q.iter().map(|q| *q as f32).collect();
-        let update = Update { values, present: vec![true; layout.blocks().len()] };
+        let update = Update::whole(&layout, values);
         let chunks: Vec<u8> =
             layout.chunks().iter().flat_map(|chunk| chunk_bytes(&q[chunk.clone()])).collect();
         let source = update.values.clone();

@@ -60,7 +60,8 @@ fn manifest(settings: &Path) -> Result<Manifest, Failure> {
     let makers = Makers { organiser: nobody, steward: nobody, nonce: [0; 16] };
     let root = Digest::default();
     let (bytes, tokeniser) = (1 << 20, Tokeniser::Bytes);
-    let data = Data { root, bytes, held_out_root: root, held_out_bytes: 0, tokeniser, start: Start::Drawn };
+    let start = Start::Drawn;
+    let data = Data { root, bytes, held_out_root: root, held_out_bytes: 0, tokeniser, start, router: None };
     Ok(Settings::parse(settings, &text)?.manifest(&makers, data)?)
 }
 

@@ -96,6 +96,7 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
             Notice::Opening(_) => Notice::Opening(signed(me, run, random)),
             Notice::Verdict(_) => Notice::Verdict(signed(me, run, random)),
             Notice::Return(_) => Notice::Return(signed(me, run, random)),
+            Notice::Ready(_) => Notice::Ready(signed(me, run, random)),
             Notice::Leave(_) => Notice::Leave(signed(me, run, random)),
             Notice::Duty(_) => Notice::Duty(signed(me, run, random)),
             Notice::Recheck(_) => Notice::Recheck(signed(me, run, random)),

@@ -158,6 +158,7 @@ impl Liar {
                 state: view.state().root(),
                 slot: view.slot_of(&self.accomplice.id()).expect("a seat"),
                 seats: 2,
+                route: None,
                 leaves: 1,
                 profile: self.archive.0.profile,
                 loss: 0,

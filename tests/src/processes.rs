@@ -141,6 +141,11 @@ impl Run {
 
     /// The same with the text of a `run.toml`, and perhaps of a `tokenizer.json`.
     pub fn packed(programs: Programs, settings: &str, tokeniser: Option<&str>) -> Self {
+        Self::routed(programs, settings, tokeniser, 1)
+    }
+
+    /// The same for so many rows of experts.
+    pub fn routed(programs: Programs, settings: &str, tokeniser: Option<&str>, rows: u16) -> Self {
         let turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
         let home = tempfile::tempdir().expect("a temporary directory");
         let run = Self { programs, home, _turn: turn };
@@ -153,6 +158,10 @@ impl Run {
         if let Some(tokeniser) = tokeniser {
             fs::write(&file, tokeniser).expect("a file");
             pack.extend(["--tokenizer", &file]);
+        }
+        let count = rows.to_string();
+        if rows > 1 {
+            pack.extend(["--rows", &count]);
         }
         run.good(&pack);
         run.good(&[

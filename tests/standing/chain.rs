@@ -75,6 +75,7 @@ pub fn commits(ledger: &Ledger) -> Vec<Signed<Commit>> {
             state: view.state().root(),
             slot: Slot(slot),
             seats: view.seats().len() as u16,
+            route: None,
             leaves: seat.quota,
             profile: ledger.manifest().profile,
             loss: 1,

@@ -195,7 +195,16 @@ mod tests {
         let decoder = model.decoder().unwrap().clone();
         let (columns, active, shared_hidden, balance) = (4, 2, 6, Real::ZERO);
         let trust = Real::new(4.0).unwrap();
-        model.family = Family::Mixture(Mixture { decoder, columns, active, shared_hidden, balance, trust });
+        model.family = Family::Mixture(Mixture {
+            decoder,
+            columns,
+            active,
+            shared_hidden,
+            balance,
+            trust,
+            rows: 1,
+            branch: 0,
+        });
         let failure = has_tolerance(&model).unwrap_err();
         assert!(failure.to_string().contains("there is nothing to calibrate"), "{failure}");
     }

@@ -5,11 +5,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use muster_compute::{Backend, Machine};
-use muster_core::audit::{Judgement, Witness, claim, judge, recompute_sum};
+use muster_core::audit::{Judgement, Witness, claim, judge, leaf_state, recompute_sum};
 use muster_core::codec::decode;
 use muster_core::contribution::Commitment;
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::limits;
@@ -166,7 +166,7 @@ impl FolderWitness {
         }
         let view = self.round(round)?;
         let commit = view.commitment(view.slot_of(member)?)?.commit.clone();
-        let state = self.state(&commit.state)?;
+        let state = leaf_state(&self.manifest.clone(), &commit, self)?;
         let mut arithmetic = self.machine.leaves(self.manifest.profile).ok()?;
         let manifest = self.manifest.clone();
         let sum = recompute_sum(&manifest, &commit, &state, self, &mut *arithmetic)?;
@@ -218,10 +218,9 @@ impl FolderWitness {
         bar.finish_and_clear();
         Ok(replay.into_state())
     }
-}
 
-impl Witness for FolderWitness {
-    fn state(&mut self, root: &Digest) -> Option<State> {
+    /// The state with this root, of the shards that the folder has.
+    fn whole_state(&mut self, root: &Digest) -> Option<State> {
         let mut exact = self.machine.exact().ok()?;
         let dataset = self.dataset.clone()?;
         if let Some(state) = find_state(&self.folder, &self.manifest, &dataset, self.round, root, &mut exact)
@@ -249,13 +248,31 @@ impl Witness for FolderWitness {
             })
             .ok()
     }
+}
+
+impl Witness for FolderWitness {
+    fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
+        let state = self.whole_state(root)?.select(shards.iter().copied());
+        if state.shards.len() == shards.len() {
+            return Some(state);
+        }
+        self.missing.push(format!(
+            "{} has other rows of the state {root}: a holder of the row has it, and the steward's folder has all",
+            self.folder.display()
+        ));
+        None
+    }
+
+    fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
+        let sequence = self.manifest.model.sequence;
+        self.dataset.as_ref()?.row_of(window, sequence, |row| open.contains(row))
+    }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
         let dataset = self.dataset.as_ref()?;
         let sequence = self.manifest.model.sequence;
         Some(indices.iter().map(|index| dataset.window(*index, sequence)).collect())
     }
-
     fn ledger(&mut self, height: Height) -> Option<Ledger> {
         let ledger = self.chain(height);
         ledger

@@ -10,7 +10,7 @@ use muster_core::ids::{Digest, MemberId, RunId, unhex};
 use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_core::sign::Identity;
-use muster_core::state::State;
+use muster_core::state::{State, StateRoots};
 use muster_net::endpoint::Endpoint;
 use muster_net::swarm::Settings;
 use muster_replica::exit::Failure;
@@ -143,7 +143,7 @@ impl VerifierSession {
         Ok(follower)
     }
 
-    fn newest_state(&self) -> Option<(muster_core::ids::Round, State)> {
+    fn newest_state(&self) -> Option<(muster_core::ids::Round, (State, StateRoots))> {
         let rounds = self.home.states().ok()?;
         rounds.into_iter().rev().find_map(|round| Some((round, self.home.load_state(round).ok()?)))
     }

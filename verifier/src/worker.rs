@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use muster_compute::{Backend, Machine, row};
 use muster_core::audit::{
-    FrozenCommit, Judgement, Witness, committed_total, judge, leaf_task, recompute_sum,
+    FrozenCommit, Judgement, Witness, committed_total, judge, leaf_state, leaf_task, recompute_sum,
 };
 use muster_core::contribution::Commitment;
 use muster_core::error::Misuse;
@@ -72,7 +72,7 @@ impl AuditWorker {
 
     fn leaves(&mut self, subject: &Subject, drawn: &DrawnLeaves, witness: &mut dyn Witness) -> Done {
         let commit = &subject.commit;
-        let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
+        let Some(state) = leaf_state(&self.manifest, commit, witness) else { return missing_state(subject) };
         let DrawnLeaves { positions, probe, .. } = drawn;
         let task = |position: &u32| leaf_task(&self.manifest, commit, *position, &state, witness);
         let tasks: Option<Vec<_>> = positions.iter().map(task).collect();
@@ -100,7 +100,7 @@ impl AuditWorker {
 
     fn everything(&mut self, subject: &Subject, witness: &mut dyn Witness) -> Done {
         let commit = &subject.commit;
-        let Some(state) = witness.state(&commit.state) else { return missing_state(subject) };
+        let Some(state) = leaf_state(&self.manifest, commit, witness) else { return missing_state(subject) };
         let sum = recompute_sum(&self.manifest, commit, &state, witness, &mut *self.first);
         let Some(sum) = sum else { return missing_text() };
         let frozen = FrozenCommit { freeze: subject.freeze, commit: commit.clone(), author: subject.author };

@@ -10,6 +10,7 @@ use muster_compute::{Exact, Machine};
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
+use muster_store::dataset::RouterSize;
 
 use super::arguments::{
     BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
@@ -118,13 +119,14 @@ fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
 }
 
 fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
-    let PackArguments { text, held_out, tokenizer, out } = arguments;
+    let PackArguments { text, held_out, tokenizer, rows, route_tokens: tokens, out } = arguments;
     let bar = ProgressBar::new(0);
     bar.set_style(
         ProgressStyle::with_template("{bar:24} {bytes}/{total_bytes}")
             .unwrap_or_else(|_| ProgressStyle::default_bar()),
     );
-    let options = PackOptions { text, held_out, tokeniser: tokenizer, out };
+    let router = rows.map(|rows| RouterSize { rows, tokens });
+    let options = PackOptions { text, held_out, tokeniser: tokenizer, router, out };
     let packed = pack(&options, &mut |done, total| {
         bar.set_length(total);
         bar.set_position(done);
@@ -136,6 +138,13 @@ fn pack_text(arguments: PackArguments) -> Outcome<Exit> {
     for (name, bytes, root) in texts {
         let windows = (bytes / data.token_bytes()).saturating_sub(1) / 128;
         say(&format!("{name}  {bytes:>12} bytes  {windows:>9} windows of 128  root {root:#}"))?;
+    }
+    if let Some(router) = options.router {
+        let shares: Vec<String> = packed.shares.iter().map(|share| format!("{share:.3}")).collect();
+        let (tokens, shares) = (router.tokens, shares.join(" "));
+        say(&format!(
+            "rows by the {tokens} tokens before a window, with these shares of the windows: {shares}"
+        ))?;
     }
     say(&format!("tokens are of {} kinds, {} bytes each", data.kinds(), data.token_bytes()))?;
     say(&format!(

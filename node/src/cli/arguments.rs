@@ -4,6 +4,7 @@ use std::path::PathBuf;
 
 use clap::{ArgAction, Args, Parser, Subcommand, ValueEnum};
 use muster_compute::{Machine, Path as KernelPath, Precision};
+use muster_core::limits;
 use muster_core::messages::enrol::Role;
 
 use crate::backend::BackendChoice;
@@ -115,7 +116,9 @@ pub(super) enum DataCommand {
     #[command(after_help = "\
 Files in folders are taken in order of their names. Without --held-out, the last twentieth of the files is held out, or the
 last twentieth of a single file.
-  muster data pack --text books/ --held-out other/book.txt --out corpus/")]
+  muster data pack --text books/ --held-out other/book.txt --out corpus/
+For a mixture of several rows of experts, --rows makes the table by which each window has its row.
+  muster data pack --text books/ --rows 5 --out corpus/")]
     Pack(PackArguments),
 }
 
@@ -130,6 +133,13 @@ pub(super) struct PackArguments {
     /// A tokenizer.json in Hugging Face's format, whose numbers are the tokens; without it, each byte is a token.
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
+    /// Rows of a mixture of experts, 2 to 64: alike texts share a row, and all rows are nearly equally large.
+    #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(2..=i64::from(limits::ROWS)))]
+    pub(super) rows: Option<u16>,
+    /// Tokens before a window that give it its row.
+    #[arg(long, value_name = "N", default_value_t = 64, requires = "rows",
+        value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::ROUTE_TOKENS)))]
+    pub(super) route_tokens: u16,
     /// The new folder of the corpus.
     #[arg(long, value_name = "DIR")]
     pub(super) out: PathBuf,

@@ -8,10 +8,12 @@ use muster_core::assign;
 use muster_core::ids::{Block, Digest, Leaf, Round, Slot};
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::audit::{Row, Rows};
+use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::messages::record::Seat;
+use muster_core::messages::round::Route;
 use muster_core::sketch::Probe;
 use muster_core::state::{Arithmetic, LeafJob, LeafTask, State};
+use muster_replica::leaf_windows;
 use muster_store::dataset::Dataset;
 
 /// The grid integers of a leaf, and its fixed-point loss.
@@ -72,6 +74,8 @@ pub struct Assignment {
     pub slot: Slot,
     /// Slots of the round.
     pub seats: u16,
+    /// Which windows its leaves read; none where the state has one row.
+    pub route: Option<Route>,
     /// Most leaves.
     pub quota: u32,
     /// All seats of the round.
@@ -142,10 +146,7 @@ impl Assignment {
 
     /// The windows of text that a leaf is computed on.
     pub fn windows(&self, leaf: Leaf) -> Vec<Vec<u32>> {
-        let training = &self.manifest.training;
-        let indices = assign::windows(&self.seed, leaf, training.leaf_windows, self.manifest.windows());
-        let sequence = self.manifest.model.sequence;
-        indices.iter().map(|index| self.dataset.window(*index, sequence)).collect()
+        leaf_windows(&self.manifest, &self.dataset, &self.seed, leaf, self.route.as_ref())
     }
 
     /// The gradient of these windows in this state, on the grid with the dither of this leaf, and its loss.
@@ -184,7 +185,7 @@ pub struct Summed {
 /// to, it would be evidence against its author. A leaf that was computed wrongly is not noticed.
 pub struct Trace {
     probe: Probe,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 impl Trace {

@@ -121,7 +121,8 @@ mod tests {
         let [me, steward, stranger] = [1, 2, 3].map(|name| MemberId([name; 32]));
         let (root, held_out_root) = (Digest::default(), Digest::default());
         let (tokeniser, start) = (Tokeniser::Bytes, Start::Drawn);
-        let data = Data { root, bytes: 4096, held_out_root, held_out_bytes: 0, tokeniser, start };
+        let data =
+            Data { root, bytes: 4096, held_out_root, held_out_bytes: 0, tokeniser, start, router: None };
         let makers = Makers { organiser: me, steward, nonce: [0; 16] };
         let ledger = Ledger::new(Arc::new(Settings::default().manifest(&makers, data).unwrap()));
         let layout = ledger.layout().clone();

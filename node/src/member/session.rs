@@ -120,6 +120,7 @@ impl Session {
         let dataset = fetch_text(&options, &peers, &steward, &manifest, &progress).await?;
         let (arithmetic, replica) = prepare(&options, &manifest, &dataset).await?;
         let mut follower = Follower::new(peers, steward, replica, Some(journal.clone()))?;
+        follower.hold_row_of(identity.id());
         follower.keep_proofs(Home::clone(&home))?;
         let (ledgers, ledger) = watch::channel(Arc::new(follower.ledger().clone()));
         // Without the state no leaf can be computed again, and without the blocks nobody can ask: the shorter

@@ -8,8 +8,9 @@ use muster_core::codec::decode;
 use muster_core::ids::Round;
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, State};
+use muster_core::state::State;
 use muster_replica::Replica;
+use muster_replica::archive::advance;
 use muster_store::dataset::Dataset;
 use muster_store::reading;
 
@@ -47,7 +48,7 @@ impl Checkpoint {
         let wanted = round.map_or(Round(u32::MAX), Round);
         let start = kept.iter().rev().find(|start| **start <= wanted);
         let (mut reached, mut state) = match start {
-            Some(start) => (*start, fitting(folder, reading::state(folder, *start)?, &manifest)?),
+            Some(start) => (*start, fitting(folder, reading::state(folder, *start)?.0, &manifest)?),
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
@@ -55,10 +56,10 @@ impl Checkpoint {
             let Some(update) = reading::aggregate(folder, reached)? else { break };
             let layout = Layout::of(&manifest.model);
             // Applying an aggregate of another model would panic.
-            if (update.values.len(), update.present.len()) != (layout.parameters(), layout.blocks().len()) {
+            if !update.fits(&layout) {
                 return Err(foreign(folder, &format!("the aggregate of round {reached}")));
             }
-            exact.apply(&manifest, &mut state, &update);
+            advance(exact, &manifest, &mut state, &update);
             reached = reached.next();
         }
         if round.is_some_and(|round| reached != Round(round)) {
@@ -100,7 +101,7 @@ fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::state::Update;
+    use muster_core::state::{Arithmetic, Update};
     use muster_store::home::Home;
 
     use super::*;
@@ -117,6 +118,7 @@ mod tests {
             held_out_bytes: 0,
             tokeniser: muster_core::manifest::Tokeniser::Bytes,
             start: muster_core::manifest::Start::Drawn,
+            router: None,
         };
         Settings::default().manifest(&makers, data).unwrap()
     }
@@ -142,7 +144,8 @@ mod tests {
         let layout = Layout::of(&manifest.model);
         let (values, blocks) = (layout.parameters(), layout.blocks().len());
         let mut open = |values, blocks| {
-            let update = Update { values: vec![1.0; values], present: vec![true; blocks] };
+            let mut update = Update::whole(&layout, vec![1.0; values]);
+            update.present.resize(blocks, true);
             home.save_update(Round(0), &update).unwrap();
             Checkpoint::open(directory.path(), None, &mut exact)
         };

@@ -103,7 +103,7 @@ impl Settings {
     /// # Errors
     /// [`Misuse`] naming a field that is no number of a manifest, or a section that another family has.
     pub fn checked_model(&self) -> Result<manifest::Model, Misuse> {
-        self.model.checked(self.experts.as_ref())
+        self.model.checked(self.experts.as_ref(), self.training.rounds)
     }
 
     /// The manifest of a run with these settings.
@@ -154,6 +154,7 @@ mod tests {
             held_out_bytes: 1 << 16,
             tokeniser: manifest::Tokeniser::Bytes,
             start: manifest::Start::Drawn,
+            router: None,
         }
     }
 
@@ -240,7 +241,10 @@ mod tests {
         }
         let wrong =
             |experts: &str| refused(&format!("[model]\nfamily = \"mixture\"\n[experts]\n{experts}\n"));
-        assert!(wrong("rows = 3").contains("run.toml line 4, rows: unknown field"));
+        assert!(wrong("lines = 3").contains("run.toml line 4, lines: unknown field"));
+        assert!(wrong("rows = 3").contains("packed for 1 rows of experts, and the model has 3"));
+        assert!(wrong("rows = 65").contains("experts.rows must be 1 to 64; it is 65"));
+        assert!(wrong("branch = 1.0").contains("experts.branch must lie in [0, 1)"));
         assert!(wrong("columns = 257").contains("experts.columns must be 1 to 256; it is 257"));
         assert!(wrong("columns = 65536").contains("run.toml line 4, columns: "));
         assert!(wrong("active = 9").contains("experts.active must be 1 to 8; it is 9"));

@@ -225,6 +225,8 @@ mod tests {
     use muster_core::codec::decode;
     use muster_core::manifest::Profile;
 
+    use muster_store::dataset::RouterSize;
+
     use super::*;
     use crate::exit::Exit;
     use crate::organise::pack::{PackOptions, pack};
@@ -232,9 +234,33 @@ mod tests {
     fn corpus(directory: &Path) -> PathBuf {
         let (text, out) = (directory.join("text.txt"), directory.join("corpus"));
         fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
-        let options = PackOptions { text: vec![text], held_out: vec![], tokeniser: None, out: out.clone() };
+        let options = PackOptions {
+            text: vec![text],
+            held_out: vec![],
+            tokeniser: None,
+            router: None,
+            out: out.clone(),
+        };
         pack(&options, &mut |_, _| ()).unwrap();
         out
+    }
+
+    #[test]
+    fn a_corpus_brings_its_router_into_the_run() {
+        let directory = tempfile::tempdir().unwrap();
+        let (text, data) = (directory.path().join("text.txt"), directory.path().join("corpus"));
+        fs::write(&text, "All happy families are alike. ".repeat(200)).unwrap();
+        let router = Some(RouterSize { rows: 3, tokens: 8 });
+        let options =
+            PackOptions { text: vec![text], held_out: vec![], tokeniser: None, router, out: data.clone() };
+        let packed = pack(&options, &mut |_, _| ()).unwrap();
+        let (config, out) = (directory.path().join("run.toml"), directory.path().join("run"));
+        fs::write(&config, "[model]\nfamily = \"mixture\"\n[experts]\nrows = 3\n").unwrap();
+        let run = CreateOptions { config, data, calibration: None, init: None, organiser_key: None, out };
+        let created = create(&run).unwrap();
+        assert_eq!(created.manifest.data, packed.data);
+        let corpus = Dataset::open(&run.out.join(DATA), &packed.data).unwrap();
+        assert_eq!(corpus.routing().unwrap().router().rows, 3);
     }
 
     #[test]

@@ -209,6 +209,7 @@ mod tests {
             held_out_bytes: 0,
             tokeniser: Tokeniser::File(TokeniserFile { digest, bytes: 3, tokens: 256 }),
             start: muster_core::manifest::Start::Drawn,
+            router: None,
         };
         let manifest = Settings::default().manifest(&makers, data).unwrap();
         let parameters = vec![0.5; manifest.model.parameters() as usize];
@@ -260,8 +261,16 @@ mod tests {
         assert_eq!(config["vocab_size"], json!(300));
         let decoder = Decoder { key_value_heads: 2, tied: true, rope_base: real(10_000.0) };
         let (columns, active, shared_hidden) = (3, 2, 20);
-        let mixture =
-            Mixture { decoder, columns, active, shared_hidden, balance: real(0.01), trust: real(4.0) };
+        let mixture = Mixture {
+            decoder,
+            columns,
+            active,
+            shared_hidden,
+            balance: real(0.01),
+            trust: real(4.0),
+            rows: 1,
+            branch: 0,
+        };
         let mixture = model(Family::Mixture(mixture));
         let found = tensors(&mixture, &vec![1.0; mixture.parameters() as usize]);
         assert_eq!(found["model.layers.1.mlp.experts.2.down_proj.weight"].0, [8, 12]);

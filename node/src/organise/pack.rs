@@ -5,7 +5,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use muster_core::manifest::Data;
-use muster_store::dataset::{self, SourceText, unigram_bigram};
+use muster_store::dataset::{self, RouterSize, SourceText, row_shares, unigram_bigram};
 use muster_store::error::StoreError;
 
 use super::tokenise::LoadedTokeniser;
@@ -24,6 +24,8 @@ pub struct PackOptions {
     pub held_out: Vec<PathBuf>,
     /// The `tokenizer.json` whose numbers the corpus holds; without it, bytes.
     pub tokeniser: Option<PathBuf>,
+    /// The router for a mixture of several rows of experts.
+    pub router: Option<RouterSize>,
     /// The new directory.
     pub out: PathBuf,
 }
@@ -37,12 +39,15 @@ pub struct PackedCorpus {
     pub unigram: f64,
     /// The same of a bigram model.
     pub bigram: f64,
+    /// The share of the windows that each row has; empty without a router.
+    pub shares: Vec<f64>,
 }
 
 /// Packs. `progress` is told bytes done and bytes in all.
 ///
 /// # Errors
-/// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser.
+/// [`Failure`] naming the file that is missing, unreadable, no UTF-8 or no tokeniser, or the corpus whose text is too short for its
+/// rows.
 pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcome<PackedCorpus> {
     let tokeniser = options.tokeniser.as_deref().map(LoadedTokeniser::open).transpose()?;
     let (train, held_out) = sources(options)?;
@@ -50,22 +55,23 @@ pub fn pack(options: &PackOptions, progress: &mut dyn FnMut(u64, u64)) -> Outcom
     let data = match tokeniser {
         None => {
             let read = |sources: Vec<TextSlice>| sources.into_iter().map(TextSlice::read);
-            dataset::pack(read(train), read(held_out), &options.out, &mut |done| progress(done, total))?
+            let progress = &mut |done| progress(done, total);
+            dataset::pack_routed(read(train), read(held_out), &options.out, options.router, progress)?
         }
         Some(tokeniser) => {
-            numbers(&tokeniser, [train, held_out], &options.out, &mut |done| progress(done, total))?
+            numbers(&tokeniser, [train, held_out], options, &mut |done| progress(done, total))?
         }
     };
     let corpus = dataset::Dataset::open(&options.out, &data)?;
     let (unigram, bigram) = unigram_bigram(&corpus);
-    Ok(PackedCorpus { data, unigram, bigram })
+    Ok(PackedCorpus { data, unigram, bigram, shares: row_shares(&corpus) })
 }
 
 /// Packs the numbers of texts.
 fn numbers(
     tokeniser: &LoadedTokeniser,
     [train, held_out]: [Vec<TextSlice>; 2],
-    out: &Path,
+    options: &PackOptions,
     progress: &mut dyn FnMut(u64),
 ) -> Outcome<Data> {
     let told = RefCell::new((0, progress));
@@ -79,7 +85,7 @@ fn numbers(
         Ok((text.name, numbers))
     };
     let [train, held_out] = [train, held_out].map(|sources| sources.into_iter().map(read));
-    dataset::pack_tokens(train, held_out, out, &tokeniser.numbering())
+    dataset::pack_tokens(train, held_out, &options.out, &tokeniser.numbering(), options.router)
 }
 
 fn utf8(text: &SourceText) -> Outcome<&str> {
@@ -168,7 +174,7 @@ mod tests {
     use crate::exit::Exit;
 
     fn options(text: &[PathBuf], held_out: &[PathBuf], out: PathBuf) -> PackOptions {
-        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), tokeniser: None, out }
+        PackOptions { text: text.to_vec(), held_out: held_out.to_vec(), tokeniser: None, router: None, out }
     }
 
     #[test]
@@ -230,6 +236,40 @@ mod tests {
         assert_eq!(corpus.window(1, 4), [1, 2, 258, 4, 1]);
         assert_eq!(corpus.window(39, 4), [1, 2, 258, 4, 300]);
         assert!(one.bigram > 0.0 && one.bigram < one.unigram, "{} {}", one.bigram, one.unigram);
+    }
+
+    #[test]
+    fn rows_are_made_of_bytes_and_of_token_numbers() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, rules) = (directory.path().join("one.txt"), directory.path().join("tokenizer.json"));
+        let text: Vec<String> =
+            (0..4000).map(|line| format!("{}\n", ["Bread and butter.", "Butter!"][line / 2000])).collect();
+        fs::write(&file, text.concat()).unwrap();
+        fs::write(&rules, WORDS).unwrap();
+        for tokeniser in [None, Some(rules)] {
+            let name = if tokeniser.is_some() { "numbers" } else { "bytes" };
+            let router = Some(RouterSize { rows: 2, tokens: 16 });
+            let one = std::slice::from_ref(&file);
+            let plain = options(one, one, directory.path().join(name));
+            let options = PackOptions { tokeniser, router, ..plain };
+            let packed = pack(&options, &mut |_, _| ()).unwrap();
+            let named = packed.data.router.clone().unwrap();
+            assert_eq!((named.rows, named.tokens, packed.shares.len()), (2, 16, 2));
+            assert!((packed.shares.iter().sum::<f64>() - 1.0).abs() < 1e-12, "{:?}", packed.shares);
+            assert_eq!(dataset::described(&options.out).unwrap(), packed.data);
+            // A line that occurs thousands of times has few kinds of places, each of one row.
+            assert!(
+                packed.shares.iter().all(|share| (0.3..0.7).contains(share)),
+                "{name} {:?}",
+                packed.shares
+            );
+        }
+        let one = std::slice::from_ref(&file);
+        let router = Some(RouterSize { rows: 64, tokens: 4096 });
+        let options = PackOptions { router, ..options(one, one, directory.path().join("short")) };
+        let failure = pack(&options, &mut |_, _| ()).unwrap_err();
+        assert!(failure.message.contains("short: "), "{failure}");
+        assert!(failure.message.contains("too few for 64 rows that read 4096"), "{failure}");
     }
 
     #[test]

@@ -105,6 +105,7 @@ mod tests {
             held_out_bytes: 1 << 10,
             tokeniser: Tokeniser::Bytes,
             start: Start::Drawn,
+            router: None,
         };
         settings.manifest(&makers, data).unwrap()
     }

@@ -2,12 +2,21 @@
 
 use muster_core::manifest::{Family, Mixture, Model};
 
-/// Parameters of a checked model; of a mixture also how many of them each token uses.
+/// Parameters of a checked model; of a mixture also how many of them each token uses, and of several rows what a node
+/// holds.
 pub fn parameters(model: &Model) -> String {
-    let all = model.parameters();
+    let (all, held) = (model.all_parameters(), model.parameters());
     match &model.family {
         Family::Mixture(mixture) => {
-            format!("{all} parameters ({} used by each token)", all - unused(model, mixture))
+            let used = held - unused(model, mixture);
+            let sizes = format!("{all} parameters ({used} used by each token)");
+            match mixture.rows {
+                1 => sizes,
+                rows => {
+                    let share = 100.0 * held as f64 / all as f64;
+                    format!("{sizes}; a node holds {held} of them ({share:.1} %), one of {rows} rows")
+                }
+            }
         }
         Family::Decoder(_) | Family::Albert(_) => format!("{all} parameters"),
     }
@@ -38,5 +47,10 @@ mod tests {
         let shared = around + 2 * (72 + 4 + 5 * 4);
         let expected = (shared + 2 * 5 * 36, shared + 2 * 2 * 36);
         assert_eq!(mixture, format!("{} parameters ({} used by each token)", expected.0, expected.1));
+        let rows = parameters(&model(&format!("[model]\nfamily = \"mixture\"\n{sizes}{experts}rows = 3\n")));
+        // Of a row: its experts and its router, twice more.
+        let all = expected.0 + 2 * 2 * (5 * 36 + 5 * 4);
+        assert!(rows.starts_with(&format!("{all} parameters")), "{rows}");
+        assert!(rows.contains(&format!("a node holds {} of them", expected.0)), "{rows}");
     }
 }

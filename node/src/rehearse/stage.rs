@@ -97,6 +97,7 @@ fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
             text: rehearsal.text.clone(),
             held_out: Vec::new(),
             tokeniser: None,
+            router: None,
             out: data.clone(),
         };
         pack::pack(&text, &mut |_, _| ())?;

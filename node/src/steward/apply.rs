@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use muster_core::ids::{Block, Part, Round};
+use muster_core::ids::{Block, Part, Round, ShardId};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
@@ -19,6 +19,8 @@ use crate::exit::{Failure, Outcome};
 /// The values of a round on their way into the state.
 pub(super) struct Applying {
     round: Round,
+    /// The shards that take a step.
+    shards: Vec<ShardId>,
     wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
@@ -40,7 +42,8 @@ impl Applying {
             let others = view.reducers(result.part, result.attempt).filter(|other| *other != author);
             WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
         });
-        Some(Self { round: view.round(), wanted: wanted.collect(), court, results })
+        let shards = view.open_shards(ledger.layout());
+        Some(Self { round: view.round(), shards, wanted: wanted.collect(), court, results })
     }
 
     /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
@@ -55,7 +58,7 @@ impl Applying {
         }
         let named = |part: &WantedValues| (part.result.part, part.blocks.clone(), part.result.digest);
         let parts: Vec<_> = self.wanted.iter().map(named).collect();
-        let update = match self.results.update(self.round, &parts) {
+        let update = match self.results.update(self.round, &parts, &self.shards) {
             Ok(update) => update,
             Err(missing) => return Ok(Err(missing)),
         };
@@ -65,7 +68,7 @@ impl Applying {
             // First: a restart takes this step again from the file.
             court.home.save_update(round, &update)?;
             let mut replica = lock(&court.replica);
-            Ok::<_, Failure>(replica.apply(&update))
+            Ok::<_, Failure>(replica.apply(&update, None))
         });
         let applied = applied
             .await
@@ -128,7 +131,9 @@ mod tests {
             let (freeze, inputs) = (Digest::default(), Bitmap::default());
             let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
             let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
-            let applied = Applying { round, wanted, court: court.clone(), results }.run().await.unwrap();
+            let shards = vec![ShardId::TRUNK];
+            let applying = Applying { round, shards, wanted, court: court.clone(), results };
+            let applied = applying.run().await.unwrap();
             assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
             let after = court.replica.lock().unwrap().state().clone();
             assert_eq!(after == before, bad.is_some(), "{bad:?}");

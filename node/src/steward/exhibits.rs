@@ -70,9 +70,8 @@ impl Court {
             if lasting && self.home.has_exhibited_blocks(round, &member, part) {
                 continue;
             }
-            let Some(HeldBlocks { blocks, holders }) = wanted.parts.get(part.index()).cloned() else {
-                continue;
-            };
+            let held = wanted.parts.iter().find(|held| held.part == part).cloned();
+            let Some(HeldBlocks { blocks, holders, .. }) = held else { continue };
             let kept = self.shelved(wanted, part, &blocks);
             let (peers, layout) = (self.peers.clone(), self.layout.clone());
             tasks.spawn(async move {

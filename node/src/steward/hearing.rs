@@ -255,6 +255,7 @@ mod tests {
             state,
             slot: Slot(1),
             seats: 2,
+            route: None,
             leaves: 2,
             profile: manifest.profile,
             loss: 0,

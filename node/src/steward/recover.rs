@@ -167,12 +167,12 @@ impl Recovery<'_> {
         let first = start.unwrap_or_default();
         for round in self.line.iter().filter(|round| **round >= first) {
             replica.skip_to(*round);
-            replica.apply(&self.home.load_update(*round)?);
+            replica.apply(&self.home.load_update(*round)?, None);
         }
         replica.skip_to(ledger.next_round());
         // The files may be damaged or of another machine: the ledger alone says which state is the run's.
         if ledger.stage() != Stage::Empty && replica.roots() != ledger.state() {
-            let (found, sealed) = (replica.state().root(), ledger.state().root());
+            let (found, sealed) = (replica.roots().root(), ledger.state().root());
             return Err(Failure::environment(format!(
                 "the files in updates/ give {found}, sealed is {sealed}"
             )));

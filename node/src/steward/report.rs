@@ -384,7 +384,8 @@ fn exchanged(view: &RoundView, layout: &Layout) -> u64 {
             view.attempt(part).into_iter().flat_map(|attempt| view.aggregators_in(part, attempt)).collect();
         let inputs: u64 =
             aggregators.iter().map(|own| inputs.slots().filter(|slot| slot != own).count() as u64).sum();
-        let readers = if result.is_some() { view.seats().len() as u64 } else { 0 };
+        let seats = (0..view.seats().len() as u16).map(Slot).filter(|slot| view.computes_on(*slot, part));
+        let readers = if result.is_some() { seats.count() as u64 } else { 0 };
         bytes += length * (inputs + readers);
     }
     bytes

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use muster_core::audit::{Judgement, recompute_sum};
-use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Part, ShardId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::lock::lock;
 use muster_core::messages::evidence::Evidence;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::reduce;
 use muster_core::sketch::probe::WRONG;
-use muster_core::state::State;
+use muster_core::state::{State, Update};
 use muster_replica::{Brought, Exhibited, PartInputs, WantedContribution};
 use muster_roles::steward::hearing::Matter;
 use muster_roles::steward::past::{Found, PastRound};
@@ -161,6 +161,7 @@ impl Court {
         let task = tokio::task::spawn_blocking(move || {
             let nothing = Brought::default();
             let mut text = Exhibited::new(Vec::new(), court.dataset.clone(), &court.manifest, nothing);
+            let state = state.select(commit.shards(&court.layout));
             let mut arithmetic = lock(&court.arithmetic);
             let sum = recompute_sum(&court.manifest, &commit, &state, &mut text, &mut **arithmetic)?;
             let deviation = sum.deviation(&court.manifest, &commit, || committed);
@@ -182,10 +183,9 @@ impl Court {
         let task = tokio::task::spawn_blocking(move || {
             let applied = court.home.load_update(job.view.round()).ok()?;
             let without = court.without(&job.view, &inputs)?;
-            let blocks = court.layout.blocks().iter().zip(&applied.present).filter(|(_, present)| **present);
-            let indices = blocks.flat_map(|(block, _)| block.range.clone());
-            let pairs = indices.map(|index| Some((*applied.values.get(index)?, *without.get(index)?)));
-            Some(movement(pairs.flatten()))
+            // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row.
+            let harms = applied.shards.iter().map(|shard| court.shard_harm(*shard, &applied, &without));
+            Some(harms.fold(0.0, f64::max))
         });
         task.await.ok().flatten()
     }
@@ -218,10 +218,21 @@ impl Court {
         q
     }
 
-    /// The aggregate of a round from these contributions alone; zero in parts that none of them counts in.
-    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>) -> Option<Vec<f32>> {
+    /// ROLLBACK-2 for one shard: over the blocks that have a result.
+    fn shard_harm(&self, shard: ShardId, applied: &Update, without: &Update) -> f64 {
         let layout = &self.layout;
-        let mut values = vec![0.0; layout.parameters()];
+        let present = applied.shard(layout, shard).map_or(&[][..], |(_, present)| present);
+        let blocks = layout.blocks_of(shard).zip(present).filter(|(_, present)| **present);
+        let values = |update: &Update, block| update.block(layout, block).map(<[f32]>::to_vec);
+        let pairs = blocks
+            .filter_map(|(block, _)| Some(values(applied, block)?.into_iter().zip(values(without, block)?)));
+        movement(pairs.flatten())
+    }
+
+    /// The aggregate of a round from these contributions alone; zero in parts that none of them counts in.
+    fn without(&self, view: &RoundView, inputs: &BTreeMap<Slot, Vec<i32>>) -> Option<Update> {
+        let layout = &self.layout;
+        let mut values = Update::empty(layout, view.open_shards(layout));
         let commitment = |slot: Slot| view.commitment(slot);
         let input = |slot: Slot, block: Block| inputs.get(&slot)?.get(layout.block(block)?.range.clone());
         for ((plan, result), sealed) in view.parts().iter().zip(view.results()?).zip(view.inputs()) {
@@ -232,8 +243,7 @@ impl Court {
             }
             let reduced = reduce(&self.manifest, layout, &plan.blocks, &left, commitment, input)?;
             for (block, reduced) in plan.blocks.iter().zip(&reduced.values) {
-                let target = values.get_mut(layout.block(*block)?.range.clone())?;
-                target.copy_from_slice(reduced.get(..target.len())?);
+                values.put(layout, *block, reduced)?;
             }
         }
         Some(values)
@@ -331,7 +341,8 @@ pub(super) mod tests {
     fn commit(manifest: &Manifest, state: Digest, root: Digest, loss: i64) -> Commit {
         let (round, slot, profile) = (Round(0), Slot(1), Profile::F32);
         assert_eq!(manifest.profile, profile);
-        Commit { round, head: Digest::default(), state, slot, seats: 2, leaves: 2, profile, loss, root }
+        let (head, route) = (Digest::default(), None);
+        Commit { round, head, state, slot, seats: 2, route, leaves: 2, profile, loss, root }
     }
 
     #[tokio::test]
@@ -357,7 +368,7 @@ pub(super) mod tests {
         assert!(!found(Some(theirs.iter().map(|q| 10 * q).collect())).await.unwrap().1);
         // Nobody has what this one contributed.
         let name = CommittedContribution { round: Round(0), member: MemberId([9; 32]), root: theirs_root };
-        let parts = vec![HeldBlocks { blocks: vec![Block(0)], holders: Vec::new() }];
+        let parts = vec![HeldBlocks { part: Part(0), blocks: vec![Block(0)], holders: Vec::new() }];
         let wanted = WantedContribution { name, parts };
         assert!(court.fetch(&wanted).await.is_err());
         let inputs =

@@ -3,12 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 
-use muster_core::codec::{Bytes, List, decode, encode};
+use muster_core::codec::{Bytes, decode, encode};
 use muster_core::ids::{Digest, MemberId, Round};
 use muster_core::limits::DATA_CHUNK_BYTES;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
-use muster_core::messages::wire::{BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery};
+use muster_core::messages::wire::{
+    BULK_BYTES, DataQuery, Request, Response, StateOffer, StateQuery, StateVector,
+};
 use muster_core::state::{State, real_bytes};
 use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Replica, Results};
@@ -135,10 +137,8 @@ impl Offers {
         if let Some((offer, _)) = held.back().filter(|(offer, _)| fresh(offer)) {
             return Some(offer.clone());
         }
-        let state = replica.state();
-        let exponents = List::new(state.exponents.clone()).ok()?;
-        let offer = StateOffer { round: replica.round(), roots: replica.roots().clone(), exponents };
-        held.push_back((offer.clone(), Arc::new(state.clone())));
+        let offer = StateOffer { round: replica.round(), roots: replica.roots().clone() };
+        held.push_back((offer.clone(), Arc::new(replica.state().clone())));
         // The one before stays: a newcomer may be in the middle of it.
         if held.len() > OFFERS {
             held.pop_front();
@@ -152,21 +152,28 @@ impl Offers {
         let found = held.iter().find(|(offer, _)| wanted(offer)).map(|(_, state)| state.clone());
         drop(held);
         let state = found.ok_or_else(|| Unanswered::Refused("this state is not offered any more".into()))?;
-        let vector = match query.vector {
-            0 => &state.parameters,
-            1 => &state.first,
-            2 => &state.second,
-            _ => return Err(Unanswered::Refused("a state has the vectors 0, 1 and 2".into())),
+        let shard = state.shard(query.shard);
+        let shard = shard.ok_or_else(|| Unanswered::Refused("the state has no such shard".into()))?;
+        let [parameters, first, second] = shard.vectors;
+        let piece = match query.vector {
+            StateVector::Parameters => piece_of(parameters, query).map(real_bytes),
+            StateVector::First => piece_of(first, query).map(real_bytes),
+            StateVector::Second => piece_of(second, query).map(real_bytes),
+            StateVector::Exponents => piece_of(shard.exponents, query)
+                .map(|exponents| exponents.iter().flat_map(|exponent| exponent.to_le_bytes()).collect()),
         };
-        // Numbers of a stranger: each step is checked, and what overflows is no piece.
-        let first = usize::try_from(query.first).unwrap_or(usize::MAX);
-        let values = first.checked_add(query.count as usize).and_then(|end| vector.get(first..end));
-        let values = values.filter(|values| values.len() <= BULK_BYTES / 4);
-        bytes(
-            real_bytes(values.ok_or_else(|| Unanswered::Refused("no such piece of the state".into()))?),
-            Response::Bytes,
-        )
+        let piece = piece.filter(|piece| piece.len() <= BULK_BYTES);
+        let piece = piece.ok_or_else(|| Unanswered::Refused("no such piece of the state".into()))?;
+        bytes(piece, Response::Bytes)
     }
+}
+
+/// What a query asks for of a vector; none where the vector does not have it, or it would be too long.
+fn piece_of<'a, T>(vector: &'a [T], query: &StateQuery) -> Option<&'a [T]> {
+    // Numbers of a stranger: each step is checked, and what overflows is no piece.
+    let first = usize::try_from(query.first).ok()?;
+    let piece = vector.get(first..first.checked_add(query.count as usize)?)?;
+    (piece.len() <= BULK_BYTES / query.vector.value_bytes()).then_some(piece)
 }
 
 fn bytes<const MAX: usize>(

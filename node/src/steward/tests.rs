@@ -44,7 +44,7 @@ fn new_run_with(directory: &Path, settings: &str) -> PathBuf {
     fs::write(at("text.txt"), "To be, or not to be: that is the question. ".repeat(100)).unwrap();
     fs::write(at("run.toml"), settings).unwrap();
     let (text, corpus) = (vec![at("text.txt")], at("corpus"));
-    let options = PackOptions { text, held_out: vec![], tokeniser: None, out: corpus.clone() };
+    let options = PackOptions { text, held_out: vec![], tokeniser: None, router: None, out: corpus.clone() };
     pack(&options, &mut |_, _| ()).unwrap();
     create(&CreateOptions {
         config: at("run.toml"),
@@ -170,6 +170,7 @@ impl Caller {
                 state: view.state().root(),
                 slot,
                 seats: view.seats().len() as u16,
+                route: None,
                 leaves: 1,
                 profile: ledger.manifest().profile,
                 loss: 0,
@@ -487,8 +488,8 @@ async fn contradictions_about_rounds_to_come_do_not_stop_the_steward() {
         let (head, state) = (view.head(), view.state().root());
         let (slot, seats, profile) = (muster_core::ids::Slot(0), 2, ledger.manifest().profile);
         let root = Digest([root; 32]);
-        let commit =
-            Commit { round: Round(round), head, state, slot, seats, leaves: 1, profile, loss: 0, root };
+        let (round, route, leaves, loss) = (Round(round), None, 1, 0);
+        let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
         first.identity.sign(ledger.run(), &commit)
     };
     for round in 1000..1040 {

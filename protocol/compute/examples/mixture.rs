@@ -90,7 +90,16 @@ impl Sizes {
             let Self { columns, active, shared: shared_hidden, .. } = *self;
             (
                 self.hidden,
-                Family::Mixture(Mixture { decoder, columns, active, shared_hidden, balance, trust }),
+                Family::Mixture(Mixture {
+                    decoder,
+                    columns,
+                    active,
+                    shared_hidden,
+                    balance,
+                    trust,
+                    rows: 1,
+                    branch: 0,
+                }),
             )
         } else {
             (self.shared + u32::from(self.active) * self.hidden, Family::Decoder(decoder))

@@ -207,5 +207,5 @@ fn run(manifest: &Manifest, exact: &mut Exact, text: &[u8], held: &[Vec<u32>], e
 fn apply_mean(manifest: &Manifest, exact: &mut Exact, state: &mut State, layout: &Layout, sum: &[i32]) {
     let leaves = f64::from(manifest.training.leaves);
     let values = sum.iter().map(|q| (f64::from(*q) / leaves) as f32).collect();
-    exact.apply(manifest, state, &Update { values, present: vec![true; layout.blocks().len()] });
+    exact.apply(manifest, state, &Update::whole(layout, values));
 }

@@ -1,9 +1,12 @@
 //! The arithmetic with defined bits.
 
+use std::borrow::Cow;
+
 use muster_core::assign::calibration_seed;
 use muster_core::error::Misuse;
-use muster_core::ids::Leaf;
+use muster_core::ids::{Leaf, Row};
 use muster_core::ieee::require_ieee;
+use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, LeafJob, State, Update};
 
@@ -49,7 +52,8 @@ impl Exact {
         self.engine.gradient(setting(manifest), &job.state.parameters, batch)
     }
 
-    /// As [`Arithmetic::initial`], from parameters that were given: `d` in the canonical layout.
+    /// As [`Arithmetic::initial`], from parameters of a path that were given: `d` in the canonical layout. All rows begin with
+    /// them.
     ///
     /// # Panics
     /// When there are more or fewer of them.
@@ -64,11 +68,26 @@ impl Exact {
         self.calibrated(manifest, initial::from(manifest, parameters), calibration)
     }
 
-    /// A state with the exponents of the calibration leaf (GRID-3).
+    /// A state with the exponents of the calibration leaf (GRID-3): of the trunk on the path of row 0, of each row on its
+    /// own.
     fn calibrated(&mut self, manifest: &Manifest, mut state: State, calibration: &[Vec<u32>]) -> State {
+        let layout = Layout::of(&manifest.model);
         let batch = Batch { windows: calibration, seed: calibration_seed(manifest.run()), leaf: Leaf(0) };
-        let gradient = self.engine.gradient(setting(manifest), &state.parameters, batch);
-        state.exponents = initial::exponents(self.kernels, manifest, gradient);
+        for row in (0..manifest.model.rows_after(0)).rev().map(Row) {
+            let path = layout.path(row).filter_map(|id| state.shard(id));
+            // One row is the whole state: nothing is copied.
+            let path: Cow<'_, [f32]> = match manifest.model.rows_after(0) {
+                1 => Cow::from(&state.parameters),
+                _ => path.flat_map(|shard| shard.vectors[0].to_vec()).collect::<Vec<f32>>().into(),
+            };
+            let gradient = self.engine.gradient(setting(manifest), &path, batch);
+            let exponents = initial::exponents(self.kernels, manifest, gradient);
+            for (id, range) in layout.path(row).zip(layout.shards()) {
+                if let Some(shard) = state.shard_mut(id) {
+                    shard.exponents.copy_from_slice(&exponents[range.tensors.clone()]);
+                }
+            }
+        }
         state
     }
 

@@ -7,18 +7,18 @@ mod decay;
 pub(crate) mod lamb;
 mod step;
 
-use std::ops::Range;
-
 use muster_core::grid::{exponent_of, power_of_two, step_exponent};
-use muster_core::layout::Layout;
+use muster_core::layout::{Layout, Tensor};
 use muster_core::manifest::{Method, Model, Optimiser, Schedule};
-use muster_core::state::{State, Update};
+use muster_core::state::{ShardMut, State, Update};
 
 use crate::function;
 use crate::kernel::update::{AdamStep, adamw, sum_of_squares};
 use crate::parallel::{each, parts};
 use crate::path::Kernels;
 use decay::decay;
+pub(crate) use step::ShardPlan;
+use step::ShardUpdate;
 use step::TensorStep;
 
 /// Learning rate of the update that follows `step` earlier ones (ARITH-46).
@@ -51,7 +51,7 @@ pub(crate) struct Rules<'a> {
     pub grid_bits: u8,
 }
 
-/// Applies an aggregate, on as many threads as there are `workers`.
+/// Applies an aggregate to the shards that it has, on as many threads as there are `workers`.
 pub(crate) fn apply<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
@@ -59,56 +59,70 @@ pub(crate) fn apply<W: Send>(
     state: &mut State,
     update: &Update,
 ) {
-    let Rules { model, optimiser, rounds, grid_bits } = *rules;
-    let layout = Layout::of(model);
-    // The clip factor takes the squares of all blocks of a shard before any of them moves.
-    let squares = block_squares(kernels, workers, &layout, update);
-    let (mut tensors, mut steps) = (0, Vec::new());
-    for shard in &mut state.shards {
-        let own = tensors..tensors + shard.size.tensors;
-        tensors = own.end;
-        // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
-        for (power, beta) in shard.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
-            *power *= f64::from(beta.value());
-        }
-        let norm = shard_norm(&layout, own.clone(), &state.exponents, &squares);
-        let clip = clip_factor(f64::from(optimiser.clip_norm.value()), norm);
-        let rate = learning_rate(optimiser, rounds, shard.step);
-        let powers = shard.beta_powers;
-        steps.extend(layout.tensors()[own.clone()].iter().zip(&state.exponents[own]).map(
-            |(tensor, exponent)| {
-                let (unit, decay) = (power_of_two(i32::from(*exponent)) * clip, decay(optimiser, tensor));
-                let adam = step_of(optimiser, powers, [unit, rate, decay]);
-                TensorStep { adam, rate, first_scale: (1.0 / (1.0 - powers[0])) as f32, decay: decay as f32 }
-            },
-        ));
-        shard.step += 1;
+    let layout = Layout::of(rules.model);
+    for id in &update.shards {
+        let (range, values) = (layout.shard(*id), update.shard(&layout, *id));
+        let (Some(range), Some((values, present)), Some(shard)) = (range, values, state.shard_mut(*id))
+        else {
+            continue;
+        };
+        let plan = ShardPlan::of(&layout, range);
+        apply_to_shard(kernels, workers, rules, shard, &ShardUpdate { plan: &plan, values, present });
     }
+}
+
+fn apply_to_shard<W: Send>(
+    kernels: Kernels,
+    workers: &mut [W],
+    rules: &Rules<'_>,
+    state: ShardMut<'_>,
+    step: &ShardUpdate<'_>,
+) {
+    let (Rules { optimiser, rounds, grid_bits, .. }, plan) = (*rules, step.plan);
+    let ShardMut { shard, exponents, mut vectors } = state;
+    // The clip factor takes the squares of all blocks of a shard before any of them moves.
+    let squares = block_squares(kernels, workers, step);
+    // Before the step: the first update is corrected by β¹, not by β⁰ = 1, which would divide by 0.
+    for (power, beta) in shard.beta_powers.iter_mut().zip([optimiser.beta1, optimiser.beta2]) {
+        *power *= f64::from(beta.value());
+    }
+    let norm = shard_norm(plan, exponents, &squares);
+    let clip = clip_factor(f64::from(optimiser.clip_norm.value()), norm);
+    let rate = learning_rate(optimiser, rounds, shard.step);
+    let powers = shard.beta_powers;
+    let of_tensor = |(tensor, exponent): (&Tensor, &i16)| {
+        let (unit, decay) = (power_of_two(i32::from(*exponent)) * clip, decay(optimiser, tensor));
+        let adam = step_of(optimiser, powers, [unit, rate, decay]);
+        TensorStep { adam, rate, first_scale: (1.0 / (1.0 - powers[0])) as f32, decay: decay as f32 }
+    };
+    let steps: Vec<TensorStep> = plan.tensors.iter().zip(&*exponents).map(of_tensor).collect();
+    shard.step += 1;
     match optimiser.method {
-        Method::AdamW => adam_blocks(kernels, workers, &layout, &steps, state, update),
-        Method::Lamb => lamb::apply(kernels, workers, &layout, &steps, state, update),
+        Method::AdamW => adam_blocks(kernels, workers, &steps, &mut vectors, step),
+        Method::Lamb => lamb::apply(kernels, workers, &steps, &mut vectors, step),
     }
     // After the step: aggregate and squares are in units of the old exponents.
-    next_exponents(&layout, grid_bits, &squares, &mut state.exponents);
+    next_exponents(plan, grid_bits, &squares, exponents);
 }
 
 /// Takes AdamW's step in every block that is present.
 fn adam_blocks<W: Send>(
     kernels: Kernels,
     workers: &mut [W],
-    layout: &Layout,
     steps: &[TensorStep],
-    state: &mut State,
-    update: &Update,
+    vectors: &mut [&mut [f32]; 3],
+    step: &ShardUpdate<'_>,
 ) {
-    let lengths = || layout.blocks().iter().map(|block| block.range.len());
-    let tasks = layout.blocks().iter().zip(&update.present);
-    let tasks = tasks.zip(parts(&mut state.parameters, lengths()));
-    let tasks = tasks.zip(parts(&mut state.first, lengths())).zip(parts(&mut state.second, lengths()));
+    let ShardUpdate { plan, values, present } = *step;
+    let [parameters, first, second] = vectors;
+    let lengths = || plan.blocks.iter().map(|block| block.range.len());
+    let tasks = plan.blocks.iter().zip(present);
+    let tasks = tasks.zip(parts(parameters, lengths()));
+    let tasks = tasks.zip(parts(first, lengths())).zip(parts(second, lengths()));
     each(workers, tasks, |_, ((((block, present), parameters), first), second)| {
         // ARITH-48: a block without a result keeps parameters and moments; nothing decays either.
         if *present {
-            let values = &update.values[block.range.clone()];
+            let values = &values[block.range.clone()];
             adamw(kernels, values, parameters, first, second, &steps[block.tensor].adam);
         }
     });
@@ -131,31 +145,21 @@ fn step_of(optimiser: &Optimiser, powers: [f64; 2], [unit, rate, decay]: [f64; 3
 }
 
 /// Sum of squares of each block in grid units; `None` where it was left out.
-fn block_squares<W: Send>(
-    kernels: Kernels,
-    workers: &mut [W],
-    layout: &Layout,
-    update: &Update,
-) -> Vec<Option<f64>> {
-    let mut squares = vec![None; layout.blocks().len()];
-    let tasks = layout.blocks().iter().zip(&update.present).zip(&mut squares);
+fn block_squares<W: Send>(kernels: Kernels, workers: &mut [W], step: &ShardUpdate<'_>) -> Vec<Option<f64>> {
+    let ShardUpdate { plan, values, present } = *step;
+    let mut squares = vec![None; plan.blocks.len()];
+    let tasks = plan.blocks.iter().zip(present).zip(&mut squares);
     each(workers, tasks, |_, ((block, present), square)| {
         if *present {
-            *square = Some(sum_of_squares(kernels, &update.values[block.range.clone()]));
+            *square = Some(sum_of_squares(kernels, &values[block.range.clone()]));
         }
     });
     squares
 }
 
 /// Norm of a shard's present blocks in real units, added in order of block (ARITH-47).
-pub(crate) fn shard_norm(
-    layout: &Layout,
-    tensors: Range<usize>,
-    exponents: &[i16],
-    squares: &[Option<f64>],
-) -> f64 {
-    let blocks = layout.blocks().iter().zip(squares).filter(|(block, _)| tensors.contains(&block.tensor));
-    let units = blocks.filter_map(|(block, square)| {
+pub(crate) fn shard_norm(plan: &ShardPlan<'_>, exponents: &[i16], squares: &[Option<f64>]) -> f64 {
+    let units = plan.blocks.iter().zip(squares).filter_map(|(block, square)| {
         let unit = power_of_two(2 * i32::from(exponents[block.tensor]));
         square.map(|square| square * unit)
     });
@@ -169,14 +173,14 @@ pub(crate) fn clip_factor(most: f64, norm: f64) -> f64 {
 }
 
 /// Moves the exponents of whole tensors towards `exponent_of` the aggregate's rms (ARITH-48).
-fn next_exponents(layout: &Layout, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
+fn next_exponents(plan: &ShardPlan<'_>, grid_bits: u8, squares: &[Option<f64>], exponents: &mut [i16]) {
     let mut sums: Vec<Option<f64>> = vec![Some(0.0); exponents.len()];
-    for (block, square) in layout.blocks().iter().zip(squares) {
+    for (block, square) in plan.blocks.iter().zip(squares) {
         let sum = &mut sums[block.tensor];
         // A block that was left out makes the tensor's rms unknown: its exponent stays (GRID-5).
         *sum = sum.zip(*square).map(|(sum, square)| sum + square);
     }
-    for ((tensor, exponent), sum) in layout.tensors().iter().zip(exponents).zip(sums) {
+    for ((tensor, exponent), sum) in plan.tensors.iter().zip(exponents).zip(sums) {
         if let Some(sum) = sum {
             let rms = (sum / tensor.len() as f64).sqrt() * power_of_two(i32::from(*exponent));
             *exponent = step_exponent(*exponent, exponent_of(rms, grid_bits, *exponent));

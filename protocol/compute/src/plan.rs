@@ -119,8 +119,16 @@ mod tests {
         let real = |value| Real::new(value).unwrap();
         let decoder = manifest::Decoder { key_value_heads: 2, tied: true, rope_base: real(10_000.0) };
         let [balance, trust] = [0.01, 4.0].map(real);
-        let experts =
-            Mixture { decoder: decoder.clone(), columns: 8, active: 2, shared_hidden: 9, balance, trust };
+        let experts = Mixture {
+            decoder: decoder.clone(),
+            columns: 8,
+            active: 2,
+            shared_hidden: 9,
+            balance,
+            trust,
+            rows: 1,
+            branch: 0,
+        };
         let model = |family, sequence| Model {
             vocabulary: 1300,
             width: 12,
@@ -156,7 +164,16 @@ mod tests {
         let mixture = |tied| {
             let Family::Decoder(decoder) = decoder(tied) else { unreachable!("a decoder") };
             let [balance, trust] = [0.01, 4.0].map(real);
-            Family::Mixture(Mixture { decoder, columns: 5, active: 2, shared_hidden: 9, balance, trust })
+            Family::Mixture(Mixture {
+                decoder,
+                columns: 5,
+                active: 2,
+                shared_hidden: 9,
+                balance,
+                trust,
+                rows: 1,
+                branch: 0,
+            })
         };
         for family in [decoder(true), decoder(false), mixture(true), mixture(false), Family::Albert(albert)] {
             let model = Model {

@@ -41,7 +41,7 @@ pub(crate) fn run(engine: &mut Engine, kernels: Kernels) -> Result<(), Misuse> {
 /// Losses, sums and states of two rounds of two leaves.
 fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Optimiser) -> Digest {
     let rules = Rules { model, optimiser, rounds: 3, grid_bits: 8 };
-    let parameters = initial::draw(model, Digest([7; 32]));
+    let parameters = initial::draw(model, Digest([7; 32]), 1);
     let length = parameters.len();
     let tensors = muster_core::layout::Layout::of(model);
     let mut state = State::initial(&tensors, parameters);
@@ -62,7 +62,7 @@ fn digest(engine: &mut Engine, kernels: Kernels, model: &Model, optimiser: &Opti
         }
         hasher = hasher.part(&integer_bytes(&sum));
         let values = sum.iter().map(|value| *value as f32 * 0.5).collect();
-        let update = Update { values, present: vec![true; tensors.blocks().len()] };
+        let update = Update::whole(&tensors, values);
         apply(kernels, &mut [()], &rules, &mut state, &update);
         for vector in [&state.parameters, &state.first, &state.second] {
             hasher = hasher.part(&real_bytes(vector));
@@ -83,7 +83,7 @@ pub(crate) fn compare(
     // Mixtures have defined bits only.
     for family in [decoder()?, albert()] {
         let model = model(family)?;
-        let parameters = initial::draw(&model, Digest([7; 32]));
+        let parameters = initial::draw(&model, Digest([7; 32]), 1);
         let windows: Vec<Vec<u32>> = (0..2).map(|window| tokens(&model, window)).collect();
         let batch = Batch { windows: &windows, seed: Digest([9; 32]), leaf: Leaf(1) };
         let setting = Setting { model: &model, recompute: false };
@@ -112,6 +112,8 @@ fn mixture() -> Result<Family, Misuse> {
         shared_hidden: 19,
         balance: Real::new(0.01)?,
         trust: Real::new(4.0)?,
+        rows: 1,
+        branch: 0,
     }))
 }
 

@@ -1,6 +1,6 @@
 //! Rows of audits on several threads.
 
-use muster_core::messages::audit::Row;
+use muster_core::messages::audit::TableRow;
 use muster_core::sketch::Probe;
 
 use crate::parallel::each;
@@ -9,8 +9,8 @@ use crate::parallel::each;
 const PIECE: usize = 1 << 18;
 
 /// As [`Probe::row`], on `threads` threads (0 counts as one).
-pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> Row {
-    let mut pieces: Vec<Option<Row>> = vec![None; q.len().div_ceil(PIECE).max(1)];
+pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> TableRow {
+    let mut pieces: Vec<Option<TableRow>> = vec![None; q.len().div_ceil(PIECE).max(1)];
     let mut workers = vec![(); threads.clamp(1, pieces.len())];
     let tasks = pieces.iter_mut().enumerate().map(|(index, row)| {
         let start = (index * PIECE).min(q.len());
@@ -18,10 +18,10 @@ pub fn row(threads: usize, probe: &Probe, q: &[i32], loss: i64) -> Row {
     });
     each(&mut workers, tasks, |(), (start, piece, row)| {
         // A piece has no loss of its own: the row's is set once, below.
-        *row = Some(Row { sketch: probe.piece(start, piece), loss: 0 });
+        *row = Some(TableRow { sketch: probe.piece(start, piece), loss: 0 });
     });
-    let pieces: Vec<Row> = pieces.into_iter().flatten().collect();
-    Row { sketch: probe.sum(&pieces).0, loss }
+    let pieces: Vec<TableRow> = pieces.into_iter().flatten().collect();
+    TableRow { sketch: probe.sum(&pieces).0, loss }
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, Leaf};
-use muster_core::layout::Layout;
+use muster_core::layout::{Layout, ShardRange};
 use muster_core::manifest::{Decoder, Family, Model, Optimiser};
 use serde_json::{Value, json};
 
@@ -20,6 +20,7 @@ use crate::kernel::strided::Strided;
 use crate::kernel::update::{self, AdamStep};
 use crate::kernel::{Fma, Hardware, Software, dot, exp};
 use crate::leaf::{Batch, Engine, Setting};
+use crate::optimiser::ShardPlan;
 use crate::path::{Kernels, paths};
 use crate::plan::{FamilyPlan, NetworkPlan};
 use crate::{function, initial, optimiser};
@@ -186,7 +187,11 @@ fn update_or_model(kernels: Kernels, op: &str, inputs: &Value) -> Value {
         "trusts" => {
             let both = |both: &Value| [0, 1].map(|place| f64::from_bits(word(&both[place])));
             let squares: Vec<_> = inputs["squares"].as_array().unwrap().iter().map(both).collect();
-            let trusts = optimiser::lamb::trusts(&Layout::of(&model(inputs)), &squares);
+            let layout = Layout::of(&model(inputs));
+            let of_shard = |shard: &ShardRange| {
+                optimiser::lamb::trusts(&ShardPlan::of(&layout, shard), &squares[shard.blocks.clone()])
+            };
+            let trusts: Vec<f64> = layout.shards().iter().flat_map(of_shard).collect();
             json!({ "trusts": trusts.into_iter().map(wide).collect::<Vec<_>>() })
         }
         "learning_rates" => {
@@ -285,7 +290,7 @@ fn clip(inputs: &Value) -> Value {
     let exponents = inputs["exponents"].as_array().unwrap();
     let exponents: Vec<_> = exponents.iter().map(|exponent| exponent.as_i64().unwrap() as i16).collect();
     let layout = Layout::of(&model(inputs));
-    let norm = optimiser::shard_norm(&layout, 0..layout.tensors().len(), &exponents, &squares);
+    let norm = optimiser::shard_norm(&ShardPlan::of(&layout, &layout.shards()[0]), &exponents, &squares);
     let factor = optimiser::clip_factor(f64::from(reals(inputs, "most")[0]), norm);
     json!({ "norm": wide(norm), "factor": wide(factor) })
 }
@@ -385,7 +390,10 @@ fn lamb(kernels: Kernels, inputs: &Value) -> Value {
 
 fn drawn(inputs: &Value) -> Vec<f32> {
     let key = bytes(inputs, "key").try_into().unwrap();
-    initial::draw(&model(inputs), Digest(key))
+    {
+        let model = model(inputs);
+        initial::draw(&model, Digest(key), model.rows_after(0))
+    }
 }
 
 // ------------------------------------------------------------------------------------------------ JSON

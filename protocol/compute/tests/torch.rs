@@ -100,7 +100,7 @@ fn what_does_not_come_from_the_gradient_has_defined_bits() {
             assert_eq!(state.root(), right.root(), "{precision}: the initial state");
             let layout = Layout::of(&manifest.model);
             let values = (0..layout.parameters()).map(|c| (c % 1000) as f32 - 500.0).collect();
-            let update = Update { values, present: vec![true; layout.blocks().len()] };
+            let update = Update::whole(&layout, values);
             torch.apply(&manifest, &mut state, &update);
             exact.apply(&manifest, &mut right, &update);
             assert_eq!(state.root(), right.root(), "{precision}: the state after an update");

@@ -83,11 +83,9 @@ fn run((path, threads): (Path, usize), inputs: &Value, golden: bool) -> Value {
 
 /// Applies half a sum.
 fn apply(exact: &mut Exact, manifest: &Manifest, state: &mut State, sum: &[i32], left_out: &[Value]) {
-    let blocks = Layout::of(&manifest.model).blocks().len();
-    let update = Update {
-        values: sum.iter().map(|value| *value as f32 * 0.5).collect(),
-        present: (0..blocks).map(|block| !left_out.contains(&json!(block))).collect(),
-    };
+    let layout = Layout::of(&manifest.model);
+    let mut update = Update::whole(&layout, sum.iter().map(|value| *value as f32 * 0.5).collect());
+    update.present = (0..layout.blocks().len()).map(|block| !left_out.contains(&json!(block))).collect();
     exact.apply(manifest, state, &update);
 }
 

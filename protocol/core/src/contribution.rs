@@ -50,7 +50,8 @@ pub struct Assembly<'a> {
     layout: &'a Layout,
     root: Digest,
     q: Vec<i32>,
-    present: BTreeSet<Block>,
+    /// Where the blocks that are there stand in the path.
+    present: BTreeSet<usize>,
 }
 
 impl<'a> Assembly<'a> {
@@ -75,13 +76,14 @@ impl<'a> Assembly<'a> {
         // A caller's mistake must not leave half a block counted as present.
         if let Some(range) = range.filter(|range| range.len() == integers.len()) {
             range.copy_from_slice(integers);
-            self.present.insert(block);
+            // By place: a block of another row has another number, and stands where that of this row does.
+            self.present.extend(self.layout.position(block));
         }
     }
 
     /// Whether a block is there.
     pub fn has(&self, block: Block) -> bool {
-        self.present.contains(&block)
+        self.layout.position(block).is_some_and(|position| self.present.contains(&position))
     }
 
     /// All integers; `None` while a block is missing.

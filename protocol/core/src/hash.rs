@@ -60,10 +60,14 @@ domains! {
     DITHER = "dither",
     /// Aggregators of a round.
     AGGREGATORS = "aggregators",
+    /// Rows of members.
+    PLACE = "place",
     /// Places and tokens that a masked language model does not see.
     MASK = "mask",
     /// Name of a tokeniser's file.
     TOKENISER = "tokeniser",
+    /// Name of a router's file.
+    ROUTER = "router",
     /// Initial parameters.
     INITIAL = "initial",
     /// Root of a state.
@@ -210,7 +214,7 @@ mod tests {
     fn hash_4_a_number_is_the_first_eight_bytes_little_endian() {
         let hasher = Hasher::new(Domain::RUN).part(b"abc");
         let digest = hasher.finish();
-        let expected = (0..8).map(|place| u64::from(digest.0[place]) << (8 * place)).sum();
+        let expected: u64 = (0..8).map(|place| u64::from(digest.0[place]) << (8 * place)).sum();
         assert_eq!(hasher.number(), expected);
         assert_ne!(hasher.number(), u64::from_be_bytes(digest.0[..8].try_into().unwrap()));
     }

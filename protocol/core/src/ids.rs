@@ -112,6 +112,50 @@ number!(
     Row, u16
 );
 number!(
-    /// A fixed range of coefficients within one tensor.
+    /// A shard of a run's state: 0 is the trunk, or all of a model without experts; 1 + r is row r (STATE-7).
+    ShardId, u16
+);
+number!(
+    /// A fixed range of coefficients within one tensor of a shard, numbered through all shards of a run (LAYOUT-6).
     Block, u32
 );
+
+impl ShardId {
+    /// What every member holds.
+    pub const TRUNK: Self = Self(0);
+
+    /// The shard of a row.
+    pub fn of(row: Row) -> Self {
+        Self(row.0.saturating_add(1))
+    }
+
+    /// Its row; none of the trunk.
+    pub fn row(self) -> Option<Row> {
+        self.0.checked_sub(1).map(Row)
+    }
+}
+
+/// A set of rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Default, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+pub struct RowSet(u64);
+
+impl RowSet {
+    /// Adds a row; one beyond the bound is left out.
+    pub fn insert(&mut self, row: Row) {
+        self.0 |= 1u64.checked_shl(row.0.into()).unwrap_or(0);
+    }
+
+    /// Whether it holds a row.
+    pub fn contains(self, row: Row) -> bool {
+        self.0.checked_shr(row.0.into()).is_some_and(|rest| rest & 1 == 1)
+    }
+}
+
+impl FromIterator<Row> for RowSet {
+    fn from_iter<T: IntoIterator<Item = Row>>(rows: T) -> Self {
+        let mut set = Self::default();
+        rows.into_iter().for_each(|row| set.insert(row));
+        set
+    }
+}

@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use crate::ids::Block;
+use crate::ids::{Block, Row, ShardId};
 use crate::limits;
 use crate::manifest::{Albert, Decoder, Family, Mixture, Model};
 
@@ -47,10 +47,30 @@ pub struct ShardSize {
     pub coefficients: usize,
 }
 
-/// The layout of a model.
+/// Where a shard is in a path.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ShardRange {
+    /// Its tensors, as indices into [`Layout::tensors`].
+    pub tensors: Range<usize>,
+    /// Its blocks, as indices into [`Layout::blocks`].
+    pub blocks: Range<usize>,
+    /// Its coefficients in the flat vector.
+    pub coefficients: Range<usize>,
+}
+
+impl ShardRange {
+    /// How much of the model it is.
+    pub fn size(&self) -> ShardSize {
+        ShardSize { tensors: self.tensors.len(), coefficients: self.coefficients.len() }
+    }
+}
+
+/// The layout of a *path*: of what one member holds and a leaf is computed on. It is the trunk and one row, or all of a
+/// model without experts. All rows of a run have one shape, so that one layout serves for every path.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Layout {
-    shards: Vec<ShardSize>,
+    shards: Vec<ShardRange>,
+    rows: u16,
     tensors: Vec<Tensor>,
     blocks: Vec<BlockRange>,
     chunks: Vec<Range<usize>>,
@@ -70,8 +90,13 @@ pub struct BlockRange {
 impl Layout {
     /// The layout of a checked model.
     pub fn of(model: &Model) -> Self {
-        let mut layout =
-            Self { shards: Vec::new(), tensors: Vec::new(), blocks: Vec::new(), chunks: Vec::new() };
+        let mut layout = Self {
+            shards: Vec::new(),
+            rows: model.rows(),
+            tensors: Vec::new(),
+            blocks: Vec::new(),
+            chunks: Vec::new(),
+        };
         match &model.family {
             Family::Decoder(decoder) => layout.push_decoder(model, decoder, |layout, layer| {
                 layout.push_feed(&format!("model.layers.{layer}.mlp"), model.width, model.hidden);
@@ -85,10 +110,14 @@ impl Layout {
 
     /// STATE-7: what was pushed since the shard before is one.
     fn end_shard(&mut self) {
-        let (tensors, coefficients) = (self.tensors.len(), self.parameters());
-        let sum = |of: fn(&ShardSize) -> usize| self.shards.iter().map(of).sum::<usize>();
-        let before = [sum(|shard| shard.tensors), sum(|shard| shard.coefficients)];
-        self.shards.push(ShardSize { tensors: tensors - before[0], coefficients: coefficients - before[1] });
+        let last = self.shards.last();
+        let [tensors, blocks, coefficients] = last
+            .map_or([0; 3], |last| [&last.tensors, &last.blocks, &last.coefficients].map(|range| range.end));
+        self.shards.push(ShardRange {
+            tensors: tensors..self.tensors.len(),
+            blocks: blocks..self.blocks.len(),
+            coefficients: coefficients..self.parameters(),
+        });
     }
 
     /// Embedding, layers in order, each with its feed-forward last, final norm, head when untied.
@@ -202,9 +231,32 @@ impl Layout {
         self.tensors.last().map_or(0, |last| last.range().end)
     }
 
-    /// Shards in order: one, or of a mixture the trunk and the row.
-    pub fn shards(&self) -> &[ShardSize] {
+    /// Shards of a path in order: one, or of a mixture the trunk and the row.
+    pub fn shards(&self) -> &[ShardRange] {
         &self.shards
+    }
+
+    /// Rows of a run whose state has all of them; 1 where there are no experts.
+    pub fn rows(&self) -> u16 {
+        self.rows
+    }
+
+    /// Where a shard of the run is in its path, if there is such a shard.
+    pub fn shard(&self, id: ShardId) -> Option<&ShardRange> {
+        let row = id.row().map_or(0, Row::index);
+        self.shards.get(id.index().min(1)).filter(|_| row < usize::from(self.rows))
+    }
+
+    /// The shards of a path.
+    pub fn path(&self, row: Row) -> impl Iterator<Item = ShardId> + Clone {
+        [ShardId::TRUNK, ShardId::of(row)].into_iter().take(self.shards.len())
+    }
+
+    /// All shards of a state with so many rows.
+    pub fn all_shards(&self, rows: u16) -> impl Iterator<Item = ShardId> + Clone {
+        // The trunk, and as many rows as there are; a model without experts is one shard.
+        let shards = if self.shards.len() > 1 { 1 + rows } else { 1 };
+        (0..shards).map(ShardId)
     }
 
     /// Tensors in order.
@@ -217,15 +269,47 @@ impl Layout {
         &self.blocks
     }
 
-    /// One block, if it exists.
+    /// One block, if it exists: where it is in its path.
     pub fn block(&self, block: Block) -> Option<&BlockRange> {
-        self.blocks.get(block.index())
+        self.blocks.get(self.position(block)?)
     }
 
-    /// Whether a block is of the experts that tokens choose among: of a shard behind the trunk.
-    pub fn is_of_row(&self, block: Block) -> bool {
-        let trunk = self.shards.first().map_or(0, |trunk| trunk.tensors);
-        self.block(block).is_some_and(|block| block.tensor >= trunk)
+    /// Where a block of the run is among [`Layout::blocks`].
+    // LAYOUT-6: block n is block n of the trunk where n < B. Else it is of row ⌊(n − B)/b⌋, if there is such a row, and in a
+    // path of that row it stands where block B + (n − B) mod b of row 0 does.
+    pub fn position(&self, block: Block) -> Option<usize> {
+        let (trunk, row) = (self.shards.first()?.blocks.len(), self.row_blocks());
+        match block.index().checked_sub(trunk) {
+            Some(behind) if row > 0 => {
+                (behind / row < usize::from(self.rows)).then_some(trunk + behind % row)
+            }
+            Some(_) => None,
+            None => Some(block.index()),
+        }
+    }
+
+    /// The shard that a block belongs to.
+    pub fn shard_of(&self, block: Block) -> Option<ShardId> {
+        self.position(block)?;
+        let behind = block.index().checked_sub(self.shards.first()?.blocks.len());
+        Some(behind.map_or(ShardId::TRUNK, |behind| ShardId::of(Row((behind / self.row_blocks()) as u16))))
+    }
+
+    /// The blocks of a shard, in order.
+    pub fn blocks_of(&self, id: ShardId) -> impl Iterator<Item = Block> + Clone + use<> {
+        let before = id.row().map_or(0, Row::index) * self.row_blocks();
+        let range = self.shard(id).map_or(0..0, |shard| shard.blocks.clone());
+        range.map(move |position| Block((before + position) as u32))
+    }
+
+    /// The blocks of a path, in order of [`Layout::blocks`].
+    pub fn path_blocks(&self, row: Row) -> impl Iterator<Item = Block> + Clone + '_ {
+        self.path(row).flat_map(|shard| self.blocks_of(shard))
+    }
+
+    /// Blocks of a row; none where there are no experts.
+    fn row_blocks(&self) -> usize {
+        self.shards.get(1).map_or(0, |row| row.blocks.len())
     }
 
     /// Tensor groups in order, as ranges of the flat vector (TOL-1): tensors in order, until there are a sixteenth of

@@ -10,6 +10,7 @@ mod failures;
 mod members;
 mod rewind;
 mod rounds;
+mod rows;
 mod standing;
 mod view;
 
@@ -18,6 +19,7 @@ use std::sync::Arc;
 
 pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
+pub use rows::{Holding, deal_rows, draw_rows};
 pub use view::{RoundView, WeightedCommit};
 
 use crate::error::Reject;
@@ -70,6 +72,8 @@ pub struct Ledger {
     /// What silent members owe an answer to.
     debts: BTreeMap<MemberId, members::Debt>,
     past: rewind::RewindTargets,
+    /// Whether rows were dealt to members.
+    dealt: bool,
 }
 
 impl Ledger {
@@ -84,7 +88,8 @@ impl Ledger {
             first: Digest::default(),
             second: Digest::default(),
         };
-        let state = layout.shards().iter().map(|_| zero).collect();
+        let rows = manifest.model.rows_after(0);
+        let state = layout.all_shards(rows).map(|_| zero).collect();
         Self {
             layout: layout.into(),
             run,
@@ -101,6 +106,7 @@ impl Ledger {
             opened: None,
             debts: BTreeMap::new(),
             past: rewind::RewindTargets::default(),
+            dealt: false,
             manifest,
         }
     }
@@ -204,6 +210,11 @@ impl Ledger {
         if matches!(record.body, Body::Begin(_) | Body::Outcome(_)) {
             self.open_round(&record.body);
         }
+        // ROW-2: after each Outcome, and after each record while the run gathers. No Outcome comes then: a node for which a
+        // row is drawn can end the waiting.
+        if matches!(record.body, Body::Outcome(_)) || self.stage == Stage::Gathering {
+            self.draw_rows();
+        }
         self.height = self.height.next();
         Ok(record)
     }
@@ -226,6 +237,7 @@ impl Ledger {
             Body::Close(root) => self.close(root),
             Body::Idle(idle) => self.idle(idle),
             Body::CloseTree(order) => self.close_tree(order),
+            Body::Ready(ready) => self.ready_with(ready),
         }
     }
 
@@ -233,7 +245,7 @@ impl Ledger {
     fn open(&mut self, state: &StateRoots) -> Result<(), Reject> {
         self.require(self.stage == Stage::Empty, "a run opens once")?;
         self.require(
-            self.is_after(state, 0),
+            self.is_initial(state),
             "the initial state has applied nothing to any shard of the model",
         )?;
         self.state = state.clone();
@@ -241,17 +253,14 @@ impl Ledger {
         Ok(())
     }
 
-    /// Whether roots are those of every shard of the model (STATE-7), after as many updates.
-    fn is_after(&self, state: &StateRoots, step: u32) -> bool {
-        state.shards.len() == self.layout.shards().len()
-            && state.shards.iter().all(|shard| shard.step == step)
-    }
-
     // LEDGER-6
     fn begin(&mut self, seats: &Seats) -> Result<(), Reject> {
         self.require(self.stage == Stage::Gathering, "rounds begin after gathering")?;
         self.require(self.ready(), "a run begins with the members that its manifest waits for")?;
         self.require(**seats == *self.derived_seats(), "the seats follow from the ledger")?;
+        // Those who could begin may all wait for their rows.
+        self.require(!seats.is_empty(), "a round has seats")?;
+        self.deal(&self.dealt(self.rows()));
         self.stage = Stage::Computing;
         Ok(())
     }

@@ -13,13 +13,19 @@ pub const SEATS: usize = 256;
 /// Members ever admitted to one run.
 pub const MEMBERS: usize = 4096;
 /// Parts of one round.
-pub const PARTS: usize = 256;
+pub const PARTS: usize = 512;
 /// Receipts in one delivery: from two aggregators for each part.
 pub const RECEIPTS: usize = 2 * PARTS;
 /// Tensors of a model.
 pub const TENSORS: usize = 16_384;
 /// Experts of a layer's row.
 pub const COLUMNS: u16 = 256;
+/// Rows of experts.
+pub const ROWS: u16 = 64;
+/// Tokens before a window that give it its row.
+pub const ROUTE_TOKENS: u16 = 4096;
+/// Draws for a window of one row, for each row that there is.
+pub const ROW_DRAWS: u32 = 64;
 /// Shards of a state.
 pub const SHARDS: usize = 65;
 /// Coefficients of a block.

@@ -12,7 +12,7 @@ mod training;
 
 pub use admission::{Admission, Listed, Mode};
 pub use aggregation::{Aggregation, Rule};
-pub use data::{CommittedFile, Data, DataFile, Start, Tokeniser, TokeniserFile};
+pub use data::{CommittedFile, Data, DataFile, Router, Start, Tokeniser, TokeniserFile};
 pub use model::{Albert, Decoder, Family, Mixture, Model};
 pub use profile::{Profile, Tolerance};
 pub use training::{Method, Optimiser, Schedule, Training};

@@ -4,7 +4,7 @@
 use crate::aggregate::{self, Input};
 use crate::contribution::PartDigest;
 use crate::grid::power_of_two;
-use crate::ids::{Block, Digest, Slot};
+use crate::ids::{Block, Digest, ShardId, Slot};
 use crate::ieee::require_ieee;
 use crate::layout::Layout;
 use crate::ledger::WeightedCommit;
@@ -70,7 +70,7 @@ pub fn reduce<'a>(
 /// AGG-22: cuts a block of a row to what it is trusted with; returns what is left of it, 1 for all.
 fn bound(manifest: &Manifest, layout: &Layout, block: Block, values: &mut [f32]) -> f64 {
     let Family::Mixture(mixture) = &manifest.model.family else { return 1.0 };
-    if !layout.is_of_row(block) {
+    if layout.shard_of(block) == Some(ShardId::TRUNK) {
         return 1.0;
     }
     let most = f64::from(mixture.trust.value()) * power_of_two(i32::from(manifest.training.grid_bits) + 1);

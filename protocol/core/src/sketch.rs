@@ -30,7 +30,7 @@ wire! {
 
 wire! {
     /// What is said of one leaf.
-    pub struct Row {
+    pub struct TableRow {
         /// Of its integers.
         pub sketch: Sketch,
         /// Fixed-point loss.

@@ -2,21 +2,22 @@
 
 use crate::codec::{List, encode};
 use crate::hash::{Domain, Hasher};
-use crate::ids::{Digest, Leaf};
-use crate::layout::{Layout, ShardSize};
+use crate::ids::{Block, Digest, Leaf, Row, ShardId};
+use crate::layout::{Layout, ShardRange, ShardSize};
 use crate::limits::{self, CHUNK_COEFFICIENTS};
 use crate::manifest::Manifest;
 use crate::merkle::{self, Tree};
 use crate::wire;
 
-/// What every honest member holds, bit for bit, before round t: the shards of a model (STATE-7), one after the other.
+/// Shards of what a run holds, bit for bit, before round t (STATE-7): those that its holder has, one after the other in order
+/// of their numbers. A leaf is computed on a path of them: the trunk and one row.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct State {
     /// Its shards.
     pub shards: Vec<Shard>,
     /// Grid exponent of each tensor.
     pub exponents: Vec<i16>,
-    /// Parameters, `d` in the canonical layout.
+    /// Parameters; those of a path are the `d` of the canonical layout.
     pub parameters: Vec<f32>,
     /// First moments.
     pub first: Vec<f32>,
@@ -27,6 +28,8 @@ pub struct State {
 /// What a shard of a state has beside its share of exponents and vectors.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Shard {
+    /// Which.
+    pub id: ShardId,
     /// Updates applied so far.
     pub step: u32,
     /// β₁^step and β₂^step, by iterated product.
@@ -54,17 +57,17 @@ pub struct ShardRoots {
 }
 
 wire! {
-    /// The roots of a state's shards.
+    /// The roots of all shards of a run's state.
     pub struct StateRoots {
-        /// In order.
+        /// In order of their numbers.
         pub shards: List<ShardRoots, { limits::SHARDS }>,
     }
 }
 
 impl ShardRoots {
     /// What they say of the shard itself, which is as large as the model has it.
-    pub fn shard(&self, size: ShardSize) -> Shard {
-        Shard { step: self.step, beta_powers: self.beta_powers.map(f64::from_bits), size }
+    pub fn shard(&self, id: ShardId, size: ShardSize) -> Shard {
+        Shard { id, step: self.step, beta_powers: self.beta_powers.map(f64::from_bits), size }
     }
 }
 
@@ -94,15 +97,65 @@ impl StateRoots {
     pub fn step(&self) -> u32 {
         self.shards.first().map_or(0, |shard| shard.step)
     }
+
+    /// One shard's.
+    pub fn shard(&self, id: ShardId) -> Option<&ShardRoots> {
+        self.shards.get(id.index())
+    }
+
+    /// Rows of a state with these roots; 1 where there are no experts.
+    pub fn rows(&self) -> u16 {
+        (self.shards.len() as u16).saturating_sub(1).max(1)
+    }
+
+    /// STATE-8: those of a state whose one row has become so many.
+    #[must_use]
+    pub fn branched(&self, rows: u16) -> Self {
+        let row = self.shards.get(1).into_iter().cycle().take(rows.into());
+        self.shards.first().into_iter().chain(row).copied().collect()
+    }
+
+    /// These, with those of others for some shards.
+    #[must_use]
+    pub fn overlaid(&self, others: &Self, shards: impl Iterator<Item = ShardId>) -> Self {
+        let mut all = self.shards.to_vec();
+        for id in shards {
+            if let (Some(shard), Some(other)) = (all.get_mut(id.index()), others.shard(id)) {
+                *shard = *other;
+            }
+        }
+        all.into_iter().collect()
+    }
+
+    /// The same with the roots of the shards that a state holds. Equal to these if it holds what was sealed, whichever
+    /// shards it holds.
+    #[must_use]
+    pub fn with(&self, state: &State) -> Self {
+        let mut shards = self.shards.to_vec();
+        for (id, roots) in state.shard_roots() {
+            match shards.get_mut(id.index()) {
+                Some(shard) => *shard = roots,
+                // A shard that these know nothing of: no roots are equal then.
+                None => shards.push(roots),
+            }
+        }
+        shards.truncate(limits::SHARDS);
+        shards.into_iter().collect()
+    }
 }
 
 impl State {
-    /// A state of these parameters that no round has changed yet: moments and exponents are 0.
+    /// A path of these parameters that no round has changed yet: moments and exponents are 0.
     pub fn initial(layout: &Layout, parameters: Vec<f32>) -> Self {
         let zeros = vec![0.0; parameters.len()];
-        let shard = |size: &ShardSize| Shard { step: 0, beta_powers: [1.0, 1.0], size: *size };
+        let shard = |(id, range): (ShardId, &ShardRange)| Shard {
+            id,
+            step: 0,
+            beta_powers: [1.0, 1.0],
+            size: range.size(),
+        };
         Self {
-            shards: layout.shards().iter().map(shard).collect(),
+            shards: layout.path(Row(0)).zip(layout.shards()).map(shard).collect(),
             exponents: vec![0; layout.tensors().len()],
             parameters,
             first: zeros.clone(),
@@ -110,28 +163,26 @@ impl State {
         }
     }
 
-    /// The roots of the pieces. What a vector lacks counts as absent: it has another root then.
-    pub fn roots(&self) -> StateRoots {
+    /// The roots of the pieces of each shard. What a vector lacks counts as absent: it has another root then.
+    fn shard_roots(&self) -> impl Iterator<Item = (ShardId, ShardRoots)> {
         let (mut exponents, mut vectors) =
             (&*self.exponents, [&self.parameters, &self.first, &self.second].map(Vec::as_slice));
-        let shards = self.shards.iter().map(|Shard { step, beta_powers, size }| {
+        self.shards.iter().map(move |Shard { id, step, beta_powers, size }| {
             let exponents = exponents_hash(cut(&mut exponents, size.tensors));
             let [parameters, first, second] =
                 vectors.each_mut().map(|vector| vector_root(cut(vector, size.coefficients)));
             // Bits, not numbers: nothing that is hashed depends on how a float is written.
-            ShardRoots {
-                step: *step,
-                beta_powers: beta_powers.map(f64::to_bits),
-                exponents,
-                parameters,
-                first,
-                second,
-            }
-        });
-        shards.collect()
+            let beta_powers = beta_powers.map(f64::to_bits);
+            (*id, ShardRoots { step: *step, beta_powers, exponents, parameters, first, second })
+        })
     }
 
-    /// The state root X.
+    /// The roots of its shards: all of a run's where it holds all.
+    pub fn roots(&self) -> StateRoots {
+        self.shard_roots().map(|(_, roots)| roots).collect()
+    }
+
+    /// The state root X, of a state that holds all shards.
     pub fn root(&self) -> Digest {
         self.roots().root()
     }
@@ -141,13 +192,128 @@ impl State {
         self.shards.first().map_or(0, |shard| shard.step)
     }
 
-    /// Whether it has every shard of a model, with moments: what an update takes for granted.
-    pub fn is_whole(&self, layout: &Layout) -> bool {
-        let vectors = [&self.parameters, &self.first, &self.second];
-        vectors.iter().all(|vector| vector.len() == layout.parameters())
-            && self.exponents.len() == layout.tensors().len()
-            && self.shards.iter().map(|shard| &shard.size).eq(layout.shards())
+    /// The shards that it holds.
+    pub fn held(&self) -> impl Iterator<Item = ShardId> + Clone + '_ {
+        self.shards.iter().map(|shard| shard.id)
     }
+
+    /// Where a shard that it holds begins: tensors and coefficients before it.
+    fn before(&self, id: ShardId) -> Option<ShardSize> {
+        let mut before = ShardSize { tensors: 0, coefficients: 0 };
+        for shard in &self.shards {
+            if shard.id == id {
+                return Some(before);
+            }
+            before.tensors += shard.size.tensors;
+            before.coefficients += shard.size.coefficients;
+        }
+        None
+    }
+
+    /// Exponents and vectors of a shard that it holds; empty where it has no moments.
+    pub fn shard(&self, id: ShardId) -> Option<ShardView<'_>> {
+        let (shard, before) = (self.shards.iter().find(|shard| shard.id == id)?, self.before(id)?);
+        let slice = |of| part(of, before.coefficients, shard.size.coefficients);
+        Some(ShardView {
+            shard: *shard,
+            exponents: part(&self.exponents, before.tensors, shard.size.tensors),
+            vectors: [slice(&self.parameters), slice(&self.first), slice(&self.second)],
+        })
+    }
+
+    /// The same, to be changed.
+    pub fn shard_mut(&mut self, id: ShardId) -> Option<ShardMut<'_>> {
+        let before = self.before(id)?;
+        let shard = self.shards.iter_mut().find(|shard| shard.id == id)?;
+        let ShardSize { tensors, coefficients } = shard.size;
+        let vectors = [&mut self.parameters, &mut self.first, &mut self.second];
+        Some(ShardMut {
+            exponents: self.exponents.get_mut(before.tensors..before.tensors + tensors)?,
+            vectors: vectors.map(|vector| {
+                vector.get_mut(before.coefficients..before.coefficients + coefficients).unwrap_or_default()
+            }),
+            shard,
+        })
+    }
+
+    /// The shards of these that it holds, in the order of these, with whatever it has of their moments.
+    pub fn select(&self, ids: impl IntoIterator<Item = ShardId>) -> Self {
+        let mut selected = Self::default();
+        for view in ids.into_iter().filter_map(|id| self.shard(id)) {
+            selected.push(view);
+        }
+        selected
+    }
+
+    fn push(&mut self, view: ShardView<'_>) {
+        self.shards.push(view.shard);
+        self.exponents.extend_from_slice(view.exponents);
+        let vectors = [&mut self.parameters, &mut self.first, &mut self.second];
+        vectors.into_iter().zip(view.vectors).for_each(|(to, from)| to.extend_from_slice(from));
+    }
+
+    /// STATE-8: the one row that it holds becomes these rows, each a copy of it.
+    #[must_use]
+    pub fn branched(&self, rows: impl IntoIterator<Item = Row>) -> Self {
+        let mut branched = self.select([ShardId::TRUNK]);
+        for row in rows {
+            let Some(mut view) = self.shard(ShardId::of(Row(0))) else { break };
+            view.shard.id = ShardId::of(row);
+            branched.push(view);
+        }
+        branched
+    }
+
+    /// The same with one row more, of these parameters, that no round has changed yet; it is as large as the first one.
+    #[must_use]
+    pub fn with_row(mut self, row: Row, parameters: &[f32]) -> Self {
+        let Some(mut shard) = self.shards.get(1).copied() else { return self };
+        shard = Shard { id: ShardId::of(row), step: 0, beta_powers: [1.0, 1.0], ..shard };
+        let (exponents, zeros) = (vec![0; shard.size.tensors], vec![0.0; parameters.len()]);
+        self.push(ShardView { shard, exponents: &exponents, vectors: [parameters, &zeros, &zeros] });
+        self
+    }
+
+    /// Whether it has whole shards of a model, with moments: what an update takes for granted.
+    pub fn is_whole(&self, layout: &Layout) -> bool {
+        let sizes = || self.shards.iter().map(|shard| shard.size);
+        let tensors: usize = sizes().map(|size| size.tensors).sum();
+        let coefficients: usize = sizes().map(|size| size.coefficients).sum();
+        let fits = |shard: &Shard| layout.shard(shard.id).is_some_and(|range| range.size() == shard.size);
+        let vectors = [&self.parameters, &self.first, &self.second];
+        !self.shards.is_empty()
+            && self.shards.is_sorted_by(|a, b| a.id < b.id)
+            && self.shards.iter().all(fits)
+            && vectors.iter().all(|vector| vector.len() == coefficients)
+            && self.exponents.len() == tensors
+    }
+}
+
+/// A shard of a state.
+#[derive(Clone, Copy)]
+pub struct ShardView<'a> {
+    /// Which, and how far it is.
+    pub shard: Shard,
+    /// Exponents of its tensors.
+    pub exponents: &'a [i16],
+    /// Parameters, first and second moments; the moments are empty where the state has none.
+    pub vectors: [&'a [f32]; 3],
+}
+
+/// A shard of a state, to be changed.
+pub struct ShardMut<'a> {
+    /// Which, and how far it is.
+    pub shard: &'a mut Shard,
+    /// Exponents of its tensors.
+    pub exponents: &'a mut [i16],
+    /// Parameters, first and second moments; the moments are empty where the state has none.
+    pub vectors: [&'a mut [f32]; 3],
+}
+
+/// A range of a slice, as much of it as there is.
+fn part<T>(of: &[T], first: usize, count: usize) -> &[T] {
+    let rest = of.get(first..).unwrap_or_default();
+    &rest[..count.min(rest.len())]
 }
 
 /// Takes the first values off a slice, or as many as there are.
@@ -226,13 +392,82 @@ impl LeafTask<'_> {
     }
 }
 
-/// The aggregate of one round, in grid units per leaf.
-#[derive(Clone)]
+/// The aggregate of one round, in grid units per leaf, of the shards that take a step.
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Update {
-    /// `d` values; meaningless in blocks that were left out.
+    /// The shards, in order of their numbers. A shard that is not here keeps everything, its step as well.
+    pub shards: Vec<ShardId>,
+    /// Values of their coefficients, one shard after the other; meaningless in blocks that were left out.
     pub values: Vec<f32>,
-    /// Whether each block has a value. ROUND-8: one without keeps parameters and moments.
+    /// Whether each of their blocks has a value. ROUND-8: one without keeps parameters and moments.
     pub present: Vec<bool>,
+}
+
+impl Update {
+    /// Of these shards, without any value yet.
+    pub fn empty(layout: &Layout, shards: impl IntoIterator<Item = ShardId>) -> Self {
+        let mut update = Self::default();
+        for id in shards {
+            let Some(range) = layout.shard(id) else { continue };
+            update.shards.push(id);
+            update.values.resize(update.values.len() + range.coefficients.len(), 0.0);
+            update.present.resize(update.present.len() + range.blocks.len(), false);
+        }
+        update
+    }
+
+    /// Of the path of row 0, with a value for every coefficient.
+    pub fn whole(layout: &Layout, values: Vec<f32>) -> Self {
+        Self { shards: layout.path(Row(0)).collect(), values, present: vec![true; layout.blocks().len()] }
+    }
+
+    /// Whether it has as many values and marks as its shards need.
+    pub fn fits(&self, layout: &Layout) -> bool {
+        let sizes = || self.shards.iter().filter_map(|id| layout.shard(*id));
+        sizes().count() == self.shards.len()
+            && self.values.len() == sizes().map(|shard| shard.coefficients.len()).sum::<usize>()
+            && self.present.len() == sizes().map(|shard| shard.blocks.len()).sum::<usize>()
+    }
+
+    /// Where its values and marks of a shard begin.
+    fn before(&self, layout: &Layout, id: ShardId) -> Option<[usize; 2]> {
+        let place = self.shards.iter().position(|held| *held == id)?;
+        let before = self.shards.iter().take(place).filter_map(|id| layout.shard(*id));
+        Some(before.fold([0; 2], |[values, blocks], shard| {
+            [values + shard.coefficients.len(), blocks + shard.blocks.len()]
+        }))
+    }
+
+    /// Its values and marks of a shard.
+    pub fn shard(&self, layout: &Layout, id: ShardId) -> Option<(&[f32], &[bool])> {
+        let ([values, blocks], range) = (self.before(layout, id)?, layout.shard(id)?);
+        let values = self.values.get(values..values + range.coefficients.len())?;
+        Some((values, self.present.get(blocks..blocks + range.blocks.len())?))
+    }
+
+    /// The values of a block, whether it has a result or not.
+    pub fn block(&self, layout: &Layout, block: Block) -> Option<&[f32]> {
+        let id = layout.shard_of(block)?;
+        let (values, coefficients) = (self.shard(layout, id)?.0, &layout.shard(id)?.coefficients);
+        let range = &layout.block(block)?.range;
+        values.get(range.start - coefficients.start..range.end - coefficients.start)
+    }
+
+    /// Gives a block its values; `None` when they are not as many as it has, or it is in no shard of these.
+    pub fn put(&mut self, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
+        let id = layout.shard_of(block)?;
+        let ([first_value, first_block], shard) = (self.before(layout, id)?, layout.shard(id)?);
+        let range = &layout.block(block)?.range;
+        let first = first_value + range.start - shard.coefficients.start;
+        let target = self.values.get_mut(first..first + range.len())?;
+        if target.len() != values.len() {
+            return None;
+        }
+        target.copy_from_slice(values);
+        let place = first_block + layout.position(block)? - shard.blocks.start;
+        *self.present.get_mut(place)? = true;
+        Some(())
+    }
 }
 
 /// The arithmetic of a run, in defined bits: what [`crate::manifest::Profile`] names.
@@ -259,7 +494,7 @@ pub trait Arithmetic: Send {
         }
     }
 
-    /// Applies one round's aggregate.
+    /// Applies one round's aggregate to the shards that state and update both have.
     fn apply(&mut self, manifest: &Manifest, state: &mut State, update: &Update);
 
     /// Mean loss in nats per token of the windows under these parameters, without gradient.
@@ -286,19 +521,20 @@ mod tests {
         assert_eq!(dense.shards().len(), 1);
         let decoder = model.decoder().unwrap().clone();
         let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).unwrap());
-        let mixture = Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust };
+        let mixture =
+            Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows: 1, branch: 0 };
         model.family = Family::Mixture(mixture);
         let layout = Layout::of(&model);
         let [trunk, row] = layout.shards() else { panic!("two shards") };
-        assert_eq!(trunk.tensors + row.tensors, layout.tensors().len());
-        assert_eq!(trunk.coefficients, layout.tensors()[trunk.tensors].offset);
-        assert_eq!(trunk.coefficients + row.coefficients, layout.parameters());
+        assert_eq!(trunk.tensors.len() + row.tensors.len(), layout.tensors().len());
+        assert_eq!(row.coefficients.start, layout.tensors()[row.tensors.start].offset);
+        assert_eq!(trunk.coefficients.len() + row.coefficients.len(), layout.parameters());
 
         let state = State::initial(&layout, vec![0.5; layout.parameters()]);
         let roots = state.roots();
         let mut other = state.clone();
-        other.parameters[trunk.coefficients] = 0.25;
-        other.exponents[trunk.tensors - 1] = 1;
+        other.parameters[row.coefficients.start] = 0.25;
+        other.exponents[trunk.tensors.end - 1] = 1;
         let others = other.roots();
         let [(trunk, other_trunk), (row, other_row)] =
             [0, 1].map(|shard| (roots.shards[shard], others.shards[shard]));

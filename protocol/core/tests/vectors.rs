@@ -34,10 +34,13 @@ use muster_core::messages::{audit, evidence, record};
 use muster_core::sign::verifying_key;
 
 use aggregation::aggregation;
-use assignment::{assignment, on_grid};
+use assignment::{assignment, experts, on_grid};
 use audits::{coin, fingerprint, tolerance};
 use cases::{bytes, counted, digest, families, files, full, number, read, read_as, shown, spec, text, word};
-use commitments::{contribution, dataset, layout, proof, state, tree};
+use commitments::{
+    block_places, branched, contribution, dataset, layout, proof, router, rows_after, shards_state, state,
+    tree,
+};
 use hashes::{domain, hash, stream};
 use messages::{malformed, roundtrip};
 use signatures::{sign, verify};
@@ -140,6 +143,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
         ("merkle", "tree") => tree(inputs),
         ("merkle", "proof") => proof(inputs),
         ("dataset", "dataset") => dataset(inputs),
+        ("dataset", "router") => router(inputs),
         ("manifest", "manifest") => json!({ "run": full(&read_as::<Manifest>(inputs, "bytes").run().0) }),
         ("manifest", "permitted") => {
             let refusal = read_as::<Manifest>(inputs, "bytes").check().err();
@@ -150,7 +154,12 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
             json!({ "name": full(&read_as::<evidence::Evidence>(inputs, "bytes").digest()) })
         }
         ("layout", "layout") => layout(inputs),
+        ("layout", "block_places") => block_places(inputs),
         ("state", "state") => state(inputs),
+        ("state", "shards_state") => shards_state(inputs),
+        ("state", "branched") => branched(inputs),
+        ("state", "rows_after") => rows_after(inputs),
+        ("experts", op) => experts(op, inputs),
         ("contribution", "contribution") => contribution(inputs),
         ("contribution", "chunk") => {
             let (data, mut values) = (bytes(inputs, "bytes"), Vec::new());

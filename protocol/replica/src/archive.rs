@@ -26,7 +26,7 @@ use muster_store::error::StoreError;
 use muster_store::reading;
 
 pub use self::replay::{Plan, Progress, Replay, Sample};
-pub use self::states::find_state;
+pub use self::states::{advance, find_state};
 use crate::replica::Replica;
 
 /// A run read from disk; nothing in it is believed yet.

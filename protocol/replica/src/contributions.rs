@@ -12,6 +12,8 @@ use crate::peers::{CommittedContribution, Contact, Peers, contact};
 /// Blocks of a contribution, and who may have them.
 #[derive(Clone, Debug)]
 pub struct HeldBlocks {
+    /// The part that they are; the first one where the round has no parts.
+    pub part: Part,
     /// The blocks.
     pub blocks: Vec<Block>,
     /// Members that may have them, the likeliest first.
@@ -31,18 +33,21 @@ impl WantedContribution {
     /// A frozen contribution of a round that is remembered.
     pub fn of(ledger: &Ledger, round: Round, member: MemberId) -> Option<Self> {
         let view = ledger.round(round)?;
-        let root = view.commitment(view.slot_of(&member)?)?.commit.root;
+        let slot = view.slot_of(&member)?;
+        let root = view.commitment(slot)?.commit.root;
         let author = contact(ledger, &member);
-        let parts = view.parts().iter().enumerate().map(|(part, plan)| {
-            let keepers = |attempt| view.reducers(Part(part as u16), attempt);
+        // Of other rows it has nothing.
+        let parts = view.parts_of(slot).map(|(part, plan)| {
+            let keepers = |attempt| view.reducers(part, attempt);
             // Keepers before the author: whoever is under suspicion may want to delay.
             let holders = keepers(1).chain(keepers(0)).filter_map(|keeper| contact(ledger, &keeper));
-            HeldBlocks { blocks: plan.blocks.clone(), holders: holders.chain(author.clone()).collect() }
+            let holders = holders.chain(author.clone()).collect();
+            HeldBlocks { part, blocks: plan.blocks.clone(), holders }
         });
         let mut parts: Vec<_> = parts.collect();
         if parts.is_empty() {
-            let blocks = (0..ledger.layout().blocks().len() as u32).map(Block).collect();
-            parts.push(HeldBlocks { blocks, holders: author.into_iter().collect() });
+            let blocks = ledger.layout().path_blocks(view.row_of(slot)).collect();
+            parts.push(HeldBlocks { part: Part(0), blocks, holders: author.into_iter().collect() });
         }
         Some(Self { name: CommittedContribution { round, member, root }, parts })
     }
@@ -65,13 +70,13 @@ impl WantedContribution {
             let _ = assembly.open(data);
         }
         let mut tasks = JoinSet::new();
-        for (part, HeldBlocks { blocks, holders }) in self.parts.iter().cloned().enumerate() {
+        for HeldBlocks { part, blocks, holders } in self.parts.iter().cloned() {
             // What the disk has is not fetched again, after a restart for instance.
             if !blocks.iter().all(|block| assembly.has(*block)) {
                 let (peers, layout, name) = (peers.clone(), layout.clone(), self.name);
-                tasks.spawn(async move {
-                    (Part(part as u16), peers.contribution(&holders, &layout, &name, &blocks).await)
-                });
+                tasks.spawn(
+                    async move { (part, peers.contribution(&holders, &layout, &name, &blocks).await) },
+                );
             }
         }
         while let Some(done) = tasks.join_next().await {

@@ -1,13 +1,17 @@
 //! Several arithmetics at work at once: the leaves of a round do not depend on each other.
 
+use std::collections::BTreeSet;
 use std::sync::{Arc, Mutex, PoisonError};
 
 use muster_compute::{Exact, Path, buffers};
 use muster_core::assign;
 use muster_core::error::Misuse;
+use muster_core::ids::{Digest, Leaf, Row, RowSet};
+use muster_core::layout::Layout;
 use muster_core::lock::lock;
 use muster_core::manifest::Manifest;
 use muster_core::messages::round::Commit;
+use muster_core::messages::round::Route;
 use muster_core::state::{Arithmetic, LeafJob, State};
 use muster_store::dataset::Dataset;
 
@@ -51,15 +55,38 @@ impl Crew {
         self.workers.iter().map(|worker| worker.arithmetic.threads()).sum()
     }
 
-    /// Sum and loss of each contribution, all its leaves recomputed on the state. `told` is called after each leaf, on
-    /// any thread.
+    /// Sum and loss of each contribution, all its leaves recomputed on its path of the state. `told` is called after each
+    /// leaf, on any thread.
     pub fn sums(
         &mut self,
         state: &State,
         commits: &[&Commit],
         told: &(dyn Fn() + Sync),
     ) -> Vec<(Vec<i32>, i64)> {
-        let empty = || Mutex::new((vec![0i32; state.parameters.len()], 0i64));
+        let layout = Layout::of(&self.manifest.model);
+        let rows: BTreeSet<Row> = commits.iter().map(|commit| commit.row()).collect();
+        let mut sums = vec![(Vec::new(), 0); commits.len()];
+        // Row by row: no two paths are in memory at once.
+        for row in rows {
+            let own: Vec<usize> = (0..commits.len()).filter(|index| commits[*index].row() == row).collect();
+            let chosen: Vec<&Commit> = own.iter().map(|index| commits[*index]).collect();
+            let computed = if state.held().eq(layout.path(row)) {
+                self.path_sums(state, &chosen, told)
+            } else {
+                self.path_sums(&state.select(layout.path(row)), &chosen, told)
+            };
+            own.into_iter().zip(computed).for_each(|(index, sum)| sums[index] = sum);
+        }
+        sums
+    }
+
+    fn path_sums(
+        &mut self,
+        path: &State,
+        commits: &[&Commit],
+        told: &(dyn Fn() + Sync),
+    ) -> Vec<(Vec<i32>, i64)> {
+        let empty = || Mutex::new((vec![0i32; path.parameters.len()], 0i64));
         let sums: Vec<_> = commits.iter().map(|_| empty()).collect();
         let jobs = commits.iter().enumerate();
         let jobs =
@@ -70,7 +97,7 @@ impl Crew {
             loop {
                 let job = lock(&jobs).next();
                 let Some((index, commit, position)) = job else { return };
-                let loss = worker.leaf(manifest, dataset, state, commit, position);
+                let loss = worker.leaf(manifest, dataset, path, commit, position);
                 if let Some(sum) = sums.get(index) {
                     let mut sum = lock(sum);
                     // Integers: the order in which workers finish changes no bit of the sum.
@@ -102,13 +129,27 @@ impl LeafWorker {
     ) -> i64 {
         let seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
         let leaf = assign::leaf(commit.slot, commit.seats, position);
-        let indices = assign::windows(&seed, leaf, manifest.training.leaf_windows, manifest.windows());
-        let windows: Vec<Vec<u32>> =
-            indices.iter().map(|index| dataset.window(*index, manifest.model.sequence)).collect();
+        let windows = leaf_windows(manifest, dataset, &seed, leaf, commit.route.as_ref());
         self.leaf.resize(state.parameters.len(), 0);
         let job = LeafJob { state, round_seed: seed, leaf, windows: &windows };
         self.arithmetic.leaf(manifest, &job, &mut self.leaf)
     }
+}
+
+/// The windows of a leaf (ASSIGN-3, ASSIGN-10).
+pub fn leaf_windows(
+    manifest: &Manifest,
+    dataset: &Dataset,
+    seed: &Digest,
+    leaf: Leaf,
+    route: Option<&Route>,
+) -> Vec<Vec<u32>> {
+    let sequence = manifest.model.sequence;
+    let row_of = &mut |window, open: RowSet| dataset.row_of(window, sequence, |row| open.contains(row));
+    // A route with no open row is nobody's: its windows are those of a state with one row.
+    let indices = assign::leaf_windows(manifest, seed, leaf, route, row_of)
+        .unwrap_or_else(|| assign::windows(seed, leaf, manifest.training.leaf_windows, manifest.windows()));
+    indices.iter().map(|index| dataset.window(*index, sequence)).collect()
 }
 
 /// How many leaves are computed at once: as many as there are threads, fewer where their buffers do not fit into

@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use muster_core::ids::Round;
+use muster_core::ids::{MemberId, Round};
 use muster_core::ledger::{Event, Ledger, Stage};
 use muster_core::lock::lock;
 use muster_core::messages::record::{Body, Outcome, Record};
@@ -26,7 +26,7 @@ use self::proofs::Shown;
 use crate::gossip::Gossiping;
 use crate::hearsay::Misbehaviour;
 use crate::peers::{Contact, PeerError, Peers};
-use crate::replica::Replica;
+use crate::replica::{Keeps, Replica};
 use crate::results::Results;
 
 /// Patience with a long poll: longer than the steward waits for news.
@@ -44,6 +44,8 @@ pub struct Follower {
     ledger: Ledger,
     replica: Arc<Mutex<Replica>>,
     results: Results,
+    /// The node whose row the replica keeps; none where it keeps all of them.
+    owner: Option<MemberId>,
     journal: Option<Arc<Journal>>,
     proofs: Option<Home>,
     shown: Vec<Shown>,
@@ -74,6 +76,7 @@ impl Follower {
             ledger,
             replica,
             results,
+            owner: None,
             journal: None,
             proofs: None,
             shown: Vec::new(),
@@ -97,6 +100,20 @@ impl Follower {
         }
         follower.journal = journal;
         Ok(follower)
+    }
+
+    /// Keeps only what this node holds, once rows were dealt: the trunk and its row.
+    pub fn hold_row_of(&mut self, node: MemberId) {
+        self.owner = Some(node);
+        self.keep_row();
+    }
+
+    fn keep_row(&self) {
+        let Some(owner) = self.owner.filter(|_| self.ledger.has_dealt_rows()) else {
+            return lock(&self.replica).keep(Keeps::Everything);
+        };
+        let holding = self.ledger.member(&owner).and_then(|member| member.holding);
+        lock(&self.replica).keep(Keeps::Path(holding.map(|holding| holding.row)));
     }
 
     /// Joins the run's swarm, beginning with the peers met the last time and those that the steward's contact names.
@@ -153,6 +170,11 @@ impl Follower {
         self.pending.is_empty()
             && replica.round() == self.ledger.next_round()
             && self.ledger.stage() != Stage::Empty
+    }
+
+    /// Whether the replica has every shard that it is to hold.
+    pub fn is_complete(&self) -> bool {
+        lock(&self.replica).is_complete()
     }
 
     /// Waits for news and takes it in. While the steward is away it keeps trying for some minutes.
@@ -268,6 +290,7 @@ impl Follower {
                 return Err(FollowError::Misconduct(reject, proof));
             }
         };
+        self.keep_row();
         match &record.body {
             Body::Open(roots) if lock(&self.replica).round() == Round(0) => {
                 let ours = lock(&self.replica).state().roots();

@@ -291,6 +291,7 @@ mod tests {
             state: Digest::default(),
             slot: Slot(0),
             seats: 1,
+            route: None,
             leaves: 1,
             profile: Profile::Exact,
             loss: 0,

@@ -25,7 +25,7 @@ mod witness;
 
 pub use bootstrap::{BootstrapError, fetch_dataset, fetch_ledger, fetch_manifest};
 pub use contributions::{HeldBlocks, WantedContribution};
-pub use crew::Crew;
+pub use crew::{Crew, leaf_windows};
 pub use evidence::{Unkept, evidence_words, keep_evidence};
 pub use follower::{FollowError, Follower};
 pub use gossip::{Gossiping, find_member, moved};
@@ -33,7 +33,7 @@ pub use hearsay::{Hearsay, Misbehaviour, SplitView};
 pub use inputs::{InputBlocks, InputSources, PartInputs};
 pub use muster_core::ledger::Event;
 pub use peers::{CommittedContribution, Contact, PeerError, Peers, contact, groups, patience};
-pub use replica::{HELD_OUT_WINDOWS, Replica};
+pub use replica::{HELD_OUT_WINDOWS, Keeps, Replica};
 pub use results::{Results, WantedValues};
 pub use stopwatch::{Phase, Stopwatch};
 pub use witness::{Brought, Contributions, Exhibited};

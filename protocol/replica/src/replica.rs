@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_compute::{Exact, Path};
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Round};
+use muster_core::ids::{Digest, Round, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::manifest::Manifest;
 use muster_core::state::{Arithmetic, State, StateRoots, Update};
@@ -18,13 +18,25 @@ use crate::witness::{Brought, Exhibited};
 /// Held-out windows that a loss is measured on, at most.
 pub const HELD_OUT_WINDOWS: usize = 256;
 
+/// What a replica keeps once the state has several rows.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keeps {
+    /// All rows.
+    Everything,
+    /// One row, or none where none was drawn for its owner yet; and the trunk.
+    Path(Option<Row>),
+}
+
 /// State before some round, the states of the rounds before it, and what computes on them.
 pub struct Replica {
     manifest: Arc<Manifest>,
     layout: Arc<Layout>,
     dataset: Arc<Dataset>,
     arithmetic: Exact,
+    keeps: Keeps,
+    /// The shards that it holds.
     state: State,
+    /// Of all shards of the run.
     roots: StateRoots,
     round: Round,
     /// Of the state as it is now, what is kept of it afterwards.
@@ -46,10 +58,11 @@ impl Replica {
     ) -> Result<Self, Misuse> {
         let mut arithmetic = Exact::new(threads, path)?;
         let state = initial(&manifest, &dataset, &mut arithmetic)?;
-        Ok(Self::assemble(manifest, dataset, arithmetic, state, Round(0)))
+        let roots = state.roots();
+        Ok(Self::assemble(manifest, dataset, arithmetic, (state, roots), Round(0)))
     }
 
-    /// A state that was fetched or read, before this round. The caller has checked its root.
+    /// A state that was fetched or read, before this round, of a run with these roots. The caller has checked them.
     ///
     /// # Errors
     /// [`Misuse`] when this machine cannot compute in defined bits.
@@ -58,7 +71,7 @@ impl Replica {
         dataset: Arc<Dataset>,
         threads: usize,
         path: Option<Path>,
-        state: State,
+        state: (State, StateRoots),
         round: Round,
     ) -> Result<Self, Misuse> {
         let arithmetic = Exact::new(threads, path)?;
@@ -69,11 +82,10 @@ impl Replica {
         manifest: Arc<Manifest>,
         dataset: Arc<Dataset>,
         arithmetic: Exact,
-        state: State,
+        (state, roots): (State, StateRoots),
         round: Round,
     ) -> Self {
         let layout = Arc::new(Layout::of(&manifest.model));
-        let roots = state.roots();
         let whole = manifest.rollback.is_on();
         let snapshot = (roots.root(), Arc::new(kept(&state, whole, None)));
         Self {
@@ -81,6 +93,7 @@ impl Replica {
             layout,
             dataset,
             arithmetic,
+            keeps: Keeps::Everything,
             state,
             roots,
             round,
@@ -105,14 +118,43 @@ impl Replica {
         &self.dataset
     }
 
-    /// The whole state.
+    /// The state, of the shards that it holds.
     pub fn state(&self) -> &State {
         &self.state
     }
 
-    /// Its roots.
+    /// The roots of the run's state.
     pub fn roots(&self) -> &StateRoots {
         &self.roots
+    }
+
+    /// What it keeps from now on, once the state has several rows.
+    pub fn keep(&mut self, keeps: Keeps) {
+        self.keeps = keeps;
+        let (wanted, held) = (self.wanted(), self.state.held().collect::<Vec<_>>());
+        // What it has beyond that is dropped. What it lacks has to be fetched.
+        if held.len() > wanted.len() && wanted.iter().all(|shard| held.contains(shard)) {
+            self.state = self.state.select(wanted);
+        }
+    }
+
+    /// The shards that it should hold now.
+    pub fn wanted(&self) -> Vec<ShardId> {
+        self.wanted_of(self.roots.rows())
+    }
+
+    /// The shards that it should hold of a state with so many rows.
+    pub fn wanted_of(&self, rows: u16) -> Vec<ShardId> {
+        match self.keeps {
+            Keeps::Path(None) if rows > 1 => vec![ShardId::TRUNK],
+            Keeps::Path(Some(row)) if rows > 1 => self.layout.path(row).collect(),
+            _ => self.layout.all_shards(rows).collect(),
+        }
+    }
+
+    /// Whether it holds what it should.
+    pub fn is_complete(&self) -> bool {
+        self.state.held().eq(self.wanted())
     }
 
     /// The round that the state is before.
@@ -132,6 +174,16 @@ impl Replica {
         kept.into_iter().find(|(held, _)| held == root).map(|(_, state)| state.clone())
     }
 
+    /// The same, these shards of it alone; none where it holds others.
+    pub fn shards_at(&self, root: &Digest, shards: &[ShardId]) -> Option<Arc<State>> {
+        let state = self.state_at(root)?;
+        if state.held().eq(shards.iter().copied()) {
+            return Some(state);
+        }
+        let selected = state.select(shards.iter().copied());
+        (selected.shards.len() == shards.len()).then(|| Arc::new(selected))
+    }
+
     /// Roots of the states that [`Self::state_at`] gives.
     pub fn states_at_hand(&self) -> impl Iterator<Item = Digest> {
         self.history.iter().chain([&self.snapshot]).map(|(root, _)| *root)
@@ -147,12 +199,18 @@ impl Replica {
         &self.stopwatch
     }
 
-    /// Applies a round's update.
-    pub fn apply(&mut self, update: &Update) -> StateRoots {
+    /// Applies a round's update to the shards that it holds, and gives the roots of the run's state: computed here for
+    /// these, as they were sealed for others.
+    pub fn apply(&mut self, update: &Update, sealed: Option<&StateRoots>) -> StateRoots {
         let stopwatch = self.stopwatch.clone();
+        let rows = self.roots.rows();
         stopwatch.time(Phase::Optimiser, || self.arithmetic.apply(&self.manifest, &mut self.state, update));
         self.round = self.round.next();
-        self.roots = stopwatch.time(Phase::Hashing, || self.state.roots());
+        self.roots = stopwatch.time(Phase::Hashing, || self.roots.with(&self.state));
+        self.branch(rows);
+        if let Some(sealed) = sealed.filter(|sealed| sealed.shards.len() == self.roots.shards.len()) {
+            self.roots = sealed.overlaid(&self.roots, self.state.held());
+        }
         let mut oldest = None;
         // Dropped before the new one is made, so that `retention.states` earlier ones are in memory and no more.
         while self.history.len() >= self.manifest.retention.states as usize {
@@ -161,6 +219,16 @@ impl Replica {
         // The new one takes the memory of the oldest, unless somebody still computes on that.
         self.renew(oldest.and_then(|(_, state)| Arc::into_inner(state)));
         self.roots.clone()
+    }
+
+    /// STATE-8: where the state has so many updates now, its one row becomes all; this replica keeps some of them.
+    fn branch(&mut self, rows: u16) {
+        let now = self.manifest.model.rows_after(self.roots.step());
+        if now == rows {
+            return;
+        }
+        self.roots = self.roots.branched(now);
+        self.state = self.state.branched(self.wanted().into_iter().filter_map(ShardId::row));
     }
 
     /// Keeps the snapshot, and makes one of the state as it is now.
@@ -173,11 +241,12 @@ impl Replica {
 
     /// STATE-6: goes back to a state that is kept, from which this round goes on; whether it is. The states since then stay for
     /// audits.
-    pub fn rewind(&mut self, root: &Digest, round: Round) -> bool {
-        let kept = self.history.iter().rev().find(|(held, state)| held == root && !state.first.is_empty());
+    pub fn rewind(&mut self, sealed: &StateRoots, round: Round) -> bool {
+        let root = sealed.root();
+        let kept = self.history.iter().rev().find(|(held, state)| *held == root && !state.first.is_empty());
         // Without its moments a state cannot be trained on.
         let Some(state) = kept.map(|(_, state)| State::clone(state)) else { return false };
-        self.roots = state.roots();
+        self.roots = sealed.clone();
         self.state = state;
         self.round = round;
         self.renew(None);
@@ -189,19 +258,26 @@ impl Replica {
         self.round = round;
     }
 
-    /// Replaces the state by one that was fetched. The caller has checked its root.
-    pub fn replace(&mut self, state: State, round: Round) {
+    /// Replaces the state by one that was fetched, of a run with these roots. The caller has checked them.
+    pub fn replace(&mut self, state: State, roots: StateRoots, round: Round) {
         self.state = state;
-        self.roots = self.state.roots();
+        self.roots = roots;
         self.round = round;
         self.renew(None);
         self.history.clear();
     }
 
-    /// Mean loss on the held-out text, in nats per token; none without held-out text.
+    /// Mean loss on the held-out text, in nats per token: of the windows that belong to a row that it holds. None without
+    /// such a window.
     pub fn held_out_loss(&mut self) -> Option<f64> {
-        let windows = self.dataset.held_out_windows(self.manifest.model.sequence, HELD_OUT_WINDOWS);
-        (!windows.is_empty()).then(|| self.arithmetic.evaluate(&self.manifest, &self.state, &windows))
+        let held: RowSet = self.state.held().filter_map(ShardId::row).collect();
+        mean_held_out_loss(
+            &mut self.arithmetic,
+            &self.manifest,
+            &self.dataset,
+            (&self.state, self.roots.rows()),
+            |row| held.contains(row),
+        )
     }
 
     /// What a judge may look at: the kept states, the text, and what was brought.
@@ -228,4 +304,33 @@ fn kept(state: &State, whole: bool, spare: Option<State>) -> State {
     moments(&mut first, &state.first);
     moments(&mut second, &state.second);
     State { shards, exponents, parameters, first, second }
+}
+
+/// Mean loss in nats per token of the held-out windows whose rows a state holds, each on the path of its row; of a state
+/// with one row, of all windows. None where there is none.
+pub(crate) fn mean_held_out_loss(
+    arithmetic: &mut Exact,
+    manifest: &Manifest,
+    dataset: &Dataset,
+    (state, rows): (&State, u16),
+    holds: impl Fn(Row) -> bool,
+) -> Option<f64> {
+    let sequence = manifest.model.sequence;
+    if rows == 1 {
+        let windows = dataset.held_out_windows(sequence, HELD_OUT_WINDOWS);
+        return (!windows.is_empty()).then(|| arithmetic.evaluate(manifest, state, &windows));
+    }
+    let layout = Layout::of(&manifest.model);
+    let routed = dataset.routed_held_out_windows(sequence, HELD_OUT_WINDOWS, |row| row.0 < rows);
+    let (mut sum, mut count) = (0.0, 0);
+    for row in (0..rows).map(Row).filter(|row| holds(*row)) {
+        let windows = routed.iter().filter(|window| window.row == Some(row));
+        let windows: Vec<Vec<u32>> = windows.map(|window| window.tokens.clone()).collect();
+        if !windows.is_empty() {
+            let path = state.select(layout.path(row));
+            sum += arithmetic.evaluate(manifest, &path, &windows) * windows.len() as f64;
+            count += windows.len();
+        }
+    }
+    (count > 0).then(|| sum / count as f64)
 }

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex, MutexGuard};
 
-use muster_core::ids::{Block, Digest, MemberId, Part, Round};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
@@ -170,14 +170,17 @@ impl Results {
         bulk(bytes)
     }
 
-    /// The update of a round: the blocks of the parts that have a result, with its digest.
+    /// The update of a round for these shards: the blocks of the parts that have a result, with its digest.
     ///
     /// # Errors
     /// The parts whose values are not held.
-    pub fn update(&self, round: Round, parts: &[(Part, Vec<Block>, Digest)]) -> Result<Update, Vec<Part>> {
-        let blocks = self.layout.blocks();
-        let mut update =
-            Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
+    pub fn update(
+        &self,
+        round: Round,
+        parts: &[(Part, Vec<Block>, Digest)],
+        shards: &[ShardId],
+    ) -> Result<Update, Vec<Part>> {
+        let mut update = Update::empty(&self.layout, shards.iter().copied());
         let mut missing = Vec::new();
         for (part, blocks, digest) in parts {
             if !blocks.iter().all(|block| self.fill(round, *block, digest, &mut update)) {
@@ -189,17 +192,9 @@ impl Results {
 
     /// Writes the values of a block into an update; whether they are held.
     fn fill(&self, round: Round, block: Block, digest: &Digest, update: &mut Update) -> bool {
-        let (Some(range), Some(values)) = (self.layout.block(block), self.block(round, block, digest)) else {
-            return false;
-        };
-        let Some(target) = update.values.get_mut(range.range.clone()) else { return false };
         // Values are believed by their digest alone, which says nothing of the layout.
-        if target.len() != values.len() {
-            return false;
-        }
-        target.copy_from_slice(&values);
-        update.present[block.index()] = true;
-        true
+        self.block(round, block, digest)
+            .is_some_and(|values| update.put(&self.layout, block, &values).is_some())
     }
 
     fn lock(&self) -> MutexGuard<'_, Held> {
@@ -237,13 +232,13 @@ mod tests {
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
         assert!(results.has(Round(3), &[block], &first) && !results.has(Round(3), &[block], &second));
         let part = |digest| [(Part(0), vec![block], digest)];
-        assert_eq!(results.update(Round(3), &part(second)).err(), Some(vec![Part(0)]));
+        assert_eq!(results.update(Round(3), &part(second), &[ShardId::TRUNK]).err(), Some(vec![Part(0)]));
         results.put(Round(3), &[block], &second, vec![vec![2.0; length]]);
-        let update = results.update(Round(3), &part(second)).ok().unwrap();
+        let update = results.update(Round(3), &part(second), &[ShardId::TRUNK]).ok().unwrap();
         assert_eq!(update.values[layout.block(block).unwrap().range.start], 2.0);
         // Whoever brings the first ones once more takes nothing away.
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);
-        assert!(results.update(Round(3), &part(second)).is_ok());
+        assert!(results.update(Round(3), &part(second), &[ShardId::TRUNK]).is_ok());
         // An aggregator shows what it has signed, whatever it has fetched of the other one since.
         results.put_own(Round(3), &[block], &second, vec![vec![2.0; length]]);
         results.put(Round(3), &[block], &first, vec![vec![1.0; length]]);

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use muster_core::audit::Witness;
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Digest, Height, MemberId, Round};
+use muster_core::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
@@ -66,12 +66,18 @@ impl Exhibited {
 }
 
 impl Witness for Exhibited {
-    fn state(&mut self, root: &Digest) -> Option<State> {
-        self.states.iter().find(|(held, _)| held == root).map(|(_, state)| State::clone(state))
+    fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
+        let (_, state) = self.states.iter().find(|(held, _)| held == root)?;
+        let selected = state.select(shards.iter().copied());
+        (selected.shards.len() == shards.len()).then_some(selected)
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
         Some(indices.iter().map(|index| self.dataset.window(*index, self.sequence)).collect())
+    }
+
+    fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
+        self.dataset.row_of(window, self.sequence, |row| open.contains(row))
     }
 
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>> {

@@ -92,6 +92,7 @@ impl Chain {
             state: self.0.state().root(),
             slot: Slot(u16::from(secret) - 1),
             seats: 2,
+            route: None,
             leaves: 1,
             profile: Profile::Exact,
             loss: 0,

@@ -41,7 +41,7 @@ fn trained(name: &str, rollback: Rollback) -> (Replica, Vec<StateRoots>) {
     let mut roots = vec![replica.roots().clone()];
     for step in 1u8..4 {
         let values = vec![f32::from(step); layout.parameters()];
-        roots.push(replica.apply(&Update { values, present: vec![true; layout.blocks().len()] }));
+        roots.push(replica.apply(&Update::whole(&layout, values), None));
     }
     (replica, roots)
 }
@@ -53,7 +53,7 @@ fn limit() -> Rollback {
 #[test]
 fn state_6_a_replica_goes_back_to_its_own_copy_moments_included() {
     let (mut replica, roots) = trained("back", limit());
-    assert!(replica.rewind(&roots[1].root(), Round(4)));
+    assert!(replica.rewind(&roots[1], Round(4)));
     assert_eq!((replica.state().roots(), replica.round()), (roots[1].clone(), Round(4)));
     assert_eq!(replica.state().step(), roots[1].step(), "the step goes back, too");
     assert!(replica.state_at(&roots[2].root()).is_some(), "later states stay for audits");
@@ -62,10 +62,10 @@ fn state_6_a_replica_goes_back_to_its_own_copy_moments_included() {
 #[test]
 fn state_6_it_goes_back_to_nothing_that_it_has_not_kept_whole() {
     let (mut replica, roots) = trained("forgotten", limit());
-    assert!(!replica.rewind(&roots[0].root(), Round(4)), "two states before the newest are kept");
+    assert!(!replica.rewind(&roots[0], Round(4)), "two states before the newest are kept");
     assert_eq!(replica.state().roots(), roots[3]);
     let (mut replica, roots) = trained("never", Rollback::never());
-    assert!(!replica.rewind(&roots[2].root(), Round(4)), "nothing goes back in this run");
+    assert!(!replica.rewind(&roots[2], Round(4)), "nothing goes back in this run");
     assert!(replica.state_at(&roots[2].root()).is_some_and(|state| state.first.is_empty()));
     assert_eq!((replica.state().roots(), replica.round()), (roots[3].clone(), Round(3)));
 }

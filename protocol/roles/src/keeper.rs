@@ -122,7 +122,8 @@ mod tests {
         let commits = NODES.iter().zip(&trees).map(|(number, tree)| {
             let slot = view.slot_of(&member(*number).id()).unwrap();
             let (head, profile, root) = (view.head(), Profile::Exact, tree.root());
-            let commit = Commit { round, head, state, slot, seats: 2, leaves: 1, profile, loss: 0, root };
+            let (route, seats, leaves, loss) = (None, 2, 1, 0);
+            let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
             (slot, member(*number).sign(ledger.run(), &commit))
         });
         let mut commits: Vec<(Slot, _)> = commits.collect();
@@ -138,11 +139,14 @@ mod tests {
         let contributions = [1, 300].map(|value| vec![value; layout.parameters()]);
         let (ledger, [tree, others]) = exchanging(&contributions);
         let view = ledger.current().unwrap();
-        let sender = member(NODES[0]).id();
-        // A part whose aggregator is the other node.
-        let aggregator = member(NODES[1]).id();
-        let parts = (0..view.parts().len()).map(|part| Part(part as u16));
-        let part = parts.into_iter().find(|part| view.takes_in(*part, &sender, &aggregator)).unwrap();
+        // A part of several blocks, and whoever does not reduce it.
+        let large = view.parts().iter().position(|plan| plan.blocks.len() > 1).unwrap();
+        let part = Part(large as u16);
+        let aggregator = view.reducers(part, 0).next().unwrap();
+        let from = NODES.iter().position(|number| member(*number).id() != aggregator).unwrap();
+        let sender = member(NODES[from]).id();
+        let (tree, others) = if from == 0 { (tree, others) } else { (others, tree) };
+        let [own, foreign] = [from, 1 - from].map(|index| &contributions[index]);
         let plan = &view.parts()[part.index()].blocks;
         let whole = |tree: &Commitment, q: &[i32]| -> Vec<BlockData> {
             plan.iter().map(|block| tree.block(&layout, q, *block).unwrap()).collect()
@@ -153,14 +157,14 @@ mod tests {
             Delivery::check(&layout, view, keeper, &sender, put)
                 .map(|delivery| (delivery.receipt, delivery.blocks.len() == delivery.plan.len()))
         };
-        let good = whole(&tree, &contributions[0]);
+        let good = whole(&tree, own);
         let (receipt, all) = check(&aggregator, 0, good.clone()).unwrap();
         assert!(all && (receipt.part, receipt.sender, receipt.root) == (part, sender, tree.root()));
         let (_, all) = check(&aggregator, 0, good[1..].to_vec()).unwrap();
         assert!(!all, "what is missing shows");
         // COMMIT-5: chunks of another contribution, a chunk that was changed, one too few, a block of another number.
         let refused = |blocks| assert!(check(&aggregator, 0, blocks).is_err());
-        refused(whole(&others, &contributions[1]));
+        refused(whole(&others, foreign));
         let mut changed = good.clone();
         let mut bytes = changed[0].chunks.to_vec();
         bytes[0] = Bytes::new([&bytes[0][..bytes[0].len() - 1], &[7]].concat()).unwrap();

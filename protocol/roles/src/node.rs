@@ -17,7 +17,7 @@ mod tables;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
-use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Slot};
+use muster_core::ids::{Block, Digest, Height, MemberId, Part, Round, Row, Slot};
 use muster_core::ledger::{Ledger, Stage};
 use muster_core::messages::audit::{AuditRequest, Rows, TableOpening};
 use muster_core::messages::enrol::Addresses;
@@ -56,6 +56,8 @@ pub enum NodeInput {
         ledger: Arc<Ledger>,
         /// Whether the state is at it.
         in_step: bool,
+        /// Whether the state has the row that was drawn for this member.
+        complete: bool,
     },
     /// A record that the ledger has taken.
     Sealed(Box<Record>),
@@ -206,6 +208,8 @@ pub struct Node {
     addresses: Addresses,
     ledger: Arc<Ledger>,
     in_step: bool,
+    /// Whether it has the row that was drawn for it.
+    complete: bool,
     duties: Duties,
     checks: Checks,
     tables: Tables,
@@ -225,6 +229,8 @@ pub struct Node {
     applied: bool,
     /// The height at which it last said that it is back, unless that was refused.
     back: Option<Height>,
+    /// The row that it has said it holds, unless that was refused.
+    ready: Option<Row>,
     dismissal: Option<Dismissal>,
     /// How it ends once the round under way is over.
     leaving: Option<MembershipEnd>,
@@ -239,6 +245,7 @@ impl Node {
         Self {
             addresses,
             in_step: false,
+            complete: false,
             duties: Duties::new(me),
             checks: Checks::new(me),
             tables: Tables::new(ledger.run(), secret),
@@ -253,6 +260,7 @@ impl Node {
             followed: false,
             applied: false,
             back: None,
+            ready: None,
             dismissal: None,
             leaving: None,
             ended: false,
@@ -276,7 +284,10 @@ impl Node {
         self.now = self.now.max(now);
         self.stirred = true;
         match input {
-            NodeInput::Followed { ledger, in_step } => self.follow(ledger, in_step),
+            NodeInput::Followed { ledger, in_step, complete } => {
+                self.complete = complete;
+                self.follow(ledger, in_step);
+            }
             NodeInput::Sealed(record) => self.sealed(&record.body),
             NodeInput::Notice(notice) => self.notice(*notice),
             NodeInput::Applied(round) => self.over(round),
@@ -341,6 +352,7 @@ impl Node {
         }
         if std::mem::take(&mut self.followed) {
             self.come_back();
+            self.be_ready();
         }
         // On another state than the round's nothing can be computed.
         if self.ledger.stage() != Stage::Computing || self.in_step {

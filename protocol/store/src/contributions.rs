@@ -140,7 +140,7 @@ mod tests {
 
     use muster_core::codec::{Bytes, List};
     use muster_core::ids::Block;
-    use muster_core::messages::audit::{Row, Sketch};
+    use muster_core::messages::audit::{Sketch, TableRow};
 
     use super::*;
 
@@ -198,7 +198,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let home = Home::open(directory.path()).unwrap();
         let freeze = Digest([4; 32]);
-        let row = |loss| Row { sketch: Sketch::Fingerprint([loss as u64, 9]), loss };
+        let row = |loss| TableRow { sketch: Sketch::Fingerprint([loss as u64, 9]), loss };
         let rows = Rows::new(vec![row(5), row(6)]).unwrap();
         assert_eq!(home.load_rows(Round(1), &ME, &freeze).unwrap(), None);
         home.save_rows(Round(1), &ME, &freeze, &rows).unwrap();

@@ -3,8 +3,8 @@
 //! A corpus is a directory with `train.bin`, `held-out.bin` and, for people, `corpus.txt`. Each binary file is the
 //! texts one after the other. A text is its bytes, followed by one byte 0; or it is numbers that a tokeniser gave it,
 //! little-endian and in [`Data::token_bytes`] bytes each, and `tokenizer.json` is beside them. A run that does not
-//! begin with drawn parameters has `parameters.bin`, too. A directory that was only half written has another name, so
-//! it is never taken for a corpus.
+//! begin with drawn parameters has `parameters.bin`, too, and a text of several rows of experts has `router.bin`. A
+//! directory that was only half written has another name, so it is never taken for a corpus.
 
 mod assembly;
 mod baselines;
@@ -12,23 +12,28 @@ mod committed;
 mod directory;
 mod pack;
 mod parameters;
+mod routing;
+mod rows;
 mod tokens;
 
 use std::fs::File;
 use std::io::Read;
 use std::path::Path;
 
-use muster_core::ids::Digest;
-use muster_core::limits::{DATA_CHUNK_BYTES, PARAMETER_BYTES, TOKENISER_BYTES};
+use muster_core::ids::{Digest, Row};
+use muster_core::limits::{DATA_CHUNK_BYTES, PARAMETER_BYTES, ROWS, TOKENISER_BYTES};
 use muster_core::manifest::{CommittedFile, Data, DataFile, Start, Tokeniser};
 use muster_core::merkle::Proof;
+use muster_core::router;
 use muster_core::state::reals;
 
 pub use assembly::Assembly;
 pub use baselines::unigram_bigram;
 pub use committed::PARAMETERS;
-pub use pack::{Numbering, SourceText, described, pack, pack_tokens};
+pub use pack::{Numbering, SourceText, described, pack, pack_routed, pack_tokens};
 pub use parameters::{add_parameters, committed_parameters};
+pub use routing::{ROUTER, Routing};
+pub use rows::{RouterSize, row_shares};
 pub use tokens::token_numbers;
 
 use crate::error::{Result, StoreError};
@@ -53,6 +58,16 @@ pub struct Dataset {
     /// Its file; empty where tokens are bytes.
     tokeniser_file: Vec<u8>,
     given: Option<Committed>,
+    routing: Option<Routing>,
+}
+
+/// A window, and the row of experts that it belongs to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RoutedWindow {
+    /// Its tokens.
+    pub tokens: Vec<u32>,
+    /// Its row; none where no row is open.
+    pub row: Option<Row>,
 }
 
 impl Dataset {
@@ -75,7 +90,7 @@ impl Dataset {
     /// Checks files, in the order of [`DataFile::ALL`], against a manifest. An error names the file in `directory`, with
     /// `cause` and `advice`.
     fn checked(directory: &Path, data: &Data, files: Files, cause: &str, advice: &str) -> Result<Self> {
-        let [train, held_out, tokeniser_file, given] = files;
+        let [train, held_out, tokeniser_file, given, router] = files;
         let wrong = |file| StoreError::corrupt(&directory.join(name(file)), cause, advice);
         // DATA-1: fetched bytes are checked against root and length before they are used.
         let committed = |file, bytes: Vec<u8>, root: &Digest| {
@@ -100,13 +115,25 @@ impl Dataset {
         if let Some(given) = &given {
             parameters::check(&directory.join(PARAMETERS), &given.bytes)?;
         }
-        Ok(Self { train, held_out, tokeniser: data.tokeniser.clone(), tokeniser_file, given })
+        let routing = match &data.router {
+            None => None,
+            Some(named) => Some(Routing::of(named, router).ok_or_else(|| wrong(DataFile::Router))?),
+        };
+        let tokeniser = data.tokeniser.clone();
+        Ok(Self { train, held_out, tokeniser, tokeniser_file, given, routing })
     }
 
     /// A corpus of byte tokens that was on no disk, for a run that draws its parameters: for simulations.
     pub fn of_bytes(train: Vec<u8>, held_out: Vec<u8>) -> Self {
         let (train, held_out) = (Committed::new(train), Committed::new(held_out));
-        Self { train, held_out, tokeniser: Tokeniser::Bytes, tokeniser_file: Vec::new(), given: None }
+        let (tokeniser, tokeniser_file) = (Tokeniser::Bytes, Vec::new());
+        Self { train, held_out, tokeniser, tokeniser_file, given: None, routing: None }
+    }
+
+    /// The same corpus with another router.
+    #[must_use]
+    pub fn with_router(self, routing: Routing) -> Self {
+        Self { routing: Some(routing), ..self }
     }
 
     /// What a manifest says of it.
@@ -123,7 +150,13 @@ impl Dataset {
                     Start::Given(CommittedFile { root: given.tree.root(), bytes: given.bytes.len() as u64 })
                 }
             },
+            router: self.routing.as_ref().map(Routing::router),
         }
+    }
+
+    /// What gives windows their rows, where there are several.
+    pub fn routing(&self) -> Option<&Routing> {
+        self.routing.as_ref()
     }
 
     /// The parameters before the first round in the canonical layout, where they were given.
@@ -142,17 +175,68 @@ impl Dataset {
         tokens::read(rest, size).chain(core::iter::repeat(0)).take(sequence as usize + 1).collect()
     }
 
+    /// The row of a window of the training text among those that are open; none where no row is. Without a router,
+    /// row 0 is the only one.
+    pub fn row_of(&self, window: u64, sequence: u32, open: impl Fn(Row) -> bool) -> Option<Row> {
+        // DATA-9: by the text before the window's first token, from the training text's start on.
+        let first = window.saturating_mul(u64::from(sequence));
+        self.row_at(&self.train, usize::try_from(first).unwrap_or(usize::MAX), open)
+    }
+
+    fn row_at(&self, text: &Committed, place: usize, open: impl Fn(Row) -> bool) -> Option<Row> {
+        let only = || open(Row(0)).then_some(Row(0));
+        let Some(routing) = &self.routing else { return only() };
+        routing.row(&self.last(text, place, routing.tokens()), open)
+    }
+
+    /// At most `most` tokens of the training text that end before this place.
+    fn before(&self, place: usize, most: usize) -> Vec<u32> {
+        self.last(&self.train, place, most)
+    }
+
+    fn last(&self, text: &Committed, place: usize, most: usize) -> Vec<u32> {
+        let size = tokens::size(&self.tokeniser);
+        let end = place.min(text.bytes.len() / size);
+        let start = end.saturating_sub(most);
+        tokens::read(&text.bytes[start * size..end * size], size).collect()
+    }
+
+    /// Training tokens.
+    fn training_tokens(&self) -> usize {
+        self.train.bytes.len() / tokens::size(&self.tokeniser)
+    }
+
     /// At most `most` windows of `sequence + 1` tokens, spread evenly over the held-out text; where all are taken, each
     /// begins with the last token of the one before.
     pub fn held_out_windows(&self, sequence: u32, most: usize) -> Vec<Vec<u32>> {
+        self.held_out_places(sequence, most).map(|place| self.held_out_window(place, sequence)).collect()
+    }
+
+    /// The same windows with their rows among those that are open, by the held-out text before each.
+    pub fn routed_held_out_windows(
+        &self,
+        sequence: u32,
+        most: usize,
+        open: impl Fn(Row) -> bool,
+    ) -> Vec<RoutedWindow> {
+        let routed = |place| RoutedWindow {
+            tokens: self.held_out_window(place, sequence),
+            row: self.row_at(&self.held_out, place, &open),
+        };
+        self.held_out_places(sequence, most).map(routed).collect()
+    }
+
+    /// Where the windows of [`Self::held_out_windows`] begin, in tokens.
+    fn held_out_places(&self, sequence: u32, most: usize) -> impl Iterator<Item = usize> {
         let (size, length) = (tokens::size(&self.tokeniser), sequence.max(1) as usize);
-        let bytes = &self.held_out.bytes;
-        let all = (bytes.len() / size).saturating_sub(1) / length;
+        let all = (self.held_out.bytes.len() / size).saturating_sub(1) / length;
         let taken = all.min(most);
-        let starts = (0..taken).map(|index| (index as u64 * all as u64 / taken as u64) as usize * length);
-        starts
-            .map(|start| tokens::read(&bytes[start * size..(start + length + 1) * size], size).collect())
-            .collect()
+        (0..taken).map(move |index| (index as u64 * all as u64 / taken as u64) as usize * length)
+    }
+
+    fn held_out_window(&self, place: usize, sequence: u32) -> Vec<u32> {
+        let (size, length) = (tokens::size(&self.tokeniser), sequence.max(1) as usize);
+        tokens::read(&self.held_out.bytes[place * size..(place + length + 1) * size], size).collect()
     }
 
     /// Chunks of [`DATA_CHUNK_BYTES`] from number `first` on: as many of `count` as there are, the last one of the
@@ -166,12 +250,13 @@ impl Dataset {
         &bytes[at(first)..at(first.saturating_add(u64::from(count)))]
     }
 
-    /// That a chunk belongs to its file; none when there is no such chunk, and for the tokeniser, which has no root.
+    /// That a chunk belongs to its file; none when there is no such chunk, and for tokeniser and router, which
+    /// have no root.
     pub fn proof(&self, file: DataFile, chunk: u64) -> Option<Proof> {
         let committed = match file {
             DataFile::Training => &self.train,
             DataFile::HeldOut => &self.held_out,
-            DataFile::Tokeniser => return None,
+            DataFile::Tokeniser | DataFile::Router => return None,
             DataFile::Parameters => self.given.as_ref()?,
         };
         committed.tree.prove(chunk)
@@ -198,6 +283,7 @@ impl Dataset {
             DataFile::HeldOut => &self.held_out.bytes,
             DataFile::Tokeniser => &self.tokeniser_file,
             DataFile::Parameters => self.given.as_ref().map_or(&[], |given| &given.bytes),
+            DataFile::Router => self.routing.as_ref().map_or(&[], Routing::file),
         }
     }
 }
@@ -212,6 +298,7 @@ fn name(file: DataFile) -> &'static str {
         DataFile::HeldOut => HELD_OUT,
         DataFile::Tokeniser => TOKENISER,
         DataFile::Parameters => PARAMETERS,
+        DataFile::Router => ROUTER,
     }
 }
 
@@ -221,6 +308,7 @@ fn most(file: DataFile) -> u64 {
         DataFile::Training | DataFile::HeldOut => MOST_BYTES,
         DataFile::Tokeniser => TOKENISER_BYTES.into(),
         DataFile::Parameters => PARAMETER_BYTES,
+        DataFile::Router => router::file_bytes(ROWS),
     }
 }
 
@@ -230,6 +318,7 @@ fn is_there(data: &Data, file: DataFile) -> bool {
         DataFile::Training | DataFile::HeldOut => true,
         DataFile::Tokeniser => data.tokeniser != Tokeniser::Bytes,
         DataFile::Parameters => data.start != Start::Drawn,
+        DataFile::Router => data.router.is_some(),
     }
 }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::messages::wire::BlockData;
-use muster_core::state::{State, Update, integers, reals};
+use muster_core::state::{State, StateRoots, Update, integers, reals};
 
 use crate::archive::{
     EXHIBIT_ADVICE, block_exhibit_file, block_exhibit_name, evidence_file, exhibit_file, exhibit_name,
@@ -78,11 +78,11 @@ pub fn states(folder: &Path) -> Result<Vec<Round>> {
     rounds(&folder.join(STATES), ".state")
 }
 
-/// The state before a round.
+/// The state before a round, and its roots.
 ///
 /// # Errors
 /// [`Kind::Missing`]; [`Kind::Corrupt`]; what the system reports.
-pub fn state(folder: &Path, round: Round) -> Result<State> {
+pub fn state(folder: &Path, round: Round) -> Result<(State, StateRoots)> {
     load_whole(&folder.join(STATES).join(state_file(round)), round)
 }
 

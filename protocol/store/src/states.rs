@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
-use muster_core::ids::Round;
+use muster_core::ids::{Round, ShardId};
 use muster_core::layout::ShardSize;
 use muster_core::state::{ShardRoots, State, StateRoots, Update, real_bytes, reals};
 
@@ -24,8 +24,8 @@ const ADVICE: &str = "delete it, it will be computed or fetched again";
 struct Header {
     round: Round,
     roots: StateRoots,
-    /// Of the shards.
-    sizes: Vec<ShardSize>,
+    /// The shards that it holds, and their sizes.
+    shards: Vec<(ShardId, ShardSize)>,
     exponents: Vec<i16>,
     /// Values of each vector.
     values: u64,
@@ -84,12 +84,12 @@ impl Home {
         dropped.try_for_each(|round| files::remove(&self.parameters_path(round)))
     }
 
-    /// The state before a round, checked against the roots it was kept with. Whether those are the sealed ones is
-    /// for the caller to see.
+    /// The shards that were kept of the state before a round, checked against the roots they were kept with; and these roots,
+    /// of all its shards. Whether those are the sealed ones is for the caller to see.
     ///
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
-    pub fn load_state(&self, round: Round) -> Result<State> {
+    pub fn load_state(&self, round: Round) -> Result<(State, StateRoots)> {
         load_whole(&self.state_path(round), round)
     }
 
@@ -115,9 +115,9 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
     pub fn save_update(&self, round: Round, update: &Update) -> Result<()> {
-        // The encoding of (bytes, present), of which a copy would cost more than the writing.
+        // The encoding of (shards, bytes, present), of which a copy would cost more than the writing.
         let length = 4 * update.values.len();
-        let (before, after) = (encode(&(length as u32)), encode(&update.present));
+        let (before, after) = (encode(&(&update.shards, length as u32)), encode(&update.present));
         let all = (before.len() + length + after.len()) as u64;
         let pieces = |take: files::Take<'_>| {
             take(&before)?;
@@ -175,9 +175,9 @@ pub(crate) fn update_file(round: Round) -> String {
     format!("{round}.update")
 }
 
-/// Reads a state, checked against the roots it was kept with.
-pub(crate) fn load_whole(path: &Path, round: Round) -> Result<State> {
-    load(path, round, Vectors::All).map(|(state, _)| state)
+/// Reads a state, checked against the roots it was kept with, and these.
+pub(crate) fn load_whole(path: &Path, round: Round) -> Result<(State, StateRoots)> {
+    load(path, round, Vectors::All)
 }
 
 /// The vectors of a state that a file holds.
@@ -197,7 +197,7 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
     if of != round {
         return Err(corrupt("it holds the state of another round"));
     }
-    let found = state.roots();
+    let found = roots.with(&state);
     let same = |(found, kept): (&ShardRoots, &ShardRoots)| match vectors {
         Vectors::All => found == kept,
         // The file has no moments, so that nothing can be said against their roots.
@@ -212,9 +212,10 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
 /// Reads an aggregate.
 pub(crate) fn update(path: &Path, round: Round) -> Result<Update> {
     let bytes = files::read_sealed(path, &update_name(round), ADVICE)?;
-    let update = decode::<(Vec<u8>, Vec<bool>)>(&bytes);
-    let (values, present) = update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
-    Ok(Update { values: reals(&values), present })
+    let update = decode::<(Vec<ShardId>, Vec<u8>, Vec<bool>)>(&bytes);
+    let (shards, values, present) =
+        update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
+    Ok(Update { shards, values: reals(&values), present })
 }
 
 fn update_name(round: Round) -> String {
@@ -234,7 +235,7 @@ fn header(round: Round, state: &State, roots: &StateRoots) -> Header {
     Header {
         round,
         roots: roots.clone(),
-        sizes: state.shards.iter().map(|shard| shard.size).collect(),
+        shards: state.shards.iter().map(|shard| (shard.id, shard.size)).collect(),
         exponents: state.exponents.clone(),
         values: state.parameters.len() as u64,
     }
@@ -280,13 +281,13 @@ fn read_state(file: File, vectors: Vectors) -> io::Result<(State, Header)> {
     if of_values.and_then(|vectors| vectors.checked_add(before + length)) != Some(bytes) {
         return Err(damaged("it has another length"));
     }
-    if header.sizes.len() != header.roots.shards.len() {
-        return Err(damaged("its header has another number of shards than of roots"));
-    }
-    let shards = header.roots.shards.iter().zip(&header.sizes);
+    let held = header.shards.iter();
+    let shard = |(id, size): &(ShardId, ShardSize)| Some(header.roots.shard(*id)?.shard(*id, *size));
+    let shards = held.map(shard).collect::<Option<_>>();
+    let shards = shards.ok_or_else(|| damaged("its header has a shard without roots"))?;
     let mut vector = |values: u64| read_reals(&mut file, values as usize);
     let state = State {
-        shards: shards.map(|(roots, size)| roots.shard(*size)).collect(),
+        shards,
         parameters: vector(header.values)?,
         first: vector(moments)?,
         second: vector(moments)?,
@@ -319,9 +320,9 @@ mod tests {
     fn state(values: usize) -> State {
         let reals = |scale: f32| (0..values).map(|place| place as f32 * scale - 3.0).collect();
         let size = |coefficients| ShardSize { tensors: 1, coefficients };
-        let shard = |step, size| Shard { step, beta_powers: [0.478_296_9, 0.993], size };
+        let shard = |id, step, size| Shard { id: ShardId(id), step, beta_powers: [0.478_296_9, 0.993], size };
         State {
-            shards: vec![shard(7, size(values / 3)), shard(6, size(values - values / 3))],
+            shards: vec![shard(0, 7, size(values / 3)), shard(1, 6, size(values - values / 3))],
             exponents: vec![-12, -9],
             parameters: reals(0.25),
             first: reals(0.5),
@@ -345,7 +346,7 @@ mod tests {
         assert!(home.states().unwrap().is_empty());
         for (round, values) in [(3, 0), (10, 5), (2, PIECE + 3), (11, 1)] {
             save(&home, round, &state(values)).unwrap();
-            assert_eq!(home.load_state(Round(round)).unwrap(), state(values));
+            assert_eq!(home.load_state(Round(round)).unwrap(), (state(values), state(values).roots()));
         }
         assert_eq!(home.states().unwrap(), [2, 3, 10, 11].map(Round));
         home.prune_states(&|round| round.0 >= 10).unwrap();
@@ -405,11 +406,12 @@ mod tests {
     #[test]
     fn updates_come_back_whole_or_not() {
         let (_directory, home) = home();
-        let update = Update { values: vec![1.5, f32::NAN, -0.0], present: vec![true, false] };
+        let (values, present) = (vec![1.5, f32::NAN, -0.0], vec![true, false]);
+        let update = Update { shards: vec![ShardId(0), ShardId(3)], values, present };
         home.save_update(Round(4), &update).unwrap();
         let back = home.load_update(Round(4)).unwrap();
         assert_eq!(real_bytes(&back.values), real_bytes(&update.values));
-        assert_eq!(back.present, update.present);
+        assert_eq!((back.shards, back.present), (update.shards, update.present));
         let path = home.at("updates/4.update");
         let whole = fs::read(&path).unwrap();
         for length in 0..whole.len() {

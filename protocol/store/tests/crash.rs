@@ -23,7 +23,8 @@ fn state(round: u32) -> State {
     let values = vec![round as f32; 1000];
     let [first, second] = [values.clone(), values.clone()];
     let size = ShardSize { tensors: 1, coefficients: values.len() };
-    let shards = vec![Shard { step: round, beta_powers: [1.0; 2], size }];
+    let shards =
+        vec![Shard { id: muster_core::ids::ShardId::TRUNK, step: round, beta_powers: [1.0; 2], size }];
     State { shards, exponents: vec![1], parameters: values, first, second }
 }
 
@@ -79,9 +80,9 @@ fn what_was_done_stays_done() {
             let vote = journal.vote("commit", Round(height as u32)).unwrap();
             assert_eq!(vote, Some(height.to_le_bytes().to_vec()));
         }
-        assert_eq!(home.load_state(Round(done as u32)).unwrap(), state(done as u32));
+        assert_eq!(home.load_state(Round(done as u32)).unwrap().0, state(done as u32));
         for round in home.states().unwrap() {
-            assert_eq!(home.load_state(round).unwrap(), state(round.0));
+            assert_eq!(home.load_state(round).unwrap().0, state(round.0));
         }
     }
 }

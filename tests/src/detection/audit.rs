@@ -5,7 +5,9 @@ use muster_core::coins::{Coin, draw};
 use muster_core::grid::Dither;
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, Leaf, Round, RunId, Slot};
-use muster_core::messages::audit::{FindingKind, LeafResult, Results, Row, Rows, results_seal, table_seal};
+use muster_core::messages::audit::{
+    FindingKind, LeafResult, Results, Rows, TableRow, results_seal, table_seal,
+};
 use muster_core::sketch::{self, Probe, Sketch, Sketcher};
 
 use super::setting::{Setting, digest};
@@ -49,9 +51,9 @@ impl RoundFacts {
         Sketch::Fingerprint(sketcher.finish())
     }
 
-    fn row(&self, leaf: &([i32; LENGTH], i64)) -> Row {
+    fn row(&self, leaf: &([i32; LENGTH], i64)) -> TableRow {
         let (q, loss) = leaf;
-        Row { sketch: self.sketch(q), loss: *loss }
+        TableRow { sketch: self.sketch(q), loss: *loss }
     }
 }
 

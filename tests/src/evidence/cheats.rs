@@ -7,7 +7,7 @@ use muster_core::error::Misuse;
 use muster_core::ids::{Digest, Leaf};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Manifest, Profile, Tolerance};
-use muster_core::sketch::Row;
+use muster_core::sketch::TableRow;
 use muster_core::sketch::probe::{Probe, SUSPECT, WRONG};
 use muster_core::state::{LeafJob, State};
 use muster_verifier::calibrate::course::{Course, Passage};
@@ -91,7 +91,7 @@ impl Cheat {
 }
 
 /// What is compared in an audit: the auditor's row, and what a member said.
-type Pair = (Digest, Row, Row);
+type Pair = (Digest, TableRow, TableRow);
 
 /// Everything about one profile.
 pub struct Evidence {

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use muster_core::audit::probe;
 use muster_core::codec::{List, Text};
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, ShardId, Slot};
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::audit::{AuditRequest, TableOpening};
 use muster_core::messages::enrol::Addresses;
@@ -154,7 +154,7 @@ impl Sim {
         }
         let (now, next) = (self.clock.now(), ledger.next_round());
         let sealed = before.index()..ledger.height().index();
-        node.machine.handle(now, NodeInput::Followed { ledger, in_step: true });
+        node.machine.handle(now, NodeInput::Followed { ledger, in_step: true, complete: true });
         for record in &self.book.records()[sealed] {
             node.machine.handle(now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
         }
@@ -327,7 +327,8 @@ impl Sim {
         let ledger = self.nodes[number].machine.ledger().clone();
         let view = ledger.round(round)?;
         let root = view.state().root();
-        let state = self.replica.state_at(&root)?;
+        let path: Vec<ShardId> = self.layout.path(view.row_of(slot)).collect();
+        let state = self.replica.shards_at(&root, &path)?;
         let work = Assignment {
             manifest: self.manifest.clone(),
             dataset: self.dataset.clone(),
@@ -337,6 +338,7 @@ impl Sim {
             state,
             slot,
             seats: view.seats().len() as u16,
+            route: view.route(slot),
             quota,
             seating: view.seats().to_vec(),
             parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),

@@ -241,8 +241,16 @@ pub fn mixture(manifest: &mut Manifest) {
     let Some(decoder) = manifest.model.decoder().cloned() else { return };
     let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).expect("a finite constant"));
     manifest.model.hidden = 12;
-    manifest.model.family =
-        Family::Mixture(Mixture { decoder, columns: 4, active: 2, shared_hidden: 8, balance, trust });
+    manifest.model.family = Family::Mixture(Mixture {
+        decoder,
+        columns: 4,
+        active: 2,
+        shared_hidden: 8,
+        balance,
+        trust,
+        rows: 1,
+        branch: 0,
+    });
 }
 
 const WORDS: [&str; 24] = [

@@ -136,7 +136,7 @@ impl Sim {
             StewardEffect::Measure(convict) => self.clock.after(20, 50, Event::Measure(convict)),
             StewardEffect::GoBack(rewind) => {
                 let round = self.ledger().next_round();
-                assert!(self.replica.rewind(&rewind.state.root(), round), "a state that is kept");
+                assert!(self.replica.rewind(&rewind.state, round), "a state that is kept");
                 self.report.rewinds += 1;
                 let states = self.replica.kept_states().collect();
                 self.machine.handle(self.clock.now() - self.began, StewardInput::States(states));
@@ -258,9 +258,7 @@ impl Sim {
     pub(super) fn apply(&mut self) {
         let Some(results) = self.applying.pop_front() else { return };
         let view = self.ledger().current().expect("results have a round").clone();
-        let blocks = self.layout.blocks();
-        let mut update =
-            Update { values: vec![0.0; self.layout.parameters()], present: vec![false; blocks.len()] };
+        let mut update = Update::empty(&self.layout, view.open_shards(&self.layout));
         let mut missing = Vec::new();
         for signed in results.iter().flatten() {
             let result = signed.verify(self.run).expect("checked by the conductor");
@@ -275,14 +273,13 @@ impl Sim {
                 self.report.wrong_parts.push(WrongPart { round: view.round(), node, blocks: *blocks });
             }
             for (block, values) in view.parts()[result.part.index()].blocks.iter().zip(values) {
-                update.values[blocks[block.index()].range.clone()].copy_from_slice(values);
-                update.present[block.index()] = true;
+                update.put(&self.layout, *block, values).expect("a block of a shard that takes a step");
             }
         }
         if !missing.is_empty() {
             return self.hand(StewardInput::Applied(Err(missing), self.replica.kept_states().collect()));
         }
-        let roots = self.replica.apply(&update);
+        let roots = self.replica.apply(&update, None);
         self.report.losses.extend(self.replica.held_out_loss());
         self.hand(StewardInput::Applied(Ok(roots), self.replica.kept_states().collect()));
     }

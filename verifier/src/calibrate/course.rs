@@ -68,8 +68,8 @@ impl Course {
             }
             let leaves = f64::from(self.leaves());
             let values = sum.iter().map(|q| (f64::from(*q) / leaves) as f32).collect();
-            let present = vec![true; Layout::of(&self.manifest.model).blocks().len()];
-            self.exact.apply(&self.manifest, &mut self.state, &Update { values, present });
+            let update = Update::whole(&Layout::of(&self.manifest.model), values);
+            self.exact.apply(&self.manifest, &mut self.state, &update);
             self.round = self.round.next();
             self.seed = round_seed(self.manifest.run(), self.round, &self.state.root());
         }

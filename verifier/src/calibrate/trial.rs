@@ -11,7 +11,7 @@ use muster_core::ids::Digest;
 use muster_core::layout::Layout;
 use muster_core::limits;
 use muster_core::manifest::{Manifest, Profile};
-use muster_core::messages::audit::Row;
+use muster_core::messages::audit::TableRow;
 use muster_core::sketch::probe::{Allowance, Probe, SUSPECT, WRONG, distances, losses, norms};
 
 use super::machines::{GridLeaf, LeafComputer};
@@ -23,7 +23,7 @@ pub struct ToleranceTrial {
     /// Those that members may have.
     members: Vec<usize>,
     /// Of each leaf, what each machine says of it.
-    rows: Vec<Vec<Row>>,
+    rows: Vec<Vec<TableRow>>,
     checkpoints: Vec<StateTotals>,
 }
 
@@ -91,7 +91,7 @@ impl ToleranceTrial {
     }
 
     /// Adds a leaf of the newest checkpoint, as every machine computed it; gives their rows.
-    pub fn add(&mut self, probe: &Probe, leaves: &[GridLeaf]) -> Vec<Row> {
+    pub fn add(&mut self, probe: &Probe, leaves: &[GridLeaf]) -> Vec<TableRow> {
         // Where windows are taken one by one there is no loss to compare: that of the machine before stands for it, which
         // is the same one with all of them at once.
         let mut known = 0;
@@ -99,7 +99,7 @@ impl ToleranceTrial {
             known = loss.unwrap_or(known);
             probe.row(q, known)
         };
-        let rows: Vec<Row> = leaves.iter().map(row).collect();
+        let rows: Vec<TableRow> = leaves.iter().map(row).collect();
         if let Some(checkpoint) = self.checkpoints.last_mut() {
             let said = leaves.iter().zip(&rows).map(|((q, _), row)| (&q[..], row.loss));
             checkpoint.add(&self.groups, &self.members, said.collect());
@@ -117,7 +117,7 @@ impl ToleranceTrial {
     pub fn judge(&self, tolerant: &Manifest) -> Judged {
         // The seeds are in the rows already.
         let probe = Probe::new(tolerant, &Digest::default(), &Digest::default());
-        let leaf = |rows: &Vec<Row>| {
+        let leaf = |rows: &Vec<TableRow>| {
             let said = rows.iter().enumerate();
             let pairs = said.flat_map(|(number, said)| rows[..number].iter().map(move |own| (own, said)));
             pairs.map(|(own, said)| probe.deviation(own, said)).fold(0.0, f64::max)

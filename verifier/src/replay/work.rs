@@ -77,7 +77,7 @@ impl ReplayFolder {
 
     /// A state that an earlier process kept.
     pub fn state(&self, round: Round) -> Option<State> {
-        self.home.load_state(round).ok()
+        self.home.load_state(round).ok().map(|(state, _)| state)
     }
 
     /// Forgets what an earlier process kept.

@@ -40,7 +40,7 @@ impl FetchPlan {
             let mut holders = contacts.all(&source.holders);
             // The steward keeps what an aggregator would otherwise keep of itself alone.
             holders.push(steward.clone());
-            HeldBlocks { blocks: source.blocks.clone(), holders }
+            HeldBlocks { part: source.part, blocks: source.blocks.clone(), holders }
         });
         let name = CommittedContribution { round: commit.round, member: *author, root: commit.root };
         let wanted = WantedContribution { name, parts: parts.collect() };

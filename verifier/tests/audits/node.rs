@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use muster_core::audit::{Witness, probe};
-use muster_core::ids::{Block, Digest, MemberId, Round};
+use muster_core::ids::{Block, Digest, MemberId, Round, ShardId};
 use muster_core::ledger::RoundView;
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::{Rows, TableOpening, TableSeal, table_seal};
@@ -25,7 +25,7 @@ pub(super) fn window(index: u64) -> Vec<u32> {
 }
 
 impl Witness for Memory {
-    fn state(&mut self, root: &Digest) -> Option<State> {
+    fn state(&mut self, root: &Digest, _: &[ShardId]) -> Option<State> {
         (self.state.root() == *root).then(|| self.state.clone())
     }
 

@@ -177,6 +177,7 @@ impl World {
                 state: view.state().root(),
                 slot: Slot(slot as u16),
                 seats: 2,
+                route: None,
                 leaves: seat.quota,
                 profile: self.manifest.profile,
                 loss: rows.iter().map(|(_, loss)| loss).sum(),

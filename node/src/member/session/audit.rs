@@ -141,6 +141,7 @@ fn recompute(
         return false;
     };
     let work = Assignment {
+        route: commit.route.clone(),
         manifest,
         dataset,
         round: commit.round,

@@ -8,7 +8,7 @@ use muster_core::aggregate::Runner;
 use muster_core::codec::{decode, encode};
 use muster_core::contribution::{Commitment, chunk_hash};
 use muster_core::error::Reject;
-use muster_core::ids::{Block, MemberId, Round, RunId, Slot};
+use muster_core::ids::{MemberId, Round, RunId, Slot};
 use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::Commit;
@@ -51,8 +51,8 @@ impl NodeDriver {
         let ledger = self.machine.ledger();
         let Some(view) = ledger.round(round) else { return };
         let (root, state) = lock(&self.replica).snapshot();
-        // Leaves of another state would be committed to under this round: a lie by mistake.
-        if root != view.state().root() {
+        // Leaves of another state would be committed to under this round: a lie by mistake. So would those of another row.
+        if root != view.state().root() || !state.held().eq(ledger.layout().path(view.row_of(slot))) {
             tracing::warn!("round {round} is on another state than this member's");
             return;
         }
@@ -67,6 +67,7 @@ impl NodeDriver {
             state,
             slot,
             seats: view.seats().len() as u16,
+            route: view.route(slot),
             quota,
             seating: view.seats().to_vec(),
             parts: view.parts().iter().map(|plan| plan.blocks.clone()).collect(),
@@ -204,7 +205,7 @@ impl Committing {
         let (shared, ledger, failed) = (self.shared.clone(), self.ledger.clone(), self.failed.clone());
         tokio::task::spawn_blocking(move || {
             let layout = ledger.layout();
-            let blocks = (0..layout.blocks().len() as u32).map(Block);
+            let blocks = layout.path_blocks(contribution.commit.row());
             let blocks: Vec<_> = blocks.filter_map(|block| contribution.block(layout, block)).collect();
             if let Err(error) = shared.intake.shelf().save(round, &shared.identity.id(), OWN_PART, &blocks) {
                 // One failure that was told before is enough.
@@ -237,6 +238,7 @@ mod tests {
             state: digest,
             slot: Slot(0),
             seats: 1,
+            route: None,
             leaves: 1,
             profile: Profile::F32,
             loss,

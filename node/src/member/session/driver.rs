@@ -147,7 +147,11 @@ impl NodeDriver {
         self.ledgers.send_replace(ledger.clone());
         self.progress.gathering(&ledger);
         self.steward = follower.steward().clone();
-        self.handle(NodeInput::Followed { ledger, in_step: follower.in_step() });
+        self.handle(NodeInput::Followed {
+            ledger,
+            in_step: follower.in_step(),
+            complete: follower.is_complete(),
+        });
         for event in events {
             match event {
                 Event::Sealed(record) => self.handle(NodeInput::Sealed(Box::new(record.into_inner()))),

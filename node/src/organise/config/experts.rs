@@ -19,12 +19,20 @@ section! {
         balance: f32 = 0.01,
         /// Bound on what a round may change in a block of experts, as [`manifest::Mixture::trust`].
         trust: f32 = 4.0,
+        /// Rows of the run; each node holds one of them.
+        rows: u16 = 1,
+        /// Share of the rounds that train one row, before it is copied to all; 0: all rows are drawn at the beginning.
+        branch: f32 = 0.5,
     }
 }
 
 impl Experts {
-    /// The mixture of these experts and a decoder.
-    pub(super) fn checked(&self, decoder: manifest::Decoder) -> Result<manifest::Mixture, Misuse> {
+    /// The mixture of these experts and a decoder, in a run of so many rounds.
+    pub(super) fn checked(
+        &self,
+        decoder: manifest::Decoder,
+        rounds: u32,
+    ) -> Result<manifest::Mixture, Misuse> {
         Ok(manifest::Mixture {
             decoder,
             columns: self.columns,
@@ -32,6 +40,19 @@ impl Experts {
             shared_hidden: self.shared_hidden,
             balance: real("experts.balance", self.balance)?,
             trust: real("experts.trust", self.trust)?,
+            rows: self.rows,
+            branch: self.branch(rounds)?,
         })
+    }
+
+    /// Updates after which the one row becomes all.
+    fn branch(&self, rounds: u32) -> Result<u32, Misuse> {
+        if !(0.0..1.0).contains(&self.branch) {
+            let rule = "must lie in [0, 1): it is a share of training.rounds";
+            return Err(Misuse(format!("experts.branch {rule}; it is {}", self.branch)));
+        }
+        // With one row there is nothing to become.
+        let share = if self.rows > 1 { self.branch } else { 0.0 };
+        Ok((f64::from(share) * f64::from(rounds)) as u32)
     }
 }

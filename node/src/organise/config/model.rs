@@ -57,7 +57,7 @@ section! {
 }
 
 impl Model {
-    pub(super) fn checked(&self, experts: Option<&Experts>) -> Result<manifest::Model, Misuse> {
+    pub(super) fn checked(&self, experts: Option<&Experts>, rounds: u32) -> Result<manifest::Model, Misuse> {
         if experts.is_some() && self.family != FamilySetting::Mixture {
             return Err(Misuse(
                 "model.family must be \"mixture\" where there is a section [experts]: set it, or delete the section".into(),
@@ -76,7 +76,7 @@ impl Model {
                 FamilySetting::Decoder => manifest::Family::Decoder(self.decoder()?),
                 FamilySetting::Mixture => {
                     let experts = experts.cloned().unwrap_or_default();
-                    manifest::Family::Mixture(experts.checked(self.decoder()?)?)
+                    manifest::Family::Mixture(experts.checked(self.decoder()?, rounds)?)
                 }
                 FamilySetting::Albert => manifest::Family::Albert(manifest::Albert {
                     embedding: self.embedding,

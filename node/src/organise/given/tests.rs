@@ -33,6 +33,7 @@ fn manifest(settings: &str) -> Manifest {
         held_out_bytes: 0,
         tokeniser: Tokeniser::Bytes,
         start: Start::Drawn,
+        router: None,
     };
     Settings::parse(Path::new("run.toml"), settings).unwrap().manifest(&makers, data).unwrap()
 }

@@ -4,7 +4,7 @@
 //! the leaves of the audit are drawn only after it has sealed that.
 
 use muster_core::codec::List;
-use muster_core::messages::audit::{Row, Rows};
+use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::sketch::{self, PRIME, Sketch};
 use muster_core::state::Arithmetic;
 
@@ -19,12 +19,12 @@ impl NodeConduct for Fit {
     }
 
     fn seal(&self, asked: &AuditedContribution<'_>, rows: Rows) -> Option<Rows> {
-        let mut rows: Vec<Row> = rows.to_vec();
+        let mut rows: Vec<TableRow> = rows.to_vec();
         let index = usize::from(asked.freeze.0[0]) % rows.len().max(1);
         let mut others = rows.clone();
         let loss = (index < rows.len()).then(|| others.remove(index).loss)?;
         let sketch = difference(asked.probe.sketch(asked.q), asked.probe.sum(&others).0)?;
-        rows[index] = Row { sketch, loss };
+        rows[index] = TableRow { sketch, loss };
         List::new(rows).ok()
     }
 }

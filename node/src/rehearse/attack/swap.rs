@@ -4,7 +4,7 @@
 
 use muster_core::codec::List;
 use muster_core::ids::Round;
-use muster_core::messages::audit::{Row, Rows};
+use muster_core::messages::audit::{Rows, TableRow};
 use muster_core::state::Arithmetic;
 
 use super::scale::Scale;
@@ -18,7 +18,7 @@ impl NodeConduct for Swap {
     }
 
     fn open(&self, _: Round, rows: Rows) -> Option<Rows> {
-        let mut rows: Vec<Row> = rows.to_vec();
+        let mut rows: Vec<TableRow> = rows.to_vec();
         rows.first_mut()?.loss ^= 1;
         List::new(rows).ok()
     }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use muster_compute::Exact;
 use muster_core::assign::round_seed;
 use muster_core::codec::{List, Real};
-use muster_core::ids::{Block, Digest, MemberId, Part, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Part, Row, Slot};
 use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Manifest, Mixture, Profile};
 use muster_core::messages::audit::Rows;
@@ -51,8 +51,16 @@ fn kind_for(attack: &Attack) -> Kind {
 fn with_experts(model: &mut Model) {
     let Family::Decoder(decoder) = model.family.clone() else { panic!("a decoder") };
     let [balance, trust] = [0.01, 4.0].map(|value| Real::new(value).unwrap());
-    model.family =
-        Family::Mixture(Mixture { decoder, columns: 4, active: 2, shared_hidden: 8, balance, trust });
+    model.family = Family::Mixture(Mixture {
+        decoder,
+        columns: 4,
+        active: 2,
+        shared_hidden: 8,
+        balance,
+        trust,
+        rows: 1,
+        branch: 0,
+    });
     model.check().unwrap();
 }
 
@@ -98,8 +106,11 @@ fn work_on(kind: Kind, round: u32) -> Assignment {
         state: Arc::new(state),
         slot: Slot(2),
         seats: 4,
+        route: None,
         quota: LEAVES,
-        seating: (0..4).map(|slot| Seat { member: MemberId([slot; 32]), quota: LEAVES }).collect(),
+        seating: (0..4)
+            .map(|slot| Seat { member: MemberId([slot; 32]), quota: LEAVES, row: Row(0) })
+            .collect(),
         parts: parts.to_vec(),
         deadline: Instant::now() + Duration::from_secs(600),
         spares: Spares::default(),
@@ -124,7 +135,8 @@ fn commit(summed: &Summed) -> Commit {
     let digest = Digest::default();
     let leaves = summed.leaves.len() as u32;
     let (round, slot, profile, loss) = (Round(FROM), Slot(2), Profile::Exact, summed.loss);
-    Commit { round, head: digest, state: digest, slot, seats: 4, leaves, profile, loss, root: digest }
+    let route = None;
+    Commit { round, head: digest, state: digest, slot, seats: 4, route, leaves, profile, loss, root: digest }
 }
 
 /// The first bad contribution of an attack on a decoder, and the honest one.

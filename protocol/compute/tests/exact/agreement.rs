@@ -17,8 +17,7 @@ fn two_rounds(exact: &mut Exact, manifest: &Manifest) -> (State, Vec<i64>, u64) 
         let (loss, sum) = leaf(exact, manifest, &state, round, &windows(model, 3, round as u32));
         losses.push(loss);
         let values = sum.iter().map(|value| *value as f32).collect();
-        let present = vec![true; Layout::of(model).blocks().len()];
-        exact.apply(manifest, &mut state, &Update { values, present });
+        exact.apply(manifest, &mut state, &Update::whole(&Layout::of(model), values));
     }
     let held_out = exact.evaluate(manifest, &state, &windows(model, 3, 8));
     (state, losses, held_out.to_bits())
@@ -89,7 +88,7 @@ fn what_is_not_finite_stays_out() {
         assert_eq!(exact.evaluate(&manifest, &state, &windows).to_bits(), f64::NAN.to_bits());
         let mut values = vec![1.0; state.parameters.len()];
         (values[3], values[4]) = (f32::INFINITY, f32::from_bits(0xffc0_0001));
-        exact.apply(&manifest, &mut state, &Update { values, present: vec![true; 64] });
+        exact.apply(&manifest, &mut state, &Update::whole(&Layout::of(&manifest.model), values));
         assert!(state.parameters[3].is_finite() && state.first[4] == 0.0);
         assert_eq!(state.parameters[40].to_bits(), 0x7fc0_0000);
     }
@@ -135,7 +134,7 @@ fn hashed(
     let held_out = exact.evaluate(manifest, state, windows).to_bits();
     let mut next = state.clone();
     let values = sum.iter().map(|value| *value as f32 * bad).collect();
-    exact.apply(manifest, &mut next, &Update { values, present: vec![true; 64] });
+    exact.apply(manifest, &mut next, &Update::whole(&Layout::of(&manifest.model), values));
     let vectors = [next.parameters, next.first, next.second]
         .map(|vector| vector.iter().map(|value| value.to_bits()).collect());
     (loss, sum, held_out, vectors, next.exponents)

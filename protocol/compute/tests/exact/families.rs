@@ -20,8 +20,7 @@ fn two_rounds(exact: &mut Exact, manifest: &Manifest, count: u32) -> (State, Vec
         let (loss, sum) = leaf(exact, manifest, &state, round, &windows(model, count, round as u32));
         let values = sum.iter().map(|value| *value as f32).collect();
         leaves.push((loss, sum));
-        let present = vec![true; Layout::of(model).blocks().len()];
-        exact.apply(manifest, &mut state, &Update { values, present });
+        exact.apply(manifest, &mut state, &Update::whole(&Layout::of(model), values));
     }
     let held_out = exact.evaluate(&stored, &state, &windows(model, 3, 8));
     (state, leaves, held_out.to_bits())
@@ -76,9 +75,9 @@ fn what_is_not_finite_stays_out() {
             let windows = windows(&manifest.model, 2, 1);
             let mut exact = Exact::new(2, None).unwrap();
             let mut state = exact.initial(&manifest, &windows);
-            let blocks = Layout::of(&manifest.model).blocks().len();
+            let layout = Layout::of(&manifest.model);
             // A row that every window reads: the first layer's.
-            let place = Layout::of(&manifest.model).tensors()[4].offset;
+            let place = layout.tensors()[4].offset;
             state.parameters[place] = bad;
             let (loss, sum) = leaf(&mut exact, &manifest, &state, 1, &windows);
             assert_eq!(loss, LOSS_NOT_FINITE);
@@ -86,7 +85,7 @@ fn what_is_not_finite_stays_out() {
             assert_eq!(exact.evaluate(&manifest, &state, &windows).to_bits(), f64::NAN.to_bits());
             let mut values = vec![1.0; state.parameters.len()];
             (values[3], values[4]) = (f32::INFINITY, f32::from_bits(0xffc0_0001));
-            exact.apply(&manifest, &mut state, &Update { values, present: vec![true; blocks] });
+            exact.apply(&manifest, &mut state, &Update::whole(&layout, values));
             assert!(state.parameters[3].is_finite() && state.first[4] == 0.0);
             let nan = state.parameters.iter().filter(|value| value.is_nan());
             assert!(nan.clone().count() <= 1 && nan.into_iter().all(|nan| nan.to_bits() == 0x7fc0_0000));

@@ -127,7 +127,7 @@ fn albert_of_shared_layers() {
 
 #[test]
 fn experts_of_which_tokens_choose_two() {
-    check(mixture(model([19, 16, 2, 4, 4, 12, 27], true), [5, 2, 10], 0.1));
+    check(mixture(model([19, 16, 2, 4, 4, 12, 45], true), [5, 2, 10], 0.1));
 }
 
 #[test]

@@ -20,7 +20,7 @@ fn remaining(manifest: &mut Manifest, step: u32) -> f64 {
     manifest.model.initial_scale = real(0.1);
     let mut exact = Exact::new(2, None).unwrap();
     let mut state = exact.initial(manifest, &windows(step, 2, 100));
-    let blocks = Layout::of(&manifest.model).blocks().len();
+    let layout = Layout::of(&manifest.model);
     let held_out = windows(step, 4, 0);
     let before = exact.evaluate(manifest, &state, &held_out);
     for round in 0..manifest.training.rounds {
@@ -31,7 +31,7 @@ fn remaining(manifest: &mut Manifest, step: u32) -> f64 {
             total.iter_mut().zip(sum).for_each(|(total, value)| *total += value);
         }
         let values = total.iter().map(|value| (f64::from(*value) / 4.0) as f32).collect();
-        exact.apply(manifest, &mut state, &Update { values, present: vec![true; blocks] });
+        exact.apply(manifest, &mut state, &Update::whole(&layout, values));
     }
     exact.evaluate(manifest, &state, &held_out) / before
 }

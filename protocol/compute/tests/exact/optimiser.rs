@@ -110,8 +110,7 @@ fn equals_plain(method: Method, model: Model) {
         for step in 0..manifest.training.rounds {
             let values = values(state.parameters.len(), step);
             plain.apply(&manifest, &state.exponents, step, &values);
-            let present = vec![true; Layout::of(&manifest.model).blocks().len()];
-            exact.apply(&manifest, &mut state, &Update { values, present });
+            exact.apply(&manifest, &mut state, &Update::whole(&Layout::of(&manifest.model), values));
             for (found, expected) in state.parameters.iter().zip(&plain.parameters) {
                 assert!(
                     (f64::from(*found) - expected).abs() < 1e-6 * (1.0 + expected.abs()),
@@ -155,7 +154,7 @@ fn exponents_follow_the_aggregate_by_one() {
     values[layout.tensors()[grows].range()].fill((1 << 20) as f32);
     values[layout.tensors()[keeps].range()].fill((1 << 14) as f32);
     values[layout.tensors()[falls].range()].fill(3.0);
-    exact.apply(&manifest, &mut state, &Update { values, present: vec![true; layout.blocks().len()] });
+    exact.apply(&manifest, &mut state, &Update::whole(&layout, values));
     assert_eq!(state.exponents[grows], before[grows] + 1);
     assert_eq!(state.exponents[keeps], before[keeps]);
     assert_eq!(state.exponents[falls], before[falls] - 1);
@@ -168,15 +167,14 @@ fn absent_blocks_stay_untouched() {
     let (mut exact, mut state) = initial(&manifest);
     let layout = Layout::of(&manifest.model);
     assert_eq!(layout.blocks()[1].tensor, 0, "the embedding has two blocks");
-    let all = vec![true; layout.blocks().len()];
-    let update = Update { values: values(state.parameters.len(), 0), present: all.clone() };
+    let update = Update::whole(&layout, values(state.parameters.len(), 0));
     exact.apply(&manifest, &mut state, &update);
     let before = state.clone();
-    let mut present = all;
-    present[1] = false;
     let mut values = vec![(1 << 20) as f32; state.parameters.len()];
     values[layout.blocks()[1].range.clone()].fill(f32::NAN);
-    exact.apply(&manifest, &mut state, &Update { values, present });
+    let mut update = Update::whole(&layout, values);
+    update.present[1] = false;
+    exact.apply(&manifest, &mut state, &update);
     let bits = |values: &[f32]| values.iter().map(|value| value.to_bits()).collect::<Vec<_>>();
     for (index, block) in layout.blocks().iter().enumerate() {
         for (old, new) in [

@@ -42,8 +42,16 @@ pub fn albert([vocabulary, width, layers, heads, hidden, sequence]: [u32; 6], em
 pub fn mixture(model: Model, [columns, active, shared_hidden]: [u16; 3], balance: f32) -> Model {
     let Family::Decoder(decoder) = model.family else { panic!("a decoder") };
     let shared_hidden = shared_hidden.into();
-    let mixture =
-        Mixture { decoder, columns, active, shared_hidden, balance: real(balance), trust: real(4.0) };
+    let mixture = Mixture {
+        decoder,
+        columns,
+        active,
+        shared_hidden,
+        balance: real(balance),
+        trust: real(4.0),
+        rows: 1,
+        branch: 0,
+    };
     Model { family: Family::Mixture(mixture), ..model }
 }
 

@@ -1,7 +1,7 @@
 //! What a judge gives, and what it is given.
 
 use crate::error::Reject;
-use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::ids::{Block, Digest, Height, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::{Ledger, RoundView};
 use crate::messages::audit::FindingKind;
 use crate::messages::wire::BlockData;
@@ -31,10 +31,15 @@ pub enum Judgement {
 
 /// Where a judge finds what evidence refers to. Implementations give only what they have checked.
 pub trait Witness {
-    /// Parameters and exponents of the state with this root; moments may be empty, but where a step is taken again.
-    fn state(&mut self, root: &Digest) -> Option<State>;
+    /// Parameters and exponents of these shards of the state with this root, and of no others; moments may be empty, but
+    /// where a step is taken again.
+    fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State>;
     /// Windows of the training text.
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>>;
+    /// The row that a window belongs to, of those with a seat (ASSIGN-10); only runs with several rows need it.
+    fn row(&mut self, _window: u64, _open: RowSet) -> Option<Row> {
+        None
+    }
     /// All of a committed contribution. The judge checks it against the commitment.
     // Whoever serves it may lie: only its root ties it to what was committed (AUDIT-7).
     fn contribution(&mut self, round: Round, member: &MemberId) -> Option<Vec<i32>>;

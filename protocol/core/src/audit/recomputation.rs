@@ -11,6 +11,11 @@ use crate::messages::round::Commit;
 use crate::sketch::probe::Allowance;
 use crate::state::{Arithmetic, LeafTask, State};
 
+/// Parameters and exponents of the path that a contribution was computed on, where the witness has them.
+pub fn leaf_state(manifest: &Manifest, commit: &Commit, witness: &mut dyn Witness) -> Option<State> {
+    witness.state(&commit.state, &commit.shards(&Layout::of(&manifest.model)))
+}
+
 /// Recomputes one leaf of a contribution. `None` when its windows are unavailable.
 pub fn recompute(
     manifest: &Manifest,
@@ -37,7 +42,8 @@ pub fn leaf_task<'a>(
     // From the commitment, not from the accuser: which leaf it is follows from what the member signed.
     let round_seed = assign::round_seed(manifest.run(), commit.round, &commit.state);
     let leaf = assign::leaf(commit.slot, commit.seats, position);
-    let indices = assign::windows(&round_seed, leaf, manifest.training.leaf_windows, manifest.windows());
+    let row_of = &mut |window, open| witness.row(window, open);
+    let indices = assign::leaf_windows(manifest, &round_seed, leaf, commit.route.as_ref(), row_of)?;
     Some(LeafTask { state, round_seed, leaf, windows: witness.windows(&indices)?, q: Vec::new() })
 }
 

@@ -2,30 +2,36 @@
 
 use super::judgement::{Judgement, Witness, require};
 use super::seal::{guilty, of_round, sealed};
-use crate::assign;
+use crate::assign::{open_shards, parts_in};
 use crate::contribution::PartDigest;
 use crate::error::Reject;
-use crate::ids::{Block, Digest, Height, Part, Round};
+use crate::ids::{Block, Digest, Height, Part, Round, ShardId};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::evidence::WrongRoot;
 use crate::messages::record::Body;
-use crate::state::{Arithmetic, StateRoots, Update};
+use crate::state::{Arithmetic, ShardRoots, State, StateRoots, Update};
 
-/// The step of a round as the steward has sealed it.
+/// The step of one shard in a round, as the steward has sealed it.
 struct Step {
     round: Round,
     /// Of the outcome.
     height: Height,
-    /// Root of the state before.
-    before: Digest,
-    /// The blocks of the parts that have a result, with its digest.
+    /// Roots of the state before.
+    before: StateRoots,
+    /// The shard that takes the step: the one that is said to be wrong, or the row that it is a copy of.
+    from: ShardId,
+    /// The shard's blocks in parts that have a result, with its digest.
     parts: Vec<(Vec<Block>, Digest)>,
-    /// The state after.
-    after: StateRoots,
+    /// Whether somebody computed on it.
+    open: bool,
+    /// The shard after the round.
+    after: ShardRoots,
+    /// The state after the round.
+    sealed: StateRoots,
 }
 
-/// STATE-5: the sealed state is the one that the sealed results make of the one before.
+/// STATE-5: the sealed shard is the one that the sealed results make of the one before.
 pub(super) fn judge(
     manifest: &Manifest,
     wrong: &WrongRoot,
@@ -34,28 +40,35 @@ pub(super) fn judge(
 ) -> Result<Judgement, Reject> {
     let layout = Layout::of(&manifest.model);
     let step = Step::of(manifest, &layout, wrong)?;
-    let Step { round, height, before, after, .. } = &step;
+    let Step { round, height, before, after, from, .. } = &step;
     // A state without moments, or of another shape, would give another step without anybody's fault.
-    let state = witness.state(before).filter(|state| state.is_whole(&layout) && state.root() == *before);
-    let update = witness.update(*round).and_then(|update| step.fitted(&layout, update));
+    let held = |state: &State| state.held().eq([*from]) && state.is_whole(&layout);
+    let state = witness.state(&before.root(), &[*from]);
+    let state = state.filter(|state| held(state) && before.with(state) == *before);
+    let update = witness.update(*round).and_then(|update| step.fitted(&layout, &update));
     let (mut state, update) = match (state, update) {
         (Some(state), Some(update)) => (state, update),
         (state, update) => {
+            let root = before.root();
             let state =
-                state.is_none().then(|| format!("the state {before} before round {round}, with moments"));
+                state.is_none().then(|| format!("the state {root} before round {round}, with moments"));
             let update = update.is_none().then(|| format!("the aggregate that round {round} sealed"));
             let lacking: Vec<String> = state.into_iter().chain(update).collect();
             return Ok(Judgement::Undecided(format!("unavailable: {}", lacking.join("; "))));
         }
     };
     arithmetic.apply(manifest, &mut state, &update);
-    let (computed, sealed) = (state.roots(), after.root());
-    if computed == *after {
-        return Ok(Judgement::NotGuilty(format!("round {round} gives the sealed state {sealed}")));
+    let of_shard = format!("shard {} of the state after round {round}", wrong.shard);
+    match state.roots().shards.first() {
+        Some(computed) if computed == after => {
+            Ok(Judgement::NotGuilty(format!("{of_shard} is what the results give")))
+        }
+        _ => {
+            let detail =
+                format!("{of_shard}, {}, is not what the results give (record {height})", step.sealed.root());
+            Ok(guilty(manifest, *round, detail))
+        }
     }
-    let computed = computed.root();
-    let detail = format!("round {round} gives the state {computed}, sealed is {sealed} (record {height})");
-    Ok(guilty(manifest, *round, detail))
 }
 
 /// What the signatures alone decide: nothing, if they fit.
@@ -79,37 +92,54 @@ impl Step {
         };
         // Records of two rounds would show a step that nobody took.
         require(frozen.round == outcome.round, "freeze and outcome are of one round")?;
-        let blocks = assign::blocks(layout, outcome.results.len());
-        require(blocks.len() == outcome.results.len(), "an outcome holds one result for each part")?;
+        require(wrong.before.root() == frozen.state, "the roots are those of the state before the round")?;
+        let after = outcome.state.shard(wrong.shard).copied();
+        let after = after.ok_or(Reject::Rule("the state after the round has the shard"))?;
+        // STATE-8: rows that come to be in this round are copies of the one there was.
+        let branches = outcome.state.rows() > wrong.before.rows();
+        let from = if branches { ShardId(wrong.shard.0.min(1)) } else { wrong.shard };
+        require(wrong.before.shard(from).is_some(), "the state before the round has the shard")?;
+        // Each commitment names the open rows, and the ledger has compared it with the seats.
+        let commit = frozen.commits.first().ok_or(Reject::Rule("a freeze holds a commitment"))?;
+        let shards = open_shards(layout, commit.verify(manifest.run())?.route.as_ref());
+        let plans = parts_in(layout, &shards, outcome.results.len());
+        let plans = plans.ok_or(Reject::Rule("an outcome holds one result for each part"))?;
         let mut parts = Vec::new();
-        for (part, (signed, blocks)) in (0..).map(Part).zip(outcome.results.iter().zip(blocks)) {
+        for (part, (signed, (shard, blocks))) in (0..).map(Part).zip(outcome.results.iter().zip(plans)) {
             let Some(signed) = signed else { continue };
             let result = signed.verify(manifest.run())?;
             require((result.round, result.part) == (outcome.round, part), "results are in order of parts")?;
             // Ties the outcome to this freeze, and with it to the state that it names.
             require(result.freeze == freeze.head(), "the results are of this freeze")?;
-            parts.push((blocks, result.digest));
+            if shard == from {
+                parts.push((blocks, result.digest));
+            }
         }
-        let (before, after) = (frozen.state, outcome.state.clone());
-        Ok(Self { round: outcome.round, height: record.height, before, parts, after })
+        let (before, open) = (wrong.before.clone(), shards.contains(&from));
+        let (round, height, sealed) = (outcome.round, record.height, outcome.state.clone());
+        Ok(Self { round, height, before, from, parts, open, after, sealed })
     }
 
-    /// An aggregate with the sealed digests; nothing of it in the blocks that were left out.
-    fn fitted(&self, layout: &Layout, mut update: Update) -> Option<Update> {
+    /// The shard's part of an aggregate with the sealed digests; nothing of it in the blocks that were left out.
+    fn fitted(&self, layout: &Layout, update: &Update) -> Option<Update> {
+        if !update.fits(layout) {
+            return None;
+        }
         // Not the witness's word: which blocks were left out follows from the sealed results (ROUND-8).
-        update.present = vec![false; layout.blocks().len()];
+        let mut fitted = Update::empty(layout, self.open.then_some(self.from));
         for (blocks, sealed) in &self.parts {
             let mut digest = PartDigest::default();
             for block in blocks {
-                digest = digest.block(update.values.get(layout.block(*block)?.range.clone())?);
-                *update.present.get_mut(block.index())? = true;
+                let values = update.block(layout, *block)?;
+                digest = digest.block(values);
+                fitted.put(layout, *block, values)?;
             }
             // Values that were not sealed prove nothing about the step.
             if digest.finish() != *sealed {
                 return None;
             }
         }
-        (update.values.len() == layout.parameters()).then_some(update)
+        Some(fitted)
     }
 }
 

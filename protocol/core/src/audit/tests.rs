@@ -3,13 +3,13 @@ use super::*;
 use crate::codec::{List, Real};
 use crate::coins::{CoinKind, draw};
 use crate::error::Reject;
-use crate::ids::{Block, Digest};
+use crate::ids::{Block, Digest, ShardId};
 use crate::ledger::fixture::{Chain, coins, manifest, node, slots, verifier};
 use crate::ledger::{Ledger, RoundView};
 use crate::manifest::{Profile, Tolerance};
 use crate::messages::audit::{
-    AuditRequest, Finding, LeafResult, Recomputation, ResultsSeal, Row, TableOpening, TableSeal, Verdict,
-    results_seal, table_seal,
+    AuditRequest, Finding, LeafResult, Recomputation, ResultsSeal, TableOpening, TableRow, TableSeal,
+    Verdict, results_seal, table_seal,
 };
 use crate::messages::evidence::{FalseRecomputation, FalseVerdict, Total, Transcript};
 use crate::messages::record::{Body, Record};
@@ -49,7 +49,7 @@ struct Shelf {
 }
 
 impl Witness for Shelf {
-    fn state(&mut self, _: &Digest) -> Option<State> {
+    fn state(&mut self, _: &Digest, _: &[ShardId]) -> Option<State> {
         self.state.clone()
     }
 
@@ -77,7 +77,7 @@ struct Scene {
     commit: Commit,
     /// The true integers, and the rows of the true leaves.
     q: Vec<i32>,
-    rows: Vec<Row>,
+    rows: Vec<TableRow>,
 }
 
 const SALT: [u8; 32] = [8; 32];
@@ -141,7 +141,7 @@ impl Scene {
     }
 
     /// The row of a leaf of which every coefficient is so far off.
-    fn row(&self, position: u32, off: i32) -> Row {
+    fn row(&self, position: u32, off: i32) -> TableRow {
         let (manifest, state) = (self.ledger().manifest(), self.state());
         let mut shelf = Shelf { state: None, q: None };
         let (mut q, loss) =
@@ -167,7 +167,7 @@ impl Scene {
         self.chain.request(0, Round(0), node(1).id())
     }
 
-    fn table(&self, rows: &[Row]) -> Signed<TableSeal> {
+    fn table(&self, rows: &[TableRow]) -> Signed<TableSeal> {
         let freeze = self.ledger().round(Round(0)).and_then(RoundView::freeze_digest).unwrap();
         let seal = table_seal(&SALT, &List::new(rows.to_vec()).unwrap());
         let request = self.request().digest();
@@ -190,7 +190,7 @@ impl Scene {
         self.signed(&verifier(0), &sealed)
     }
 
-    fn opening(&self, results: &Signed<ResultsSeal>, rows: &[Row]) -> Signed<TableOpening> {
+    fn opening(&self, results: &Signed<ResultsSeal>, rows: &[TableRow]) -> Signed<TableOpening> {
         let rows = List::new(rows.to_vec()).unwrap();
         let request = self.request().digest();
         self.signed(&node(1), &TableOpening { request, results: results.digest(), salt: SALT, rows })
@@ -220,13 +220,13 @@ impl Scene {
     }
 
     /// The whole audit: the member shows these rows, the verifier recomputes and finds this.
-    fn transcript(&self, rows: &[Row], finding: Finding) -> Transcript {
+    fn transcript(&self, rows: &[TableRow], finding: Finding) -> Transcript {
         let table = self.table(rows);
         let shown = [self.result(self.drawn(&table))];
         self.transcript_with(rows, &shown, finding)
     }
 
-    fn transcript_with(&self, rows: &[Row], shown: &[LeafResult], finding: Finding) -> Transcript {
+    fn transcript_with(&self, rows: &[TableRow], shown: &[LeafResult], finding: Finding) -> Transcript {
         let table = self.table(rows);
         let results = self.results(&table, shown);
         let opening = self.opening(&results, rows);
@@ -242,7 +242,7 @@ impl Scene {
 }
 
 /// Rows that are wrong leaf by leaf and add up to the same.
-fn shifted(rows: &[Row]) -> Vec<Row> {
+fn shifted(rows: &[TableRow]) -> Vec<TableRow> {
     let mut rows = rows.to_vec();
     for (row, by) in rows.iter_mut().zip([1, crate::sketch::PRIME - 1]) {
         let Sketch::Fingerprint(value) = &mut row.sketch else { unreachable!() };
@@ -252,7 +252,7 @@ fn shifted(rows: &[Row]) -> Vec<Row> {
 }
 
 /// Rows whose losses do not add up.
-fn costlier(rows: &[Row]) -> Vec<Row> {
+fn costlier(rows: &[TableRow]) -> Vec<TableRow> {
     let mut rows = rows.to_vec();
     rows[0].loss += 1;
     rows
@@ -336,7 +336,7 @@ fn audit_7_only_integers_that_the_frozen_root_proves_are_taken_for_q() {
 #[test]
 fn audit_11_what_is_unavailable_leaves_undecided_only_what_still_needs_it() {
     let scene = Scene::honest();
-    let judge = |rows: &[Row], shelf| scene.judge(&Evidence::Audit(scene.transcript(rows, LEAF)), shelf);
+    let judge = |rows: &[TableRow], shelf| scene.judge(&Evidence::Audit(scene.transcript(rows, LEAF)), shelf);
     let no_state = || Shelf { state: None, ..scene.shelf() };
     let no_q = || Shelf { q: None, ..scene.shelf() };
     assert!(matches!(judge(&scene.rows, no_state()), Judgement::Undecided(_)));
@@ -375,7 +375,7 @@ fn audit_11_malformed_evidence_convicts_nobody() {
 #[test]
 fn duty_9_a_verifier_answers_for_what_it_passes_and_for_what_it_accuses() {
     let scene = Scene::honest();
-    let judge = |rows: &[Row], finding| {
+    let judge = |rows: &[TableRow], finding| {
         let transcript = scene.transcript(rows, finding);
         scene.judge(&scene.against(transcript), scene.shelf())
     };
@@ -460,7 +460,7 @@ fn tol_2_the_beacon_is_the_shown_coin_or_the_signed_request() {
     }
     // A table of another kind, and one of another length.
     let exact = Probe::exact(&request.freeze).row(&scene.q, 1);
-    let short = Row { sketch: Sketch::Projections(List::new(vec![0; 63]).unwrap()), loss: 1 };
+    let short = TableRow { sketch: Sketch::Projections(List::new(vec![0; 63]).unwrap()), loss: 1 };
     for row in [exact, short] {
         let rows = [row.clone(), row];
         let refused = check_steps(manifest, &Evidence::Audit(scene.transcript(&rows, LEAF)));
@@ -489,7 +489,7 @@ fn tol_4_a_leaf_convicts_above_four_tolerances_only() {
 #[test]
 fn tol_8_a_verifier_is_held_to_figures_beyond_the_limits() {
     let scene = Scene::tolerant();
-    let judge = |off: i32, table: &[Row], finding| {
+    let judge = |off: i32, table: &[TableRow], finding| {
         let drawn = scene.drawn(&scene.table(table));
         let shown = [LeafResult { position: drawn, row: scene.row(drawn, off) }];
         let deviation = scene.probe().deviation(&scene.rows[drawn as usize], &shown[0].row);

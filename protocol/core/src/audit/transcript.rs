@@ -4,12 +4,12 @@ use std::sync::Arc;
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness};
-use super::recomputation::{committed_total, recompute, recompute_sum};
+use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::steps::Requested;
 use crate::assign;
 use crate::error::Reject;
 use crate::manifest::{Manifest, Profile};
-use crate::messages::audit::{AuditRequest, FindingKind, Row, Rows};
+use crate::messages::audit::{AuditRequest, FindingKind, Rows, TableRow};
 use crate::messages::evidence::{Total, Transcript};
 use crate::messages::round::Commit;
 use crate::sign::Signed;
@@ -76,7 +76,7 @@ pub(super) fn judge_audit(
         return guilty(FindingKind::SumMismatch, detail);
     }
     // AUDIT-11: the losses, and the sum where Q is at hand, have decided without it.
-    let Some(state) = witness.state(&commit.state) else {
+    let Some(state) = leaf_state(manifest, commit, witness) else {
         return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     for position in positions {
@@ -113,7 +113,13 @@ pub(super) fn judge_audit(
 }
 
 /// What is wrong about the row that the table has for a leaf; none where it is within the tolerance.
-fn leaf_mismatch(probe: &Probe, commit: &Commit, position: u32, own: &Row, said: &Row) -> Option<String> {
+fn leaf_mismatch(
+    probe: &Probe,
+    commit: &Commit,
+    position: u32,
+    own: &TableRow,
+    said: &TableRow,
+) -> Option<String> {
     let deviation = probe.deviation(own, said);
     let leaf = assign::leaf(commit.slot, commit.seats, position);
     let by = if deviation.is_finite() { format!(", {deviation:.1} tolerances away") } else { String::new() };
@@ -128,7 +134,7 @@ pub(super) fn judge_total(
 ) -> Result<Judgement, Reject> {
     let frozen = frozen_commit(manifest, &total.freeze, &total.culprit)?;
     let commit = &frozen.commit;
-    let Some(state) = witness.state(&commit.state) else {
+    let Some(state) = leaf_state(manifest, commit, witness) else {
         return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let Some(sum) = recompute_sum(manifest, commit, &state, witness, arithmetic) else {

@@ -6,11 +6,11 @@
 
 use super::frozen::{FrozenCommit, frozen_commit};
 use super::judgement::{Judgement, Witness, require};
-use super::recomputation::{committed_total, recompute, recompute_sum};
+use super::recomputation::{committed_total, leaf_state, recompute, recompute_sum};
 use super::transcript::{Checked, check_transcript, judge_audit, judge_total};
 use crate::coins::{CoinTerms, draw};
 use crate::error::Reject;
-use crate::ids::{Block, Digest, MemberId, Round};
+use crate::ids::{Block, Digest, MemberId, Round, Row, RowSet, ShardId};
 use crate::ledger::RoundView;
 use crate::manifest::{Manifest, Profile};
 use crate::messages::audit::{Finding, FindingKind, Rows, Verdict};
@@ -64,7 +64,7 @@ pub(super) fn judge_recomputation(
     let frozen = frozen_commit(manifest, &accused.freeze, &said.target)?;
     let commit = &frozen.commit;
     require(said.freeze == frozen.freeze && said.round == commit.round, "the words are about this freeze")?;
-    let Some(state) = witness.state(&commit.state) else {
+    let Some(state) = leaf_state(manifest, commit, witness) else {
         return Ok(Judgement::Undecided(format!("the state {} is unavailable", commit.state)));
     };
     let sum = recompute_sum(manifest, commit, &state, witness, arithmetic);
@@ -134,7 +134,7 @@ impl Case<'_> {
             Judgement::Guilty { detail, .. } => return stands(detail),
             undecided => return Ok(undecided),
         }
-        let Some(state) = self.witness.state(&self.frozen.commit.state) else { return Ok(self.no_state()) };
+        let Some(state) = self.state() else { return Ok(self.no_state()) };
         let commit = &self.frozen.commit;
         let sum = recompute_sum(self.manifest, commit, &state, self.witness, self.arithmetic);
         let Some(sum) = sum else { return Ok(no_text()) };
@@ -190,7 +190,7 @@ impl Case<'_> {
         if loss != self.frozen.commit.loss {
             return Ok(self.guilty("the losses of the table do not add up, and it lets them pass".into()));
         }
-        let Some(state) = self.witness.state(&self.frozen.commit.state) else { return Ok(self.no_state()) };
+        let Some(state) = self.state() else { return Ok(self.no_state()) };
         match self.figures(&state) {
             Figures::Right { passing: true } => {}
             Figures::Right { passing: false } => {
@@ -228,6 +228,10 @@ impl Case<'_> {
         (sum.root(self.manifest) == commit.root).then_some(sum.q)
     }
 
+    fn state(&mut self) -> Option<State> {
+        leaf_state(self.manifest, &self.frozen.commit, self.witness)
+    }
+
     fn no_state(&self) -> Judgement {
         Judgement::Undecided(format!("the state {} is unavailable", self.frozen.commit.state))
     }
@@ -254,12 +258,16 @@ struct Known<'a> {
 }
 
 impl Witness for Known<'_> {
-    fn state(&mut self, root: &Digest) -> Option<State> {
-        self.inner.state(root)
+    fn state(&mut self, root: &Digest, shards: &[ShardId]) -> Option<State> {
+        self.inner.state(root, shards)
     }
 
     fn windows(&mut self, indices: &[u64]) -> Option<Vec<Vec<u32>>> {
         self.inner.windows(indices)
+    }
+
+    fn row(&mut self, window: u64, open: RowSet) -> Option<Row> {
+        self.inner.row(window, open)
     }
 
     fn contribution(&mut self, _: Round, _: &MemberId) -> Option<Vec<i32>> {

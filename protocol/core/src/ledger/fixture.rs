@@ -3,12 +3,12 @@
 use std::sync::Arc;
 
 use super::Ledger;
-use crate::codec::{List, Text};
+use crate::codec::{List, Real, Text};
 use crate::coins::{CoinKind, CoinTerms, CoinTree};
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Part, Round, Slot};
-use crate::manifest::Manifest;
+use crate::ids::{Digest, MemberId, Part, Round, ShardId, Slot};
 use crate::manifest::fixture::tiny;
+use crate::manifest::{Family, Manifest, Mixture};
 use crate::messages::audit::{AuditRequest, Duty};
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
 use crate::messages::record::{Body, Freeze, Inputs, Outcome, Record};
@@ -46,23 +46,36 @@ pub(crate) fn manifest(nodes: u16) -> Manifest {
     manifest
 }
 
+/// The same with a mixture of experts, whose rows come to be after `branch` updates.
+pub(crate) fn with_rows(mut manifest: Manifest, rows: u16, branch: u32) -> Manifest {
+    let decoder = manifest.model.decoder().expect("a decoder").clone();
+    let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).expect("a finite constant"));
+    let mixture = Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows, branch };
+    manifest.model.family = Family::Mixture(mixture);
+    manifest
+}
+
 pub(crate) fn slots(slots: impl IntoIterator<Item = u16>) -> Bitmap {
     let mut bitmap = Bitmap::default();
     slots.into_iter().for_each(|slot| bitmap.insert(Slot(slot)));
     bitmap
 }
 
-/// Roots of a state after so many updates.
+/// Roots of a state of one shard after so many updates.
 pub(crate) fn roots(step: u32) -> StateRoots {
+    StateRoots::from([shard_roots(step)])
+}
+
+fn shard_roots(step: u32) -> ShardRoots {
     let digest = Digest([5; 32]);
-    StateRoots::from([ShardRoots {
+    ShardRoots {
         step,
         beta_powers: [0; 2],
         exponents: digest,
         parameters: digest,
         first: digest,
         second: digest,
-    }])
+    }
 }
 
 /// An invitation of the organiser's to one member.
@@ -86,7 +99,9 @@ impl Chain {
     /// Of this manifest; nobody is admitted.
     pub(crate) fn open(manifest: Manifest) -> Self {
         let mut chain = Self { ledger: Ledger::new(Arc::new(manifest)) };
-        chain.seal(Body::Open(roots(0)));
+        let layout = chain.ledger.layout().clone();
+        let shards = layout.all_shards(chain.ledger.rows());
+        chain.seal(Body::Open(shards.map(|_| shard_roots(0)).collect()));
         chain
     }
 
@@ -164,6 +179,7 @@ impl Chain {
             state: view.state().root(),
             slot: view.slot_of(&node(number).id()).expect("a seat"),
             seats: view.seats().len() as u16,
+            route: view.route(view.slot_of(&node(number).id()).expect("a seat")),
             leaves,
             profile: self.ledger.manifest().profile,
             loss: 1,
@@ -228,6 +244,18 @@ impl Chain {
         author.sign(self.ledger.run(), &echo)
     }
 
+    /// The state that the open round gives: one row becomes all where the run says so.
+    pub(crate) fn next_state(&self) -> StateRoots {
+        let (view, before) = (self.ledger.current().expect("a round"), self.ledger.state());
+        let takes = |id: ShardId| id.row().is_none_or(|row| view.open_rows().contains(row));
+        let shards = (0..).map(ShardId).zip(&before.shards);
+        let after: StateRoots = shards
+            .map(|(id, shard)| ShardRoots { step: shard.step + u32::from(takes(id)), ..*shard })
+            .collect();
+        let rows = self.ledger.manifest().model.rows_after(after.step());
+        if rows > before.rows() { after.branched(rows) } else { after }
+    }
+
     /// The Outcome of the open round, with a result of every part that counts somebody and an echo of every commitment.
     pub(crate) fn outcome(&self) -> Outcome {
         let view = self.ledger.current().expect("a round");
@@ -239,7 +267,7 @@ impl Chain {
             round: view.round(),
             results: List::new(results.collect()).expect("few parts"),
             echoes: List::new(echoes.collect()).expect("few echoes"),
-            state: roots(self.ledger.state().step() + 1),
+            state: self.next_state(),
             seats: List::default(),
             credits: List::default(),
             seconds: List::default(),
@@ -258,8 +286,11 @@ impl Chain {
             let view = self.ledger.current().expect("a round");
             view.commitment(Slot(*slot)).is_some_and(|commitment| commitment.weight > 0)
         };
-        let counted = slots((0..view.seats().len() as u16).filter(weighs));
-        self.seal(self.inputs(0, self.parts().map(|_| counted).collect()));
+        let counted = |part| {
+            let seats = (0..view.seats().len() as u16).filter(weighs);
+            slots(seats.filter(|slot| view.computes_on(Slot(*slot), part)))
+        };
+        self.seal(self.inputs(0, self.parts().map(counted).collect()));
         self.seal(Body::Outcome(self.outcome()));
     }
 

@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::{Ledger, Stage};
+use super::{Holding, Ledger, Stage};
 use crate::coins::{CoinTerms, majority};
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, Slot};
@@ -54,6 +54,8 @@ pub struct Member {
     pub closed: Option<Closed>,
     /// Leaves of its contributions that were recomputed and found right, by verifier.
     pub credits: BTreeMap<MemberId, u32>,
+    /// The row that it was drawn for, while the state has several.
+    pub holding: Option<Holding>,
 }
 
 /// Why a member's tree of invitations is closed.
@@ -180,6 +182,7 @@ impl Ledger {
             invited: 0,
             closed: None,
             credits: BTreeMap::new(),
+            holding: None,
         });
         Ok(())
     }
@@ -192,7 +195,11 @@ impl Ledger {
     /// How many members of a role are here, and how many the next round needs. A run begins with nodes that weigh.
     pub fn turnout(&self, role: Role) -> Turnout {
         let admission = &self.manifest.admission;
-        let (first, here) = (self.rounds.is_empty(), self.active(role).count());
+        let first = self.rounds.is_empty();
+        let dealt = self.dealt(self.rows());
+        let able =
+            |member: &&Member| role == Role::Verifier || self.row_in(member, self.rows(), &dealt).is_some();
+        let here = self.active(role).filter(able).count();
         match role {
             // Newcomers alone would train nothing: their leaves do not count.
             Role::Node if first => Turnout {
@@ -213,7 +220,7 @@ impl Ledger {
     /// leaves shared equally, the first ones taking the remainder, each within its pace, and at least one leaf each.
     /// Then newcomers in turn, on a quarter of the seats at most but at least one, with as many leaves each on top.
     pub fn derived_seats(&self) -> Vec<Seat> {
-        self.seats_without(&BTreeSet::new())
+        self.seats_without(&BTreeSet::new(), self.rows())
     }
 
     /// The seats that an outcome of the open round has to seal; its own `seats` are not read. None after the last
@@ -223,11 +230,16 @@ impl Ledger {
             return Vec::new();
         }
         // LEDGER-20: who fails at the outcome is away from it on, and has no seat in the round that it opens.
-        self.seats_without(&self.failed_at(outcome))
+        self.seats_without(&self.failed_at(outcome), self.next_rows())
     }
 
-    fn seats_without(&self, failed: &BTreeSet<MemberId>) -> Vec<Seat> {
+    /// The seats of a round on a state with so many rows.
+    fn seats_without(&self, failed: &BTreeSet<MemberId>, rows: u16) -> Vec<Seat> {
+        let dealt = self.dealt(rows);
+        let row = |member: &Member| self.row_in(member, rows, &dealt);
+        // ROW-3: whoever still fetches its row has no seat.
         let there = self.active(Role::Node).filter(|member| !failed.contains(&member.id));
+        let there = there.filter(|member| row(member).is_some());
         let (mut nodes, newcomers): (Vec<&Member>, Vec<&Member>) =
             there.partition(|member| self.weighs(member));
         // A quarter at most, so that a flood of keys does not displace those with weight; one at least, so that
@@ -246,6 +258,7 @@ impl Ledger {
             member: member.id,
             // At least one leaf: a seat without one would have nothing to commit to, and fail.
             quota: u32::try_from(share(slot)).unwrap_or(u32::MAX).min(member.pace).clamp(1, limits::QUOTA),
+            row: row(member).unwrap_or_default(),
         };
         nodes.iter().enumerate().map(seat).collect()
     }

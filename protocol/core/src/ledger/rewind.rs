@@ -93,6 +93,7 @@ impl Ledger {
         // (MANIFEST-12).
         self.past.states.clear();
         self.state = rewind.state.clone();
+        self.withdraw_rows();
         self.stage = Stage::Gathering;
         Ok(())
     }

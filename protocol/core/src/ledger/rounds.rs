@@ -2,10 +2,11 @@
 
 use super::view::{Opening, SealedResults};
 use super::{Ledger, RoundView, Stage, WeightedCommit};
-use crate::assign;
+use crate::assign::{self, Seating};
 use crate::error::Reject;
-use crate::ids::{Digest, MemberId, Part, Round};
+use crate::ids::{Digest, MemberId, Part, Round, Row};
 use crate::messages::record::{Freeze, Inputs, Outcome, Reassign, Record, Seats};
+use crate::messages::round::Route;
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Signed, Verified};
 
@@ -15,10 +16,20 @@ impl Ledger {
         // The root of the state is in it: the seed is known to nobody before the round before is over.
         let seed = assign::round_seed(self.run, self.next_round, &self.state.root());
         let aggregators = self.aggregators(seats);
-        let parts = assign::parts(&self.layout, &seed, &aggregators);
+        let rows: Vec<Row> = seats.iter().map(|seat| seat.row).collect();
+        let open = rows.iter().copied().collect();
+        let route = (self.rows() > 1).then_some(Route { row: Row(0), open });
+        let seating = Seating {
+            layout: &self.layout,
+            seed: &seed,
+            rows: &rows,
+            route: route.as_ref(),
+            aggregators: &aggregators,
+        };
+        let parts = assign::parts(&seating);
         // ASSIGN-9: the second aggregators of a run that has two.
         let seconds = match self.manifest.aggregation.replicas {
-            2 => assign::seconds(&seed, &aggregators, parts.len()),
+            2 => assign::seconds(&seating, &parts),
             _ => vec![None; parts.len()],
         };
         RoundView::new(Opening {
@@ -59,6 +70,9 @@ impl Ledger {
             usize::from(commit.seats) == view.seats().len(),
             "a commitment names the round's seats",
         )?;
+        // COMMIT-3: none where the state has one row, else the author's row and the set of rows with a seat. A judge knows
+        // the leaves' windows and weights from what was signed.
+        self.require(commit.route == view.route(commit.slot), "a commitment names its row")?;
         // Of no leaf there is nothing to audit, and beyond the quota one member could outweigh the others.
         self.require((1..=seat.quota).contains(&commit.leaves), "a commitment sums 1 to quota leaves")?;
         self.require(commit.profile == self.manifest.profile, "a commitment names the run's profile")?;
@@ -138,6 +152,13 @@ impl Ledger {
         // STAND-3: a newcomer's contribution is audited, and moves nothing before its probation is over.
         let counts = |slot| view.commitment(slot).is_some_and(|commitment| commitment.weight > 0);
         self.require(counted.into_iter().all(counts), "only frozen contributions with weight are counted")?;
+        // A contribution of another row has no such coefficients.
+        let of_row =
+            |(part, inputs): (&Part, &Bitmap)| inputs.slots().all(|slot| view.computes_on(slot, *part));
+        self.require(
+            parts.iter().zip(&inputs.parts).all(of_row),
+            "a part counts contributions of its own row only",
+        )?;
         self.stage = Stage::Reducing;
         if !second {
             // At the second attempt only some parts are listed: to be missing there tells nothing.
@@ -239,14 +260,19 @@ impl Ledger {
         let heard = view.unheard(|member| echoed.contains(member)).is_empty();
         self.check_credits(&outcome.credits)?;
         // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
-        let step = self.state.step().saturating_add(1);
-        self.require(self.is_after(&outcome.state, step), "an outcome applies one update to every shard")?;
+        let follows = self.follows(&outcome.state);
+        self.require(follows, "an outcome applies one update to the trunk and to every row with a seat")?;
+        let dealt = self.dealt(self.next_rows());
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
         // Derived before the outcome changes anything: everybody computes these from the ledger before it.
         let failed = self.failed_at(outcome);
         let seats = self.seats_after(outcome);
         self.require(*outcome.seats == *seats, "the seats follow from the ledger")?;
+        // ROW-1: by a record that opens a round. Where nobody has a seat, the Begin that ends the gathering deals.
+        if !seats.is_empty() {
+            self.deal(&dealt);
+        }
         self.state = outcome.state.clone();
         self.next_round = next_round;
         self.stage = match (last, seats.is_empty()) {

@@ -7,8 +7,9 @@ use std::collections::BTreeSet;
 
 use crate::assign::PartPlan;
 use crate::coins::inspector;
-use crate::ids::{Digest, MemberId, Part, Round, Slot};
+use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, Slot};
 use crate::messages::record::{Reassign, Record, Seat};
+use crate::messages::round::Route;
 use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -253,6 +254,21 @@ impl RoundView {
     /// Its seats in order of slots.
     pub fn seats(&self) -> &[Seat] {
         &self.opening.seats
+    }
+
+    /// The row that a slot computes on; 0 where there is one.
+    pub fn row_of(&self, slot: Slot) -> Row {
+        self.opening.seats.get(slot.index()).map(|seat| seat.row).unwrap_or_default()
+    }
+
+    /// Rows with a seat. Nobody computes on the others.
+    pub fn open_rows(&self) -> RowSet {
+        self.opening.seats.iter().map(|seat| seat.row).collect()
+    }
+
+    /// Which windows a slot reads (ASSIGN-10); none where the state has one row, so that all read alike.
+    pub fn route(&self, slot: Slot) -> Option<Route> {
+        (self.state().rows() > 1).then(|| Route { row: self.row_of(slot), open: self.open_rows() })
     }
 
     /// The slot of a member.

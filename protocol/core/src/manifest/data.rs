@@ -1,8 +1,9 @@
-//! The committed files: texts, tokeniser, given parameters.
+//! The committed files: texts, tokeniser, given parameters, router.
 
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::ids::Digest;
+use crate::router;
 use crate::wire;
 
 wire! {
@@ -20,6 +21,8 @@ wire! {
         pub tokeniser: Tokeniser,
         /// The parameters before the first round.
         pub start: Start,
+        /// What gives each window its row, where a mixture of experts has several.
+        pub router: Option<Router>,
     }
 }
 
@@ -36,6 +39,8 @@ pub enum DataFile {
     Tokeniser,
     /// The parameters, where they were given.
     Parameters,
+    /// The router's table, where there is one.
+    Router,
 }
 
 wire! {
@@ -80,6 +85,18 @@ wire! {
     }
 }
 
+wire! {
+    /// A table that gives a window its row of experts by the text before it (DATA-9).
+    pub struct Router {
+        /// Rows of the table.
+        pub rows: u16,
+        /// Most tokens before a window that it reads.
+        pub tokens: u16,
+        /// [`crate::hash::Domain::ROUTER`] of the file's bytes.
+        pub digest: Digest,
+    }
+}
+
 impl Data {
     /// Bytes of a token: [`Tokeniser::token_bytes`].
     pub fn token_bytes(&self) -> u64 {
@@ -107,6 +124,7 @@ impl Data {
             (DataFile::Tokeniser, Tokeniser::File(file), _) => file.bytes.into(),
             (DataFile::Parameters, _, Start::Given(file)) => file.bytes,
             (DataFile::Tokeniser | DataFile::Parameters, ..) => 0,
+            (DataFile::Router, ..) => self.router.as_ref().map_or(0, Router::bytes),
         }
     }
 
@@ -127,7 +145,15 @@ impl Tokeniser {
     }
 }
 
+impl Router {
+    /// The file's bytes.
+    pub fn bytes(&self) -> u64 {
+        router::file_bytes(self.rows)
+    }
+}
+
 impl DataFile {
     /// All of them, in the order in which they are fetched.
-    pub const ALL: [Self; 4] = [Self::Training, Self::HeldOut, Self::Tokeniser, Self::Parameters];
+    pub const ALL: [Self; 5] =
+        [Self::Training, Self::HeldOut, Self::Tokeniser, Self::Parameters, Self::Router];
 }

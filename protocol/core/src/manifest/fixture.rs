@@ -74,6 +74,7 @@ fn data() -> Data {
         held_out_bytes: 0,
         tokeniser: Tokeniser::Bytes,
         start: Start::Drawn,
+        router: None,
     }
 }
 

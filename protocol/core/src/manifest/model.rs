@@ -82,6 +82,10 @@ wire! {
         pub balance: Real,
         /// Most root mean square of an aggregate of a row's block, in units of twice the grid's own (AGG-22).
         pub trust: Real,
+        /// Rows of the run. A member holds one of them, beside the trunk.
+        pub rows: u16,
+        /// Updates after which the one row that the run begins with is copied to all rows; 0: the run begins with all.
+        pub branch: u32,
     }
 }
 
@@ -95,15 +99,31 @@ impl Model {
         }
     }
 
-    /// Parameters in all.
+    /// Rows of a run of this model, once its state has all of them; 1 where there are no experts.
+    pub fn rows(&self) -> u16 {
+        match &self.family {
+            Family::Mixture(mixture) => mixture.rows,
+            Family::Decoder(_) | Family::Albert(_) => 1,
+        }
+    }
+
+    /// Rows of a state after so many updates.
+    // STATE-8: a state whose trunk has fewer than `branch` updates has one row, and any other has `rows`.
+    pub fn rows_after(&self, step: u32) -> u16 {
+        match &self.family {
+            Family::Mixture(mixture) if step >= mixture.branch => mixture.rows,
+            _ => 1,
+        }
+    }
+
+    /// Parameters of a path: of what a member holds.
     pub fn parameters(&self) -> u64 {
         let [vocabulary, width, hidden] = [self.vocabulary, self.width, self.hidden].map(u64::from);
         match &self.family {
             Family::Decoder(decoder) => self.around(decoder) + u64::from(self.layers) * 3 * width * hidden,
             Family::Mixture(mixture) => {
-                let (columns, shared) = (u64::from(mixture.columns), u64::from(mixture.shared_hidden));
-                let row = columns * width + columns * 3 * width * hidden;
-                self.around(&mixture.decoder) + u64::from(self.layers) * (3 * width * shared + width + row)
+                let trunk = 3 * width * u64::from(mixture.shared_hidden) + width;
+                self.around(&mixture.decoder) + u64::from(self.layers) * trunk + self.row_parameters()
             }
             Family::Albert(albert) => {
                 let embedding = u64::from(albert.embedding);
@@ -115,6 +135,19 @@ impl Model {
                 embedded + mapped + attention + feed_forward + predicted
             }
         }
+    }
+
+    /// Parameters of a run, of all its rows.
+    pub fn all_parameters(&self) -> u64 {
+        let more = u64::from(self.rows().saturating_sub(1));
+        self.parameters().saturating_add(more.saturating_mul(self.row_parameters()))
+    }
+
+    /// Parameters of a row; 0 where there are no experts.
+    fn row_parameters(&self) -> u64 {
+        let Family::Mixture(mixture) = &self.family else { return 0 };
+        let [width, hidden] = [self.width, self.hidden].map(u64::from);
+        u64::from(self.layers) * u64::from(mixture.columns) * (width + 3 * width * hidden)
     }
 
     /// Parameters of a decoder but its feed-forward.

@@ -6,8 +6,8 @@ use core::ops::RangeInclusive;
 use std::collections::BTreeSet;
 
 use super::{
-    Admission, Albert, Data, Decoder, Family, Manifest, Mixture, Mode, Model, Profile, Rollback, Start,
-    Tokeniser, Tolerance, VERSION,
+    Admission, Albert, Data, Decoder, Family, Manifest, Mixture, Mode, Model, Profile, Rollback, Router,
+    Start, Tokeniser, Tolerance, VERSION,
 };
 use crate::codec::Real;
 use crate::error::Misuse;
@@ -33,6 +33,8 @@ impl Manifest {
         self.check_windows()?;
         self.check_tolerance()?;
         self.check_training()?;
+        self.check_branch()?;
+        self.check_router()?;
         self.check_optimiser()?;
         self.check_aggregation()?;
         self.check_audit()?;
@@ -75,6 +77,30 @@ impl Manifest {
         within("training.leaves", training.leaves, 1..=1 << 16)?;
         within("training.leaf_windows", training.leaf_windows, 1..=limits::LEAF_WINDOWS)?;
         within("training.grid_bits", training.grid_bits, 1..=14)
+    }
+
+    /// MANIFEST-14: `branch` is below `rounds`, and 0 where `rows` is 1.
+    fn check_branch(&self) -> Result<(), Misuse> {
+        let Family::Mixture(Mixture { rows, branch, .. }) = self.model.family else { return Ok(()) };
+        // One row that becomes one would be a second name of the same run.
+        let one = rows != 1 || branch == 0;
+        require(one, "experts.branch", "must be 0 where there is one row", branch)?;
+        let rounds = self.training.rounds;
+        let rule = format!("must be below training.rounds, {rounds}, or the rows never come to be");
+        require(branch < rounds, "experts.branch", &rule, branch)
+    }
+
+    /// MANIFEST-15: a model with several rows has a router with as many; any other has none.
+    fn check_router(&self) -> Result<(), Misuse> {
+        let (rows, routed) = (self.model.rows(), self.data.router.as_ref().map_or(1, |router| router.rows));
+        if rows == routed {
+            return Ok(());
+        }
+        // Windows without a row could be trained by nobody, and a table that nobody reads would be fetched by all.
+        Err(Misuse(format!(
+            "data.router says that the text was packed for {routed} rows of experts, and the model has {rows}: set experts.rows, or \
+             pack the text with `muster data pack --rows {rows}` (without --rows for one)"
+        )))
     }
 
     /// MANIFEST-8: `beta1` and `beta2` lie in \[0, 1); `epsilon` and `rate` are above 0; `minimum_rate`,
@@ -224,13 +250,14 @@ impl Decoder {
 }
 
 impl Mixture {
-    /// MANIFEST-14: 1 to 256 columns, of which 1 at least is active; `shared_hidden` is 2 to 2^20; `balance` is 0 or more, `trust` 1 or more;
-    /// the model has 16,384 tensors at most. Its decoder is bound by MANIFEST-4.
+    /// MANIFEST-14: 1 to 256 columns, of which 1 at least is active; `shared_hidden` is 2 to 2^20; `balance` is 0 or
+    /// more, `trust` 1 or more; 1 to 64 rows; the model has 16,384 tensors at most. Its decoder is bound by MANIFEST-4.
     fn check(&self, model: &Model) -> Result<(), Misuse> {
         self.decoder.check(model)?;
         within("experts.columns", self.columns, 1..=limits::COLUMNS)?;
         within("experts.active", self.active, 1..=self.columns)?;
         within("experts.shared_hidden", self.shared_hidden, 2..=1 << 20)?;
+        within("experts.rows", self.rows, 1..=limits::ROWS)?;
         not_negative("experts.balance", self.balance)?;
         let trust = self.trust.value();
         require(
@@ -283,11 +310,20 @@ impl Data {
             // DATA-4: a tokeniser's file is not empty, and within the limit.
             within("data.tokeniser.bytes", file.bytes, 1..=limits::TOKENISER_BYTES)?;
         }
+        self.router.as_ref().map_or(Ok(()), Router::check)?;
         let Start::Given(file) = &self.start else { return Ok(()) };
         // DATA-6: a manifest whose file has another length than 4·d is refused.
         let whole = 4 * model.parameters();
         let rule = format!("must be four for each parameter of the model, {whole}");
         require(file.bytes == whole, "data.start.bytes", &rule, file.bytes)
+    }
+}
+
+impl Router {
+    /// DATA-8: a router has 2 to 64 rows, and reads 1 to 4,096 tokens.
+    fn check(&self) -> Result<(), Misuse> {
+        within("data.router.rows", self.rows, 2..=limits::ROWS)?;
+        within("data.router.tokens", self.tokens, 1..=limits::ROUTE_TOKENS)
     }
 }
 

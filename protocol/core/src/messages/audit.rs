@@ -10,7 +10,7 @@ use crate::coins::CoinOpening;
 use crate::hash::{Domain, Hasher};
 use crate::ids::{Digest, MemberId, Round};
 use crate::sign::{Message, Signed};
-pub use crate::sketch::{Row, Sketch};
+pub use crate::sketch::{Sketch, TableRow};
 use crate::{limits, wire};
 
 wire! {
@@ -84,7 +84,7 @@ impl Message for ResultsSeal {
 }
 
 /// The rows of a contribution, in order of its leaves.
-pub type Rows = List<Row, { limits::QUOTA as usize }>;
+pub type Rows = List<TableRow, { limits::QUOTA as usize }>;
 
 wire! {
     /// The member opens its table.
@@ -110,7 +110,7 @@ wire! {
         /// Its position in the contribution: leaf `slot + position·seats`.
         pub position: u32,
         /// What it should be.
-        pub row: Row,
+        pub row: TableRow,
     }
 }
 

@@ -8,7 +8,7 @@ use zeroize::Zeroize;
 use crate::codec::{List, Text};
 use crate::coins::CoinTerms;
 use crate::error::Reject;
-use crate::ids::{Height, MemberId, RunId};
+use crate::ids::{Digest, Height, MemberId, Round, Row, RunId};
 use crate::sign::{Identity, Message, Signed, Verified};
 use crate::{limits, wire};
 
@@ -121,6 +121,22 @@ wire! {
 
 impl Message for Leave {
     const TAG: &'static str = "leave";
+}
+
+wire! {
+    /// A node has fetched trunk and row at a sealed state, and can take a seat.
+    pub struct Ready {
+        /// It has the state before this round.
+        pub round: Round,
+        /// The row that it was drawn for.
+        pub row: Row,
+        /// Root of that state.
+        pub root: Digest,
+    }
+}
+
+impl Message for Ready {
+    const TAG: &'static str = "ready";
 }
 
 wire! {

@@ -1,12 +1,13 @@
 //! Evidence: what members and the steward have signed, put together so that anyone can judge it.
 
 use crate::hash::{Domain, hash_of};
-use crate::ids::{Digest, MemberId, RunId};
+use crate::ids::{Digest, MemberId, RunId, ShardId};
 use crate::messages::audit::{AuditRequest, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict};
 use crate::messages::gossip::Head;
 use crate::messages::record::Record;
 use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use crate::sign::Signed;
+use crate::state::StateRoots;
 use crate::wire;
 
 wire! {
@@ -115,6 +116,10 @@ wire! {
         pub freeze: Signed<Record>,
         /// The outcome, which has the results and the state after the round.
         pub outcome: Signed<Record>,
+        /// Roots of the state that the freeze names.
+        pub before: StateRoots,
+        /// The shard that is wrong after the round.
+        pub shard: ShardId,
     }
 }
 

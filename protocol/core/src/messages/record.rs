@@ -2,9 +2,9 @@
 
 use crate::codec::List;
 use crate::hash::{Domain, hash_of};
-use crate::ids::{Digest, Height, MemberId, Part, Round, Slot};
+use crate::ids::{Digest, Height, MemberId, Part, Round, Row, Slot};
 use crate::messages::audit::{AuditRequest, FindingKind, Jury};
-use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
+use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Message, Signed};
 use crate::state::StateRoots;
@@ -68,6 +68,8 @@ wire! {
         Idle(Idle),
         /// The organiser closes a member's tree of invitations.
         CloseTree(Signed<CloseTree>),
+        /// A node holds the row that it was drawn for.
+        Ready(Signed<Ready>),
     }
 }
 
@@ -78,6 +80,8 @@ wire! {
         pub member: MemberId,
         /// Leaves it may sum.
         pub quota: u32,
+        /// The row that it computes on, beside the trunk; 0 where there is one.
+        pub row: Row,
     }
 }
 

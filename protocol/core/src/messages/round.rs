@@ -3,10 +3,21 @@
 use borsh::{BorshDeserialize, BorshSerialize};
 
 use crate::codec::List;
-use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
+use crate::ids::{Block, Digest, MemberId, Part, Round, Row, RowSet, ShardId, Slot};
+use crate::layout::Layout;
 use crate::manifest::Profile;
 use crate::sign::{Message, Signed};
 use crate::{limits, wire};
+
+wire! {
+    /// Which windows a seat reads where the state has several rows (ASSIGN-10).
+    pub struct Route {
+        /// The row that the seat computes on.
+        pub row: Row,
+        /// Rows with a seat: no window belongs to another one.
+        pub open: RowSet,
+    }
+}
 
 wire! {
     /// A member's contribution, before anyone has seen it.
@@ -23,6 +34,8 @@ wire! {
         pub slot: Slot,
         /// Slots of the round.
         pub seats: u16,
+        /// The row of the author, and those of others; none where the state has one row.
+        pub route: Option<Route>,
         /// Leaves summed: `slot, slot + seats, …`.
         pub leaves: u32,
         /// The arithmetic used.
@@ -31,6 +44,18 @@ wire! {
         pub loss: i64,
         /// Merkle root over the chunks of Q.
         pub root: Digest,
+    }
+}
+
+impl Commit {
+    /// The shards that its leaves were computed on.
+    pub fn shards(&self, layout: &Layout) -> Vec<ShardId> {
+        layout.path(self.row()).collect()
+    }
+
+    /// The row that its leaves were computed on; 0 where there is one.
+    pub fn row(&self) -> Row {
+        self.route.as_ref().map(|route| route.row).unwrap_or_default()
     }
 }
 

@@ -1,14 +1,16 @@
 //! Requests and responses on one channel. Who asks is known from the handshake.
 
+use borsh::{BorshDeserialize, BorshSerialize};
+
 use crate::codec::{Bytes, List, Text};
-use crate::ids::{Block, Digest, Height, MemberId, Round};
+use crate::ids::{Block, Digest, Height, MemberId, Round, ShardId};
 use crate::manifest::DataFile;
 use crate::merkle::Proof;
 use crate::messages::audit::{
     AuditRequest, Duty, Opinion, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
     Withheld,
 };
-use crate::messages::enrol::{CloseTree, Enrol, Leave, Return};
+use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::evidence::Evidence;
 use crate::messages::record::Record;
 use crate::messages::round::{
@@ -161,6 +163,8 @@ wire! {
         Obtained(Digest),
         /// Has recomputed all leaves of somebody who does not answer.
         Recomputation(Signed<Recomputation>),
+        /// Holds its row.
+        Ready(Signed<Ready>),
     }
 }
 
@@ -217,8 +221,6 @@ wire! {
         pub round: Round,
         /// Its roots, sealed in the ledger.
         pub roots: StateRoots,
-        /// Exponents of all tensors.
-        pub exponents: List<i16, { limits::TENSORS }>,
     }
 }
 
@@ -229,12 +231,39 @@ wire! {
         pub round: Round,
         /// Its root.
         pub root: Digest,
-        /// 0 parameters, 1 first moments, 2 second moments.
-        pub vector: u8,
+        /// Which shard of it.
+        pub shard: ShardId,
+        /// Which vector of that.
+        pub vector: StateVector,
         /// First value.
         pub first: u64,
-        /// Values, at most [`BULK_BYTES`] / 4.
+        /// Values, at most [`BULK_BYTES`] in bytes.
         pub count: u32,
+    }
+}
+
+/// A vector of a shard, as little-endian values.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+#[cfg_attr(feature = "arbitrary", derive(arbitrary::Arbitrary))]
+#[borsh(use_discriminant = false)]
+pub enum StateVector {
+    /// `f32` a coefficient.
+    Parameters,
+    /// `f32` a coefficient.
+    First,
+    /// `f32` a coefficient.
+    Second,
+    /// `i16` a tensor.
+    Exponents,
+}
+
+impl StateVector {
+    /// Bytes of a value.
+    pub fn value_bytes(self) -> usize {
+        match self {
+            Self::Parameters | Self::First | Self::Second => 4,
+            Self::Exponents => 2,
+        }
     }
 }
 

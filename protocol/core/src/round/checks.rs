@@ -5,7 +5,7 @@ use std::ops::Deref;
 
 use crate::codec::List;
 use crate::error::Reject;
-use crate::ids::{Block, Digest, MemberId, Part, Round};
+use crate::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use crate::layout::Layout;
 use crate::ledger::{Ledger, RoundView, Stage};
 use crate::limits;
@@ -119,9 +119,10 @@ impl Checks {
         let current = |part: Part, result: &PartResult| {
             view.aggregator(part).is_some_and(|(_, attempt)| attempt == result.attempt)
         };
-        // A result of the first attempt says nothing once its part has moved.
-        self.seen.retain(|part, result| current(*part, result));
-        let whole = expected(view).all(|part| self.seen.contains_key(&part));
+        // A result of the first attempt says nothing once its part has moved. With those of other rows there is nothing to
+        // compare.
+        self.seen.retain(|part, result| current(*part, result) && view.computes_on(slot, *part));
+        let whole = expected(view, slot).all(|part| self.seen.contains_key(&part));
         if self.seen.is_empty() || !(whole || attempt > 0) {
             return None;
         }
@@ -142,8 +143,8 @@ impl Checks {
     }
 }
 
-/// Parts that count somebody.
-fn expected(view: &RoundView) -> impl Iterator<Item = Part> + '_ {
+/// Parts that count somebody, of those that a slot computes on.
+fn expected(view: &RoundView, slot: Slot) -> impl Iterator<Item = Part> + '_ {
     let parts = view.inputs().iter().enumerate().filter(|(_, inputs)| !inputs.is_empty());
-    parts.map(|(part, _)| Part(part as u16))
+    parts.map(|(part, _)| Part(part as u16)).filter(move |part| view.computes_on(slot, *part))
 }

@@ -95,7 +95,9 @@ fn exchange(view: &RoundView, slot: Slot) -> Vec<Obligation> {
     }
     let second: Vec<Part> = view.reassigned().collect();
     let attempt = u8::from(!second.is_empty());
-    let parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+    let mut parts = if attempt == 1 { second } else { (0..view.parts().len() as u16).map(Part).collect() };
+    // Of other rows it has nothing to bring.
+    parts.retain(|part| view.computes_on(slot, *part));
     let Some(me) = view.member_at(slot) else { return owed };
     let keepers = |part| view.keepers(part, &me).into_iter().flat_map(|(keepers, _)| keepers);
     let parts = parts.into_iter().flat_map(|part| keepers(part).map(move |keeper| (part, keeper)));

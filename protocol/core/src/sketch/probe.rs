@@ -11,7 +11,7 @@
 
 use std::ops::Range;
 
-use super::{Row, Sketch, Sketcher, add, points, projection};
+use super::{Sketch, Sketcher, TableRow, add, points, projection};
 use crate::grid::LOSS_ONE;
 use crate::hash::{Domain, Hasher};
 use crate::ids::Digest;
@@ -91,8 +91,8 @@ impl Probe {
     }
 
     /// The row of a leaf.
-    pub fn row(&self, q: &[i32], loss: i64) -> Row {
-        Row { sketch: self.sketch(q), loss }
+    pub fn row(&self, q: &[i32], loss: i64) -> TableRow {
+        TableRow { sketch: self.sketch(q), loss }
     }
 
     /// Whether a sketch is one of this run.
@@ -105,7 +105,7 @@ impl Probe {
     }
 
     /// The sum of rows: that of the sum of their leaves. What is not of this run adds nothing.
-    pub fn sum(&self, rows: &[Row]) -> (Sketch, i64) {
+    pub fn sum(&self, rows: &[TableRow]) -> (Sketch, i64) {
         let loss = rows.iter().fold(0, |sum: i64, row| sum.wrapping_add(row.loss));
         let sketches = rows.iter().map(|row| &row.sketch);
         let sketch = match self.way {
@@ -123,7 +123,7 @@ impl Probe {
 
     /// How far what is said of a leaf is from what it is, in units of the tolerance: 0 for what is equal; ∞ for what is
     /// not, in profile exact, and for what cannot be compared.
-    pub fn deviation(&self, own: &Row, said: &Row) -> f64 {
+    pub fn deviation(&self, own: &TableRow, said: &TableRow) -> f64 {
         // Equal rows are 0 in every profile, also where a norm is 0.
         if own == said {
             return 0.0;

@@ -2,21 +2,20 @@
 
 use serde_json::{Value, json};
 
-use muster_core::assign;
+use muster_core::assign::{self, DrawnRow, PartPlan, Seating};
 use muster_core::grid::{self, Dither};
-use muster_core::ids::{Leaf, Part, Round, RunId, Slot};
+use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
+use muster_core::ledger::{deal_rows, draw_rows};
 use muster_core::manifest::{Family, Model};
+use muster_core::messages::round::Route;
 
-use super::cases::{digest, full, list, number, read_as, word};
+use super::cases::{as_digest, digest, full, list, number, read_as, word};
 
 pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
     let run = || RunId(digest(inputs, "run"));
     let seed = || digest(inputs, "seed");
     let small = |name| number(inputs, name) as u16;
-    let slots = || -> Vec<Slot> {
-        list(inputs, "aggregators").iter().map(|slot| Slot(slot.as_u64().expect("a slot") as u16)).collect()
-    };
     match op {
         "seed" => {
             let round = Round(number(inputs, "round") as u32);
@@ -28,6 +27,17 @@ pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
             let (count, windows) = (number(inputs, "count") as u32, number(inputs, "windows"));
             json!({ "leaf": leaf.0, "windows": assign::windows(&seed(), leaf, count, windows) })
         }
+        "windows_of_row" => {
+            let (count, windows) = (number(inputs, "count") as u32, number(inputs, "windows"));
+            let drawn = DrawnRow { row: Row(small("row")), rows: small("rows") };
+            let share = number(inputs, "share");
+            let of_window = |window: u64| {
+                let row = window.checked_div(share)? % u64::from(drawn.rows);
+                Some(Row(row as u16))
+            };
+            let leaf = Leaf(number(inputs, "leaf"));
+            json!({ "windows": assign::windows_of_row(&seed(), leaf, count, windows, drawn, of_window) })
+        }
         "masked" => {
             let model: Model = read_as(inputs, "model");
             let Family::Albert(albert) = &model.family else { panic!("a model that masks") };
@@ -37,23 +47,71 @@ pub(super) fn assignment(op: &str, inputs: &Value) -> Value {
             json!({ "inputs": masked.inputs, "places": masked.positions })
         }
         "parts" => {
-            let plans = assign::parts(&Layout::of(&read_as(inputs, "model")), &seed(), &slots());
+            let plans = seated(inputs, assign::parts);
             let shown = plans.iter().map(|plan| {
                 let blocks: Vec<u32> = plan.blocks.iter().map(|block| block.0).collect();
-                json!({ "blocks": blocks, "aggregator": plan.aggregator.0 })
+                json!({ "shard": plan.shard.0, "blocks": blocks, "aggregator": plan.aggregator.0 })
             });
             json!({ "parts": shown.collect::<Vec<_>>() })
         }
         "seconds" => {
-            let seconds = assign::seconds(&seed(), &slots(), number(inputs, "parts") as usize);
+            let seconds = seated(inputs, |seating| assign::seconds(seating, &assign::parts(seating)));
             json!({ "seconds": seconds.iter().map(|slot| slot.map(|slot| slot.0)).collect::<Vec<_>>() })
         }
         "reassign" => {
-            let order = assign::reassignment(&seed(), Part(small("part")), Slot(small("failed")), &slots());
+            let (part, shard) = (Part(small("part")), ShardId(small("shard")));
+            let plan = PartPlan { shard, blocks: Vec::new(), aggregator: Slot(small("failed")) };
+            let order = seated(inputs, |seating| assign::reassignment(seating, part, &plan));
             json!({ "order": order.iter().map(|slot| slot.0).collect::<Vec<_>>() })
         }
         _ => panic!("no operation {op:?}"),
     }
+}
+
+/// What follows from the seats of a case. Where it has no rows, the state has one.
+fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
+    let numbers = |name: &str| -> Vec<u16> {
+        list(inputs, name).iter().map(|slot| slot.as_u64().expect("a number") as u16).collect()
+    };
+    let layout = Layout::of(&read_as(inputs, "model"));
+    let aggregators: Vec<Slot> = numbers("aggregators").into_iter().map(Slot).collect();
+    let several = inputs.get("rows").is_some();
+    let rows = if several { numbers("rows").into_iter().map(Row).collect() } else { vec![Row(0); 256] };
+    // Which row the route itself is of changes nothing.
+    let route = several.then(|| Route { row: Row(7), open: rows.iter().copied().collect() });
+    let seating = Seating {
+        layout: &layout,
+        seed: &digest(inputs, "seed"),
+        rows: &rows,
+        route: route.as_ref(),
+        aggregators: &aggregators,
+    };
+    // AUDIT-13: whoever knows the open rows and the number of parts finds the same ones.
+    let parts = assign::parts(&seating);
+    let found = assign::parts_in(&layout, &assign::open_shards(&layout, route.as_ref()), parts.len());
+    assert_eq!(found, Some(parts.into_iter().map(|plan| (plan.shard, plan.blocks)).collect()));
+    answer(&seating)
+}
+
+pub(super) fn experts(op: &str, inputs: &Value) -> Value {
+    let head: Digest = digest(inputs, "head");
+    let nodes: Vec<MemberId> = list(inputs, "nodes").iter().map(|id| MemberId(as_digest(id).0)).collect();
+    let rows = number(inputs, "rows") as u16;
+    let held: Vec<Option<Row>> = match op {
+        "dealt" => {
+            let dealt = deal_rows(&head, nodes.iter().copied(), rows);
+            nodes.iter().map(|id| dealt.get(id).copied()).collect()
+        }
+        "drawn_rows" => {
+            let held = list(inputs, "held").iter().map(|row| row.as_u64().map(|row| Row(row as u16)));
+            let held: Vec<_> = nodes.iter().copied().zip(held).collect();
+            let drawn = draw_rows(&head, &held, rows);
+            let of = |id| drawn.iter().find(|(drawn, _)| *drawn == id).map(|(_, row)| *row);
+            held.into_iter().map(|(id, row)| row.or_else(|| of(id))).collect()
+        }
+        _ => panic!("no operation {op:?}"),
+    };
+    json!({ "rows": held.iter().map(|row| row.map(|row| row.0)).collect::<Vec<_>>() })
 }
 
 pub(super) fn on_grid(op: &str, inputs: &Value) -> Value {

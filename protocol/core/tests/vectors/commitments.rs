@@ -2,16 +2,18 @@
 
 use serde_json::{Value, json};
 
-use muster_core::codec::List;
+use muster_core::codec::{List, encode};
 use muster_core::contribution::Commitment;
-use muster_core::ids::Digest;
-use muster_core::layout::Layout;
+use muster_core::hash::{Domain, Hasher};
+use muster_core::ids::{Block, Digest, Row, ShardId, hex};
+use muster_core::layout::{Layout, ShardSize};
 use muster_core::limits;
 use muster_core::manifest::{self, Manifest, Model};
 use muster_core::merkle::{self, Proof, Tree};
-use muster_core::state::{ShardRoots, StateRoots, exponents_hash, vector_root};
+use muster_core::router::{BUCKETS, RouterRow, Table};
+use muster_core::state::{Shard, ShardRoots, State, StateRoots, exponents_hash, vector_root};
 
-use super::cases::{as_digest, as_word, counted, digest, full, list, number, read_as};
+use super::cases::{as_digest, as_integer, as_word, counted, digest, full, list, number, read_as};
 
 pub(super) fn tree(inputs: &Value) -> Value {
     let count = number(inputs, "count");
@@ -67,6 +69,30 @@ pub(super) fn dataset(inputs: &Value) -> Value {
     answer
 }
 
+/// A row of the table is given as some of its entries, the entry of all others, and its bias.
+pub(super) fn router(inputs: &Value) -> Value {
+    let row = |row: &Value| {
+        let mut entries = [as_integer(&row[1]); BUCKETS];
+        for some in row[0].as_array().expect("entries") {
+            entries[some[0].as_u64().expect("a bucket") as usize] = as_integer(&some[1]);
+        }
+        RouterRow { entries, bias: as_integer(&row[2]) }
+    };
+    let table = Table::new(list(inputs, "table").iter().map(row).collect()).expect("a router's rows");
+    let file = table.encode();
+    // DATA-8: the file gives the table back.
+    assert_eq!(Table::decode(&file, table.rows()).as_ref(), Ok(&table));
+    let numbers = |name| list(inputs, name).iter().map(|number| number.as_u64().expect("a number"));
+    let before: Vec<u32> = numbers("before").map(|token| token as u32).collect();
+    let open = |row: Row| numbers("closed").all(|closed| closed != u64::from(row.0));
+    json!({
+        "digest": full(&Hasher::new(Domain::ROUTER).part(&file).finish()),
+        "scores": table.scores(&before),
+        "ranked": table.ranked(&before).iter().map(|row| row.0).collect::<Vec<_>>(),
+        "row": table.row(&before, open).map(|row| row.0),
+    })
+}
+
 pub(super) fn layout(inputs: &Value) -> Value {
     let model: Model = read_as(inputs, "model");
     let layout = Layout::of(&model);
@@ -77,15 +103,86 @@ pub(super) fn layout(inputs: &Value) -> Value {
     // LAYOUT-3
     let chunks = layout.chunks().iter().map(|chunk| json!([chunk.start, chunk.end]));
     let (tensors, blocks): (Vec<_>, Vec<_>) = (tensors.collect(), blocks.collect());
-    let shards = layout.shards().iter().map(|shard| json!([shard.tensors, shard.coefficients]));
+    let shards = layout.shards().iter().map(|shard| json!([shard.tensors.len(), shard.coefficients.len()]));
     json!({ "shards": shards.collect::<Vec<_>>(), "tensors": tensors, "blocks": blocks, "chunks": chunks.collect::<Vec<_>>() })
 }
 
-pub(super) fn state(inputs: &Value) -> Value {
-    let vectors = list(inputs, "vectors").iter().map(|vector| {
-        let [count, first, stride] = [0, 1, 2].map(|i| vector[i].as_u64().expect("a number") as u32);
-        vector_root(&(0..count).map(|i| f32::from_bits(first + i * stride)).collect::<Vec<_>>())
+/// LAYOUT-6
+pub(super) fn block_places(inputs: &Value) -> Value {
+    let layout = Layout::of(&read_as(inputs, "model"));
+    let place = |block: &Value| {
+        let block = Block(block.as_u64().expect("a block") as u32);
+        let (shard, position) = (layout.shard_of(block), layout.position(block));
+        assert_eq!(
+            (shard.is_some(), layout.block(block).is_some()),
+            (position.is_some(), position.is_some())
+        );
+        json!(shard.zip(position).map(|(shard, position)| json!([shard.0, position])))
+    };
+    let places: Vec<Value> = list(inputs, "blocks").iter().map(place).collect();
+    let blocks = |shard| layout.blocks_of(shard).map(|block| block.0).collect::<Vec<_>>();
+    let shards = layout.all_shards(layout.rows()).map(blocks).inspect(|own| {
+        assert!(own.windows(2).all(|pair| pair[0] + 1 == pair[1]));
     });
+    let shards: Vec<Value> = shards.map(|own| json!([own[0], own.len()])).collect();
+    assert!(blocks(ShardId(shards.len() as u16)).is_empty());
+    json!({ "places": places, "shards": shards })
+}
+
+/// STATE-8
+pub(super) fn rows_after(inputs: &Value) -> Value {
+    let model: Model = read_as(inputs, "model");
+    let updates = list(inputs, "updates").iter().map(|count| count.as_u64().expect("a number") as u32);
+    json!({ "rows": updates.map(|count| model.rows_after(count)).collect::<Vec<_>>() })
+}
+
+/// A state of the shards that a case lists, each as `state` has them.
+fn shards(inputs: &Value) -> State {
+    let mut state = State::default();
+    for (id, shard) in (0..).map(ShardId).zip(list(inputs, "shards")) {
+        let exponents = shard[2].as_array().expect("exponents").iter();
+        let exponents: Vec<i16> = exponents.map(|e| e.as_i64().expect("a number") as i16).collect();
+        let [parameters, first, second] = [0, 1, 2].map(|which| expanded(&shard[3][which]));
+        state.shards.push(Shard {
+            id,
+            step: shard[0].as_u64().expect("a number") as u32,
+            beta_powers: [0, 1].map(|which| f64::from_bits(as_word(&shard[1][which]))),
+            size: ShardSize { tensors: exponents.len(), coefficients: parameters.len() },
+        });
+        state.exponents.extend(exponents);
+        state.parameters.extend(parameters);
+        state.first.extend(first);
+        state.second.extend(second);
+    }
+    state
+}
+
+fn shown_state(state: &State) -> Value {
+    json!({ "sealed": hex(&encode(&state.roots())), "root": full(&state.root()) })
+}
+
+pub(super) fn shards_state(inputs: &Value) -> Value {
+    shown_state(&shards(inputs))
+}
+
+pub(super) fn branched(inputs: &Value) -> Value {
+    let (before, rows) = (shards(inputs), number(inputs, "rows") as u16);
+    let after = before.branched((0..rows).map(Row));
+    // Whoever holds one of the rows finds the same roots as whoever holds all.
+    let roots = before.roots().branched(rows);
+    let path = before.branched([Row(rows - 1)]);
+    assert_eq!([&roots, &roots.with(&path)], [&after.roots(); 2]);
+    shown_state(&after)
+}
+
+/// The values of a vector: how many, bits of the first one, and what is added to these for each next one.
+fn expanded(vector: &Value) -> Vec<f32> {
+    let [count, first, stride] = [0, 1, 2].map(|i| vector[i].as_u64().expect("a number") as u32);
+    (0..count).map(|i| f32::from_bits(first + i * stride)).collect()
+}
+
+pub(super) fn state(inputs: &Value) -> Value {
+    let vectors = list(inputs, "vectors").iter().map(|vector| vector_root(&expanded(vector)));
     let vectors: Vec<Digest> = vectors.collect();
     let exponents = list(inputs, "exponents").iter().map(|e| e.as_i64().expect("a number") as i16);
     let powers: Vec<u64> = list(inputs, "beta_powers").iter().map(as_word).collect();

@@ -13,6 +13,7 @@ use muster_core::manifest::{self, Admission, Manifest, Model};
 use muster_core::merkle::Proof;
 use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
 use muster_core::sign::Signed;
+use muster_core::state::StateRoots;
 
 use super::cases::{bytes, families, list, read, text};
 
@@ -44,6 +45,7 @@ reencoder!(
     manifest::TokeniserFile,
     manifest::Start,
     manifest::CommittedFile,
+    manifest::Router,
     manifest::Training,
     manifest::Optimiser,
     manifest::Aggregation,
@@ -54,6 +56,7 @@ reencoder!(
     manifest::Timers,
     manifest::Retention,
     manifest::Rollback,
+    StateRoots,
     Proof,
     CoinTerms,
     CoinOpening,
@@ -65,8 +68,10 @@ reencoder!(
     enrol::Return,
     enrol::Leave,
     enrol::CloseTree,
+    enrol::Ready,
     enrol::Pass,
     enrol::Ticket,
+    round::Route,
     round::Commit,
     round::CommitReceipt,
     round::Echo,
@@ -96,7 +101,7 @@ reencoder!(
     audit::Sketch,
     audit::TableSeal,
     audit::ResultsSeal,
-    audit::Row,
+    audit::TableRow,
     audit::TableOpening,
     audit::LeafResult,
     audit::Verdict,
@@ -156,7 +161,7 @@ variants! {
     manifest::Mode { Invited, Listed, Open }
     record::Body {
         Open, Admit, Begin, Freeze, Inputs, Reassign, Outcome, Silence, Answered, Ban, Return, Leave, Rewind, Close,
-        Idle, CloseTree,
+        Idle, CloseTree, Ready,
     }
     audit::Sketch { Fingerprint, Projections }
     evidence::Seal { Record, Head }
@@ -167,7 +172,7 @@ variants! {
     gossip::Gossiped { Record, Head, Commit }
     wire::Notice {
         Echo, Result, Request, Table, Results, Opening, Verdict, Return, Leave, Duty, Recheck, Charge, Opinion,
-        Withheld, Obtained, Recomputation,
+        Withheld, Obtained, Recomputation, Ready,
     }
     wire::Request {
         Manifest, Follow, Enrol, Commit, Delivered, Notice, Accuse, PutBlocks, ResultBlocks, InputBlocks, StateOffer,

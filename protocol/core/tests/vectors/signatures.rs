@@ -16,6 +16,7 @@ pub(super) fn sign(inputs: &Value) -> Value {
         "Echo" => sign_as::<round::Echo>(inputs),
         "Commit" => sign_as::<round::Commit>(inputs),
         "Leave" => sign_as::<enrol::Leave>(inputs),
+        "Ready" => sign_as::<enrol::Ready>(inputs),
         name => panic!("no message {name:?}"),
     }
 }

@@ -14,15 +14,15 @@ use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::record::{Body, Outcome, Record, Rewind};
 use muster_core::sign::{Signed, Verified};
-use muster_core::state::{Arithmetic, State};
+use muster_core::state::State;
 
 use self::plan::{Outlook, leaves};
 pub use self::plan::{Plan, Sample};
 pub use self::resume::Progress;
-use super::states::initial;
+use super::states::{advance, initial};
 use super::{Archive, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::Crew;
-use crate::replica::HELD_OUT_WINDOWS;
+use crate::replica::mean_held_out_loss;
 
 /// A run that is being re-executed.
 pub struct Replay<'a> {
@@ -132,10 +132,11 @@ impl<'a> Replay<'a> {
     /// What was found, at the end.
     pub fn finish(mut self) -> Replayed {
         let manifest = &self.archive.manifest;
-        let windows = self.archive.dataset.held_out_windows(manifest.model.sequence, HELD_OUT_WINDOWS);
-        self.replayed.root = self.state.root();
+        let roots = self.state.roots();
+        self.replayed.root = roots.root();
+        let state = (&self.state, roots.rows());
         self.replayed.held_out_loss =
-            (!windows.is_empty()).then(|| self.arithmetic.evaluate(manifest, &self.state, &windows));
+            mean_held_out_loss(&mut self.arithmetic, manifest, &self.archive.dataset, state, |_| true);
         self.replayed
     }
 
@@ -182,7 +183,7 @@ impl<'a> Replay<'a> {
         let view = self.ledger.round(round).cloned();
         let view = view.ok_or_else(|| ReplayError::Wrong(format!("round {round} is not open")))?;
         let update = self.update(&view, told)?;
-        self.arithmetic.apply(&self.archive.manifest, &mut self.state, &update);
+        advance(&mut self.arithmetic, &self.archive.manifest, &mut self.state, &update);
         let roots = self.state.roots();
         // Each round, so that the first step that does not follow is named, and nothing is computed on it.
         if roots != outcome.state {

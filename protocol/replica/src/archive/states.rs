@@ -7,9 +7,9 @@ use std::sync::Arc;
 use muster_compute::Exact;
 use muster_core::assign;
 use muster_core::error::Misuse;
-use muster_core::ids::{Digest, Leaf, Round};
+use muster_core::ids::{Digest, Leaf, Round, Row};
 use muster_core::manifest::Manifest;
-use muster_core::state::{Arithmetic, State};
+use muster_core::state::{Arithmetic, State, Update};
 use muster_store::dataset::Dataset;
 use muster_store::reading;
 
@@ -32,10 +32,14 @@ pub fn find_state(
             continue;
         }
         let state = match start {
-            Some(start) => reading::state(folder, start).ok(),
+            Some(start) => match reading::state(folder, start) {
+                // A member's own shards: the roots of the others are beside them.
+                Ok((state, roots)) if start == round && roots.root() == *root => return Some(state),
+                read => read.ok().map(|(state, _)| state),
+            },
             None => initial(manifest, dataset, arithmetic).ok(),
         };
-        let state = state.and_then(|state| advance(folder, manifest, state, first..round, arithmetic));
+        let state = state.and_then(|state| steps(folder, manifest, state, first..round, arithmetic));
         if let Some(state) = state.filter(|state| state.root() == *root) {
             return Some(state);
         }
@@ -63,7 +67,7 @@ pub(crate) fn initial(
 }
 
 /// Applies the aggregates of these rounds; `None` when one is damaged or of another model.
-fn advance(
+fn steps(
     folder: &Path,
     manifest: &Manifest,
     mut state: State,
@@ -76,10 +80,21 @@ fn advance(
     }
     for round in rounds.start.0..rounds.end.0 {
         let update = reading::aggregate(folder, Round(round)).ok()??;
-        if update.values.len() != layout.parameters() || update.present.len() != layout.blocks().len() {
+        if !update.fits(&layout) {
             return None;
         }
-        arithmetic.apply(manifest, &mut state, &update);
+        advance(arithmetic, manifest, &mut state, &update);
     }
     Some(state)
+}
+
+/// Takes a step of a state of which everything is at hand: the update, and where the state has so many updates then, its one
+/// row becomes all (STATE-8).
+pub fn advance(arithmetic: &mut dyn Arithmetic, manifest: &Manifest, state: &mut State, update: &Update) {
+    let before = manifest.model.rows_after(state.step());
+    arithmetic.apply(manifest, state, update);
+    let rows = manifest.model.rows_after(state.step());
+    if rows > before {
+        *state = state.branched((0..rows).map(Row));
+    }
 }

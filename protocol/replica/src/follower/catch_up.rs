@@ -3,11 +3,13 @@
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
-use muster_core::ids::{Block, Digest, Height, Part, Round};
-use muster_core::ledger::Event;
+use muster_core::ids::{Block, Digest, Height, Part, Round, ShardId};
+use muster_core::ledger::{Event, RoundView};
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
-use muster_core::messages::wire::{BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery};
+use muster_core::messages::wire::{
+    BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery, StateVector,
+};
 use muster_core::state::{State, StateRoots, Update, reals};
 use tokio::task::JoinSet;
 
@@ -36,6 +38,12 @@ impl Follower {
         // Unchecked, any notice on the board would have all members dial its holders.
         let Ok(result) = self.ledger.check_result(signed) else { return };
         let Some(wanted) = self.wanted(&result) else { return };
+        // Of other rows nothing is applied here.
+        let shards = self.ledger.round(result.round).map(|view| self.stepping(view)).unwrap_or_default();
+        let shard = wanted.blocks.first().and_then(|block| self.ledger.layout().shard_of(*block));
+        if shard.is_none_or(|shard| !shards.contains(&shard)) {
+            return;
+        }
         let results = self.results.clone();
         let peers = self.peers.clone();
         let stopwatch = lock(&self.replica).stopwatch().clone();
@@ -71,7 +79,7 @@ impl Follower {
                 Pending::Outcome(round, sealed, height) => (round, sealed, height),
                 Pending::Rewind(round, sealed) if at < round => {
                     // STATE-6: its own copy first; a fetch is three vectors of the model.
-                    let gone = lock(&self.replica).rewind(&sealed.root(), round);
+                    let gone = lock(&self.replica).rewind(&sealed, round);
                     if gone || self.fetch_state().await? {
                         continue;
                     }
@@ -93,14 +101,17 @@ impl Follower {
                 }
                 continue;
             }
-            let roots = self.apply(round).await;
+            let roots = self.apply(round, sealed.clone()).await;
             match roots {
                 Some(roots) if roots == sealed => {
                     self.pending.pop_front();
                     events.push(Event::Applied(round, roots));
                 }
                 Some(roots) => {
-                    let proof = self.prove_root(round, height);
+                    let differs =
+                        roots.shards.iter().zip(&sealed.shards).position(|(own, sealed)| own != sealed);
+                    let shard = ShardId(differs.unwrap_or_default() as u16);
+                    let proof = self.prove_root(round, height, shard);
                     return Err(FollowError::Diverged {
                         round,
                         computed: roots.root(),
@@ -111,6 +122,10 @@ impl Follower {
                 None => return Ok(()),
             }
         }
+        if !lock(&self.replica).is_complete() {
+            // A row was drawn for this member, which holds it from the next state on that is offered.
+            self.fetch_state().await?;
+        }
         Ok(())
     }
 
@@ -118,7 +133,11 @@ impl Follower {
     async fn fetch_results(&self, round: Round) -> bool {
         let Some(view) = self.ledger.round(round) else { return false };
         let mut tasks = JoinSet::new();
-        for result in view.results().iter().flat_map(|results| results.iter().flatten()) {
+        let shards = self.stepping(view);
+        let own = |result: &&PartResult| {
+            view.parts().get(result.part.index()).is_some_and(|plan| shards.contains(&plan.shard))
+        };
+        for result in view.results().iter().flat_map(|results| results.iter().flatten()).filter(own) {
             let Some(wanted) = self.wanted(result) else { return false };
             let (peers, results) = (self.peers.clone(), self.results.clone());
             tasks.spawn(async move {
@@ -138,22 +157,31 @@ impl Follower {
         true
     }
 
-    async fn apply(&self, round: Round) -> Option<StateRoots> {
+    async fn apply(&self, round: Round, sealed: StateRoots) -> Option<StateRoots> {
         let (replica, update) = (self.replica.clone(), self.update(round)?);
         // A step takes as long as the model is large; the runtime's threads serve channels meanwhile.
-        tokio::task::spawn_blocking(move || lock(&replica).apply(&update)).await.ok()
+        tokio::task::spawn_blocking(move || lock(&replica).apply(&update, Some(&sealed))).await.ok()
+    }
+
+    /// The shards that take a step in a round, of those that the replica holds.
+    fn stepping(&self, view: &RoundView) -> Vec<ShardId> {
+        let replica = lock(&self.replica);
+        let held: Vec<ShardId> = replica.state().held().collect();
+        view.open_shards(replica.layout()).into_iter().filter(|shard| held.contains(shard)).collect()
     }
 
     /// The aggregate of a round, whose values are there.
     pub(super) fn update(&self, round: Round) -> Option<Update> {
         let view = self.ledger.round(round)?;
+        let shards = self.stepping(view);
         let plans = view.parts().iter().zip(view.results()?).enumerate();
+        let plans = plans.filter(|(_, (plan, _))| shards.contains(&plan.shard));
         let parts: Vec<(Part, Vec<Block>, Digest)> = plans
             .filter_map(|(part, (plan, result))| {
                 Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
             })
             .collect();
-        self.results.update(round, &parts).ok()
+        self.results.update(round, &parts, &shards).ok()
     }
 
     /// Fetches the state that the steward offers; `false` when the ledger must move on first.
@@ -169,8 +197,13 @@ impl Follower {
             None if offer.round == self.ledger.next_round() => Some(self.ledger.state()),
             None => None,
         };
-        // An older state would undo rounds that were applied.
-        if sealed != Some(&offer.roots) || offer.round <= lock(&self.replica).round() {
+        let (at, complete) = {
+            let replica = lock(&self.replica);
+            (replica.round(), replica.is_complete())
+        };
+        // An older state would undo rounds that were applied; the same one may have what is lacking here.
+        let newer = offer.round > at || (offer.round == at && !complete);
+        if sealed != Some(&offer.roots) || !newer {
             return Ok(false);
         }
         tracing::info!("fetching the state before round {}", offer.round);
@@ -179,42 +212,67 @@ impl Follower {
             Err(error) => return later(error),
         };
         // STATE-4: nothing of a fetched state is used before all its roots are the sealed ones.
-        if state.roots() != offer.roots {
+        if offer.roots.with(&state) != offer.roots {
             return Err(PeerError::Reject(Reject::BadProof("the offered state")).into());
         }
-        lock(&self.replica).replace(state, offer.round);
+        lock(&self.replica).replace(state, offer.roots, offer.round);
         Ok(true)
     }
 
+    /// Fetches the shards that the replica is to hold.
     async fn download(&self, offer: &StateOffer) -> Result<State, PeerError> {
-        let length = self.ledger.layout().parameters();
-        let mut vectors: [Vec<f32>; 3] = Default::default();
-        for (vector, values) in (0u8..).zip(&mut vectors) {
-            while values.len() < length {
-                let count = (length - values.len()).min(BULK_BYTES / 4) as u32;
-                let first = values.len() as u64;
-                let query = StateQuery { round: offer.round, root: offer.roots.root(), vector, first, count };
-                let Response::Bytes(bytes) = self.peers.ask(&self.steward, &Request::State(query)).await?
-                else {
-                    return Err(PeerError::Unexpected);
-                };
-                // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
-                if bytes.len() != count as usize * 4 {
-                    return Err(PeerError::Unexpected);
-                }
-                values.extend(reals(&bytes));
+        let wanted = lock(&self.replica).wanted_of(offer.roots.rows());
+        let mut state = State::default();
+        for shard in wanted {
+            let layout = self.ledger.layout();
+            let (Some(range), Some(roots)) = (layout.shard(shard), offer.roots.shard(shard)) else {
+                return Err(PeerError::Unexpected);
+            };
+            let size = range.size();
+            let vector = |vector, count| ShardVector { shard, vector, count };
+            let exponents = self.vector(offer, vector(StateVector::Exponents, size.tensors)).await?;
+            state.exponents.extend(exponents.as_chunks().0.iter().map(|two| i16::from_le_bytes(*two)));
+            let vectors = [
+                (StateVector::Parameters, &mut state.parameters),
+                (StateVector::First, &mut state.first),
+                (StateVector::Second, &mut state.second),
+            ];
+            for (name, values) in vectors {
+                values.extend(reals(&self.vector(offer, vector(name, size.coefficients)).await?));
             }
+            state.shards.push(roots.shard(shard, size));
         }
-        let [parameters, first, second] = vectors;
-        let shards = offer.roots.shards.iter().zip(self.ledger.layout().shards());
-        Ok(State {
-            shards: shards.map(|(roots, size)| roots.shard(*size)).collect(),
-            exponents: offer.exponents.to_vec(),
-            parameters,
-            first,
-            second,
-        })
+        Ok(state)
     }
+
+    /// Fetches one vector of a shard, piece by piece.
+    async fn vector(&self, offer: &StateOffer, wanted: ShardVector) -> Result<Vec<u8>, PeerError> {
+        let ShardVector { shard, vector, count: length } = wanted;
+        let (size, mut bytes) = (vector.value_bytes(), Vec::new());
+        while bytes.len() < length * size {
+            let first = bytes.len() / size;
+            let count = (length - first).min(BULK_BYTES / size) as u32;
+            let (round, root) = (offer.round, offer.roots.root());
+            let query = StateQuery { round, root, shard, vector, first: first as u64, count };
+            let Response::Bytes(piece) = self.peers.ask(&self.steward, &Request::State(query)).await? else {
+                return Err(PeerError::Unexpected);
+            };
+            // Otherwise a short answer would be asked for without end, and a long one would fill the memory.
+            if piece.len() != count as usize * size {
+                return Err(PeerError::Unexpected);
+            }
+            bytes.extend_from_slice(&piece);
+        }
+        Ok(bytes)
+    }
+}
+
+/// A vector of a shard of a state.
+struct ShardVector {
+    shard: ShardId,
+    vector: StateVector,
+    /// Its values.
+    count: usize,
 }
 
 /// What to do where no state came: a steward that is away, or no longer offers it, is asked again with the next news.

@@ -4,7 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_steward};
-use muster_core::ids::{Digest, Height, Round};
+use muster_core::ids::{Height, Round, ShardId};
 use muster_core::lock::lock;
 use muster_core::messages::evidence::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
 use muster_core::messages::record::Record;
@@ -104,7 +104,7 @@ impl Follower {
         brought.ledger = self.shown_record(evidence).is_some().then(|| self.ledger.clone());
         if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
             let state = home.load_state(claim.round).ok();
-            states.extend(state.map(|state| (state.root(), Arc::new(state))));
+            states.extend(state.map(|(state, roots)| (roots.root(), Arc::new(state))));
             brought.update = home.load_update(claim.round).ok();
         }
         let mut witness = Exhibited::new(states, dataset, &manifest, brought);
@@ -129,11 +129,12 @@ impl Follower {
 
     /// Writes down what shows that a round's sealed root does not follow, beside it the round's aggregate and, if this member
     /// can still have it whole, the state before.
-    pub(super) fn prove_root(&self, round: Round, outcome: Height) -> Option<PathBuf> {
+    pub(super) fn prove_root(&self, round: Round, outcome: Height, shard: ShardId) -> Option<PathBuf> {
         let (home, journal, view) =
             (self.proofs.as_ref()?, self.journal.as_ref()?, self.ledger.round(round)?);
         let outcome = journal.records(outcome, 1).ok()?.pop()?;
-        let wrong = WrongRoot { freeze: view.freeze()?.clone(), outcome };
+        let wrong =
+            WrongRoot { freeze: view.freeze()?.clone(), outcome, before: view.state().clone(), shard };
         let evidence = Evidence::Misconduct(Misconduct::Root(wrong));
         let proof = self.keep_proof(Some(&evidence));
         // Noted beside the proof: the evidence alone stops nobody, since a stranger may have put it there.
@@ -149,25 +150,25 @@ impl Follower {
         if let Some(update) = self.update(round) {
             home.save_update(round, &update)?;
         }
-        let state = self.state_before(home, round, &before.root());
+        let state = self.state_before(home, round, before);
         state.map_or(Ok(()), |state| home.save_state(round, &state, before))
     }
 
     /// The state before a round, moments included: one that is kept to go back to, or the newest on the disk and the steps
     /// since.
-    fn state_before(&self, home: &Home, round: Round, root: &Digest) -> Option<State> {
+    fn state_before(&self, home: &Home, round: Round, roots: &StateRoots) -> Option<State> {
         let mut replica = lock(&self.replica);
         // Only states that keep their moments: the step cannot be taken again without.
-        if let Some(state) = replica.state_at(root).filter(|state| !state.first.is_empty()) {
+        if let Some(state) = replica.state_at(&roots.root()).filter(|state| !state.first.is_empty()) {
             return Some(State::clone(&state));
         }
         let start = home.states().ok()?.into_iter().rev().find(|kept| *kept <= round)?;
-        let (manifest, mut state) = (replica.manifest().clone(), home.load_state(start).ok()?);
+        let (manifest, mut state) = (replica.manifest().clone(), home.load_state(start).ok()?.0);
         for passed in (start.0..round.0).map(Round) {
             replica.arithmetic().apply(&manifest, &mut state, &self.update(passed)?);
         }
         // What is on the disk may be damaged, and would convict an honest steward.
-        (state.root() == *root).then_some(state)
+        (roots.with(&state) == *roots).then_some(state)
     }
 
     /// What a record that the ledger refuses proves: two seals, when it goes on from another head; else an invalid one.

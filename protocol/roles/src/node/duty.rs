@@ -38,6 +38,7 @@ pub fn commit_to(ledger: &Ledger, round: Round, slot: Slot, computed: Computed) 
         state: view.state().root(),
         slot,
         seats: view.seats().len() as u16,
+        route: view.route(slot),
         leaves,
         profile: ledger.manifest().profile,
         loss,
@@ -197,9 +198,10 @@ impl Node {
                 }
             }
             // It is sealed, and read soon.
-            Request::Notice(Notice::Return(_)) if answer.is_some() => {}
+            Request::Notice(Notice::Return(_) | Notice::Ready(_)) if answer.is_some() => {}
             // With the next news it is said again.
             Request::Notice(Notice::Return(_)) => self.back = None,
+            Request::Notice(Notice::Ready(_)) => self.ready = None,
             _ => {}
         }
     }

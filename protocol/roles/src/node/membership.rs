@@ -1,8 +1,8 @@
 //! How a membership goes on and ends: the Return, the Leave, and the dismissal of a convict.
 
 use muster_core::ids::Round;
-use muster_core::ledger::{RoundView, Stage, Standing};
-use muster_core::messages::enrol::{Leave, Return};
+use muster_core::ledger::{Holding, RoundView, Stage, Standing};
+use muster_core::messages::enrol::{Leave, Ready, Return};
 use muster_core::messages::record::{Ban, Body};
 use muster_core::messages::wire::{Notice, Request};
 
@@ -81,6 +81,23 @@ impl Node {
         let back = Return { height, addresses: self.addresses.clone() };
         let notice = Notice::Return(self.identity.sign(ledger.run(), &back));
         self.back = Some(height);
+        self.say([Request::Notice(notice)]);
+    }
+
+    /// Says that it holds the row that was drawn for it, with the state that it holds (ROW-3).
+    pub(super) fn be_ready(&mut self) {
+        let ledger = &self.ledger;
+        let holding = ledger.member(&self.me()).and_then(|member| member.holding);
+        let Some(Holding { row, ready: false }) = holding else {
+            self.ready = None;
+            return;
+        };
+        if !self.complete || !self.in_step || self.ready == Some(row) {
+            return;
+        }
+        let ready = Ready { round: ledger.next_round(), row, root: ledger.state().root() };
+        let notice = Notice::Ready(self.identity.sign(ledger.run(), &ready));
+        self.ready = Some(row);
         self.say([Request::Notice(notice)]);
     }
 

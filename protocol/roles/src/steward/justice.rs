@@ -418,6 +418,7 @@ mod tests {
                 state: Digest::default(),
                 slot: Slot(0),
                 seats: 2,
+                route: None,
                 leaves: 1,
                 profile: Profile::Exact,
                 loss: 0,

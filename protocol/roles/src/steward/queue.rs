@@ -332,7 +332,8 @@ mod tests {
             let (slot, seats, leaves, loss) = (muster_core::ids::Slot(0), 2, 1, 0);
             let (round, profile) = (Round(number), muster_core::manifest::Profile::Exact);
             let root = Digest([root; 32]);
-            let commit = Commit { round, head, state, slot, seats, leaves, profile, loss, root };
+            let route = None;
+            let commit = Commit { round, head, state, slot, seats, route, leaves, profile, loss, root };
             Identity::from_secret(&[7; 32]).sign(RunId(Digest::default()), &commit)
         };
         of(Evidence::Equivocation(Equivocation { first: commit(0), second: commit(1) }), accuser, 99, number)

@@ -186,7 +186,8 @@ impl Steward {
         if relayed {
             let open = self.ledger().current().is_some_and(|view| view.round() == put.round);
             let held = self.relayed.get(&(*sender, attempt));
-            let most = view.parts().len().div_ceil(2);
+            let slot = view.slot_of(sender);
+            let most = slot.map_or(0, |slot| view.parts_of(slot).count().div_ceil(2));
             // ROUND-24: half of the parts, so that nobody sends everything through the steward.
             // A part that is here already takes no more room: its receipt may have been lost on the way.
             let room = held.is_none_or(|held| held.contains(&part) || held.len() < most);
@@ -271,6 +272,10 @@ impl Steward {
             Notice::Leave(signed) => {
                 self.ledger().check_leave(signed)?;
                 return Ok(Disposition::Sealed(Box::new(Body::Leave(signed.clone()))));
+            }
+            Notice::Ready(signed) => {
+                self.ledger().check_ready(signed)?;
+                return Ok(Disposition::Sealed(Box::new(Body::Ready(signed.clone()))));
             }
             Notice::Opinion(signed) => {
                 self.opinion(signed)?;

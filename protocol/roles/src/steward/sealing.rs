@@ -74,6 +74,7 @@ impl Steward {
             }
             Body::Idle(idle) => self.tell(Bulletin::Idle(idle.clone())),
             Body::Return(back) => self.tell(Bulletin::Moved(back.claimed_signer(), "is back")),
+            Body::Ready(ready) => self.tell(Bulletin::Moved(ready.claimed_signer(), "holds its row")),
             Body::Leave(leave) => self.tell(Bulletin::Moved(leave.claimed_signer(), "left")),
             Body::CloseTree(order) => {
                 if let Ok(order) = order.verify(self.ledger().run()) {

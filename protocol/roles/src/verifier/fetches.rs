@@ -101,6 +101,7 @@ mod tests {
             state: Digest::default(),
             slot: Slot(slot),
             seats: 9,
+            route: None,
             leaves: 1,
             profile: Profile::Exact,
             loss: 0,

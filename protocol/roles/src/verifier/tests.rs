@@ -58,6 +58,7 @@ fn commitment(ledger: &Ledger, root: u8) -> Commit {
         state: view.state().root(),
         slot: Slot(0),
         seats: 2,
+        route: None,
         leaves: 2,
         profile: Profile::Exact,
         loss: 0,

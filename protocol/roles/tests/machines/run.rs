@@ -153,7 +153,10 @@ impl Run {
     pub(super) fn follow(&mut self, number: usize) {
         let (records, notices) = self.read[number];
         let node = &mut self.nodes[number];
-        node.handle(self.now, NodeInput::Followed { ledger: Arc::new(self.ledger.clone()), in_step: true });
+        node.handle(
+            self.now,
+            NodeInput::Followed { ledger: Arc::new(self.ledger.clone()), in_step: true, complete: true },
+        );
         for record in &self.records[records..] {
             node.handle(self.now, NodeInput::Sealed(Box::new(record.clone().into_inner())));
         }
@@ -307,6 +310,7 @@ pub(super) fn commit(view: &RoundView, slot: Slot) -> Commit {
         state: view.state().root(),
         slot,
         seats: view.seats().len() as u16,
+        route: None,
         leaves: 1,
         profile: Profile::Exact,
         loss: 1,

@@ -5,9 +5,10 @@ use std::path::{Path, PathBuf};
 
 use muster_core::hash::{Domain, Hasher};
 use muster_core::ids::{Digest, unhex};
-use muster_core::manifest::{Data, Start, Tokeniser, TokeniserFile};
+use muster_core::manifest::{Data, Router, Start, Tokeniser, TokeniserFile};
 
-use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, TOKENISER, bounded, directory, tokens};
+use super::rows::{self, RouterSize};
+use super::{ABOUT, ADVICE, Committed, Dataset, MOST_BYTES, ROUTER, TOKENISER, bounded, directory, tokens};
 use crate::error::{Result, StoreError};
 use crate::files;
 
@@ -69,10 +70,24 @@ pub fn pack(
     out: &Path,
     progress: &mut dyn FnMut(u64),
 ) -> Result<Data> {
+    pack_routed(train, held_out, out, None, progress)
+}
+
+/// As [`pack`]; where a router is wanted, makes one.
+///
+/// # Errors
+/// As [`pack`]; [`crate::error::Kind::Refused`] when no router has this size, and when the training text is too short.
+pub fn pack_routed(
+    train: impl IntoIterator<Item = Result<SourceText>>,
+    held_out: impl IntoIterator<Item = Result<SourceText>>,
+    out: &Path,
+    router: Option<RouterSize>,
+    progress: &mut dyn FnMut(u64),
+) -> Result<Data> {
     let bytes = |text: Result<SourceText>| {
         text.map(|SourceText { name, bytes }| PackedText { name, count: bytes.len(), bytes })
     };
-    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[] };
+    let packer = Packer { out, tokeniser: Tokeniser::Bytes, end: vec![0], file: &[], router };
     packer.pack(train.into_iter().map(bytes), held_out.into_iter().map(bytes), progress)
 }
 
@@ -80,12 +95,13 @@ pub fn pack(
 /// what a manifest says of it.
 ///
 /// # Errors
-/// As [`pack`]; [`crate::error::Kind::Refused`] for a number that the tokeniser does not know.
+/// As [`pack_routed`]; [`crate::error::Kind::Refused`] for a number that the tokeniser does not know.
 pub fn pack_tokens<E: From<StoreError>>(
     train: impl IntoIterator<Item = core::result::Result<(String, Vec<u32>), E>>,
     held_out: impl IntoIterator<Item = core::result::Result<(String, Vec<u32>), E>>,
     out: &Path,
     numbering: &Numbering<'_>,
+    router: Option<RouterSize>,
 ) -> core::result::Result<Data, E> {
     let tokeniser = numbering.tokeniser();
     let size = tokens::size(&tokeniser);
@@ -104,7 +120,7 @@ pub fn pack_tokens<E: From<StoreError>>(
         Ok(PackedText { name, count: numbers.len(), bytes: bytes(&numbers) })
     };
     let end = bytes(numbering.end.as_slice());
-    let packer = Packer { out, tokeniser, end, file: numbering.file };
+    let packer = Packer { out, tokeniser, end, file: numbering.file, router };
     packer.pack(train.into_iter().map(part), held_out.into_iter().map(part), &mut |_| ())
 }
 
@@ -128,6 +144,14 @@ pub fn described(directory: &Path) -> Result<Data> {
                 tokens: entry(&text, "token numbers")?.parse().ok()?,
             }),
         };
+        let router = match entry(&text, "router") {
+            None => None,
+            Some(_) => Some(Router {
+                rows: entry(&text, "router rows")?.parse().ok()?,
+                tokens: entry(&text, "router tokens")?.parse().ok()?,
+                digest: digest("router")?,
+            }),
+        };
         Some(Data {
             root: digest("training root")?,
             bytes: entry(&text, "training bytes")?.parse().ok()?,
@@ -135,6 +159,7 @@ pub fn described(directory: &Path) -> Result<Data> {
             held_out_bytes: entry(&text, "held-out bytes")?.parse().ok()?,
             tokeniser,
             start: Start::Drawn,
+            router,
         })
     };
     data().ok_or_else(|| StoreError::corrupt(&path, "it lacks the roots", ADVICE))
@@ -150,7 +175,21 @@ pub(super) fn head(data: &Data) -> String {
         let _ = write!(head, "tokeniser: {:#}\ntokeniser bytes: {}\n", file.digest, file.bytes);
         let _ = write!(head, "tokeniser file: {TOKENISER}\ntoken numbers: {}\n", file.tokens);
     }
+    if let Some(Router { rows, tokens, digest }) = &data.router {
+        let _ = write!(head, "router: {digest:#}\nrouter rows: {rows}\nrouter tokens: {tokens}\n");
+        let _ = writeln!(head, "router file: {ROUTER}");
+    }
     head
+}
+
+/// What `corpus.txt` says of a corpus's rows, for people.
+fn shares(dataset: &Dataset) -> String {
+    let shares = rows::row_shares(dataset);
+    let title = if shares.is_empty() { "" } else { "\nrow, share of the windows\n" };
+    shares.into_iter().enumerate().fold(title.to_owned(), |mut text, (row, share)| {
+        let _ = writeln!(text, "{row:>10} {share:.4}");
+        text
+    })
 }
 
 fn entry<'a>(text: &'a str, key: &str) -> Option<&'a str> {
@@ -171,6 +210,7 @@ struct Packer<'a> {
     end: Vec<u8>,
     /// The tokeniser's file; empty where tokens are bytes.
     file: &'a [u8],
+    router: Option<RouterSize>,
 }
 
 impl Packer<'_> {
@@ -189,10 +229,21 @@ impl Packer<'_> {
         let held_out = self.join(held_out, &mut about, &mut |bytes| progress(before + bytes))?;
         let [train, held_out] = [train, held_out].map(Committed::new);
         let (tokeniser, tokeniser_file) = (self.tokeniser.clone(), self.file.to_vec());
-        let dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None };
+        let mut dataset = Dataset { train, held_out, tokeniser, tokeniser_file, given: None, routing: None };
+        if let Some(size) = self.router {
+            dataset = self.routed(dataset, size)?;
+        }
         let data = dataset.data();
-        directory::write(self.out, &dataset, &(head(&data) + &about))?;
+        directory::write(self.out, &dataset, &(head(&data) + &shares(&dataset) + &about))?;
         Ok(data)
+    }
+
+    fn routed(&self, dataset: Dataset, size: RouterSize) -> Result<Dataset> {
+        if let Some(cause) = size.fault(dataset.training_tokens() as u64) {
+            return Err(StoreError::refused(self.out, cause, "use fewer rows, fewer tokens or more text"));
+        }
+        let routing = rows::fitted(&dataset, size);
+        Ok(dataset.with_router(routing))
     }
 
     fn join<E: From<StoreError>>(

@@ -204,7 +204,7 @@ fn numbered(place: &std::path::Path, tokens: u32, end: Option<u32>) -> Result<Da
     let numbering = Numbering { file: &tokeniser(tokens), tokens, end };
     let texts = |name: &str, numbers: &[u32]| [Ok((name.to_owned(), numbers.to_vec()))];
     let train = [texts("a.txt", &[1, 258, 3]), texts("b.txt", &[4])].into_iter().flatten();
-    pack_tokens(train, texts("c.txt", &[5, 299, 7, 8]), place, &numbering)
+    pack_tokens(train, texts("c.txt", &[5, 299, 7, 8]), place, &numbering, None)
 }
 
 #[test]
@@ -451,6 +451,7 @@ fn windows_of_the_vectors() {
             tokeniser: Tokeniser::File(file),
             tokeniser_file: Vec::new(),
             given: None,
+            routing: None,
         };
         let window = expected["windows"].as_u64().unwrap() - 1;
         let sequence = inputs["sequence"].as_u64().unwrap() as u32;

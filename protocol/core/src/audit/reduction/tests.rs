@@ -4,7 +4,7 @@ use super::*;
 use crate::audit::judge;
 use crate::codec::{List, Text};
 use crate::contribution::{Commitment, PartDigest};
-use crate::ids::{Digest, MemberId, Part, Round};
+use crate::ids::{Digest, MemberId, Part, Round, ShardId};
 use crate::ledger::Ledger;
 use crate::manifest::fixture::tiny;
 use crate::manifest::{Profile, Timers};
@@ -66,7 +66,7 @@ struct Scene {
 }
 
 impl Witness for Scene {
-    fn state(&mut self, _: &Digest) -> Option<State> {
+    fn state(&mut self, _: &Digest, _: &[ShardId]) -> Option<State> {
         None
     }
 
@@ -173,6 +173,7 @@ impl Scene {
             state: view.state().root(),
             slot: Slot(number.into()),
             seats: NODES.into(),
+            route: None,
             leaves,
             profile: Profile::Exact,
             loss: 1,

@@ -2,13 +2,12 @@ use super::*;
 use crate::audit::reduction::tests::manifest;
 use crate::audit::{Claim, claim, judge, judge_steward};
 use crate::codec::List;
-use crate::ids::{MemberId, RunId};
-use crate::layout::ShardSize;
+use crate::ids::{MemberId, RunId, Slot};
 use crate::ledger::RoundView;
 use crate::messages::audit::FindingKind;
 use crate::messages::evidence::{Evidence, Misconduct};
 use crate::messages::record::{Freeze, Outcome, Record};
-use crate::messages::round::{Bitmap, PartResult};
+use crate::messages::round::{Bitmap, Commit, PartResult};
 use crate::messages::wire::BlockData;
 use crate::sign::{Identity, Signed};
 use crate::state::{LeafJob, Shard, ShardRoots, State};
@@ -61,7 +60,7 @@ struct Scene {
 }
 
 impl Witness for Scene {
-    fn state(&mut self, _: &Digest) -> Option<State> {
+    fn state(&mut self, _: &Digest, _: &[ShardId]) -> Option<State> {
         self.state.clone()
     }
 
@@ -91,16 +90,17 @@ impl Scene {
         let manifest = manifest();
         let layout = Layout::of(&manifest.model);
         let vector = |scale: f32| (0..layout.parameters()).map(|place| place as f32 * scale - 1.0).collect();
-        let shard = |size: &ShardSize| Shard { step: ROUND.0, beta_powers: [0.5, 0.75], size: *size };
+        let size = layout.shards()[0].size();
+        let shard = Shard { id: ShardId::TRUNK, step: ROUND.0, beta_powers: [0.5, 0.75], size };
         let state = State {
-            shards: layout.shards().iter().map(shard).collect(),
+            shards: vec![shard],
             exponents: vec![-12; layout.tensors().len()],
             parameters: vector(0.25),
             first: vector(0.5),
             second: vector(1.0),
         };
         // Present says nothing: which blocks are there follows from the results.
-        let update = Update { values: vector(0.125), present: Vec::new() };
+        let update = Update::whole(&layout, vector(0.125));
         Self { manifest, layout, state: Some(state), update: Some(update) }
     }
 
@@ -111,28 +111,45 @@ impl Scene {
 
     fn freeze(&self, round: Round) -> Signed<Record> {
         let state = Scene::new().state.unwrap().root();
-        self.seal(30, Body::Freeze(Freeze { round, state, commits: List::default() }))
+        let commit = Commit {
+            round,
+            head: Digest([8; 32]),
+            state,
+            slot: Slot(0),
+            seats: 1,
+            route: None,
+            leaves: 1,
+            profile: self.manifest.profile,
+            loss: 0,
+            root: Digest([7; 32]),
+        };
+        let commits = List::new(vec![id(11).sign(self.manifest.run(), &commit)]).unwrap();
+        self.seal(30, Body::Freeze(Freeze { round, state, commits }))
     }
 
     /// The results of the parts whose numbers are given.
     fn results(&self, parts: &[usize]) -> Vec<Option<PartResult>> {
         let (values, freeze) = (Scene::new().update.unwrap().values, self.freeze(ROUND));
         let freeze = freeze.verify(self.manifest.run()).unwrap().head();
-        let result = |(part, blocks): (usize, Vec<Block>)| {
+        let result = |(part, (_, blocks)): (usize, (ShardId, Vec<Block>))| {
             let values = blocks.iter().map(|block| &values[self.layout.block(*block).unwrap().range.clone()]);
             let digest = values.fold(PartDigest::default(), |digest, values| digest.block(values)).finish();
             let (number, attempt, inputs) = (Part(part as u16), 0, Bitmap::default());
             let result = PartResult { round: ROUND, part: number, attempt, freeze, inputs, digest };
             parts.contains(&part).then_some(result)
         };
-        assign::blocks(&self.layout, PARTS).into_iter().enumerate().map(result).collect()
+        self.parts().into_iter().enumerate().map(result).collect()
+    }
+
+    fn parts(&self) -> Vec<(ShardId, Vec<Block>)> {
+        parts_in(&self.layout, &[ShardId::TRUNK], PARTS).unwrap()
     }
 
     /// The state that a round with results of these parts gives.
     fn after(&self, parts: &[usize]) -> StateRoots {
         let (mut state, mut update) = (Scene::new().state.unwrap(), Scene::new().update.unwrap());
-        let blocks = assign::blocks(&self.layout, PARTS);
-        let counted: Vec<Block> = parts.iter().flat_map(|part| blocks[*part].clone()).collect();
+        let blocks = self.parts();
+        let counted: Vec<Block> = parts.iter().flat_map(|part| blocks[*part].1.clone()).collect();
         let all = (0..self.layout.blocks().len() as u32).map(Block);
         update.present = all.map(|block| counted.contains(&block)).collect();
         Adds.apply(&self.manifest, &mut state, &update);
@@ -155,7 +172,8 @@ impl Scene {
 
     fn judge(&mut self, freeze: Signed<Record>, outcome: Signed<Record>) -> Judgement {
         let manifest = self.manifest.clone();
-        let misconduct = Misconduct::Root(WrongRoot { freeze, outcome });
+        let before = Scene::new().state.unwrap().roots();
+        let misconduct = Misconduct::Root(WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK });
         let alone = judge_steward(&manifest, &misconduct);
         let judgement = judge(&manifest, &Evidence::Misconduct(misconduct), self, &mut Adds);
         // The messages alone convict and acquit nobody.
@@ -218,7 +236,7 @@ fn audit_13_a_root_that_the_results_give_convicts_nobody() {
     let outcome = scene.seal(33, Body::Outcome(scene.outcome(results, sealed)));
     assert!(matches!(scene.judge(scene.freeze(ROUND), outcome), Judgement::NotGuilty(_)));
     // What stands in blocks that were left out is nothing.
-    let left_out = assign::blocks(&scene.layout, PARTS)[1][0];
+    let left_out = scene.parts()[1].1[0];
     let range = scene.layout.block(left_out).unwrap().range.clone();
     scene.update.as_mut().unwrap().values[range].fill(f32::NAN);
     let sealed = scene.after(&[0, 2]);
@@ -324,7 +342,8 @@ fn a_wrong_root_is_about_a_round_and_the_steward() {
     let scene = Scene::new();
     let outcome = scene.seal(33, Body::Outcome(scene.outcome(scene.results(&[0]), scene.after(&[0]))));
     let about = |freeze| {
-        let wrong = WrongRoot { freeze, outcome: outcome.clone() };
+        let before = Scene::new().state.unwrap().roots();
+        let wrong = WrongRoot { freeze, outcome: outcome.clone(), before, shard: ShardId::TRUNK };
         claim(&scene.manifest, &Evidence::Misconduct(Misconduct::Root(wrong)))
     };
     let (culprit, subject) = (steward().id(), steward().id());

@@ -1,8 +1,9 @@
 //! The parts of a round: who reduces and keeps each, what was sealed of it.
 
 use super::{Opening, RoundView, SettledInputs};
-use crate::assign::PartPlan;
-use crate::ids::{Block, MemberId, Part, Slot};
+use crate::assign::{PartPlan, open_shards};
+use crate::ids::{Block, MemberId, Part, ShardId, Slot};
+use crate::layout::Layout;
 use crate::messages::evidence::Reduction;
 use crate::messages::record::Record;
 use crate::messages::round::{Bitmap, PartResult};
@@ -23,6 +24,23 @@ impl RoundView {
     pub fn part_of(&self, block: Block) -> Option<Part> {
         let part = self.parts().iter().position(|plan| plan.blocks.contains(&block))?;
         Some(Part(part as u16))
+    }
+
+    /// Whether a slot computes on the coefficients of a part: those of the trunk, and of its own row.
+    pub fn computes_on(&self, slot: Slot, part: Part) -> bool {
+        let row = self.row_of(slot);
+        self.parts().get(part.index()).is_some_and(|plan| plan.shard.row().is_none_or(|of| of == row))
+    }
+
+    /// The parts that a slot computes on, in order.
+    pub fn parts_of(&self, slot: Slot) -> impl Iterator<Item = (Part, &PartPlan)> {
+        let parts = self.parts().iter().enumerate().map(|(part, plan)| (Part(part as u16), plan));
+        parts.filter(move |(part, _)| self.computes_on(slot, *part))
+    }
+
+    /// The shards that take a step in this round.
+    pub fn open_shards(&self, layout: &Layout) -> Vec<ShardId> {
+        open_shards(layout, self.route(Slot(0)).as_ref())
     }
 
     /// Who reduces a part now, the first one, and by which attempt.
@@ -90,7 +108,8 @@ impl RoundView {
         // So that no aggregator can keep a sender out by refusing it (ROUND-24).
         let is_one =
             |(keepers, _): (Vec<MemberId>, u8)| keepers.contains(keeper) || *keeper == self.opening.steward;
-        self.keepers(part, sender).is_some_and(is_one)
+        let computes = self.slot_of(sender).is_some_and(|slot| self.computes_on(slot, part));
+        computes && self.keepers(part, sender).is_some_and(is_one)
     }
 
     /// Sealed inputs of each part; empty before they are sealed.

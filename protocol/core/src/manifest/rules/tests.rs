@@ -34,6 +34,7 @@ fn data() -> Data {
         held_out_bytes: 1000,
         tokeniser: Tokeniser::Bytes,
         start: Start::Drawn,
+        router: None,
     }
 }
 
@@ -273,6 +274,53 @@ fn manifest_13_coins_last_as_long_as_the_run() {
     (manifest.audit.share_ppm, manifest.audit.blocks_ppm, manifest.audit.final_rounds) = (0, 0, 0);
     manifest.admission.start_verifiers = 0;
     manifest.check().unwrap();
+}
+
+#[test]
+fn data_8_a_router_has_rows_and_reads_text() {
+    let router = |rows, tokens| {
+        let router = Some(Router { rows, tokens, digest: Digest::default() });
+        Manifest { data: Data { router, ..data() }, ..mixture(rows.clamp(1, 64)) }.check()
+    };
+    for (rows, tokens) in [(2, 1), (64, 4096)] {
+        assert_eq!(router(rows, tokens), Ok(()));
+    }
+    for (rows, tokens, message) in [
+        (1, 64, "data.router.rows must be 2 to 64; it is 1"),
+        (65, 64, "data.router.rows must be 2 to 64; it is 65"),
+        (2, 0, "data.router.tokens must be 1 to 4096; it is 0"),
+        (2, 4097, "data.router.tokens must be 1 to 4096; it is 4097"),
+    ] {
+        assert_eq!(router(rows, tokens).unwrap_err().0, message);
+    }
+}
+
+/// A run whose model has so many rows, without a router.
+fn mixture(rows: u16) -> Manifest {
+    let mut manifest = manifest();
+    let Family::Decoder(decoder) = manifest.model.family.clone() else { panic!("a decoder") };
+    let [balance, trust] = [0.0, 1.0].map(real);
+    let (columns, active, shared_hidden) = (2, 1, 2);
+    let mixture = Mixture { decoder, columns, active, shared_hidden, balance, trust, rows, branch: 0 };
+    manifest.model.family = Family::Mixture(mixture);
+    manifest
+}
+
+#[test]
+fn manifest_15_a_router_has_the_rows_of_the_model() {
+    let check = |manifest: Manifest, routed: Option<u16>| {
+        let router = routed.map(|rows| Router { rows, tokens: 64, digest: Digest::default() });
+        Manifest { data: Data { router, ..data() }, ..manifest }.check()
+    };
+    for (model, routed) in [(mixture(1), None), (manifest(), None), (mixture(3), Some(3))] {
+        assert_eq!(check(model, routed), Ok(()));
+    }
+    for (model, routed) in
+        [(mixture(3), None), (mixture(3), Some(2)), (mixture(1), Some(2)), (manifest(), Some(2))]
+    {
+        let refused = check(model, routed).unwrap_err().0;
+        assert!(refused.starts_with("data.router says that the text was packed for"), "{refused}");
+    }
 }
 
 #[test]

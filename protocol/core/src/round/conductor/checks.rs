@@ -49,13 +49,16 @@ impl Conductor {
         let slot = slot.ok_or(Reject::NotEntitled("check results: nothing of it counts"))?;
         let ascending = checked.parts.is_sorted_by(|one, next| one < next)
             && checked.objections.is_sorted_by(|one, next| one < next);
-        let known = checked.parts.iter().all(|part| part.index() < view.parts().len());
+        // Whoever computes on another row cannot tell.
+        let known = checked.parts.iter().all(|part| view.computes_on(slot, *part));
         let of_them = |block: &Block| {
             let plans = checked.parts.iter().filter_map(|part| view.parts().get(part.index()));
             plans.into_iter().any(|plan| plan.blocks.binary_search(block).is_ok())
         };
         if !ascending || !known || !checked.objections.iter().all(of_them) {
-            return Err(Reject::Rule("checked parts are of the round, objections of these parts, in order"));
+            return Err(Reject::Rule(
+                "checked parts are those that its author computes on, objections of these parts, in order",
+            ));
         }
         let first = !self.gathered.checked.contains_key(&slot);
         let word = self.gathered.checked.entry(slot).or_default();
@@ -170,7 +173,8 @@ impl Conductor {
         let Some(view) = self.ledger.current() else { return Vec::new() };
         let has_checked = |slot: &Slot| {
             let word = self.gathered.checked.get(slot);
-            self.gathered.results.keys().all(|(part, _)| word.is_some_and(|word| word.parts.contains(part)))
+            let mut parts = self.gathered.results.keys().filter(|(part, _)| view.computes_on(*slot, *part));
+            parts.all(|(part, _)| word.is_some_and(|word| word.parts.contains(part)))
         };
         let commitments =
             view.commitments().filter(|(slot, _)| is_counted(view, *slot) && !has_checked(slot));

@@ -1,7 +1,7 @@
 //! When a phase is over, and the record that ends it.
 
 use super::{Conductor, Output};
-use crate::assign::reassignment;
+use crate::assign::{Seating, reassignment};
 use crate::codec::List;
 use crate::ids::{MemberId, Part, Slot};
 use crate::ledger::{Member, RoundView, Standing};
@@ -135,10 +135,19 @@ impl Conductor {
     }
 
     fn moves(&self, view: &RoundView, missing: &[Part]) -> Vec<Reassigned> {
+        let (seed, rows) = (view.seed(), view.seats().iter().map(|seat| seat.row).collect::<Vec<_>>());
+        let (layout, route) = (self.ledger.layout(), view.route(Slot(0)));
+        let seating = Seating {
+            layout,
+            seed: &seed,
+            rows: &rows,
+            route: route.as_ref(),
+            aggregators: view.aggregators(),
+        };
         let to = |part: &Part| {
-            let (failed, _) = view.aggregator(*part)?;
+            let plan = view.parts().get(part.index())?;
             // By the round's seed, not by choice: the steward must not be able to give a part to a friend.
-            let others = reassignment(&view.seed(), *part, failed, view.aggregators());
+            let others = reassignment(&seating, *part, plan);
             let awaited = |slot: &Slot| view.member_at(*slot).is_some_and(|member| self.is_awaited(&member));
             // The second aggregator has had its time as well.
             let new = |slot: &Slot| !view.aggregators_in(*part, 0).any(|had| had == *slot);

@@ -63,11 +63,11 @@ impl Replay<'_> {
             let inputs = view.inputs().get(part.index())?;
             reduce(&self.archive.manifest, layout, &[block], inputs, commitment, input)
         });
-        let (mut update, mut factors) = (empty(layout), Factors::new());
+        let (mut update, mut factors) = (Update::empty(layout, view.open_shards(layout)), Factors::new());
         for ((part, block), reduced) in jobs.into_iter().zip(blocks) {
             let reduced = reduced.ok_or_else(|| differs(view, part))?;
             let values = reduced.values.first().ok_or_else(|| differs(view, part))?;
-            put(&mut update, layout, block, values).ok_or_else(|| differs(view, part))?;
+            update.put(layout, block, values).ok_or_else(|| differs(view, part))?;
             let size = values.len() as f64;
             for (slot, factor) in reduced.factors {
                 let (sum, weight) = factors.entry(slot).or_default();
@@ -112,7 +112,7 @@ impl Replay<'_> {
                 let length = layout.block(*block).map_or(0, |block| block.range.len());
                 let (own, after) =
                     rest.split_at_checked(length).ok_or_else(|| wrong("the kept values are cut short"))?;
-                put(update, layout, *block, own).ok_or_else(|| differs(view, part))?;
+                update.put(layout, *block, own).ok_or_else(|| differs(view, part))?;
                 rest = after;
             }
         }
@@ -129,11 +129,10 @@ impl Replay<'_> {
             ))
         })?;
         let layout = self.ledger.layout();
-        let mut update = empty(layout);
+        let mut update = Update::empty(layout, view.open_shards(layout));
         for (part, block) in result_blocks(view) {
-            let values = layout.block(block).and_then(|block| kept.values.get(block.range.clone()));
-            let values = values.ok_or_else(|| differs(view, part))?;
-            put(&mut update, layout, block, values).ok_or_else(|| differs(view, part))?;
+            let values = kept.block(layout, block).ok_or_else(|| differs(view, part))?;
+            update.put(layout, block, values).ok_or_else(|| differs(view, part))?;
         }
         self.check_results(view, &update, |result| differs(view, result.part))?;
         Ok(update)
@@ -165,9 +164,8 @@ impl Replay<'_> {
         let kept = reading::aggregate(&self.archive.folder, view.round()).ok().flatten();
         let kept = kept.filter(|kept| digest_of(layout, blocks, kept) == Some(result.digest));
         let differs = |block: &&Block| {
-            let range = layout.block(**block).map(|block| block.range.clone());
             let bits = |update: &Update| {
-                let values = update.values.get(range.clone()?)?;
+                let values = update.block(layout, **block)?;
                 // Bits, since equal numbers may differ in them: −0 and 0.
                 Some(values.iter().map(|value| value.to_bits()).collect::<Vec<u32>>())
             };
@@ -193,7 +191,7 @@ impl Replay<'_> {
 fn digest_of(layout: &Layout, blocks: &[Block], update: &Update) -> Option<Digest> {
     let mut digest = PartDigest::default();
     for block in blocks {
-        digest = digest.block(update.values.get(layout.block(*block)?.range.clone())?);
+        digest = digest.block(update.block(layout, *block)?);
     }
     Some(digest.finish())
 }
@@ -203,21 +201,6 @@ fn result_blocks(view: &RoundView) -> impl Iterator<Item = (Part, Block)> + '_ {
     let results = view.results().unwrap_or_default().iter().flatten();
     let parts = results.filter_map(|result| Some((result.part, view.parts().get(result.part.index())?)));
     parts.flat_map(|(part, plan)| plan.blocks.iter().map(move |block| (part, *block)))
-}
-
-fn empty(layout: &Layout) -> Update {
-    Update { values: vec![0.0; layout.parameters()], present: vec![false; layout.blocks().len()] }
-}
-
-/// Puts the values of a block into an update; `None` when they do not fit.
-fn put(update: &mut Update, layout: &Layout, block: Block, values: &[f32]) -> Option<()> {
-    let target = update.values.get_mut(layout.block(block)?.range.clone())?;
-    if target.len() != values.len() {
-        return None;
-    }
-    target.copy_from_slice(values);
-    *update.present.get_mut(block.index())? = true;
-    Some(())
 }
 
 fn differs(view: &RoundView, part: Part) -> ReplayError {

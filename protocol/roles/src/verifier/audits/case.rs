@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use muster_core::audit::steps::{Requested, ResultsSealed, TableOpened, TableSealed};
-use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Part, Round, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::messages::audit::{Finding, FindingKind, LeafResult, Results, Rows, TableOpening};
 use muster_core::messages::record::Record;
@@ -31,6 +31,8 @@ pub struct Subject {
 /// Where some blocks of a contribution can be had.
 #[derive(Clone, Debug)]
 pub struct Source {
+    /// The part that they are.
+    pub part: Part,
     /// The blocks.
     pub blocks: Vec<Block>,
     /// Members that may hold them: the aggregators of their part, then the author.
@@ -41,14 +43,14 @@ impl Subject {
     /// The contribution of a slot; `None` when it has none, or nothing is frozen.
     pub fn of(ledger: &Ledger, view: &RoundView, slot: Slot) -> Option<Self> {
         let commitment = view.commitment(slot)?;
-        let sources = view.parts().iter().enumerate().map(|(part, plan)| {
-            let keepers = |attempt| view.reducers(muster_core::ids::Part(part as u16), attempt);
+        let sources = view.parts_of(slot).map(|(part, plan)| {
+            let keepers = |attempt| view.reducers(part, attempt);
             // Those of the reassignment first: they reduced the part. The author last: it may want to delay.
             let keepers = keepers(1).chain(keepers(0)).chain([commitment.author]);
             let mut holders: Vec<MemberId> =
                 keepers.filter(|keeper| ledger.member(keeper).is_some()).collect();
             holders.dedup();
-            Source { blocks: plan.blocks.clone(), holders }
+            Source { part, blocks: plan.blocks.clone(), holders }
         });
         Some(Self {
             record: view.freeze()?.clone(),

@@ -53,6 +53,7 @@ impl Audits {
             | Notice::Echo(_)
             | Notice::Result(_)
             | Notice::Return(_)
+            | Notice::Ready(_)
             | Notice::Leave(_) => {}
         }
     }

@@ -1,0 +1,208 @@
+//! Rows: who holds which, and which states have several.
+
+use std::collections::BTreeMap;
+
+use super::{Ledger, Member, Stage, Standing};
+use crate::error::Reject;
+use crate::hash::{Domain, Hasher, below};
+use crate::ids::{Digest, MemberId, Row, ShardId};
+use crate::messages::enrol::{Ready, Role};
+use crate::sign::{Signed, Verified};
+use crate::state::{ShardRoots, StateRoots};
+
+/// The row that a node was drawn for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Holding {
+    /// Which.
+    pub row: Row,
+    /// Whether it holds the row: it has said so, or it held all rows when they came to be.
+    pub ready: bool,
+}
+
+impl Ledger {
+    /// Rows of the newest sealed state.
+    pub fn rows(&self) -> u16 {
+        self.state.rows()
+    }
+
+    /// Whether rows were dealt to members.
+    pub fn has_dealt_rows(&self) -> bool {
+        self.dealt
+    }
+
+    /// Rows of the state that the open round leads to.
+    pub(super) fn next_rows(&self) -> u16 {
+        self.manifest.model.rows_after(self.state.step().saturating_add(1))
+    }
+
+    /// Whether roots are those of every shard of the model before any update (STATE-7, STATE-8).
+    pub(super) fn is_initial(&self, state: &StateRoots) -> bool {
+        let rows = self.manifest.model.rows_after(0);
+        state.shards.len() == self.layout.all_shards(rows).count()
+            && state.shards.iter().all(|shard| shard.step == 0)
+    }
+
+    /// Whether roots follow from the newest state, as far as roots tell (LEDGER-10).
+    pub(super) fn follows(&self, state: &StateRoots) -> bool {
+        let rows = self.next_rows();
+        let all = self.layout.all_shards(rows);
+        let is_open = |id: ShardId| {
+            id.row().is_none_or(|row| self.current().is_some_and(|view| view.open_rows().contains(row)))
+        };
+        let branches = rows > self.rows();
+        // STATE-9: the trunk and every row with a seat take a step. A row without a seat keeps everything.
+        let stepped = |id: ShardId, shard: &ShardRoots| {
+            // STATE-8: when an Outcome makes the b-th update, its rows are copies of the row that the update gives.
+            let before = self.state.shard(if branches { ShardId(id.0.min(1)) } else { id });
+            match before {
+                Some(before) if branches || is_open(id) => shard.step == before.step.saturating_add(1),
+                Some(before) => shard == before,
+                None => false,
+            }
+        };
+        state.shards.len() == all.clone().count()
+            && all.zip(&state.shards).all(|(id, shard)| stepped(id, shard))
+            && (!branches || state.shards.iter().skip(1).is_sorted_by(|a, b| a == b))
+    }
+
+    /// The row of a member in a round on a state with so many rows; none where it holds none that it could compute on.
+    pub(super) fn row_in(&self, member: &Member, rows: u16, dealt: &BTreeMap<MemberId, Row>) -> Option<Row> {
+        if rows == 1 {
+            return Some(Row(0));
+        }
+        let holding = member.holding.filter(|holding| holding.ready).map(|holding| holding.row);
+        holding.or_else(|| dealt.get(&member.id).copied())
+    }
+
+    /// Whom a record deals which row when it opens the first round on a state with so many rows. Nobody where rows were
+    /// dealt before, or there is one.
+    pub(super) fn dealt(&self, rows: u16) -> BTreeMap<MemberId, Row> {
+        // ROW-1: rows are dealt by the first Begin or Outcome that opens a round on a state with several rows, since the
+        // run began or went back to a state with one.
+        if rows == 1 || self.dealt {
+            return BTreeMap::new();
+        }
+        let nodes = self.members.iter().filter(|member| takes_a_row(member));
+        deal_rows(&self.head, nodes.map(|member| member.id), rows)
+    }
+
+    /// Notes what was dealt: those members hold all rows, and keep their own.
+    pub(super) fn deal(&mut self, dealt: &BTreeMap<MemberId, Row>) {
+        self.dealt |= !dealt.is_empty();
+        for (id, row) in dealt {
+            if let Some(member) = self.member_mut(id) {
+                member.holding = Some(Holding { row: *row, ready: true });
+            }
+        }
+    }
+
+    /// Draws rows for nodes that came after they were dealt, by the newest head.
+    pub(super) fn draw_rows(&mut self) {
+        // ROW-2: a row is drawn for every such node without one, if rows were dealt.
+        if !self.dealt {
+            return;
+        }
+        let nodes = self.members.iter().filter(|member| takes_a_row(member));
+        let held = nodes.map(|member| (member.id, member.holding.map(|holding| holding.row)));
+        for (id, row) in draw_rows(&self.head, &held.collect::<Vec<_>>(), self.rows()) {
+            if let Some(member) = self.member_mut(&id) {
+                member.holding = Some(Holding { row, ready: false });
+            }
+        }
+    }
+
+    /// The state went back.
+    pub(super) fn withdraw_rows(&mut self) {
+        // ROW-4: a Rewind to a state with one row takes back who holds which row.
+        if self.rows() == 1 {
+            self.dealt = false;
+            self.members.iter_mut().for_each(|member| member.holding = None);
+        }
+    }
+
+    /// Checks what a node says of the row that was drawn for it (ROW-3).
+    ///
+    /// # Errors
+    /// [`Reject`] for one that was drawn for no such row, has said so before, or names a state that nobody remembers.
+    pub fn check_ready(&self, signed: &Signed<Ready>) -> Result<Verified<Ready>, Reject> {
+        // ROW-3: a Ready is good when its author is a node that has neither left nor been banned, `row` is the one that
+        // was drawn for it, it has not been ready before, and `root` is the root of the state before `round`, which is the
+        // next round or one that is remembered.
+        let ready = signed.verify(self.run)?;
+        let member = self.member(&ready.author()).ok_or(Reject::NotEntitled("be ready: it is no member"))?;
+        self.require(takes_a_row(member), "only a node that has not gone holds a row")?;
+        let drawn = member.holding.ok_or(Reject::Stale("no row was drawn for this member yet"))?;
+        self.require(drawn.row == ready.row, "a member is ready for the row that it was drawn for")?;
+        // Every statement stays on everybody's disk.
+        self.require(!drawn.ready, "a member says once that it is ready")?;
+        let sealed = match self.round(ready.round) {
+            Some(view) => Some(view.state()),
+            None => (ready.round == self.next_round).then_some(&self.state),
+        };
+        // What it fetched is what was sealed: whoever got anything else finds out before it has a seat.
+        let sealed = sealed.ok_or(Reject::Stale("the state of this round is not remembered"))?;
+        self.require(sealed.root() == ready.root, "a member is ready with a sealed state")?;
+        self.require(self.stage != Stage::Closed, "the run is over")?;
+        Ok(ready)
+    }
+
+    // LEDGER-23: the member holds its row from the next record on.
+    pub(super) fn ready_with(&mut self, signed: &Signed<Ready>) -> Result<(), Reject> {
+        let ready = self.check_ready(signed)?;
+        if let Some(member) = self.member_mut(&ready.author()) {
+            member.holding = Some(Holding { row: ready.row, ready: true });
+        }
+        Ok(())
+    }
+}
+
+/// Whether a row is dealt to a member, or drawn for it: a node that has not gone.
+fn takes_a_row(member: &Member) -> bool {
+    let gone = matches!(member.standing, Standing::Left | Standing::Banned);
+    member.role == Role::Node && !gone
+}
+
+/// ROW-1: nodes in order of `H("place", head before the record, member)` take rows 0, 1, …, R − 1, 0, 1, … in turn.
+pub fn deal_rows(
+    head: &Digest,
+    nodes: impl IntoIterator<Item = MemberId>,
+    rows: u16,
+) -> BTreeMap<MemberId, Row> {
+    // By the head before: whoever seals the record cannot try orders until one suits.
+    let mut order: Vec<(Digest, MemberId)> =
+        nodes.into_iter().map(|id| (place(head, &id).finish(), id)).collect();
+    order.sort_unstable();
+    order.into_iter().zip((0..rows).cycle()).map(|((_, id), row)| (id, Row(row))).collect()
+}
+
+/// Of these nodes, in order of admission, those without a row, and the rows that are drawn for them.
+///
+/// ROW-2: the candidates are the ⌈R/2⌉ rows with the fewest holders, the lowest first among equals. The node's row is
+/// candidate number `below(first8(H("place", head after the record, member)), ⌈R/2⌉)`. A node counts as holder of the row
+/// that was drawn for it.
+pub fn draw_rows(head: &Digest, nodes: &[(MemberId, Option<Row>)], rows: u16) -> Vec<(MemberId, Row)> {
+    let mut holders = vec![0usize; rows.into()];
+    let count = |holders: &mut Vec<usize>, row: Row| {
+        holders.get_mut(row.index()).into_iter().for_each(|count| *count += 1);
+    };
+    nodes.iter().filter_map(|(_, row)| *row).for_each(|row| count(&mut holders, row));
+    let mut drawn = Vec::new();
+    for (id, _) in nodes.iter().filter(|(_, row)| row.is_none()) {
+        let mut order: Vec<Row> = (0..rows).map(Row).collect();
+        order.sort_by_key(|row| (holders.get(row.index()).copied(), *row));
+        // Half of them: a newcomer that would rather have another row must come, and be audited, again.
+        let choice = below(place(head, id).number(), u64::from(rows.div_ceil(2)));
+        let Some(row) = order.get(choice as usize).copied() else { continue };
+        count(&mut holders, row);
+        drawn.push((*id, row));
+    }
+    drawn
+}
+
+/// What a member's row is drawn by.
+fn place(head: &Digest, member: &MemberId) -> Hasher {
+    Hasher::new(Domain::PLACE).value(head).value(member)
+}
+
+#[cfg(test)]
+mod tests;
