@@ -30,6 +30,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
+use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
 use super::report::ResultFile;
@@ -136,6 +137,13 @@ impl Session {
             own: Own::new(keep),
             results: follower.results().clone(),
             stopwatch: lock(follower.replica()).stopwatch().clone(),
+            calls: Calls::new(Holder {
+                identity: identity.clone(),
+                conduct: conduct.clone(),
+                manifest: manifest.clone(),
+                states: follower.replica().clone(),
+                path: options.machine.path,
+            }),
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);

@@ -54,7 +54,7 @@ impl Court {
         let judgement = self.judge(evidence, brought.clone());
         let Judgement::Guilty { culprit, round, finding, .. } = &judgement else { return Ok(judgement) };
         // AUDIT-12: what messages decide needs no arithmetic, and where there is a tolerance a jury judges.
-        if !self.is_exact() || !finding.needs_jury() {
+        if !self.is_exact() || !finding.is_recomputed() {
             return Ok(judgement);
         }
         // The accuser may lie, so that its second opinion is no substitute: without this one, one machine

@@ -282,9 +282,9 @@ impl Queue {
 /// What an accuser is told for whom there is no place.
 const FULL: Reject = Reject::Rule("too many accusations wait; try again later");
 
-/// Whether messages alone decide it, so that any member may bring it.
+/// Whether any member may bring it: messages alone decide it, or one forward pass does (CALL-7).
 pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
-    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_))
+    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_) | Evidence::Answer(_))
 }
 
 #[cfg(test)]
