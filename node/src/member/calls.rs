@@ -22,7 +22,9 @@ use muster_core::sign::Signed;
 use muster_net::serve::Unanswered;
 use tokio::sync::{Semaphore, oneshot};
 
-pub(super) use self::worker::{Holder, States};
+pub(super) use self::worker::Holder;
+#[cfg(test)]
+pub(super) use self::worker::States;
 use self::worker::{Job, Outcome, start};
 
 /// How long a call waits for its turn.
