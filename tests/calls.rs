@@ -32,7 +32,8 @@ fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
     run.wait_round(3);
     let id = |name: &str| run.good(&["id", "--data-dir", &run.at(name)]).trim().to_owned();
     let began = Instant::now();
-    let (code, output) = run.muster(&["generate", &run.at("first"), "--prompt", "fn", "--ask", "1", "--tokens", "1"]);
+    let (code, output) =
+        run.muster(&["generate", &run.at("first"), "--prompt", "fn", "--ask", "1", "--tokens", "1"]);
     assert!(code == 0 && output.starts_with("fn"), "{output}");
     // To reach the steward and to follow takes its time, too.
     assert!(began.elapsed() < Duration::from_secs(10), "{:?}: {output}", began.elapsed());
@@ -46,15 +47,23 @@ fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
             break;
         }
     }
-    assert!(said.contains(&format!("{} has not answered in 2 s: it is asked no more", &id("silent")[..16])), "{said}");
+    assert!(
+        said.contains(&format!("{} has not answered in 2 s: it is asked no more", &id("silent")[..16])),
+        "{said}"
+    );
     assert!(said.contains("re-executes it"), "{said}");
     assert_eq!(liar.wait(), 1, "{}", liar.log());
     let bans = run.events("ban");
     assert_eq!(bans.len(), 1, "{bans:?}");
-    assert_eq!((bans[0]["member"].as_str(), bans[0]["finding"].as_str()), (Some(&*id("liar")), Some("false answer")));
+    assert_eq!(
+        (bans[0]["member"].as_str(), bans[0]["finding"].as_str()),
+        (Some(&*id("liar")), Some("false answer"))
+    );
 
     // The steward has what the ban rests on, and everything that re-executing it takes.
-    let kept = fs::read_dir(run.path("run/evidence")).expect("evidence").map(|entry| entry.expect("an entry").path());
+    let kept = fs::read_dir(run.path("run/evidence"))
+        .expect("evidence")
+        .map(|entry| entry.expect("an entry").path());
     let evidence: Vec<PathBuf> = kept.collect();
     assert_eq!(evidence.len(), 1, "{evidence:?}");
     assert!(named(&said).starts_with(run.path("first/evidence")), "{said}");
@@ -62,5 +71,8 @@ fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
     steward.wait();
     let (code, output) = run.verifier(&["check", &evidence[0].to_string_lossy()]);
     assert_eq!(code, 0, "{output}");
-    assert!(output.contains("guilty: ") && output.contains("false answer") && output.contains(&id("liar")), "{output}");
+    assert!(
+        output.contains("guilty: ") && output.contains("false answer") && output.contains(&id("liar")),
+        "{output}"
+    );
 }

@@ -152,8 +152,7 @@ mod tests {
         let identity = Arc::new(Identity::from_secret(&[1; 32]));
         let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
         let manifest = ledger.manifest().clone();
-        let calls =
-            Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
+        let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let shared = NodeContext {
             identity,
             calls,

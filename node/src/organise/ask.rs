@@ -67,8 +67,7 @@ impl<'a> Caller<'a> {
         let way = way(folder).await?;
         let ledger = Ledger::new(way.manifest.clone());
         let holders = Holders::new(way.peers.clone(), way.identity.id());
-        let mut caller =
-            Self { way, folder: folder.to_owned(), ledger, rows, grace, holders, tell };
+        let mut caller = Self { way, folder: folder.to_owned(), ledger, rows, grace, holders, tell };
         caller.follow().await?;
         if rows > 1 {
             (caller.tell)("the model has one row: it alone is asked");

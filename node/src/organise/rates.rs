@@ -47,7 +47,13 @@ impl Wrong {
             Self::Rows | Self::Silence => m,
             Self::HalfOfRows => m / 2,
             Self::Row => m.min(1),
-            Self::Sum | Self::Hidden | Self::Words | Self::Part | Self::Block | Self::Answers | Self::Nothing(_) => 0,
+            Self::Sum
+            | Self::Hidden
+            | Self::Words
+            | Self::Part
+            | Self::Block
+            | Self::Answers
+            | Self::Nothing(_) => 0,
         }
     }
 

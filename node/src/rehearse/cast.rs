@@ -132,7 +132,8 @@ impl Cast {
         let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
         let words: Vec<&OsStr> = words.into_iter().chain(backend.iter().map(AsRef::as_ref)).collect();
         let steward = Child::start("steward", &logs, &words)?;
-        let mut cast = Self { players: players(rehearsal, workspace), steward, members: Vec::new(), caller: None };
+        let mut cast =
+            Self { players: players(rehearsal, workspace), steward, members: Vec::new(), caller: None };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
         let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
         let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;

@@ -229,7 +229,8 @@ impl Court {
     /// The state that evidence is about, if it is still kept.
     pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
         let replica = lock(&self.replica);
-        let found = evidence.state(self.manifest.run()).and_then(|(_, root)| Some((root, replica.state_at(&root)?)));
+        let found =
+            evidence.state(self.manifest.run()).and_then(|(_, root)| Some((root, replica.state_at(&root)?)));
         found.into_iter().collect()
     }
 }

@@ -1,7 +1,7 @@
 //! What evidence proves: one function that anyone can run, [`judge`].
 
-pub mod docket;
 mod answer;
+pub mod docket;
 mod frozen;
 mod judgement;
 mod misconduct;

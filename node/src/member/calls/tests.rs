@@ -13,7 +13,8 @@ use super::*;
 use crate::member::conduct::{AskedCall, HonestNode, NodeConduct};
 use crate::organise::config::{Makers, Settings};
 
-const TINY: &str = "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 16\n";
+const TINY: &str =
+    "[model]\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 24\nsequence = 16\n";
 
 fn id(secret: u8) -> Identity {
     Identity::from_secret(&[secret; 32])

@@ -65,7 +65,9 @@ impl Court<'_> {
             tell(&format!("{holder} {word}: `muster-verifier check {file}` re-executes it"));
             match self.accuse(evidence).await {
                 Ok(()) => tell(&format!("{holder} is accused before the steward")),
-                Err(why) => tell(&format!("the steward does not take it ({why}): any member may bring {file}")),
+                Err(why) => {
+                    tell(&format!("the steward does not take it ({why}): any member may bring {file}"))
+                }
             }
         }
         Ok(liars)

@@ -138,7 +138,8 @@ fn masks_are_the_leafs_own() {
 fn call_4_logits_are_those_of_the_text_alone() {
     for model in models().into_iter().filter(|model| model.decoder().is_some()) {
         let manifest = manifest(model);
-        let (vocabulary, text) = (manifest.model.vocabulary as usize, windows(&manifest.model, 1, 5).remove(0));
+        let (vocabulary, text) =
+            (manifest.model.vocabulary as usize, windows(&manifest.model, 1, 5).remove(0));
         let mut one = Exact::new(1, Some(Path::Portable)).unwrap();
         let state = one.initial(&manifest, &windows(&manifest.model, 2, 0));
         let text = &text[..manifest.model.sequence as usize];
@@ -150,7 +151,8 @@ fn call_4_logits_are_those_of_the_text_alone() {
                 for positions in [1, length] {
                     let found = exact.logits(&manifest, &state, &text[..length], positions).unwrap();
                     let expected = &all[(length - positions) * vocabulary..length * vocabulary];
-                    let same = found.iter().map(|logit| logit.to_bits()).eq(expected.iter().map(|l| l.to_bits()));
+                    let same =
+                        found.iter().map(|logit| logit.to_bits()).eq(expected.iter().map(|l| l.to_bits()));
                     assert!(same, "{path:?}, {positions} of {length}");
                 }
             }

@@ -46,7 +46,8 @@ pub(super) fn judge(
 ) -> Result<Judgement, Reject> {
     let (ask, answer) = check(manifest, call)?;
     // A root that was never sealed is one that no witness has: nobody is blamed for what was answered to it.
-    let unavailable = || Judgement::Undecided(format!("the state {} before round {} is unavailable", ask.root, ask.round));
+    let unavailable =
+        || Judgement::Undecided(format!("the state {} before round {} is unavailable", ask.root, ask.round));
     let parameters = Layout::of(&manifest.model).parameters();
     let Some(state) = witness.state(&ask.root).filter(|state| state.parameters.len() == parameters) else {
         return Ok(unavailable());

@@ -63,7 +63,10 @@ impl Ask {
         let known = self.tokens.iter().all(|token| *token < model.vocabulary);
         require(known, "each token of a call is one of the model's")?;
         let positions = usize::from(self.positions);
-        require((1..=self.tokens.len()).contains(&positions), "a call wants logits after 1 token at least, and all at most")?;
+        require(
+            (1..=self.tokens.len()).contains(&positions),
+            "a call wants logits after 1 token at least, and all at most",
+        )?;
         let fits = self.logits(manifest) <= limits::CALL_LOGITS;
         require(fits, "the logits of a call fit into one answer")
     }
@@ -149,13 +152,18 @@ mod tests {
     #[test]
     fn call_2_logits_are_rounded_to_even_and_saturate() {
         let unit = 1.0 / 65_536.0;
-        for (units, expected) in [(0.5, 0), (1.5, 2), (2.5, 2), (-0.5, 0), (-1.5, -2), (0.75, 1), (-2.25, -2)] {
+        for (units, expected) in [(0.5, 0), (1.5, 2), (2.5, 2), (-0.5, 0), (-1.5, -2), (0.75, 1), (-2.25, -2)]
+        {
             assert_eq!(fixed(units * unit), expected, "{units}");
         }
         let most = i32::MAX;
-        for (logit, expected) in
-            [(f32::INFINITY, most), (32_768.0, most), (-32_768.0, -most), (f32::NEG_INFINITY, -most), (f32::MIN, -most)]
-        {
+        for (logit, expected) in [
+            (f32::INFINITY, most),
+            (32_768.0, most),
+            (-32_768.0, -most),
+            (f32::NEG_INFINITY, -most),
+            (f32::MIN, -most),
+        ] {
             assert_eq!(fixed(logit), expected, "{logit}");
         }
         assert_eq!((fixed(f32::NAN), fixed(-f32::NAN)), (i32::MIN, i32::MIN));

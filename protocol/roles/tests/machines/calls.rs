@@ -47,8 +47,11 @@ fn call_7_a_false_answer_ends_in_a_ban_whoever_brings_it() {
         let evidence = call(&run, 0);
         assert!(accuse(&mut run, from, evidence.clone()));
         let finding = FindingKind::FalseAnswer;
-        let bans = heard(&mut run, |culprit, round| {
-            Judgement::Guilty { culprit, round, finding, detail: String::new() }
+        let bans = heard(&mut run, |culprit, round| Judgement::Guilty {
+            culprit,
+            round,
+            finding,
+            detail: String::new(),
         });
         let [ban] = &bans[..] else { panic!("{bans:?}") };
         assert_eq!((ban.culprit, ban.finding, ban.accuser), (identity(0).id(), finding, from));

@@ -41,7 +41,13 @@ impl Arithmetic for Sums {
         unreachable!("nothing is evaluated")
     }
 
-    fn logits(&mut self, manifest: &Manifest, state: &State, tokens: &[u32], positions: usize) -> Option<Vec<f32>> {
+    fn logits(
+        &mut self,
+        manifest: &Manifest,
+        state: &State,
+        tokens: &[u32],
+        positions: usize,
+    ) -> Option<Vec<f32>> {
         let rows = tokens.len() - positions..tokens.len();
         let row = |end: usize| {
             let sum: u32 = tokens[..=end].iter().sum();
@@ -144,7 +150,11 @@ fn call_6_an_answer_is_to_one_signed_question() {
 
 #[test]
 fn call_6_a_question_that_the_model_cannot_be_asked_convicts_nobody() {
-    for bad in [Ask { row: Row(1), ..ask() }, Ask { positions: 0, ..ask() }, Ask { tokens: List::default(), ..ask() }] {
+    for bad in [
+        Ask { row: Row(1), ..ask() },
+        Ask { positions: 0, ..ask() },
+        Ask { tokens: List::default(), ..ask() },
+    ] {
         let signed = id(30).sign(manifest().run(), &bad);
         let answer = Answer { ask: signed.digest(), logits: Digest::default() };
         let call = FalseAnswer { ask: signed, answer: id(HOLDER).sign(manifest().run(), &answer) };
