@@ -18,6 +18,7 @@ fn named(output: &str) -> PathBuf {
     after.split('`').next().expect("its end").into()
 }
 
+/// CALL-10, CALL-11, C19: one silent holder and one that lies, and nobody else is blamed.
 #[test]
 fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
     // More rounds than there is time for: a run that is over is asked no more.

@@ -85,7 +85,7 @@ impl Holders {
         std::mem::take(&mut self.failed)
     }
 
-    /// Asks holders until as many answers are there as are wanted, or nobody is left.
+    /// CALL-11: asks holders, the next one as soon as there is no answer for a while, until as many answers are there as are wanted, or nobody is left.
     pub(super) async fn ask(&mut self, ledger: &Ledger, manifest: &Manifest, race: &Race<'_>) -> Answering {
         let mut left = shuffled(self.candidates(ledger));
         let (mut pending, mut given, mut declined) = (0, Vec::new(), false);

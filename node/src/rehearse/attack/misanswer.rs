@@ -1,6 +1,7 @@
-//! Peer that trains honestly, and answers calls falsely: it has no logits to compute, or wants others to read something else.
+//! Peer that trains honestly, and answers calls with something else than the logits.
 //!
-//! Its answer binds it. Whoever asks another holder as well sees that the two differ, and one forward pass tells who lies.
+//! It saves the computation, or wants others to read something else. Its answer binds it. Whoever asks another holder as
+//! well sees that the two differ, and one forward pass tells who lies.
 
 use crate::member::{AskedCall, NodeConduct};
 
