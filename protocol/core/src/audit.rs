@@ -65,7 +65,10 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             let first = pair.first.verify(run)?;
             return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
         }
-        Evidence::Answer(call) => return answer::claim(manifest, call),
+        Evidence::Answer(call) => {
+            let (culprit, round) = answer::accused(manifest, call)?;
+            return Ok(Claim { culprit, subject: culprit, round });
+        }
         Evidence::Misconduct(misconduct) => {
             let round = match misconduct {
                 Misconduct::Root(wrong) => root::round(manifest, wrong)?,

@@ -1,9 +1,8 @@
 //! Judging who answers calls: the logits, computed once more.
 
-use super::Claim;
 use super::judgement::{Judgement, Witness, require};
 use crate::error::Reject;
-use crate::ids::Round;
+use crate::ids::{MemberId, Round};
 use crate::layout::Layout;
 use crate::manifest::Manifest;
 use crate::messages::audit::FindingKind;
@@ -12,11 +11,10 @@ use crate::messages::evidence::FalseAnswer;
 use crate::sign::Verified;
 use crate::state::Arithmetic;
 
-/// What evidence about an answer claims.
-pub(super) fn claim(manifest: &Manifest, call: &FalseAnswer) -> Result<Claim, Reject> {
+/// Whom evidence about an answer accuses, and the round of the offence.
+pub(super) fn accused(manifest: &Manifest, call: &FalseAnswer) -> Result<(MemberId, Round), Reject> {
     let (ask, answer) = check(manifest, call)?;
-    let culprit = answer.author();
-    Ok(Claim { culprit, subject: culprit, round: offence(ask.round) })
+    Ok((answer.author(), offence(ask.round)))
 }
 
 /// The round of the offence: the last one that the state has seen. Seats of the round that the state is before need not be

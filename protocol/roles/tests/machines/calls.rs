@@ -16,7 +16,8 @@ use super::run::{Run, identity};
 /// What the first node answers to a question of the second one about a round.
 fn call(run: &Run, round: u32) -> FalseAnswer {
     let (id, tokens) = (run.ledger.run(), List::new(vec![1, 2]).unwrap());
-    let ask = Ask { round: Round(round), root: Digest([5; 32]), row: Row(0), tokens, positions: 1 };
+    let root = run.ledger.state().root();
+    let ask = Ask { round: Round(round), root, row: Row(0), tokens, positions: 1 };
     let ask = identity(1).sign(id, &ask);
     let answer = Answer { ask: ask.digest(), logits: logits_digest(&[7]) };
     FalseAnswer { answer: identity(0).sign(id, &answer), ask }
@@ -83,6 +84,13 @@ fn call_7_strangers_bring_nothing_and_call_6_nothing_is_examined_that_does_not_f
     assert!(!accuse(&mut run, identity(1).id(), framed));
     let early = call(&run, 50);
     assert!(!accuse(&mut run, identity(1).id(), early));
+    // A state that was never sealed: nobody could ever decide it.
+    let (id, tokens) = (run.ledger.run(), List::new(vec![1]).unwrap());
+    let invented = Ask { round: Round(0), root: Digest([5; 32]), row: Row(0), tokens, positions: 1 };
+    let ask = identity(1).sign(id, &invented);
+    let answer = Answer { ask: ask.digest(), logits: logits_digest(&[7]) };
+    let invented = FalseAnswer { answer: identity(0).sign(id, &answer), ask };
+    assert!(!accuse(&mut run, identity(1).id(), invented));
     assert!(run.hearing.is_none());
     // Under the steward's key nothing else is brought than answers.
     assert!(run.ask(identity(101).id(), Request::StateOffer).is_none());
