@@ -13,6 +13,7 @@ use muster_core::manifest::{self, Admission, Manifest, Model};
 use muster_core::merkle::Proof;
 use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
 use muster_core::sign::Signed;
+use muster_core::state::StateRoots;
 
 use super::cases::{bytes, families, list, read, text};
 
@@ -55,6 +56,7 @@ reencoder!(
     manifest::Retention,
     manifest::Rollback,
     Proof,
+    StateRoots,
     CoinTerms,
     CoinOpening,
     Certificate,
