@@ -143,6 +143,7 @@ impl Session {
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
+        let calls = Calls::new(holder(&identity, &conduct, &follower, options.machine.path));
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
@@ -151,7 +152,7 @@ impl Session {
             own: Own::new(keep),
             results: follower.results().clone(),
             stopwatch: lock(follower.replica()).stopwatch().clone(),
-            calls: Calls::new(holder(&identity, &conduct, &follower, options.machine.path)),
+            calls,
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);
