@@ -77,3 +77,40 @@ fn call_11_text_comes_within_the_grace_and_call_10_the_liar_is_banned() {
         "{output}"
     );
 }
+
+/// A mixture with one row: false logits, those of an older state, and silence, while somebody asks.
+#[test]
+fn call_5_a_drill_bans_who_answers_falsely_and_nobody_else_and_the_run_replays() {
+    let settings = r#"
+name = "calls"
+[model]
+family = "mixture"
+width = 16
+layers = 1
+heads = 2
+key_value_heads = 1
+hidden = 12
+sequence = 32
+[experts]
+columns = 4
+active = 2
+shared_hidden = 8
+[training]
+leaves = 12
+leaf_windows = 1
+[optimiser]
+warmup = 3
+"#;
+    let run = Run::packed(programs!(), settings, None);
+    let (config, text, out) = (run.at("run.toml"), run.at("text"), run.at("drill"));
+    let asked =
+        ["drill", "--config", &config, "--text", &text, "--out", &out, "--nodes", "6", "--verifiers", "1"];
+    let attacks = ["--rounds", "300", "--from", "4", "--attack", "misanswer", "old-answer", "no-answer"];
+    let (code, output) = run.muster(&[&asked[..], &attacks].concat());
+    assert!(code == 0 && output.contains("replayed to the last bit"), "{output}");
+    let report = fs::read_to_string(run.path("drill/report.json")).expect("a report");
+    let report: serde_json::Value = serde_json::from_str(&report).expect("JSON");
+    let bans = report["bans"].as_array().expect("bans");
+    assert_eq!(bans.len(), 2, "{output}");
+    assert!(bans.iter().all(|ban| ban["finding"] == "false answer"), "{output}");
+}
