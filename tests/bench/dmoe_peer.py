@@ -11,6 +11,7 @@ looking up experts is not delayed. Both are in hivemind's favour.
 import asyncio
 import json
 import logging
+import os
 import random
 import sys
 import time
@@ -18,6 +19,7 @@ import time
 import hivemind
 import hivemind.moe.client.moe as client
 import torch
+from hivemind.moe import get_experts
 from hivemind.moe.server.layers.custom_experts import register_expert_class
 from hivemind.moe.server.server import background_server
 from torch import nn
@@ -55,7 +57,7 @@ class RemoteFeed(nn.Module):
         self.by_rows = by_rows
         self.experts = hivemind.RemoteMixtureOfExperts(
             in_features=shape["width"], grid_size=GRID[shape["columns"]], dht=dht, uid_prefix=f"layer{layer}.",
-            k_best=shape["active"], k_min=1, forward_timeout=60, backward_timeout=60, timeout_after_k_min=5,
+            k_best=shape["active"], k_min=1, backward_k_min=0, forward_timeout=60, backward_timeout=60, timeout_after_k_min=5,
             allow_zero_outputs=True)
 
     def forward(self, x):
@@ -109,14 +111,18 @@ def main():
     uids = [f"layer{layer}.{i}.{j}" for layer in range(shape["layers"]) for i in range(first) for j in range(second)]
     here = "/ip4/127.0.0.1/tcp/0"
     with background_server(expert_uids=uids, expert_cls="swiglu", hidden_dim=shape["width"], device="cpu",
-                           num_handlers=2, max_batch_size=1 << 16, optim_cls=torch.optim.Adam,
+                           num_handlers=2, max_batch_size=1 << 16, optim_cls=torch.optim.Adam, expiration=3600,
                            host_maddrs=[here]) as server:
         dht = hivemind.DHT(initial_peers=server.addrs, start=True, client_mode=True, host_maddrs=[here])
+        while None in get_experts(dht, uids):
+            time.sleep(1)
         trainer = Trainer(shape, dht, by_rows)
         for line in sys.stdin:
             _, windows, Link.delay, Link.failing = (of(word) for of, word in zip((str, int, float, float), line.split()))
             print(json.dumps({"seconds": trainer.step(windows)}), flush=True)
         dht.shutdown()
+    # What is left cannot be closed without an event loop, and says so at length.
+    os._exit(0)
 
 
 if __name__ == "__main__":

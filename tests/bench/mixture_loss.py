@@ -174,7 +174,7 @@ def main():
     tokens = arguments.rounds * TRAINING["leaves"] * TRAINING["leaf_windows"] * MODEL["sequence"]
     print(f"{len(train_text) / 1e6:.1f} MB of text, {len(held_out) / 1e6:.1f} MB held out, digest {digest}; "
           f"{arguments.rounds} rounds, {tokens / 1e6:.1f} M tokens")
-    every = f"every={max(1, arguments.rounds // 5)}"
+    every = f"every={max(1, arguments.rounds // 3)}"
     models = {"dense": [every], "mixture": [every]}
     with tempfile.TemporaryDirectory() as place:
         folder = pathlib.Path(place)

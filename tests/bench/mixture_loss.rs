@@ -265,6 +265,8 @@ impl Run {
 
     /// The held-out loss, each window by the row that it is of.
     fn evaluate(&mut self) -> f64 {
+        let trunks = self.paths.iter().map(|state| state.roots().shards[0]);
+        assert!(trunks.is_sorted_by(|one, next| one == next), "all paths have one trunk");
         let mut windows = vec![Vec::new(); self.paths.len()];
         for index in &self.held_out {
             let row = if self.paths.len() > 1 { self.held_text.row(*index) } else { 0 };
