@@ -50,7 +50,10 @@ def model(m):
 
 
 def coefficients(m):
-    return sum(rows * columns for _, rows, columns in tensors(m))
+    """Of the trunk and of all rows."""
+    size = lambda of: sum(rows * columns for _, rows, columns in of)
+    experts = [t for t in tensors(m) if ".mlp.experts." in t[0] or t[0].endswith(".mlp.gate.weight")]
+    return size(tensors(m)) + (m["family"].get("Mixture", {"rows": 1})["rows"] - 1) * size(experts)
 
 
 def decoder(m, divided):

@@ -32,7 +32,7 @@ pub const SHARDS: usize = 65;
 pub const BLOCK_COEFFICIENTS: usize = 65_536;
 /// Coefficients of a Merkle chunk: 64 KiB of `i32`.
 pub const CHUNK_COEFFICIENTS: usize = 16_384;
-/// Coefficients of a model.
+/// Coefficients of a model, of all its rows.
 pub const PARAMETERS: u64 = 1 << 33;
 /// Bytes of the file of given parameters.
 pub const PARAMETER_BYTES: u64 = 4 * PARAMETERS;

@@ -50,9 +50,14 @@ impl Need {
     }
 }
 
-/// What following a run takes: the state with its moments, the parameters of the states that are kept, results, and the
-/// arithmetic on `threads` threads.
+/// What following a run with all its rows takes: the state with its moments, the parameters of the states that are kept,
+/// results, and the arithmetic on `threads` threads.
 pub fn following(manifest: &Manifest, threads: usize) -> Need {
+    holding(manifest, threads, manifest.model.all_parameters())
+}
+
+/// The same of so many parameters.
+fn holding(manifest: &Manifest, threads: usize, parameters: u64) -> Need {
     let Manifest { training, retention, data, .. } = manifest;
     // To go back to a state takes its moments, too.
     let whole = if manifest.rollback.is_on() { 3 } else { 1 };
@@ -61,8 +66,8 @@ pub fn following(manifest: &Manifest, threads: usize) -> Need {
     let results = (ROUNDS as u64).min(u64::from(training.rounds));
     Need {
         // Parameters, two moments, the snapshot, and the update that is applied.
-        model: vectors(manifest, 4 + whole + results).saturating_add(given),
-        states: vectors(manifest, kept),
+        model: vectors(parameters, 4 + whole + results).saturating_add(given),
+        states: vectors(parameters, kept),
         contributions: 0,
         leaves: buffers(&manifest.model, training, threads),
     }
@@ -73,18 +78,20 @@ pub fn following(manifest: &Manifest, threads: usize) -> Need {
 pub fn contributing(manifest: &Manifest, machine: &Machine) -> Need {
     let Manifest { training, retention, .. } = manifest;
     let kept = retention.states.min(retention.contributions).min(training.rounds);
-    let need = following(manifest, machine.threads);
+    // A node holds the trunk and one row.
+    let path = manifest.model.parameters();
+    let need = holding(manifest, machine.threads, path);
     Need {
-        model: need.model.saturating_add(vectors(manifest, 2)),
-        contributions: vectors(manifest, kept.into()),
+        model: need.model.saturating_add(vectors(path, 2)),
+        contributions: vectors(path, kept.into()),
         leaves: need.leaves.saturating_add(machine.buffers(manifest)),
         ..need
     }
 }
 
-/// Bytes of `count` vectors of the model's shape.
-fn vectors(manifest: &Manifest, count: u64) -> u64 {
-    manifest.model.parameters().saturating_mul(4).saturating_mul(count)
+/// Bytes of `count` vectors of so many parameters.
+fn vectors(parameters: u64, count: u64) -> u64 {
+    parameters.saturating_mul(4).saturating_mul(count)
 }
 
 /// Refuses what this machine cannot give.

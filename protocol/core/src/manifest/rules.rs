@@ -231,7 +231,8 @@ impl Model {
             Family::Albert(albert) => albert.check(self)?,
             Family::Mixture(mixture) => mixture.check(self)?,
         }
-        let count = self.parameters();
+        // Of all rows: whoever keeps them keeps so many.
+        let count = self.all_parameters();
         require(count <= limits::PARAMETERS, "model", "has more than 2^33 parameters", count)
     }
 }

@@ -1,0 +1,115 @@
+//! Runs with several rows of experts, as real processes: each node holds the trunk and one row.
+
+use std::fs;
+use std::path::Path;
+
+use e2e::oracle;
+use e2e::processes::{Process, Run};
+use e2e::programs;
+use muster_core::ids::ShardId;
+use muster_core::ledger::Ledger;
+use muster_core::messages::record::Body;
+use muster_replica::archive::Archive;
+use muster_store::reading;
+
+/// Rows of every run of this file.
+const ROWS: u16 = 5;
+
+/// A model of which a node holds less than a quarter.
+fn settings(rounds: u32, branch: f32, nodes: usize, verifiers: usize) -> String {
+    format!(
+        "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 64\n\
+         sequence = 32\n[experts]\ncolumns = 8\nactive = 2\nshared_hidden = 8\nrows = {ROWS}\nbranch = {branch}\n\
+         [training]\nrounds = {rounds}\nleaves = {}\nleaf_windows = 1\n[optimiser]\nwarmup = 3\n\
+         [audit]\nshare = 0.5\nleaves = 1\nfinal_rounds = 2\n\
+         [admission]\nstart_nodes = {nodes}\nstart_verifiers = {verifiers}\n",
+        2 * nodes
+    )
+}
+
+fn names(kind: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{kind}{number}")).collect()
+}
+
+/// Bytes of the newest state in a directory.
+fn state_bytes(folder: &Path) -> u64 {
+    let round = reading::states(folder).expect("a folder").pop().expect("a state");
+    fs::metadata(folder.join(format!("states/{round}.state"))).expect("a file").len()
+}
+
+/// Trains to the end with members that all behave.
+fn train(run: &Run, nodes: usize, verifiers: usize) -> (Vec<String>, Vec<String>) {
+    let mut processes: Vec<Process> = vec![run.host()];
+    let (node_names, verifier_names) = (names("node", nodes), names("verifier", verifiers));
+    let invitation = run.invite("verifier", verifiers as u32);
+    processes.extend(verifier_names.iter().map(|name| run.watch(name, &invitation)));
+    let invitation = run.invite("node", nodes as u32);
+    processes.extend(node_names.iter().map(|name| run.join(name, &invitation, &[])));
+    for process in processes.iter_mut().rev() {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    (node_names, verifier_names)
+}
+
+/// Members, verifiers, the replay, and one process that holds everything come to one root.
+fn all_agree(run: &Run, nodes: &[String], verifiers: &[String]) {
+    let members: Vec<&str> = nodes.iter().chain(verifiers).map(String::as_str).collect();
+    run.check_end(&members);
+    assert_eq!(format!("{:#}", oracle::train(&run.path("run"))), run.root());
+}
+
+#[test]
+fn sixteen_nodes_train_five_rows_as_one_process_would() {
+    let run = Run::routed(programs!(), &settings(8, 0.375, 16, 2), None, ROWS);
+    let (nodes, verifiers) = train(&run, 16, 2);
+    all_agree(&run, &nodes, &verifiers);
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let mut held = Vec::new();
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let Body::Outcome(outcome) = &record.body else { continue };
+        // STATE-8: rows come to be with the third update.
+        let rows = if outcome.state.step() < 3 { 1 } else { ROWS };
+        assert_eq!(outcome.state.rows(), rows);
+        let seats = outcome.seats.iter().map(|seat| seat.row.0);
+        held.push(seats.collect::<std::collections::BTreeSet<u16>>().len());
+    }
+    assert_eq!(held, [1, 1, 5, 5, 5, 5, 5, 0], "rows with a seat");
+    let whole = archive.manifest.model.all_parameters();
+    for name in &nodes {
+        let folder = run.path(name);
+        let round = reading::states(&folder).expect("a folder").pop().expect("a state");
+        let (state, roots) = reading::state(&folder, round).expect("a state");
+        let shards: Vec<ShardId> = state.held().collect();
+        assert!(shards.len() == 2 && shards[0] == ShardId::TRUNK, "{shards:?}");
+        assert_eq!(format!("{:#}", roots.root()), run.root());
+        assert!(state_bytes(&folder) <= 12 * whole / 4, "{name} holds a quarter of the state at most");
+    }
+}
+
+#[test]
+fn rows_that_are_drawn_separately_begin_with_the_run() {
+    let run = Run::routed(programs!(), &settings(5, 0.0, 5, 1), None, ROWS);
+    let (nodes, verifiers) = train(&run, 5, 1);
+    all_agree(&run, &nodes, &verifiers);
+}
+
+#[test]
+fn a_node_that_comes_late_fetches_the_row_that_is_drawn_for_it() {
+    let run = Run::routed(programs!(), &settings(40, 0.05, 6, 1), None, ROWS);
+    let mut steward = run.host();
+    let mut watch = run.watch("verifier", &run.invite("verifier", 1));
+    let invitation = run.invite("node", 7);
+    let early = names("node", 6);
+    let mut processes: Vec<Process> = early.iter().map(|name| run.join(name, &invitation, &[])).collect();
+    run.wait_round(4);
+    let mut late = run.join("late", &invitation, &[]);
+    for process in processes.iter_mut().chain([&mut late, &mut watch, &mut steward]) {
+        assert_eq!(process.wait(), 0, "{}", process.log());
+    }
+    assert!(run.result("late")["leaves_counted"].as_u64() > Some(0), "{}", late.log());
+    let mut members: Vec<&str> = early.iter().map(String::as_str).collect();
+    members.extend(["late", "verifier"]);
+    run.check_end(&members);
+}
