@@ -441,6 +441,26 @@ def results(salt, results):
 
 
 @operation
+def units(logits):
+    """The integers of f32 bits, and their digest."""
+    found = [ref.logit_units(int(bits, 16)) for bits in logits]
+    return {"units": found, "digest": ref.logits_digest(found).hex()}
+
+
+@operation
+def askable(manifest, ask):
+    return {"askable": ref.askable(ref.decode("Manifest", un(manifest)), ref.decode("Ask", un(ask)))}
+
+
+@operation
+def answer_fits(manifest, evidence):
+    """Whether there is something to judge."""
+    run = ref.tagged("run", un(manifest))
+    call = ref.decode("Evidence", un(evidence))["Answer"]
+    return {"fits": ref.answer_fits(ref.decode("Manifest", un(manifest)), run, call)}
+
+
+@operation
 def effective(probation, vouchers, credits, m):
     return {"vouched": ref.vouched(probation, vouchers, credits),
             "weights": [ref.effective(probation, vouchers, credits, leaves) for leaves in m]}
@@ -751,7 +771,7 @@ def family_codec():
     yield bad("profile tag", "CODEC-3", "an unknown variant taken for a known one", "Commit",
               commit[:-82] + "04" + commit[-80:])
     yield bad("body tag", "CODEC-3", "a later version's record taken for this one's", "Body", "11")
-    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "08")
+    yield bad("evidence tag", "CODEC-3", "a tag just past the last variant", "Evidence", "09")
     yield bad("family tag", "CODEC-3", "a later version's model taken for this one's", "Family", "03")
     yield bad("option tag", "CODEC-8", "2 taken for true gives two encodings", "AuditRequest", request[:-2] + "02")
     yield bad("bool", "CODEC-9", "2 taken for true gives two encodings", "Decoder", "01000000" + "02" + "0000803f")
@@ -1249,6 +1269,56 @@ def family_audit():
                    rows=ref.write(kinds["rows"], rows[:count]).hex())
         yield case(f"results of {count}", "AUDIT-5", "the seal binds nothing", "results", salt=fill(0x99),
                    results=ref.write(kinds["results"], results[:count]).hex())
+
+
+def family_calls():
+    u = lambda name, rule, why, logits: case(name, rule, why, "units", logits=logits)
+    unit = 2.0**-16
+    reals = lambda *values: [bits(value) for value in values]
+    yield u("ties", "CALL-2", "halves rounded away from zero", reals(*(unit * half / 2 for half in (1, 3, 5, 7, -1, -3, -5))))
+    yield u("near ties", "CALL-2", "rounded twice", ["36ffffff", "37000001", "b7000001", "b6ffffff", "37bfffff", "37c00001"])
+    yield u("ordinary", "CALL-2", "", reals(0.0, 1.0, -1.0, 0.1, -3.75, 17.03125, 32767.5))
+    yield u("signs of zero, subnormals", "CALL-2", "the sign of zero kept", ["00000000", "80000000", "00000001", "807fffff", "00800000"])
+    yield u("saturation", "CALL-2", "an integer that wraps", reals(32767.998, 32768.0, -32768.0, 1e30, -1e30))
+    yield u("infinities", "CALL-2", "an infinity taken for no number", ["7f800000", "ff800000"])
+    yield u("no numbers", "CALL-2", "payload or sign of a NaN kept", ["7fc00000", "ffc00000", "7f800001", "ffffffff"])
+    yield u("none", "CALL-3", "", [])
+    yield u("two", "CALL-3", "order or width of the integers", reals(1.0, -2.0))
+    yield u("two, exchanged", "CALL-3", "the digest binds no order", reals(-2.0, 1.0))
+    sound, albert, tolerant = (ref.write("Manifest", changed_manifest(changes)) for changes in (
+        {}, {"model.family": masked()}, {"profile": "F32"}))
+    ask = lambda tokens=(1, 2, 3), positions=1, row=0: dict(round=5, root=fill(9), row=row, tokens=list(tokens), positions=positions)
+    a = lambda name, why, value, manifest=sound: case(name, "CALL-1", why, "askable", manifest=manifest.hex(),
+                                                      ask=ref.write("Ask", value).hex())
+    yield a("one token", "", ask([255]))
+    yield a("a whole window", "", ask(range(32), 32))
+    yield a("no token", "a pass over nothing", ask([], 0))
+    yield a("more than a window", "positions that the model has not", ask(range(33)))
+    yield a("an unknown token", "a row beyond the embedding", ask([1, 256]))
+    yield a("no position", "an answer without logits", ask(positions=0))
+    yield a("more positions than tokens", "", ask(positions=4))
+    yield a("another row", "", ask(row=1))
+    yield a("masked tokens", "", ask(), albert)
+    yield a("a profile with tolerance", "two honest machines contradict each other", ask(), tolerant)
+    run = ref.tagged("run", sound)
+
+    def answered(asked, author=7, shown=None, run=run):
+        question = ref.envelope(un(fill(30)), run, "Ask", ref.write("Ask", asked))
+        said = dict(ask=ref.envelope_digest(question, "Ask").hex(), logits=fill(8))
+        answer = ref.envelope(un(fill(author)), run, "Answer", ref.write("Answer", said))
+        parts = [ref.decode("Signed", part) for part in (shown or question, answer)]
+        return ref.write("Evidence", dict(Answer=dict(zip(("ask", "answer"), parts)))).hex()
+
+    e = lambda name, why, evidence: case(name, "CALL-6", why, "answer_fits", manifest=sound.hex(), evidence=evidence)
+    other_words = ref.envelope(un(fill(30)), run, "Ask", ref.write("Ask", ask([1, 2, 4])))
+    other_asker = ref.envelope(un(fill(31)), run, "Ask", ref.write("Ask", ask()))
+    yield e("question and answer", "", answered(ask()))
+    yield e("another question of the asker", "a true answer beside a question that it was not given to", answered(ask(), shown=other_words))
+    yield e("the question of another asker", "likewise", answered(ask(), shown=other_asker))
+    yield e("a question that cannot be asked", "a pass that the judge cannot make", answered(ask(row=1)))
+    yield e("of another run", "", answered(ask(), run=un(fill(0x11))))
+    good = answered(ask())
+    yield e("the answer's signature changed", "somebody else's word", good[:-140] + f"{int(good[-140:-138], 16) ^ 1:02x}" + good[-138:])
 
 
 def family_standing():

@@ -84,7 +84,7 @@ def derive_key(context, data):
 DOMAINS = ("run sign ledger round-seed windows dither aggregators place mask tokeniser router initial state exponents "
            "merkle-leaf merkle-node "
            "merkle-root sketch project coin select select-block inspector-block draw inspector recheck jury table results evidence "
-           "part file gossip").split()
+           "answer part file gossip").split()
 
 
 def le(number, size):
@@ -153,7 +153,7 @@ def schema():
     addresses = listed(text(256), 8)
     profile, role, kind = ("choice", "Exact", "F32", "Tf32", "Bf16"), ("choice", "Node", "Verifier"), ("choice", "Node", "Leaf")
     guilt = ("choice", "Equivocation", "SumMismatch", "LeafMismatch", "TotalMismatch", "StewardMisconduct",
-             "FalseAccusation", "FalseAcquittal", "AggregationMismatch")
+             "FalseAccusation", "FalseAcquittal", "AggregationMismatch", "FalseAnswer")
     bitmap, salt, nonce = ("raw", 32), ("raw", 32), ("raw", 16)
     block_ids = listed(u32, 1024)
     structs = {
@@ -250,6 +250,10 @@ def schema():
         "FalseVerdict": dict(admit=signed, transcript="Transcript"),
         "FalseRecomputation": dict(freeze=signed, recomputation=signed),
         "Reduction": dict(freeze=signed, inputs=signed, result=signed),
+        "Ask": dict(round=u32, root=digest, row=u16, tokens=listed(u32, 65536), positions=u16),
+        "Answer": dict(ask=digest, logits=digest),
+        "Answered": dict(answer=signed, logits=listed(("signed", 4), 1 << 19)),
+        "FalseAnswer": dict(ask=signed, answer=signed),
         "TwoResults": dict(first=signed, second=signed),
         "Certificate": dict(key=("raw", 32), expiry=u64),
         "Head": dict(height=u64, head=digest),
@@ -276,7 +280,7 @@ def schema():
                      Leave=signed, Rewind="Rewind", Close=digest, Idle="Idle", CloseTree=signed, Ready=signed),
         "Evidence": dict(Equivocation="Equivocation", Audit="Transcript", Total="Total", Misconduct="Misconduct",
                          Verdict="FalseVerdict", Aggregation="Reduction", Results="TwoResults",
-                         Recomputation="FalseRecomputation"),
+                         Recomputation="FalseRecomputation", Answer="FalseAnswer"),
         "Seal": dict(Record=signed, Head=signed),
         "Misconduct": dict(Commit="OmittedCommit", Delivery="OmittedDelivery", Split="TwoSeals", Record=signed,
                            Root="WrongRoot"),
@@ -288,10 +292,10 @@ def schema():
         "Request": dict(Manifest=None, Follow="Follow", Enrol=signed, Commit=signed, Delivered=signed, Notice="Notice",
                         Accuse="Evidence", PutBlocks="PutBlocks", ResultBlocks="BlockQuery", InputBlocks="InputQuery",
                         StateOffer=None, State="StateQuery", Data="DataQuery", Checked=signed, CloseTree=signed,
-                        Evidence=digest),
+                        Evidence=digest, Ask=signed),
         "Response": dict(Done=None, Refused=text(256), Manifest=("bytes", 65536), News="News", Committed=signed,
                          Receipt=signed, Bytes=("bytes", 2 << 20), Blocks=listed("BlockData", 1024), State="StateOffer",
-                         Delivered=signed, Evidence="Evidence"),
+                         Delivered=signed, Evidence="Evidence", Answer="Answered"),
     }
     return structs, enums
 
@@ -305,6 +309,7 @@ TAGS = {"Commit": "commit", "CommitReceipt": "commit-receipt", "DeliveryReceipt"
         "Invitation": "invitation", "Possession": "possession", "Enrol": "enrol", "Return": "return", "Leave": "leave",
         "Ready": "ready",
         "CloseTree": "close-tree",
+        "Ask": "ask", "Answer": "answer",
         "Certificate": "channel-certificate", "Head": "head", "Whereabouts": "whereabouts"}
 
 
@@ -1152,6 +1157,55 @@ def rechecks(value, verdict, recheck_ppm, others):
 def sealed(domain, salt, kind, items):
     """AUDIT-3, AUDIT-5: a salted hash of a table or of results."""
     return tagged(domain, salt, write(kind, items))
+
+
+# ---------------------------------------------------------------- calls (calls.md)
+
+def logit_units(bits):
+    """CALL-2: a logit in units of 2^-16, from the bits of an f32, by integers alone."""
+    sign, exponent, fraction = bits >> 31, bits >> 23 & 255, bits & 0x7fffff
+    if exponent == 255 and fraction:
+        return -2**31
+    most = 2**31 - 1
+    if exponent == 255:
+        size = most
+    else:
+        # |x| = mantissa · 2^power
+        mantissa, power = (fraction, -149) if exponent == 0 else (fraction | 1 << 23, exponent - 150)
+        shift = power + 16
+        if shift >= 0:
+            size = mantissa << shift
+        else:
+            size, rest, half = mantissa >> -shift, mantissa & ((1 << -shift) - 1), 1 << (-shift - 1)
+            size += rest > half or (rest == half and size & 1)
+        size = min(size, most)
+    return -size if sign else size
+
+
+def logits_digest(units):
+    """CALL-3"""
+    return tagged("answer", b"".join(le(unit % 2**32, 4) for unit in units))
+
+
+def askable(manifest, ask):
+    """CALL-1: whether the model can be asked this."""
+    model, tokens, positions = manifest["model"], ask["tokens"], ask["positions"]
+    return (manifest["profile"] == "Exact" and "Albert" not in model["family"] and ask["row"] == 0
+            and 1 <= len(tokens) <= model["sequence"] and all(token < model["vocabulary"] for token in tokens)
+            and 1 <= positions <= len(tokens) and positions * model["vocabulary"] <= 1 << 19)
+
+
+def answer_fits(manifest, run, evidence):
+    """CALL-6: whether an answer is to the question that it is shown with, and the model can be asked it."""
+    ask, answer = (write("Signed", evidence[name]) for name in ("ask", "answer"))
+    try:
+        verify_envelope(ask, run, "Ask")
+        verify_envelope(answer, run, "Answer")
+    except (Refused, Malformed):
+        return False
+    said = decode("Answer", bytes.fromhex(evidence["answer"]["body"]))
+    asked = decode("Ask", bytes.fromhex(evidence["ask"]["body"]))
+    return said["ask"] == envelope_digest(ask, "Ask").hex() and askable(manifest, asked)
 
 
 # ---------------------------------------------------------------- standing (standing.md)

@@ -4,7 +4,7 @@ use arbitrary::{Arbitrary, Unstructured};
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::manifest::Manifest;
-use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
@@ -71,6 +71,9 @@ canonical! {
     delivery_receipt: round::DeliveryReceipt,
     part_result: round::PartResult,
     a_record: record::Record,
+    ask: call::Ask,
+    answer: call::Answer,
+    answered: wire::Answered,
     request: audit::AuditRequest,
     duty: audit::Duty,
     recheck: audit::Recheck,

@@ -15,7 +15,7 @@ use muster_core::audit::{Judgement, Witness, judge, leaf_coin, recompute};
 use muster_core::codec::{List, decode, encode};
 use muster_core::coins::CoinKind;
 use muster_core::contribution::Commitment;
-use muster_core::ids::{Block, Digest, MemberId, Round, Slot};
+use muster_core::ids::{Block, Digest, MemberId, Round, ShardId, Slot};
 use muster_core::layout::Layout;
 use muster_core::ledger::{Ledger, RoundView, Standing};
 use muster_core::messages::audit::{
@@ -56,7 +56,7 @@ static SCENE: LazyLock<Scene> = LazyLock::new(scene);
 struct Everything<'a>(&'a Scene);
 
 impl Witness for Everything<'_> {
-    fn state(&mut self, root: &Digest) -> Option<State> {
+    fn state(&mut self, root: &Digest, _: &[ShardId]) -> Option<State> {
         (*root == self.0.state.root()).then(|| self.0.state.clone())
     }
 

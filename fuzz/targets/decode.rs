@@ -9,7 +9,7 @@ use libfuzzer_sys::fuzz_target;
 use muster_core::channel::certificate::Certificate;
 use muster_core::codec::{decode, encode};
 use muster_core::manifest::Manifest;
-use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
 
 #[derive(Arbitrary, Debug)]
 struct Case<'a> {
@@ -69,6 +69,7 @@ kinds! {
     round::Commit, round::CommitReceipt, round::Echo, round::Receipt, round::Delivered,
     round::DeliveryReceipt, round::PartResult,
     record::Record,
+    call::Ask, call::Answer,
     audit::AuditRequest, audit::TableSeal, audit::ResultsSeal, audit::TableOpening, audit::Verdict, evidence::Evidence,
     gossip::Gossiped, gossip::Head, gossip::Whereabouts,
     wire::Request, wire::Response,

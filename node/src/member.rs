@@ -1,6 +1,7 @@
 //! The volunteer's side: compute leaves, exchange parts, reduce, answer audits.
 
 pub mod bench;
+mod calls;
 mod check;
 mod compute;
 mod conduct;
@@ -23,7 +24,7 @@ use muster_replica::{BootstrapError, FollowError};
 use muster_store::error::StoreError;
 
 pub use compute::{Assignment, LeafSum, Spares, Summed, rows_of};
-pub use conduct::{AggregatorView, AuditedContribution, Delay, HonestNode, NodeConduct};
+pub use conduct::{AggregatorView, AskedCall, AuditedContribution, Delay, HonestNode, NodeConduct};
 pub use session::{join, join_as};
 
 /// How to take part.

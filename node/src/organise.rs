@@ -1,5 +1,6 @@
 //! What the organiser does before and beside the run: pack the text, create the run, invite.
 
+pub mod ask;
 pub mod checkpoint;
 pub mod config;
 pub mod create;

@@ -21,7 +21,8 @@ VENV = ROOT / "target" / "bench-venv"
 PACKAGES = {"numpy": "numpy", "torch": "torch==2.11.0", "transformers": "transformers==4.57.1",
             "tokenizers": "tokenizers<0.23",
             # ByzFL wants a torchvision, and the newest one would replace torch.
-            "torchvision": "torchvision==0.26.0", "byzfl": "byzfl==0.0.11"}
+            "torchvision": "torchvision==0.26.0", "byzfl": "byzfl==0.0.11",
+            "hivemind": "hivemind==1.1.12"}
 
 
 def python(*modules):

@@ -87,6 +87,7 @@ fn with_signatures(request: &Request, me: &Identity, run: RunId, random: &mut Ch
         Request::Delivered(_) => Request::Delivered(signed(me, run, random)),
         Request::Checked(_) => Request::Checked(signed(me, run, random)),
         Request::CloseTree(_) => Request::CloseTree(signed(me, run, random)),
+        Request::Ask(_) => Request::Ask(signed(me, run, random)),
         Request::Notice(notice) => Request::Notice(match notice {
             Notice::Echo(_) => Notice::Echo(signed(me, run, random)),
             Notice::Result(_) => Notice::Result(signed(me, run, random)),

@@ -81,10 +81,14 @@ fn permitted(folder: &Path) -> Result<Manifest, Failure> {
     Ok(manifest)
 }
 
-/// Round and member of the contribution that is to be looked at, or the steward and its step; `None` when the messages
-/// decide alone.
+/// Round and member of the contribution that is to be looked at, or the steward and its step, or who answered a call by
+/// which state; `None` when the messages decide alone.
 fn accused(manifest: &Manifest, evidence: &Evidence) -> Result<Option<(Round, MemberId)>, Reject> {
     let claim = claim(manifest, evidence)?;
+    // A call names the round of its state; elsewhere that is the round of the contribution.
+    if let Evidence::Answer(_) = evidence {
+        return Ok(evidence.state(manifest.run()).map(|(round, _)| (round, claim.subject)));
+    }
     Ok(evidence.freeze().map(|_| (claim.round, claim.subject)))
 }
 

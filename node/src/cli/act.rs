@@ -3,14 +3,17 @@
 use std::future::Future;
 use std::io::{ErrorKind, IsTerminal, Write};
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use muster_compute::{Exact, Machine};
+use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::Ticket;
 use muster_net::swarm::Settings;
 use muster_replica::{memory, process};
 use muster_store::dataset::RouterSize;
+use tokio::runtime::Runtime;
 
 use super::arguments::{
     BenchArguments, DataCommand, ExportArguments, GenerateArguments, GossipArguments, HomeArguments,
@@ -19,6 +22,7 @@ use super::arguments::{
 use crate::exit::{Exit, Failure, Outcome};
 use crate::member::bench::{BenchOptions, PATIENCE, Workload, bench};
 use crate::member::{self, End, Listen};
+use crate::organise::ask::Caller;
 use crate::organise::checkpoint::Checkpoint;
 use crate::organise::create::{CalibrationFile, CreateOptions, create_within};
 use crate::organise::export::export;
@@ -105,15 +109,44 @@ fn export_model(arguments: &ExportArguments) -> Outcome<Exit> {
 }
 
 fn generate_text(arguments: &GenerateArguments) -> Outcome<Exit> {
-    let GenerateArguments { folder, prompt, tokens, temperature, top, seed, round, tokenizer, compute } =
-        arguments;
+    if arguments.ask.is_some() {
+        return ask_for_text(arguments);
+    }
+    let GenerateArguments { folder, round, compute, .. } = arguments;
     let mut exact = Exact::new(compute.threads.into(), compute.kernel)?;
-    let checkpoint = Checkpoint::open(folder, *round, &mut exact)?;
+    let Checkpoint { manifest, parameters, folder, .. } = Checkpoint::open(folder, *round, &mut exact)?;
+    let mut reader = exact.reader(&manifest, &parameters);
+    write_text(arguments, &manifest, &folder, &mut |read| Ok(reader.after(read)))
+}
+
+/// As [`generate_text`], by a model that others hold.
+fn ask_for_text(arguments: &GenerateArguments) -> Outcome<Exit> {
+    let GenerateArguments { folder, ask, grace, .. } = arguments;
+    let runtime = runtime()?;
+    let grace = Duration::from_secs_f32(*grace);
+    let mut tell = |line: &str| eprintln!("{line}");
+    let rows = ask.unwrap_or(1).into();
+    let mut caller = runtime.block_on(Caller::open(folder, rows, grace, &mut tell))?;
+    let manifest = caller.manifest().clone();
+    let done = write_text(arguments, &manifest, folder, &mut |read| runtime.block_on(caller.after(read)));
+    drop(caller);
+    runtime.shutdown_background();
+    done
+}
+
+/// Continues the prompt, by whatever gives the logits of the next token.
+fn write_text(
+    arguments: &GenerateArguments,
+    manifest: &Manifest,
+    folder: &Path,
+    after: &mut dyn FnMut(&[u32]) -> Outcome<Vec<f32>>,
+) -> Outcome<Exit> {
+    let GenerateArguments { prompt, tokens, temperature, top, seed, tokenizer, .. } = arguments;
     let sampling = Sampling { temperature: *temperature, top: *top, seed: *seed };
     show(prompt)?;
-    let words = Words::of(&checkpoint, tokenizer.as_deref())?;
+    let words = Words::of(manifest, folder, tokenizer.as_deref())?;
     let continuation = Continuation { prompt, count: *tokens, sampling };
-    continue_text(&mut exact, &checkpoint, &words, &continuation, &mut |text| show(text).unwrap_or(false))?;
+    continue_text(manifest, after, &words, &continuation, &mut |text| show(text).unwrap_or(false))?;
     say("")?;
     Ok(Exit::Good)
 }
@@ -304,10 +337,13 @@ fn data_dir(home: HomeArguments) -> Outcome<PathBuf> {
         .ok_or_else(|| Failure::usage("there is no home directory: name one with --data-dir"))
 }
 
-fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
+fn runtime() -> Outcome<Runtime> {
     let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build();
-    let runtime =
-        runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))?;
+    runtime.map_err(|error| Failure::environment(format!("the system gives no threads ({error})")))
+}
+
+fn block_on<T>(work: impl Future<Output = T>) -> Outcome<T> {
+    let runtime = runtime()?;
     let done = runtime.block_on(async {
         process::refuse_large_files();
         work.await

@@ -8,6 +8,7 @@ use muster_core::limits;
 use muster_core::messages::enrol::Role;
 
 use crate::backend::BackendChoice;
+use crate::organise::ask::GRACE;
 use crate::organise::invite::parse_span;
 use crate::steward::CONNECTIONS;
 
@@ -68,7 +69,8 @@ Ctrl-C finishes the round and stops. The same command continues. `muster leave` 
     /// Continue a prompt with the model as trained so far.
     #[command(after_help = "\
   muster generate myrun/ --prompt \"fn main() {\" --tokens 400
-  muster generate ~/.muster --temperature 0")]
+  muster generate ~/.muster --temperature 0
+  muster generate ~/.muster --prompt \"fn main() {\" --ask 1     # while the run goes on, by the members that hold the model")]
     Generate(GenerateArguments),
     /// Measure whether this machine can help, in ten seconds.
     #[command(after_help = "\
@@ -235,8 +237,21 @@ pub(super) struct GenerateArguments {
     /// The run's tokenizer.json [default: the one in the folder].
     #[arg(long, value_name = "FILE")]
     pub(super) tokenizer: Option<PathBuf>,
+    /// Ask the members that hold the model, by its K best rows of experts; the folder is of a run that is being hosted, or of
+    /// a member of it. Who is silent is left out, and whose answers are false is accused.
+    #[arg(long, value_name = "K", conflicts_with = "round", value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub(super) ask: Option<u16>,
+    /// With --ask: seconds that a holder may take.
+    #[arg(long, value_name = "SECONDS", default_value_t = GRACE.as_secs_f32(), value_parser = seconds)]
+    pub(super) grace: f32,
     #[command(flatten)]
     pub(super) compute: ComputeArguments,
+}
+
+fn seconds(text: &str) -> Result<f32, String> {
+    let wrong = || "it must be a number from 0.1 to 600".to_owned();
+    let value: f32 = text.parse().map_err(|_| wrong())?;
+    if (0.1..=600.0).contains(&value) { Ok(value) } else { Err(wrong()) }
 }
 
 fn temperature(text: &str) -> Result<f64, String> {

@@ -5,6 +5,7 @@ use std::time::Duration;
 use muster_core::ids::{Digest, MemberId, Part, Round};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
+use muster_core::messages::call::Ask;
 use muster_core::messages::round::{Bitmap, Commit};
 use muster_core::reduction::Reduced;
 use muster_core::sketch::Probe;
@@ -69,6 +70,11 @@ pub trait NodeConduct: Send + Sync + 'static {
         Some(rows)
     }
 
+    /// The logits that it answers a call with, given the true ones. None: it never answers.
+    fn answer(&self, _call: &AskedCall<'_>, logits: Vec<i32>) -> Option<Vec<i32>> {
+        Some(logits)
+    }
+
     /// Whether it stays a member now that this round is over; else it leaves for good.
     fn stays(&self, _round: Round) -> bool {
         true
@@ -99,6 +105,14 @@ impl AggregatorView<'_> {
     pub fn reduce(&self, inputs: Bitmap) -> Option<Reduced> {
         (self.rule)(&inputs)
     }
+}
+
+/// A call, as whoever answers it sees it.
+pub struct AskedCall<'a> {
+    /// The question.
+    pub ask: &'a Ask,
+    /// The logits by the oldest state that is kept.
+    pub older: &'a dyn Fn() -> Option<Vec<i32>>,
 }
 
 /// The audit of a contribution, as its author sees it.

@@ -12,6 +12,7 @@ use muster_net::serve::{Handler, Unanswered};
 use muster_replica::{Results, Stopwatch};
 use tokio::sync::watch;
 
+use super::calls::Calls;
 use super::conduct::{Delay, NodeConduct};
 use super::own::Own;
 use crate::intake::{Intake, gathered};
@@ -28,6 +29,7 @@ pub(super) struct NodeContext {
     pub(super) own: Own,
     pub(super) results: Results,
     pub(super) stopwatch: Arc<Stopwatch>,
+    pub(super) calls: Calls,
 }
 
 impl Handler for NodeContext {
@@ -39,6 +41,11 @@ impl Handler for NodeContext {
                 self.results.answer(&query).ok_or_else(|| absent("these results"))?
             }
             Request::InputBlocks(query) => self.inputs(peer, query).await?,
+            // Whoever asks: the bounds of CALL-8 hold for strangers, too.
+            Request::Ask(ask) => {
+                let ledger = self.ledger.borrow().clone();
+                self.calls.answer(peer, &ledger, &ask).await?
+            }
             _ => return Err(Unanswered::Refused("a node does not answer this: ask the steward".into())),
         };
         Ok(encode(&response))
@@ -107,13 +114,28 @@ fn absent(what: &str) -> Unanswered {
 #[cfg(test)]
 mod tests {
     use muster_core::codec::List;
-    use muster_core::ids::{Block, Digest};
+    use muster_core::ids::{Block, Digest, Row};
     use muster_core::manifest::{Data, Start, Tokeniser};
+    use muster_core::state::State;
     use muster_store::home::Home;
 
     use super::*;
+    use crate::member::calls::{Holder, States};
     use crate::member::conduct::HonestNode;
     use crate::organise::config::{Makers, Settings};
+
+    /// A member that keeps no state.
+    struct NoStates;
+
+    impl States for NoStates {
+        fn at(&self, _: &Digest, _: Row) -> Option<Arc<State>> {
+            None
+        }
+
+        fn oldest(&self) -> Option<Arc<State>> {
+            None
+        }
+    }
 
     #[tokio::test]
     async fn a_stranger_has_nothing_read_from_the_disk() {
@@ -128,8 +150,13 @@ mod tests {
         let layout = ledger.layout().clone();
         let home = Arc::new(Home::open(&folder.path().join("home")).unwrap());
         let failed = tokio::sync::mpsc::channel(1).0;
+        let identity = Arc::new(Identity::from_secret(&[1; 32]));
+        let (states, conduct) = (Arc::new(NoStates), Arc::new(HonestNode));
+        let manifest = ledger.manifest().clone();
+        let calls = Calls::new(Holder { identity: identity.clone(), conduct, manifest, states, path: None });
         let shared = NodeContext {
-            identity: Arc::new(Identity::from_secret(&[1; 32])),
+            identity,
+            calls,
             ledger: watch::channel(Arc::new(ledger)).1,
             conduct: Arc::new(HonestNode),
             intake: Arc::new(Intake::new(layout.clone(), home, failed)),

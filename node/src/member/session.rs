@@ -11,6 +11,7 @@ mod recall;
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
+use muster_compute::Path as KernelPath;
 use muster_core::ids::MemberId;
 use muster_core::ledger::{Stage, Standing};
 use muster_core::lock::lock;
@@ -18,6 +19,7 @@ use muster_core::manifest::Manifest;
 use muster_core::messages::enrol::{Addresses, Enrol, Role, Ticket};
 use muster_core::messages::record::Ban;
 use muster_core::messages::wire::{Request, Response};
+use muster_core::sign::Identity;
 use muster_net::endpoint::Endpoint;
 use muster_replica::{Contact, FollowError, Follower, PeerError, Peers, fetch_dataset};
 use muster_roles::node::{MembershipEnd, Node, NodeInput, NodeSetup};
@@ -30,6 +32,7 @@ use tokio::sync::{mpsc, oneshot, watch};
 use self::driver::{Bringing, Completion, NodeDriver, QUEUE};
 use self::listen::listen;
 use self::prepare::{join_swarm, prepare, reach};
+use super::calls::{Calls, Holder};
 use super::conduct::{HonestNode, NodeConduct};
 use super::own::Own;
 use super::report::ResultFile;
@@ -103,6 +106,18 @@ fn begin(shared: &NodeContext, home: &Home, addresses: Addresses) -> Result<Node
     Ok(Node::new(NodeSetup { ledger, identity, addresses, secret: *home.secret("salt")? }))
 }
 
+/// What this member answers calls with.
+fn holder(
+    identity: &Arc<Identity>,
+    conduct: &Arc<dyn NodeConduct>,
+    follower: &Follower,
+    path: Option<KernelPath>,
+) -> Holder {
+    let (identity, conduct, states) = (identity.clone(), conduct.clone(), follower.replica().clone());
+    let manifest = lock(&states).manifest().clone();
+    Holder { identity, conduct, manifest, states, path }
+}
+
 impl Session {
     async fn open(options: JoinOptions, conduct: Arc<dyn NodeConduct>) -> Result<Self, JoinError> {
         let home = Arc::new(Home::open(&options.data_dir)?);
@@ -129,6 +144,7 @@ impl Session {
         // One failed write ends the membership: there is room for it, and the next ones are dropped.
         let (failed, failures) = mpsc::channel(1);
         let layout = follower.ledger().layout().clone();
+        let calls = Calls::new(holder(&identity, &conduct, &follower, options.machine.path));
         let shared = Arc::new(NodeContext {
             identity: identity.clone(),
             ledger,
@@ -137,6 +153,7 @@ impl Session {
             own: Own::new(keep),
             results: follower.results().clone(),
             stopwatch: lock(follower.replica()).stopwatch().clone(),
+            calls,
         });
         let (addresses, server) = listen(&options, &journal, endpoint.clone(), shared.clone()).await?;
         join_swarm(&options, &endpoint, &identity, &mut follower, &addresses);

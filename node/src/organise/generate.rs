@@ -2,16 +2,14 @@
 
 use std::path::Path;
 
-use muster_compute::Exact;
 use muster_core::hash::{Domain, Hasher};
-use muster_core::manifest;
+use muster_core::manifest::{self, Manifest};
 use muster_store::dataset::TOKENISER;
 use rand_chacha::ChaCha8Rng;
 use rand_core::{Rng, SeedableRng};
 
 use crate::exit::{Failure, Outcome};
 use crate::organise::DATA;
-use crate::organise::checkpoint::Checkpoint;
 use crate::organise::tokenise::LoadedTokeniser;
 
 /// How the next token is drawn.
@@ -45,19 +43,18 @@ impl Default for Sampling {
 /// Continues a prompt by `count` tokens; `show` gets the text piece by piece and says whether to go on. An empty
 /// prompt stands for the end of the text before.
 ///
-/// The model reads the last `sequence` tokens. Every step computes all that are there, with weights that are packed once:
-/// simple, and quick enough for the models that a processor trains.
+/// The model reads the last `sequence` tokens: `after` gives the logits of the token that follows them, from a model at
+/// hand or from its holders.
 ///
 /// # Errors
-/// [`Failure`] for a model that does not predict the next token.
+/// [`Failure`] for a model that does not predict the next token; as `after`.
 pub fn continue_text(
-    exact: &mut Exact,
-    checkpoint: &Checkpoint,
+    manifest: &Manifest,
+    after: &mut dyn FnMut(&[u32]) -> Outcome<Vec<f32>>,
     words: &Words,
     continuation: &Continuation<'_>,
     show: &mut dyn FnMut(&str) -> bool,
 ) -> Outcome<()> {
-    let Checkpoint { manifest, parameters, .. } = checkpoint;
     let Continuation { prompt, count, sampling } = *continuation;
     if manifest.model.decoder().is_none() {
         return Err(Failure::usage("only a decoder continues text: this model fills masked tokens in"));
@@ -67,13 +64,14 @@ pub fn continue_text(
         tokens.push(0);
     }
     let (sequence, kinds) = (manifest.model.sequence as usize, manifest.data.kinds() as usize);
-    let mut reader = exact.reader(manifest, parameters);
     let seed = Hasher::new(Domain::INITIAL).value(&sampling.seed).finish();
     let mut stream = ChaCha8Rng::from_seed(seed.0);
     let (first, mut shown) = (tokens.len(), 0);
     for _ in 0..count {
         let read = &tokens[tokens.len().saturating_sub(sequence)..];
-        tokens.push(draw(&reader.after(read)[..kinds], sampling, &mut stream));
+        let logits = after(read)?;
+        // A padded vocabulary has kinds that no text has.
+        tokens.push(draw(&logits[..kinds.min(logits.len())], sampling, &mut stream));
         let text = words.write(&tokens[first..]);
         // A character whose bytes are not all there yet is shown with the next token.
         let whole = text.trim_end_matches('\u{fffd}');
@@ -95,16 +93,16 @@ pub enum Words {
 }
 
 impl Words {
-    /// Those of a run, with the file named or the one in the checkpoint's folder.
+    /// Those of a run, with the file named or the one in the folder.
     ///
     /// # Errors
     /// [`Failure`] naming a tokeniser that is missing or not the run's.
-    pub fn of(checkpoint: &Checkpoint, file: Option<&Path>) -> Outcome<Self> {
-        let wanted = match &checkpoint.manifest.data.tokeniser {
+    pub fn of(manifest: &Manifest, folder: &Path, file: Option<&Path>) -> Outcome<Self> {
+        let wanted = match &manifest.data.tokeniser {
             manifest::Tokeniser::Bytes => return Ok(Self::Bytes),
             manifest::Tokeniser::File(wanted) => wanted,
         };
-        let own = checkpoint.folder.join(DATA).join(TOKENISER);
+        let own = folder.join(DATA).join(TOKENISER);
         let path = file.unwrap_or(&own);
         if !path.exists() {
             let what = "does not exist; name the run's tokenizer.json by --tokenizer";

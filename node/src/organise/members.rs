@@ -59,6 +59,38 @@ pub async fn members(folder: &Path) -> Outcome<String> {
     Ok(tree(&ledger))
 }
 
+/// A run as a member's directory, or the steward's folder, leads to it.
+pub struct Way {
+    /// The agreement.
+    pub manifest: Arc<Manifest>,
+    /// Its steward.
+    pub steward: Contact,
+    /// The key of the directory: a member's, or the steward's own.
+    pub identity: Arc<Identity>,
+    /// Channels under that key.
+    pub peers: Peers,
+}
+
+/// The way into the run that a folder belongs to, under the folder's own key; another process may hold the folder.
+///
+/// # Errors
+/// [`Failure`]: the folder belongs to no run, has no key, or its steward cannot be reached.
+pub async fn way(folder: &Path) -> Outcome<Way> {
+    let identity = Arc::new(read_identity(folder, "identity")?);
+    let (manifest, steward) = match ticket(folder)? {
+        Some(ticket) => {
+            let (_, steward, manifest) = reach(&ticket).await?;
+            (manifest, steward)
+        }
+        None => {
+            let hosted = Hosted::of(folder)?;
+            (hosted.manifest, hosted.steward)
+        }
+    };
+    let peers = Peers::new(Endpoint::new(manifest.run(), identity.clone()));
+    Ok(Way { manifest, steward, identity, peers })
+}
+
 /// The manifest of the run that a ticket leads to, fetched under a throw-away key.
 ///
 /// # Errors

@@ -23,6 +23,8 @@ pub enum Wrong {
     Part,
     /// Blocks of a part that it reduces, so little that nobody objects; a drawn block convicts.
     Block,
+    /// Answers to calls; whoever asks two holders sees it.
+    Answers,
     /// Nothing that anybody could be banned for; why that does no harm.
     Nothing(&'static str),
 }
@@ -45,7 +47,13 @@ impl Wrong {
             Self::Rows | Self::Silence => m,
             Self::HalfOfRows => m / 2,
             Self::Row => m.min(1),
-            Self::Sum | Self::Hidden | Self::Words | Self::Part | Self::Block | Self::Nothing(_) => 0,
+            Self::Sum
+            | Self::Hidden
+            | Self::Words
+            | Self::Part
+            | Self::Block
+            | Self::Answers
+            | Self::Nothing(_) => 0,
         }
     }
 
@@ -60,7 +68,7 @@ impl Wrong {
                     .map(|taken| f64::from((m - wrong).saturating_sub(taken)) / f64::from(m - taken));
                 Some(1.0 - missed.product::<f64>())
             }
-            Self::Words | Self::Part | Self::Block | Self::Nothing(_) => None,
+            Self::Words | Self::Part | Self::Block | Self::Answers | Self::Nothing(_) => None,
         }
     }
 }

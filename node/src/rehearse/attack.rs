@@ -29,6 +29,7 @@ mod late;
 mod lazy;
 mod loss;
 mod mimic;
+mod misanswer;
 mod mute;
 mod nudge;
 mod omit;
@@ -82,6 +83,8 @@ pub struct Attack {
     prepares: u32,
     /// The experts that a run's model must have; none for an attack on any model.
     experts: Option<Fewest>,
+    /// Whether it is on those who call: where nobody does, it does nothing.
+    calls: bool,
     make: fn(&Campaign) -> Arc<dyn NodeConduct>,
 }
 
@@ -114,6 +117,7 @@ macro_rules! attack {
                 variant: concat!($($variant)?),
                 prepares: 0,
                 experts: None,
+                calls: false,
                 make: $make,
             }
         }
@@ -124,6 +128,8 @@ const NOT_TAKEN: &str = "nobody takes such a commitment, but each round waits fo
 const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
+
+const UNANSWERED: &str = "who asks goes on with the other holders";
 
 const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
 const DAWDLES: &str =
@@ -210,6 +216,14 @@ pub const ATTACKS: &[Attack] = &[
         experts: Some(Fewest { columns: 2, active: 2 })),
     attack!("tie", "tie.rs", Wrong::Rows, |_| Arc::new(tie::Tie),
         experts: Some(Fewest { columns: 2, active: 1 })),
+    attack!("misanswer", "misanswer.rs"("false logits"), Wrong::Answers, |_| Arc::new(misanswer::Misanswer::Turned),
+        calls: true),
+    attack!("old-answer", "misanswer.rs"("those of an older state"), Wrong::Answers, |_| {
+        Arc::new(misanswer::Misanswer::Old)
+    }, calls: true),
+    attack!("no-answer", "misanswer.rs"("nothing"), Wrong::Nothing(UNANSWERED), |_| {
+        Arc::new(misanswer::Misanswer::Silent)
+    }, calls: true),
 ];
 
 impl Attack {
@@ -223,6 +237,11 @@ impl Attack {
     /// Whether it is one on the experts of a mixture.
     pub fn wants_experts(&self) -> bool {
         self.experts.is_some()
+    }
+
+    /// Whether it is one on those who call.
+    pub fn wants_calls(&self) -> bool {
+        self.calls
     }
 
     /// Whether it can be played on this model.

@@ -80,6 +80,35 @@ pub(super) struct Cast {
     steward: Child,
     /// In order of players.
     members: Vec<Child>,
+    /// Somebody who asks, again and again, where an attack is on those who do.
+    caller: Option<Caller>,
+}
+
+/// One `muster generate --ask` after the other, from the first honest node's directory.
+struct Caller {
+    home: PathBuf,
+    logs: PathBuf,
+    child: Option<Child>,
+}
+
+impl Caller {
+    fn of(players: &[Player], logs: &Path, rehearsal: &Rehearsal) -> Option<Self> {
+        let wanted = rehearsal.attackers.iter().any(Attack::wants_calls);
+        let first = players.iter().find(|player| player.character == Character::Node).filter(|_| wanted)?;
+        Some(Self { home: first.home.clone(), logs: logs.to_owned(), child: None })
+    }
+
+    /// Asks anew where the last text is written. A caller that fails has found nobody to ask, and tries again.
+    fn go_on(&mut self) -> Outcome<()> {
+        if let Some(child) = &mut self.child
+            && child.ended()?.is_none()
+        {
+            return Ok(());
+        }
+        let words = ["generate".as_ref(), self.home.as_os_str(), "--ask".as_ref(), "1".as_ref()];
+        self.child = Some(Child::start("caller", &self.logs, &words)?);
+        Ok(())
+    }
 }
 
 impl Cast {
@@ -103,7 +132,8 @@ impl Cast {
         let words = [&words[..], &["--per-address".as_ref(), most.as_ref()]].concat();
         let words: Vec<&OsStr> = words.into_iter().chain(backend.iter().map(AsRef::as_ref)).collect();
         let steward = Child::start("steward", &logs, &words)?;
-        let mut cast = Self { players: players(rehearsal, workspace), steward, members: Vec::new() };
+        let mut cast =
+            Self { players: players(rehearsal, workspace), steward, members: Vec::new(), caller: None };
         cast.wait_for_door(&folder.join(ADDRESSES), interrupt)?;
         let node = ticket(&folder, Role::Node, rehearsal.nodes())?;
         let verifier = ticket(&folder, Role::Verifier, rehearsal.verifiers.into())?;
@@ -111,6 +141,7 @@ impl Cast {
             let ticket = if player.character.role() == Role::Verifier { &verifier } else { &node };
             cast.members.push(player.start(&logs, &ticket.to_line(), rehearsal)?);
         }
+        cast.caller = Caller::of(&cast.players, &logs, rehearsal);
         Ok(cast)
     }
 
@@ -140,6 +171,9 @@ impl Cast {
                 return Err(child.fault(&format!("ended early ({status})")));
             }
         }
+        if let Some(caller) = &mut self.caller {
+            caller.go_on()?;
+        }
         match self.steward.ended()? {
             Some(status) => Err(self.steward.fault(&format!("ended early ({status})"))),
             None => Ok(()),
@@ -156,6 +190,7 @@ impl Cast {
     /// # Errors
     /// [`Failure`] with the end of the log of a process that stays, or ends badly.
     pub(super) fn dismiss(&mut self, interrupt: &Interrupt) -> Outcome<()> {
+        self.caller = None;
         let began = Instant::now();
         let members = self.players.iter().map(Some).zip(&mut self.members);
         for (player, child) in members.chain([(None, &mut self.steward)]) {

@@ -97,7 +97,8 @@ impl Odds {
         match attack.betrayal.wrong {
             // Two aggregators of a part differ (ROUND-25): the round itself finds it.
             Wrong::Block if self.replicas > 1 => return Some(AT_ONCE),
-            Wrong::Words | Wrong::Part => return Some(AT_ONCE),
+            // Somebody asks all the time, and one call in ten goes to two holders (CALL-10).
+            Wrong::Words | Wrong::Part | Wrong::Answers => return Some(AT_ONCE),
             Wrong::Block => {
                 // Only verifiers reduce drawn blocks again.
                 let share = if self.verifiers > 0 { self.blocks } else { 0.0 };
@@ -202,6 +203,7 @@ impl Odds {
     pub(super) fn promise(&self, attack: &Attack) -> String {
         match (attack.betrayal.wrong, self.expected(attack)) {
             (Wrong::Nothing(why), _) => format!("nothing to convict: {why}"),
+            (Wrong::Answers, _) => "convicted once a call goes to it and to another holder, as one in ten does".into(),
             (Wrong::Words, _) => "convicted by its own signatures, at once".into(),
             (Wrong::Block, _) if self.replicas > 1 => {
                 "the other aggregator of the part signs another result; reduced again before it is sealed, it convicts at \

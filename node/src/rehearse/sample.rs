@@ -31,9 +31,11 @@ pub(super) fn sample(rehearsal: &Rehearsal, folder: &Path, archive: &Archive) ->
         text.push_str(piece);
         true
     };
-    let words = Words::of(&checkpoint, None)?;
+    let words = Words::of(&checkpoint.manifest, &checkpoint.folder, None)?;
     let continuation = Continuation { prompt, count: SAMPLE_TOKENS, sampling: Sampling::default() };
-    continue_text(&mut exact, &checkpoint, &words, &continuation, &mut show)?;
+    let mut reader = exact.reader(&checkpoint.manifest, &checkpoint.parameters);
+    let mut after = |read: &[u32]| Ok(reader.after(read));
+    continue_text(&checkpoint.manifest, &mut after, &words, &continuation, &mut show)?;
     let shown = format!("{prompt}{text}");
     let lines: Vec<String> = shown.lines().map(|line| format!("  | {line}\n")).collect();
     Ok(format!("\nwhat the model continues {prompt:?} with:\n{}\n", lines.concat()))

@@ -12,7 +12,6 @@ use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::manifest::{Manifest, Profile};
 use muster_core::messages::evidence::Evidence;
-use muster_core::messages::record::Body;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, Update};
 use muster_replica::{
@@ -63,7 +62,8 @@ impl Wants {
             | Evidence::Total(_)
             | Evidence::Results(_)
             | Evidence::Recomputation(_)
-            | Evidence::Misconduct(_) => None,
+            | Evidence::Misconduct(_)
+            | Evidence::Answer(_) => None,
         };
         found.unwrap_or(Self::Nothing)
     }
@@ -228,17 +228,9 @@ impl Court {
 
     /// The state that evidence is about, if it is still kept.
     pub(super) fn states(&self, evidence: &Evidence) -> Vec<(Digest, Arc<State>)> {
-        // A reduction needs its inputs and no state.
-        if matches!(evidence, Evidence::Aggregation(_)) {
-            return Vec::new();
-        }
-        let Some(freeze) = evidence.freeze() else { return Vec::new() };
-        let record = freeze.verify(self.manifest.run()).ok();
-        let root = record.and_then(|record| match &record.body {
-            Body::Freeze(freeze) => Some(freeze.state),
-            _ => None,
-        });
         let replica = lock(&self.replica);
-        root.and_then(|root| Some((root, replica.state_at(&root)?))).into_iter().collect()
+        let found =
+            evidence.state(self.manifest.run()).and_then(|(_, root)| Some((root, replica.state_at(&root)?)));
+        found.into_iter().collect()
     }
 }

@@ -54,7 +54,7 @@ impl Court {
         let judgement = self.judge(evidence, brought.clone());
         let Judgement::Guilty { culprit, round, finding, .. } = &judgement else { return Ok(judgement) };
         // AUDIT-12: what messages decide needs no arithmetic, and where there is a tolerance a jury judges.
-        if !self.is_exact() || !finding.needs_jury() {
+        if !self.is_exact() || !finding.is_recomputed() {
             return Ok(judgement);
         }
         // The accuser may lie, so that its second opinion is no substitute: without this one, one machine
@@ -191,9 +191,10 @@ mod tests {
     use muster_core::audit::recompute_sum;
     use muster_core::codec::List;
     use muster_core::contribution::Commitment;
-    use muster_core::ids::{Height, Slot};
+    use muster_core::ids::{Height, Row, Slot};
     use muster_core::manifest::Manifest;
-    use muster_core::messages::evidence::Total;
+    use muster_core::messages::call::{Answer, Ask, fixed, logits_digest};
+    use muster_core::messages::evidence::{FalseAnswer, Total};
     use muster_core::messages::record::{Body, Freeze, Record};
     use muster_core::messages::round::Commit;
     use muster_core::sign::Identity;
@@ -292,6 +293,35 @@ mod tests {
         let evidence = accused(&good, &steward, true);
         let judgement = heard(good, evidence).await.unwrap();
         assert!(matches!(judgement, Judgement::NotGuilty(_)), "{judgement:?}");
+    }
+
+    /// What a member answers to a question by the newest state, right or not.
+    fn answered(court: &Court, right: bool) -> Evidence {
+        let (manifest, member) = (&court.manifest, Identity::from_secret(&[9; 32]));
+        let (root, state) = court.replica.lock().unwrap().snapshot();
+        let tokens = List::new(vec![97, 98, 99]).unwrap();
+        let ask = Ask { round: Round(0), root, row: Row(0), tokens, positions: 2 };
+        let mut exact = Exact::new(1, None).unwrap();
+        let logits = exact.logits(manifest, &state, &ask.tokens, 2).unwrap();
+        let mut logits: Vec<i32> = logits.into_iter().map(fixed).collect();
+        logits[3] += i32::from(!right);
+        let ask = member.sign(manifest.run(), &ask);
+        let answer = Answer { ask: ask.digest(), logits: logits_digest(&logits) };
+        Evidence::Answer(FalseAnswer { answer: member.sign(manifest.run(), &answer), ask })
+    }
+
+    #[tokio::test]
+    async fn call_7_a_false_answer_is_found_on_two_code_paths_and_a_true_one_is_none() {
+        let folder = tempfile::tempdir().unwrap();
+        for (name, right) in [("false", false), ("true", true)] {
+            let (court, _) = court(&folder.path().join(name), TINY);
+            let evidence = answered(&court, right);
+            match heard(court, evidence).await.unwrap() {
+                Judgement::Guilty { finding: FindingKind::FalseAnswer, .. } if !right => {}
+                Judgement::NotGuilty(_) if right => {}
+                other => panic!("{other:?}"),
+            }
+        }
     }
 
     #[tokio::test]

@@ -63,7 +63,8 @@ impl Handler for Server {
             | Request::Checked(_)
             | Request::Notice(_)
             | Request::Accuse(_)
-            | Request::CloseTree(_) => self.ask(peer, request).await?,
+            | Request::CloseTree(_)
+            | Request::Ask(_) => self.ask(peer, request).await?,
         };
         Ok(encode(&response))
     }

@@ -136,7 +136,15 @@ impl Reader<'_> {
     /// # Panics
     /// As [`Self::logits`].
     pub fn after(&mut self, tokens: &[u32]) -> Vec<f32> {
-        self.rows(tokens, tokens.len().saturating_sub(1))
+        self.last(tokens, 1)
+    }
+
+    /// A decoder's last rows of [`Self::logits`], this many of them: what a call asks for.
+    ///
+    /// # Panics
+    /// As [`Self::logits`].
+    pub fn last(&mut self, tokens: &[u32], positions: usize) -> Vec<f32> {
+        self.rows(tokens, tokens.len().saturating_sub(positions))
     }
 
     fn rows(&mut self, tokens: &[u32], first: usize) -> Vec<f32> {
@@ -180,6 +188,18 @@ impl Arithmetic for Exact {
         // Masks are drawn here, too, where a model has them: by everybody alike, and not those of the calibration leaf.
         let batch = Batch { windows, seed: calibration_seed(manifest.run()), leaf: Leaf(1) };
         self.engine.evaluate(&manifest.model, &state.parameters, batch)
+    }
+
+    /// CALL-4: the logits of ARITH-45 over the text alone: what would follow it changes none of them.
+    fn logits(
+        &mut self,
+        manifest: &Manifest,
+        state: &State,
+        tokens: &[u32],
+        positions: usize,
+    ) -> Option<Vec<f32>> {
+        manifest.model.decoder()?;
+        Some(self.reader(manifest, &state.parameters).last(tokens, positions))
     }
 
     fn threads(&self) -> usize {

@@ -1,5 +1,6 @@
 //! What evidence proves: one function that anyone can run, [`judge`].
 
+mod answer;
 pub mod docket;
 mod frozen;
 mod judgement;
@@ -64,6 +65,10 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
             let first = pair.first.verify(run)?;
             return Ok(Claim { culprit: first.author(), subject: first.author(), round: first.round });
         }
+        Evidence::Answer(call) => {
+            let (culprit, round) = answer::accused(manifest, call)?;
+            return Ok(Claim { culprit, subject: culprit, round });
+        }
         Evidence::Misconduct(misconduct) => {
             let round = match misconduct {
                 Misconduct::Root(wrong) => root::round(manifest, wrong)?,
@@ -85,12 +90,15 @@ pub fn claim(manifest: &Manifest, evidence: &Evidence) -> Result<Claim, Reject> 
     Ok(Claim { culprit, subject, round: frozen.commit.round })
 }
 
-/// Checks that a transcript's steps fit each other, before anything is fetched or recomputed because of it; other
-/// evidence has none.
+/// Checks that the steps of a transcript, or question and answer of a call, fit each other, before anything is fetched or
+/// recomputed because of them; other evidence has none.
 ///
 /// # Errors
 /// [`Reject`] naming the step that does not fit.
 pub fn check_steps(manifest: &Manifest, evidence: &Evidence) -> Result<(), Reject> {
+    if let Evidence::Answer(call) = evidence {
+        return answer::check(manifest, call).map(drop);
+    }
     evidence.transcript().map_or(Ok(()), |transcript| check_transcript(manifest, transcript).map(drop))
 }
 
@@ -116,6 +124,7 @@ pub fn judge(
         Evidence::Recomputation(accused) => {
             verdict::judge_recomputation(manifest, accused, witness, arithmetic)
         }
+        Evidence::Answer(call) => answer::judge(manifest, call, witness, arithmetic),
     };
     decided.unwrap_or_else(|reject| Judgement::Malformed(reject.to_string()))
 }

@@ -106,6 +106,8 @@ domains! {
     RESULTS = "results",
     /// Name of a piece of evidence.
     EVIDENCE = "evidence",
+    /// Logits of an answered call.
+    ANSWER = "answer",
     /// Digest of an aggregated part.
     PART = "part",
     /// Checksum of what one machine keeps on its disk.

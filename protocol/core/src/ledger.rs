@@ -146,6 +146,14 @@ impl Ledger {
         &self.state
     }
 
+    /// Whether this is the root of the state before that round, which is remembered or comes next.
+    pub fn is_state_before(&self, round: Round, root: &Digest) -> bool {
+        match self.round(round) {
+            Some(view) => view.state().root() == *root,
+            None => round == self.next_round && self.state.root() == *root,
+        }
+    }
+
     /// The round that comes next, or is being computed.
     pub fn next_round(&self) -> Round {
         self.next_round

@@ -93,5 +93,9 @@ pub const OBJECTIONS: usize = 4096;
 pub const FAILURES: u8 = 7;
 /// Rounds in which a member must count before one of its failures is forgotten.
 pub const FORGIVING: u32 = 64;
+/// Logits in the answer to one call: 2 MiB.
+pub const CALL_LOGITS: usize = 1 << 19;
+/// Calls of one member that a holder answers in one round; likewise of all strangers together.
+pub const CALLS: u32 = 1024;
 /// Rounds of one run.
 pub const ROUNDS: u32 = 1 << 24;

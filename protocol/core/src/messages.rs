@@ -4,6 +4,7 @@
 //! [`wire::Response`].
 
 pub mod audit;
+pub mod call;
 pub mod enrol;
 pub mod evidence;
 pub mod gossip;

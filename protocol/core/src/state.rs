@@ -426,6 +426,18 @@ pub trait Arithmetic: Send {
     /// Mean loss in nats per token of the windows under these parameters, without gradient.
     fn evaluate(&mut self, manifest: &Manifest, state: &State, windows: &[Vec<u32>]) -> f64;
 
+    /// The logits after each of the last `positions` tokens of a text, `vocabulary` of them each, which the call has been
+    /// checked for (CALL-1). `None` where they have no defined bits.
+    fn logits(
+        &mut self,
+        _manifest: &Manifest,
+        _state: &State,
+        _tokens: &[u32],
+        _positions: usize,
+    ) -> Option<Vec<f32>> {
+        None
+    }
+
     /// Threads of the processor in use.
     fn threads(&self) -> usize {
         1

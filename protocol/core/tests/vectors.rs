@@ -9,6 +9,8 @@ mod aggregation;
 mod assignment;
 #[path = "vectors/audits.rs"]
 mod audits;
+#[path = "vectors/calls.rs"]
+mod calls;
 #[path = "vectors/cases.rs"]
 mod cases;
 #[path = "vectors/commitments.rs"]
@@ -36,6 +38,7 @@ use muster_core::sign::verifying_key;
 use aggregation::aggregation;
 use assignment::{assignment, experts, on_grid};
 use audits::{coin, fingerprint, tolerance};
+use calls::call;
 use cases::{bytes, counted, digest, families, files, full, number, read, read_as, shown, spec, text, word};
 use commitments::{
     block_places, branched, contribution, dataset, layout, proof, router, rows_after, shards_state, state,
@@ -179,6 +182,7 @@ fn answer(family: &str, op: &str, inputs: &Value, expect: &Value) -> Value {
             let seal = audit::results_seal(&digest(inputs, "salt").0, &read_as(inputs, "results"));
             json!({ "seal": full(&seal) })
         }
+        ("calls", op) => call(op, inputs),
         ("standing", op) => standing(op, inputs),
         ("aggregation", op) => aggregation(op, inputs),
         _ => panic!("no operation {op:?} in a family {family:?}"),

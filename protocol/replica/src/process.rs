@@ -9,6 +9,17 @@ pub fn give_way() {
     }
 }
 
+/// Lowers the priority of the calling thread, where the system gives threads one of their own.
+pub fn thread_gives_way() {
+    // `<process>/task/<thread>`: Linux takes a thread for a process of its own here.
+    let Ok(name) = std::fs::read_link("/proc/thread-self") else { return };
+    let Some(thread) = name.file_name() else { return };
+    let done = std::process::Command::new("renice").args(["-n", "15", "-p"]).arg(thread).output();
+    if !done.is_ok_and(|done| done.status.success()) {
+        tracing::debug!("a thread keeps its priority: the command `renice` is missing or refused");
+    }
+}
+
 /// A file that may not grow (`ulimit -f`) fails the write, which says so; the signal would end the process without a
 /// word. Within a runtime.
 pub fn refuse_large_files() {

@@ -11,7 +11,7 @@ use muster_core::reduction::Reduced;
 use muster_core::state::Arithmetic;
 
 use crate::member::{
-    AggregatorView, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Summed,
+    AggregatorView, AskedCall, Assignment, AuditedContribution, Delay, HonestNode, NodeConduct, Summed,
 };
 
 pub(super) struct Timed {
@@ -65,6 +65,10 @@ impl NodeConduct for Timed {
 
     fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
         self.at(part.round).reduce(part)
+    }
+
+    fn answer(&self, call: &AskedCall<'_>, logits: Vec<i32>) -> Option<Vec<i32>> {
+        self.at(call.ask.round).answer(call, logits)
     }
 
     fn stays(&self, round: Round) -> bool {

@@ -131,3 +131,35 @@ fn masks_are_the_leafs_own() {
     let [one, two] = [1, 2].map(|number| leaf(&mut exact, &manifest, &state, number, &windows).0);
     assert_ne!(one, two, "the masks of two leaves");
 }
+
+/// What would follow a text, how many positions are asked for, the path and the threads change no bit of a logit.
+#[test]
+fn call_4_logits_are_those_of_the_text_alone() {
+    for model in models().into_iter().filter(|model| model.decoder().is_some()) {
+        let manifest = manifest(model);
+        let (vocabulary, text) =
+            (manifest.model.vocabulary as usize, windows(&manifest.model, 1, 5).remove(0));
+        let mut one = Exact::new(1, Some(Path::Portable)).unwrap();
+        let state = one.initial(&manifest, &windows(&manifest.model, 2, 0));
+        let text = &text[..manifest.model.sequence as usize];
+        let all = one.logits(&manifest, &state, text, text.len()).unwrap();
+        assert_eq!(all.len(), text.len() * vocabulary);
+        for path in paths() {
+            let mut exact = Exact::new(2, Some(path)).unwrap();
+            for length in [1, 2, text.len() / 2, text.len()] {
+                for positions in [1, length] {
+                    let found = exact.logits(&manifest, &state, &text[..length], positions).unwrap();
+                    let expected = &all[(length - positions) * vocabulary..length * vocabulary];
+                    let same =
+                        found.iter().map(|logit| logit.to_bits()).eq(expected.iter().map(|l| l.to_bits()));
+                    assert!(same, "{path:?}, {positions} of {length}");
+                }
+            }
+        }
+    }
+    // A model that fills masked tokens in has no logits of what follows.
+    let masked = manifest(albert([70, 32, 3, 4, 56, 49], 16));
+    let mut exact = Exact::new(1, None).unwrap();
+    let state = exact.initial(&masked, &windows(&masked.model, 2, 0));
+    assert!(exact.logits(&masked, &state, &[1], 1).is_none());
+}

@@ -233,6 +233,8 @@ pub enum FindingKind {
     FalseAcquittal,
     /// A signed part is not what the rule gives on its sealed inputs.
     AggregationMismatch,
+    /// The signed logits of a call are not what the model gives.
+    FalseAnswer,
 }
 
 impl FindingKind {
@@ -242,6 +244,11 @@ impl FindingKind {
             self,
             Self::LeafMismatch | Self::TotalMismatch | Self::FalseAccusation | Self::FalseAcquittal
         )
+    }
+
+    /// Whether it rests on what a machine has computed from the state: one that computes wrongly must not ban (AUDIT-12).
+    pub fn is_recomputed(self) -> bool {
+        self.needs_jury() || self == Self::FalseAnswer
     }
 
     /// The words for people.
@@ -255,6 +262,7 @@ impl FindingKind {
             Self::FalseAccusation => "false accusation",
             Self::FalseAcquittal => "false acquittal",
             Self::AggregationMismatch => "aggregation mismatch",
+            Self::FalseAnswer => "false answer",
         }
     }
 }
@@ -280,7 +288,7 @@ mod tests {
         for kind in [LeafMismatch, TotalMismatch, FalseAccusation, FalseAcquittal] {
             assert!(kind.needs_jury(), "{}", kind.words());
         }
-        for kind in [Equivocation, SumMismatch, StewardMisconduct, AggregationMismatch] {
+        for kind in [Equivocation, SumMismatch, StewardMisconduct, AggregationMismatch, FalseAnswer] {
             assert!(!kind.needs_jury(), "{}", kind.words());
         }
     }

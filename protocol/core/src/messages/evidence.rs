@@ -1,10 +1,11 @@
 //! Evidence: what members and the steward have signed, put together so that anyone can judge it.
 
 use crate::hash::{Domain, hash_of};
-use crate::ids::{Digest, MemberId, RunId, ShardId};
+use crate::ids::{Digest, MemberId, Round, RunId, ShardId};
 use crate::messages::audit::{AuditRequest, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict};
+use crate::messages::call::{Answer, Ask};
 use crate::messages::gossip::Head;
-use crate::messages::record::Record;
+use crate::messages::record::{Body, Record};
 use crate::messages::round::{Commit, CommitReceipt, Delivered, DeliveryReceipt, PartResult};
 use crate::sign::Signed;
 use crate::state::StateRoots;
@@ -160,6 +161,16 @@ wire! {
 }
 
 wire! {
+    /// An answer that is not what the model gives: against whoever signed it.
+    pub struct FalseAnswer {
+        /// The question.
+        pub ask: Signed<Ask>,
+        /// What was answered to it.
+        pub answer: Signed<Answer>,
+    }
+}
+
+wire! {
     /// Two different results of one member for one part, over the same inputs.
     pub struct TwoResults {
         /// One.
@@ -188,6 +199,8 @@ wire! {
         Results(TwoResults),
         /// Decidable by recomputing every leaf.
         Recomputation(FalseRecomputation),
+        /// Decidable by one forward pass.
+        Answer(FalseAnswer),
     }
 }
 
@@ -222,16 +235,30 @@ impl Evidence {
         }
     }
 
-    /// The freeze of the round that it is about; none for what messages alone decide.
+    /// The freeze of the round that it is about; none for what messages alone decide, and for answers.
     pub fn freeze(&self) -> Option<&Signed<Record>> {
         match self {
             Self::Misconduct(Misconduct::Root(wrong)) => Some(&wrong.freeze),
-            Self::Equivocation(_) | Self::Misconduct(_) | Self::Results(_) => None,
+            Self::Equivocation(_) | Self::Misconduct(_) | Self::Results(_) | Self::Answer(_) => None,
             Self::Aggregation(part) => Some(&part.freeze),
             Self::Audit(transcript) => Some(&transcript.freeze),
             Self::Total(total) => Some(&total.freeze),
             Self::Verdict(verdict) => Some(&verdict.transcript.freeze),
             Self::Recomputation(false_one) => Some(&false_one.freeze),
+        }
+    }
+
+    /// The state that it is judged by, as the message that names it says: the round that it is before, and its root. None
+    /// for what is judged without one.
+    pub fn state(&self, run: RunId) -> Option<(Round, Digest)> {
+        if let Self::Answer(call) = self {
+            return call.ask.verify(run).ok().map(|ask| (ask.round, ask.root));
+        }
+        // A reduction needs its inputs and no state.
+        let freeze = self.freeze().filter(|_| !matches!(self, Self::Aggregation(_)))?;
+        match &freeze.verify(run).ok()?.body {
+            Body::Freeze(freeze) => Some((freeze.round, freeze.state)),
+            _ => None,
         }
     }
 }

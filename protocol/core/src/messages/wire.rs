@@ -10,6 +10,7 @@ use crate::messages::audit::{
     AuditRequest, Duty, Opinion, Recheck, Recomputation, ResultsSeal, TableOpening, TableSeal, Verdict,
     Withheld,
 };
+use crate::messages::call::{Answer, Ask};
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::evidence::Evidence;
 use crate::messages::record::Record;
@@ -58,6 +59,8 @@ wire! {
         CloseTree(Signed<CloseTree>),
         /// The evidence of a sealed ban, by its digest. From the steward, whoever asks.
         Evidence(Digest),
+        /// What follows a text. From a holder, whoever asks.
+        Ask(Signed<Ask>),
     }
 }
 
@@ -86,6 +89,8 @@ wire! {
         Delivered(Signed<DeliveryReceipt>),
         /// What a ban rests on.
         Evidence(Evidence),
+        /// What follows the text.
+        Answer(Answered),
     }
 }
 
@@ -97,6 +102,16 @@ impl Response {
         // A cut character would not be text, and the refusal not encodable.
         let cut = why.floor_char_boundary(limits::TEXT_BYTES);
         Self::Refused(Text::new(&why[..cut]).unwrap_or_default())
+    }
+}
+
+wire! {
+    /// The answer to a call, with what it binds.
+    pub struct Answered {
+        /// The answer.
+        pub answer: Signed<Answer>,
+        /// The logits (CALL-2), `vocabulary` of them for each position.
+        pub logits: List<i32, { limits::CALL_LOGITS }>,
     }
 }
 

@@ -11,7 +11,7 @@ use muster_core::coins::{CoinOpening, CoinTerms};
 use muster_core::error::Reject;
 use muster_core::manifest::{self, Admission, Manifest, Model};
 use muster_core::merkle::Proof;
-use muster_core::messages::{audit, enrol, evidence, gossip, record, round, wire};
+use muster_core::messages::{audit, call, enrol, evidence, gossip, record, round, wire};
 use muster_core::sign::Signed;
 use muster_core::state::StateRoots;
 
@@ -58,6 +58,7 @@ reencoder!(
     manifest::Rollback,
     StateRoots,
     Proof,
+    StateRoots,
     CoinTerms,
     CoinOpening,
     Certificate,
@@ -92,6 +93,8 @@ reencoder!(
     record::Ban,
     record::Rewind,
     record::Idle,
+    call::Ask,
+    call::Answer,
     audit::AuditRequest,
     audit::Duty,
     audit::Recheck,
@@ -117,6 +120,7 @@ reencoder!(
     evidence::FalseVerdict,
     evidence::FalseRecomputation,
     evidence::Reduction,
+    evidence::FalseAnswer,
     evidence::TwoResults,
     evidence::Evidence,
     gossip::Head,
@@ -125,6 +129,7 @@ reencoder!(
     wire::Notice,
     wire::Request,
     wire::Response,
+    wire::Answered,
     wire::Follow,
     wire::News,
     wire::BlockData,
@@ -167,7 +172,7 @@ variants! {
     evidence::Seal { Record, Head }
     evidence::Misconduct { Commit, Delivery, Split, Record, Root }
     evidence::Evidence {
-        Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation,
+        Equivocation, Audit, Total, Misconduct, Verdict, Aggregation, Results, Recomputation, Answer,
     }
     gossip::Gossiped { Record, Head, Commit }
     wire::Notice {
@@ -176,10 +181,10 @@ variants! {
     }
     wire::Request {
         Manifest, Follow, Enrol, Commit, Delivered, Notice, Accuse, PutBlocks, ResultBlocks, InputBlocks, StateOffer,
-        State, Data, Checked, CloseTree, Evidence,
+        State, Data, Checked, CloseTree, Evidence, Ask,
     }
     wire::Response {
-        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence,
+        Done, Refused, Manifest, News, Committed, Receipt, Bytes, Blocks, State, Delivered, Evidence, Answer,
     }
 }
 

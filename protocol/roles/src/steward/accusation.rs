@@ -90,6 +90,8 @@ pub(super) fn fetches(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> bo
         Evidence::Equivocation(_)
         | Evidence::Results(_)
         | Evidence::Recomputation(_)
-        | Evidence::Misconduct(_) => false,
+        | Evidence::Misconduct(_)
+        // The call names its state, and brings its own text.
+        | Evidence::Answer(_) => false,
     }
 }

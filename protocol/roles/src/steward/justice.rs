@@ -340,11 +340,18 @@ fn require_posted(docket: &Docket, ledger: &Ledger, evidence: &Evidence, own: bo
 ///
 /// - evidence about a round to come, for which nobody can be banned yet;
 /// - leaves of a round that is not over, which has no jurors yet;
-/// - an audit whose steps do not fit, or that was not its author's to make.
+/// - an audit whose steps do not fit, or that was not its author's to make;
+/// - an answer by a state that was not sealed before the named round, or whose round is forgotten.
 fn check_evidence(ledger: &Ledger, evidence: &Evidence, claim: &Claim) -> Result<(), Reject> {
     check_steps(ledger.manifest(), evidence)?;
     if claim.round >= ledger.first_round_without() {
         return Err(Reject::Stale("nobody is judged for a round that is still to come"));
+    }
+    if let Evidence::Answer(call) = evidence {
+        let ask = call.ask.verify(ledger.run())?;
+        // CALL-7: a state that this ledger has not is one that nobody can compute on, now or later.
+        let sealed = ledger.is_state_before(ask.round, &ask.root);
+        return if sealed { Ok(()) } else { Err(Reject::Stale("this is not the state before that round")) };
     }
     if let (Evidence::Aggregation(part), Some(view)) = (evidence, ledger.round(claim.round)) {
         return check_reduction(ledger.manifest(), part, view);

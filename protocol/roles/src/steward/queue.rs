@@ -51,8 +51,8 @@ pub(super) struct PendingAccusation {
     pub(super) tries: u32,
     /// When it may be examined.
     due: u64,
-    /// Whether it is about leaves, and so about a round that must be remembered.
-    leaves: bool,
+    /// Whether it is about leaves or an answer, and so about a round that must be remembered.
+    of_state: bool,
     /// Whether any member may bring such.
     anybodys: bool,
     /// Whether a contribution or inputs may have to be fetched.
@@ -69,7 +69,7 @@ impl PendingAccusation {
             claim: *claim,
             tries: 0,
             due: 0,
-            leaves: evidence.is_of_leaves(),
+            of_state: evidence.is_of_leaves() || matches!(evidence, Evidence::Answer(_)),
             anybodys: is_anybodys(evidence),
             fetches,
         }
@@ -227,9 +227,9 @@ impl Queue {
         self.waiting.iter().map(|one| one.due).filter(|due| *due > now).min()
     }
 
-    /// Drops cases about leaves of forgotten rounds: nobody can examine them.
+    /// Drops cases about leaves and answers of forgotten rounds: nobody can examine them.
     pub(super) fn forget(&mut self, remembered: &dyn Fn(Round) -> bool) {
-        self.waiting.retain(|one| !one.leaves || remembered(one.claim.round));
+        self.waiting.retain(|one| !one.of_state || remembered(one.claim.round));
     }
 
     /// Whether nothing is examined or waits that was not examined yet.
@@ -282,9 +282,9 @@ impl Queue {
 /// What an accuser is told for whom there is no place.
 const FULL: Reject = Reject::Rule("too many accusations wait; try again later");
 
-/// Whether messages alone decide it, so that any member may bring it.
+/// Whether any member may bring it: messages alone decide it, or one forward pass does (CALL-7).
 pub(super) fn is_anybodys(evidence: &Evidence) -> bool {
-    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_))
+    matches!(evidence, Evidence::Equivocation(_) | Evidence::Results(_) | Evidence::Answer(_))
 }
 
 #[cfg(test)]

@@ -1,6 +1,7 @@
 //! Machines of nodes against the steward's machine.
 #![allow(clippy::unwrap_used)] // the helpers, too, are tests
 
+mod calls;
 mod node;
 mod run;
 mod steward;

@@ -55,7 +55,12 @@ impl Replay<'_> {
 
     /// Re-executes what a ban rests on.
     fn judge(&mut self, ban: &Ban, evidence: &Evidence, brought: Brought) -> Judgement {
-        let states = self.held.get(&ban.round).map(|state| (state.root(), state.clone().into()));
+        let round = match evidence {
+            Evidence::Answer(_) => evidence.state(self.archive.manifest.run()).map(|(round, _)| round),
+            _ => Some(ban.round),
+        };
+        let held = round.and_then(|round| self.held.get(&round));
+        let states = held.map(|state| (state.root(), state.clone().into()));
         let (manifest, dataset) = (&self.archive.manifest, self.archive.dataset.clone());
         let mut witness = Exhibited::new(states.into_iter().collect(), dataset, manifest, brought);
         judge(manifest, evidence, &mut witness, &mut self.arithmetic)

@@ -7,6 +7,7 @@ use muster_compute::Path;
 use muster_core::error::Misuse;
 use muster_core::hash::{Domain, Hasher, below};
 use muster_core::ids::{Height, MemberId, Round, RunId, Slot};
+use muster_core::messages::audit::FindingKind;
 use muster_core::messages::record::{Body, Record};
 
 use crate::archive::Archive;
@@ -68,6 +69,10 @@ impl Outlook {
                     outlook.convicts.insert(ban.culprit);
                     // A ban is judged on the state of the offence, which may be many rounds back.
                     outlook.needs.push((ban.round, record.height));
+                    // CALL-5: an answer is judged on the state that this round led to.
+                    if ban.finding == FindingKind::FalseAnswer {
+                        outlook.needs.push((ban.round.next(), record.height));
+                    }
                 }
                 Body::Rewind(rewind) => outlook.needs.push((rewind.to, record.height)),
                 _ => outlook.leaves += leaves(&record, sample, run),
