@@ -135,6 +135,8 @@ impl Replica {
         // What it has beyond that is dropped. What it lacks has to be fetched.
         if held.len() > wanted.len() && wanted.iter().all(|shard| held.contains(shard)) {
             self.state = self.state.select(wanted);
+            // Leaves are computed on the snapshot, which is of what a seat holds.
+            self.snapshot.1 = Arc::new(kept(&self.state, self.manifest.rollback.is_on(), None));
         }
     }
 
