@@ -1,12 +1,13 @@
 //! Runs with several rows of experts, as real processes: each node holds the trunk and one row.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
 use e2e::oracle;
 use e2e::processes::{Process, Run};
 use e2e::programs;
-use muster_core::ids::ShardId;
+use muster_core::ids::{Round, ShardId};
 use muster_core::ledger::Ledger;
 use muster_core::messages::record::Body;
 use muster_replica::archive::Archive;
@@ -15,11 +16,16 @@ use muster_store::reading;
 /// Rows of every run of this file.
 const ROWS: u16 = 5;
 
-/// A model of which a node holds less than a quarter.
+/// A model of which a node holds less than a quarter, in a run in which no update waits.
 fn settings(rounds: u32, branch: f32, nodes: usize, verifiers: usize) -> String {
+    waiting(rounds, branch, nodes, verifiers, "held = 0\nlag = 0\n")
+}
+
+/// The same, with what waits by default, or by these settings of its experts.
+fn waiting(rounds: u32, branch: f32, nodes: usize, verifiers: usize, experts: &str) -> String {
     format!(
         "[model]\nfamily = \"mixture\"\nwidth = 16\nlayers = 1\nheads = 2\nkey_value_heads = 1\nhidden = 64\n\
-         sequence = 32\n[experts]\ncolumns = 8\nactive = 2\nshared_hidden = 8\nrows = {ROWS}\nbranch = {branch}\n\
+         sequence = 32\n[experts]\ncolumns = 8\nactive = 2\nshared_hidden = 8\nrows = {ROWS}\nbranch = {branch}\n{experts}\
          [training]\nrounds = {rounds}\nleaves = {}\nleaf_windows = 1\n[optimiser]\nwarmup = 3\n\
          [audit]\nshare = 0.5\nleaves = 1\nfinal_rounds = 2\n\
          [admission]\nstart_nodes = {nodes}\nstart_verifiers = {verifiers}\n",
@@ -73,7 +79,7 @@ fn sixteen_nodes_train_five_rows_as_one_process_would() {
         let rows = if outcome.state.step() < 3 { 1 } else { ROWS };
         assert_eq!(outcome.state.rows(), rows);
         let seats = outcome.seats.iter().map(|seat| seat.row.0);
-        held.push(seats.collect::<std::collections::BTreeSet<u16>>().len());
+        held.push(seats.collect::<BTreeSet<u16>>().len());
     }
     assert_eq!(held, [1, 1, 5, 5, 5, 5, 5, 0], "rows with a seat");
     let whole = archive.manifest.model.all_parameters();
@@ -86,6 +92,29 @@ fn sixteen_nodes_train_five_rows_as_one_process_would() {
         assert_eq!(format!("{:#}", roots.root()), run.root());
         assert!(state_bytes(&folder) <= 12 * whole / 4, "{name} holds a quarter of the state at most");
     }
+}
+
+#[test]
+fn rows_of_two_apply_what_inspectors_have_passed() {
+    let run = Run::routed(programs!(), &waiting(24, 0.05, 8, 2, ""), None, ROWS);
+    let (nodes, verifiers) = train(&run, 8, 2);
+    all_agree(&run, &nodes, &verifiers);
+    let archive = Archive::open(&run.path("run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let (mut applied, mut passed) = (0, BTreeSet::new());
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let Body::Outcome(outcome) = &record.body else { continue };
+        for step in outcome.steps.iter().filter(|_| outcome.round > Round(0)) {
+            // With eight nodes no row has more than two, so that all of them are held.
+            assert!(step.round < outcome.round, "{step:?} of round {}", outcome.round);
+            let view = ledger.round(step.round).expect("a round of the last ones");
+            assert!(view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))), "{step:?}");
+            applied += 1;
+        }
+        passed.extend(outcome.credits.iter().map(|credit| (credit.round, credit.member)));
+    }
+    assert!(applied > 0, "some updates were applied");
 }
 
 #[test]

@@ -194,7 +194,7 @@ fn against_all_roots(run: &Run) -> Vec<Evidence> {
             Body::Outcome(sealed) => {
                 let (freeze, outcome) = (freeze.take().expect("a freeze"), signed.clone());
                 let before = before.replace(sealed.state.clone()).expect("a state before");
-                let wrong = WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK };
+                let wrong = WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK, earlier: None };
                 evidence.push(Evidence::Misconduct(Misconduct::Root(wrong)));
             }
             _ => {}

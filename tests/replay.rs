@@ -1,13 +1,13 @@
 //! Replay of an archive that is made here: whole, on any number of threads, interrupted after any round, in samples.
 
-use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
+use e2e::kept::Kept;
 use muster_compute::Exact;
 use muster_core::codec::{Bytes, List, Text, encode};
 use muster_core::contribution::{Commitment, PartDigest};
-use muster_core::ids::{Digest, MemberId, Part, Round, Slot};
+use muster_core::ids::{Digest, MemberId, Part, Round, ShardId, Slot};
 use muster_core::ledger::{Ledger, RoundView};
 use muster_core::manifest::Manifest;
 use muster_core::manifest::fixture::tiny;
@@ -19,7 +19,7 @@ use muster_core::messages::round::{Bitmap, Commit, Echo, PartResult};
 use muster_core::messages::wire::BlockData;
 use muster_core::reduction::reduce;
 use muster_core::sign::{Identity, Signed};
-use muster_core::state::{Arithmetic, State, Update};
+use muster_core::state::{Arithmetic, ShardStep, State, Update};
 use muster_replica::archive::{Archive, Plan, Replay, ReplayError, Sample};
 use muster_replica::{Crew, Replica};
 
@@ -167,7 +167,7 @@ impl Maker {
             results.push(signed.next());
             seconds.extend(signed);
         }
-        self.home.save_update(view.round(), &update).expect("room");
+        self.home.save_update(view.round(), &update, &view.shard_steps()).expect("room");
         self.arithmetic.apply(&manifest, &mut self.state, &update);
         let echo = Echo { round: view.round(), freeze: view.freeze_digest().expect("frozen") };
         let echoes = [10, 11].map(|number| identity(number).sign(run, &echo));
@@ -179,6 +179,7 @@ impl Maker {
             seats: List::default(),
             credits: List::default(),
             seconds: List::new(seconds).expect("few"),
+            steps: List::new(view.row_steps().to_vec()).expect("few"),
         };
         outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("two");
         self.seal(Body::Outcome(outcome));
@@ -245,19 +246,15 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     let plan = Plan { threads: 2, path: None, sample: None };
     let mut whole = Replay::begin(&archive, &plan).expect("arithmetic");
     while let Some(round) = whole.round(&|| ()).expect("it agrees") {
-        let (progress, states) = whole.progress();
-        let states: BTreeMap<Round, State> = states.map(|(round, state)| (round, state.clone())).collect();
+        let (progress, kept) = (whole.progress().0, Kept::of(&whole));
         let mut later = Replay::begin(&archive, &plan).expect("arithmetic");
-        later.skip(&progress, &|round| states.get(&round).cloned()).expect("what was kept");
+        later.skip(&progress, &kept).expect("what was kept");
         assert_eq!(later.leaves_done(), (u64::from(round.0) + 1) * 4);
         assert_eq!(to_the_end(later).expect("it agrees"), root, "resumed after round {round}");
-        let change = |round| {
-            let mut state = states.get(&round)?.clone();
-            state.parameters[0] += 1.0;
-            Some(state)
-        };
+        let mut changed = kept;
+        changed.states.values_mut().for_each(|state| state.parameters[0] += 1.0);
         let mut forged = Replay::begin(&archive, &plan).expect("arithmetic");
-        forged.skip(&progress, &change).expect_err("another state");
+        forged.skip(&progress, &changed).expect_err("another state");
     }
 
     let sample = |share| Some(Sample::of(share, [7; 32]).expect("a share"));
@@ -276,7 +273,8 @@ fn a_replay_is_the_same_whole_in_pieces_and_in_samples() {
     let plan = Plan { threads: 1, path: None, sample: sample(0.0) };
     let mut update = maker.home.load_update(Round(3)).expect("kept");
     update.values[0] += 1.0;
-    maker.home.save_update(Round(3), &update).expect("room");
+    let steps = [ShardStep { shard: ShardId::TRUNK, round: Round(3) }];
+    maker.home.save_update(Round(3), &update, &steps).expect("room");
     let wrong =
         to_the_end(Replay::begin(&archive, &plan).expect("arithmetic")).expect_err("another aggregate");
     assert!(wrong.to_string().contains("round 3, part"), "{wrong}");

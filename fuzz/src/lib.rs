@@ -161,7 +161,8 @@ pub fn end_round(
     let echo = |seat: &Seat| named(&seat.member).expect("a person").sign(run, &Echo { round, freeze });
     let echoes = List::new(view.seats().iter().map(echo).collect()).expect("few");
     let (state, seats, credits, seconds) = (roots(1), List::default(), List::default(), List::default());
-    let outcome = Outcome { round, results, echoes, state, seats, credits, seconds };
+    let steps = List::new(ledger.current().map_or(Vec::new(), |view| view.row_steps().to_vec())).expect("few");
+    let outcome = Outcome { round, results, echoes, state, seats, credits, seconds, steps };
     let outcome = seal(ledger, Body::Outcome(outcome));
     vec![frozen, inputs, outcome]
 }

@@ -125,6 +125,7 @@ fn outcome(ledger: &Ledger, bits: u8) -> Option<Body> {
         seats: bounded(Vec::new()),
         credits: bounded(Vec::new()),
         seconds: bounded(Vec::new()),
+        steps: bounded(view.row_steps().to_vec()),
     };
     outcome.seats = bounded(ledger.seats_after(&outcome));
     Some(Body::Outcome(outcome))

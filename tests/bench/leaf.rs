@@ -139,6 +139,9 @@ impl Settings {
             trust: self.real("trust")?,
             rows: 1,
             branch: 0,
+            few: 0,
+            held: 0,
+            lag: 0,
         }))
     }
 

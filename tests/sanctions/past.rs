@@ -1,13 +1,12 @@
 //! Real processes: what a convict did earlier is found, and the state goes back for it.
 
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::BTreeSet;
 
+use e2e::kept::Kept;
 use e2e::processes::Run;
 use e2e::programs;
 use e2e::settings::Settings;
-use muster_core::ids::Round;
 use muster_core::ledger::Ledger;
-use muster_core::state::State;
 use muster_replica::archive::{Archive, Plan, Replay};
 
 #[test]
@@ -104,21 +103,17 @@ fn resumed(archive: &Archive, root: &str) {
         if round.0 % 5 != 3 {
             continue;
         }
-        let (progress, states) = whole.progress();
-        let states: BTreeMap<Round, State> = states.map(|(round, state)| (round, state.clone())).collect();
+        let (progress, kept) = (whole.progress().0, Kept::of(&whole));
         let mut later = Replay::begin(archive, &plan).expect("arithmetic");
-        later.skip(&progress, &|round| states.get(&round).cloned()).expect("what was kept");
+        later.skip(&progress, &kept).expect("what was kept");
         while later.round(&|| ()).expect("a good archive").is_some() {}
         let found = later.finish();
         assert_eq!(format!("{:#}", found.root), root, "resumed after round {round}");
         // A state that is not the sealed one is not gone on from.
         let mut forged = Replay::begin(archive, &plan).expect("arithmetic");
-        let change = |round| {
-            let mut state = states.get(&round)?.clone();
-            state.parameters[0] += 1.0;
-            Some(state)
-        };
-        forged.skip(&progress, &change).expect_err("another state");
+        let mut changed = kept;
+        changed.states.values_mut().for_each(|state| state.parameters[0] += 1.0);
+        forged.skip(&progress, &changed).expect_err("another state");
     }
 }
 

@@ -5,6 +5,7 @@ pub mod detection;
 pub mod evidence;
 pub mod harm;
 pub mod imports;
+pub mod kept;
 pub mod oracle;
 pub mod parallel;
 pub mod processes;

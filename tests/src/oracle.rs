@@ -1,6 +1,6 @@
 //! The same training in one process, without a protocol: all leaves of all seats, summed, reduced, applied.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use muster_core::layout::Layout;
 use muster_core::manifest::{Family, Manifest};
 use muster_core::messages::record::Body;
 use muster_core::messages::round::Route;
-use muster_core::state::{Arithmetic, LeafJob, Update};
+use muster_core::state::{Arithmetic, LeafJob, ShardStep, Update};
 use muster_replica::archive::Archive;
 use muster_replica::leaf_windows;
 
@@ -36,7 +36,8 @@ pub fn train(folder: &Path) -> Digest {
     };
     let calibration = windows(&assign::calibration_seed(manifest.run()), Leaf(0), None);
     let mut state = arithmetic.initial(manifest, &calibration);
-    for (round, seats) in committed(&archive) {
+    let mut waiting = BTreeMap::new();
+    for CleanRound { round, seats, steps } in committed(&archive) {
         let seed = assign::round_seed(manifest.run(), round, &state.root());
         let mut sums = Vec::new();
         for (slot, seat) in seats.iter().enumerate() {
@@ -51,7 +52,8 @@ pub fn train(folder: &Path) -> Digest {
             }
             sums.push(q);
         }
-        let update = aggregate(manifest, &layout, &seats, &sums);
+        waiting.insert(round, Arc::new(aggregate(manifest, &layout, &seats, &sums)));
+        let update = Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let before = manifest.model.rows_after(state.step());
         arithmetic.apply(manifest, &mut state, &update);
         let rows = manifest.model.rows_after(state.step());
@@ -96,8 +98,14 @@ fn aggregate(manifest: &Manifest, layout: &Layout, seats: &[Seated], sums: &[Vec
     update
 }
 
-/// Rounds with what each slot committed to.
-fn committed(archive: &Archive) -> Vec<(Round, Vec<Seated>)> {
+/// A clean round: what each slot committed to, and the steps that were taken.
+struct CleanRound {
+    round: Round,
+    seats: Vec<Seated>,
+    steps: Vec<ShardStep>,
+}
+
+fn committed(archive: &Archive) -> Vec<CleanRound> {
     let mut ledger = muster_core::ledger::Ledger::new(Arc::clone(&archive.manifest));
     let mut rounds = Vec::new();
     for signed in &archive.records {
@@ -112,7 +120,7 @@ fn committed(archive: &Archive) -> Vec<(Round, Vec<Seated>)> {
         });
         let seated: Vec<Seated> = seated.collect();
         assert_eq!(seated.len(), view.seats().len(), "every seat of a clean run commits");
-        rounds.push((view.round(), seated));
+        rounds.push(CleanRound { round: view.round(), seats: seated, steps: outcome.shard_steps() });
     }
     rounds
 }

@@ -32,6 +32,7 @@ use muster_core::messages::record::Record;
 use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{Notice, Request};
 use muster_core::sign::{Identity, Signed};
+use muster_core::state::Update;
 use muster_replica::Replica;
 use muster_roles::steward::{Question, Steward, StewardInput, StewardSetup};
 use muster_store::dataset::Dataset;
@@ -84,6 +85,8 @@ pub struct Sim {
     worker: AuditWorker,
     contributions: Contributions,
     reduced: Reduced,
+    /// Aggregates of which a row may take a step later.
+    aggregates: BTreeMap<Round, Arc<Update>>,
     /// Parts that are not what the rule gave, by their digests: how many of their blocks differ.
     distorted: BTreeMap<Digest, usize>,
     /// What the conductor asked to apply.
@@ -133,6 +136,7 @@ impl Sim {
             relayed: 0,
             contributions: Contributions::new(),
             reduced: Reduced::new(),
+            aggregates: BTreeMap::new(),
             distorted: BTreeMap::new(),
             applying: VecDeque::new(),
             law: Law::default(),

@@ -213,6 +213,7 @@ impl Chain {
             seats: List::default(),
             credits: List::new(credits).expect("few"),
             seconds: List::default(),
+            steps: List::default(),
         };
         outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("few");
         outcome

@@ -204,6 +204,9 @@ mod tests {
             trust,
             rows: 1,
             branch: 0,
+            few: 0,
+            held: 0,
+            lag: 0,
         });
         let failure = has_tolerance(&model).unwrap_err();
         assert!(failure.to_string().contains("there is nothing to calibrate"), "{failure}");

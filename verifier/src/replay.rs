@@ -49,7 +49,7 @@ pub fn replay(folder: &Path, replaying: &Replaying) -> Result<Summary, Failure> 
     // Before hours of work, not after: a machine that computes wrongly finds every run wrong.
     replay.self_test().map_err(Failure::arithmetic)?;
     if let (Some(work), Some(progress)) = (&mut work, kept) {
-        match replay.skip(&progress, &|round| work.state(round)) {
+        match replay.skip(&progress, work) {
             Ok(()) => say(&format!(
                 "going on before round {}, as {} says; --fresh begins anew",
                 progress.round,

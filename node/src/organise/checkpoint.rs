@@ -52,13 +52,9 @@ impl Checkpoint {
             None if kept.is_empty() => (Round(0), beginning(folder, &manifest)?),
             None => return Err(none(folder, round, &kept)),
         };
+        let layout = Layout::of(&manifest.model);
         while reached < wanted {
-            let Some(update) = reading::aggregate(folder, reached)? else { break };
-            let layout = Layout::of(&manifest.model);
-            // Applying an aggregate of another model would panic.
-            if !update.fits(&layout) {
-                return Err(foreign(folder, &format!("the aggregate of round {reached}")));
-            }
+            let Some(update) = reading::step(folder, &layout, reached)? else { break };
             advance(exact, &manifest, &mut state, &update);
             reached = reached.next();
         }
@@ -101,7 +97,8 @@ fn none(folder: &Path, round: Option<u32>, kept: &[Round]) -> Failure {
 
 #[cfg(test)]
 mod tests {
-    use muster_core::state::{Arithmetic, Update};
+    use muster_core::ids::ShardId;
+    use muster_core::state::{Arithmetic, ShardStep, Update};
     use muster_store::home::Home;
 
     use super::*;
@@ -146,7 +143,8 @@ mod tests {
         let mut open = |values, blocks| {
             let mut update = Update::whole(&layout, vec![1.0; values]);
             update.present.resize(blocks, true);
-            home.save_update(Round(0), &update).unwrap();
+            let step = ShardStep { shard: ShardId::TRUNK, round: Round(0) };
+            home.save_update(Round(0), &update, &[step]).unwrap();
             Checkpoint::open(directory.path(), None, &mut exact)
         };
         assert_eq!(open(values, blocks).unwrap().round, Round(1));

@@ -270,6 +270,9 @@ mod tests {
             trust: real(4.0),
             rows: 1,
             branch: 0,
+            few: 0,
+            held: 0,
+            lag: 0,
         };
         let mixture = model(Family::Mixture(mixture));
         let found = tensors(&mixture, &vec![1.0; mixture.parameters() as usize]);

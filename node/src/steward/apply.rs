@@ -8,7 +8,7 @@ use muster_core::ledger::Ledger;
 use muster_core::lock::lock;
 use muster_core::messages::round::PartResult;
 use muster_core::sign::Signed;
-use muster_core::state::StateRoots;
+use muster_core::state::{ShardStep, StateRoots};
 use muster_replica::{PeerError, Results, WantedValues, patience};
 use tokio::task::JoinSet;
 use tokio::time::timeout;
@@ -19,8 +19,10 @@ use crate::exit::{Failure, Outcome};
 /// The values of a round on their way into the state.
 pub(super) struct Applying {
     round: Round,
-    /// The shards that take a step.
+    /// The shards that were computed on.
     shards: Vec<ShardId>,
+    /// The steps that are taken.
+    steps: Vec<ShardStep>,
     wanted: Vec<WantedValues>,
     court: Arc<Court>,
     results: Results,
@@ -43,7 +45,8 @@ impl Applying {
             WantedValues::of(ledger, result.into_inner(), std::iter::once(author).chain(others))
         });
         let shards = view.open_shards(ledger.layout());
-        Some(Self { round: view.round(), shards, wanted: wanted.collect(), court, results })
+        let (round, steps, wanted) = (view.round(), view.shard_steps(), wanted.collect());
+        Some(Self { round, shards, steps, wanted, court, results })
     }
 
     /// Fetches and applies the values. Returns the next state's roots, or the parts that are unavailable. The aggregate is
@@ -62,11 +65,14 @@ impl Applying {
             Ok(update) => update,
             Err(missing) => return Ok(Err(missing)),
         };
-        let court = self.court.clone();
-        let round = self.round;
+        let (court, round, steps) = (self.court.clone(), self.round, self.steps.clone());
         let applied = tokio::task::spawn_blocking(move || {
-            // First: a restart takes this step again from the file.
-            court.home.save_update(round, &update)?;
+            // First: a restart takes this step again from the files.
+            court.home.save_update(round, &update, &steps)?;
+            // What has waited is on the disk alone; what is applied at once need not be read again.
+            let at_once = steps.iter().map(|step| step.shard).eq(update.shards.iter().copied())
+                && steps.iter().all(|step| step.round == round);
+            let update = if at_once { update } else { court.home.load_step(&court.layout, round)? };
             let mut replica = lock(&court.replica);
             Ok::<_, Failure>(replica.apply(&update, None))
         });
@@ -131,8 +137,8 @@ mod tests {
             let (freeze, inputs) = (Digest::default(), Bitmap::default());
             let result = PartResult { round, part, attempt: 0, freeze, inputs, digest };
             let wanted = vec![WantedValues { result, blocks: vec![block], holders: Vec::new() }];
-            let shards = vec![ShardId::TRUNK];
-            let applying = Applying { round, shards, wanted, court: court.clone(), results };
+            let (shards, steps) = (vec![ShardId::TRUNK], vec![ShardStep { shard: ShardId::TRUNK, round }]);
+            let applying = Applying { round, shards, steps, wanted, court: court.clone(), results };
             let applied = applying.run().await.unwrap();
             assert_eq!(applied.err(), bad.map(|_| vec![part]), "{bad:?}");
             let after = court.replica.lock().unwrap().state().clone();

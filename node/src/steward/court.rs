@@ -160,12 +160,8 @@ impl Court {
                 Some(update) => update,
                 none => none.insert(self.home.load_update(round)?),
             };
-            let ranges = blocks.iter().filter_map(|block| self.layout.block(*block));
-            let values: Vec<f32> = ranges
-                .filter_map(|block| update.values.get(block.range.clone()))
-                .flatten()
-                .copied()
-                .collect();
+            let values = blocks.iter().filter_map(|block| update.block(&self.layout, *block));
+            let values: Vec<f32> = values.flatten().copied().collect();
             self.home.save_part_exhibit(round, *part, &values)?;
         }
         Ok(())

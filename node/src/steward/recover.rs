@@ -167,7 +167,8 @@ impl Recovery<'_> {
         let first = start.unwrap_or_default();
         for round in self.line.iter().filter(|round| **round >= first) {
             replica.skip_to(*round);
-            replica.apply(&self.home.load_update(*round)?, None);
+            let update = self.home.load_step(replica.layout(), *round)?;
+            replica.apply(&update, None);
         }
         replica.skip_to(ledger.next_round());
         // The files may be damaged or of another machine: the ledger alone says which state is the run's.
@@ -201,6 +202,8 @@ pub(super) fn write_down(court: &Court) -> Outcome<()> {
     // The newest state that is old enough stays, and with it every update since: a restart begins there.
     let oldest = home.states()?.into_iter().filter(|start| start.0 <= wanted).max().unwrap_or(Round(0));
     home.prune_states(&|round| round >= oldest)?;
-    home.prune_updates(&|round| court.keep_aggregates || round >= oldest)?;
+    // ROW-6: a step may take what has waited.
+    let lag = court.manifest.model.lag();
+    home.prune_updates(&|round| court.keep_aggregates || round.0.saturating_add(lag) >= oldest.0)?;
     Ok(())
 }

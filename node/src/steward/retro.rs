@@ -39,6 +39,8 @@ pub(super) struct ConvictRound {
     /// Everybody else who counted, with where their contributions are.
     others: Vec<(Slot, Commit, WantedContribution)>,
     measure: bool,
+    /// Shards in which nothing of the round was applied.
+    kept_out: Vec<ShardId>,
 }
 
 impl ConvictRound {
@@ -66,8 +68,10 @@ impl ConvictRound {
         // Harm leads nowhere but to a Rewind: without a limit, or without a state to go back to, it is not
         // measured.
         let measure = ledger.manifest().rollback.is_on() && ledger.state_before(view.round()).is_some();
+        let (round, shards) = (view.round(), view.open_shards(ledger.layout()));
+        let kept_out = shards.into_iter().filter(|shard| !ledger.was_applied(round, *shard)).collect();
         let (view, state) = (view.clone(), view.state().root());
-        Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure })
+        Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure, kept_out })
     }
 }
 
@@ -183,8 +187,10 @@ impl Court {
         let task = tokio::task::spawn_blocking(move || {
             let applied = court.home.load_update(job.view.round()).ok()?;
             let without = court.without(&job.view, &inputs)?;
-            // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row.
-            let harms = applied.shards.iter().map(|shard| court.shard_harm(*shard, &applied, &without));
+            // The largest of any shard: the trunk, which everybody trains, would dilute what was done to a row. What was
+            // held back harms nobody.
+            let shards = applied.shards.iter().filter(|shard| !job.kept_out.contains(shard));
+            let harms = shards.map(|shard| court.shard_harm(*shard, &applied, &without));
             Some(harms.fold(0.0, f64::max))
         });
         task.await.ok().flatten()

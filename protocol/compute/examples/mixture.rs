@@ -99,6 +99,9 @@ impl Sizes {
                     trust,
                     rows: 1,
                     branch: 0,
+                    few: 0,
+                    held: 0,
+                    lag: 0,
                 }),
             )
         } else {

@@ -128,6 +128,9 @@ mod tests {
             trust,
             rows: 1,
             branch: 0,
+            few: 0,
+            held: 0,
+            lag: 0,
         };
         let model = |family, sequence| Model {
             vocabulary: 1300,
@@ -173,6 +176,9 @@ mod tests {
                 trust,
                 rows: 1,
                 branch: 0,
+                few: 0,
+                held: 0,
+                lag: 0,
             })
         };
         for family in [decoder(true), decoder(false), mixture(true), mixture(false), Family::Albert(albert)] {

@@ -114,6 +114,9 @@ fn mixture() -> Result<Family, Misuse> {
         trust: Real::new(4.0)?,
         rows: 1,
         branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
     }))
 }
 

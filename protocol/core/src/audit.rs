@@ -18,6 +18,7 @@ pub use frozen::{FrozenCommit, frozen_commit};
 pub use judgement::{Judgement, Witness};
 pub use recomputation::{Sum, committed_total, leaf_state, leaf_task, recompute, recompute_sum};
 pub use reduction::check_reduction;
+pub use root::source;
 pub use steps::leaf_coin;
 pub use transcript::probe;
 

@@ -13,6 +13,7 @@ mod rounds;
 mod rows;
 mod standing;
 mod view;
+mod waiting;
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -74,6 +75,7 @@ pub struct Ledger {
     past: rewind::RewindTargets,
     /// Whether rows were dealt to members.
     dealt: bool,
+    waiting: waiting::WaitingUpdates,
 }
 
 impl Ledger {
@@ -107,6 +109,7 @@ impl Ledger {
             debts: BTreeMap::new(),
             past: rewind::RewindTargets::default(),
             dealt: false,
+            waiting: waiting::WaitingUpdates::new(),
             manifest,
         }
     }

@@ -11,7 +11,7 @@ use crate::manifest::Manifest;
 use crate::merkle::{self, Tree};
 use crate::wire;
 
-pub use update::Update;
+pub use update::{ShardStep, Update};
 
 /// Shards of what a run holds, bit for bit, before round t (STATE-7): those that its holder has, one after the other in order
 /// of their numbers. A leaf is computed on a path of them: the trunk and one row.
@@ -460,7 +460,7 @@ mod tests {
         let decoder = model.decoder().unwrap().clone();
         let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).unwrap());
         let mixture =
-            Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows: 1, branch: 0 };
+            Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows: 1, branch: 0, few: 0, held: 0, lag: 0 };
         model.family = Family::Mixture(mixture);
         let layout = Layout::of(&model);
         let [trunk, row] = layout.shards() else { panic!("two shards") };

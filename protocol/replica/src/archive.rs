@@ -25,7 +25,7 @@ use muster_store::dataset::Dataset;
 use muster_store::error::StoreError;
 use muster_store::reading;
 
-pub use self::replay::{Plan, Progress, Replay, Sample};
+pub use self::replay::{KeptProgress, Plan, Progress, Replay, Sample};
 pub use self::states::{advance, find_state};
 use crate::replica::Replica;
 

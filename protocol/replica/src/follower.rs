@@ -67,7 +67,9 @@ impl Follower {
         replica: Replica,
         journal: Option<Arc<Journal>>,
     ) -> Result<Self, FollowError> {
-        let results = Results::new(replica.layout().clone());
+        // ROW-6: a step may take results of so many rounds ago.
+        let lag = replica.manifest().model.lag() as usize;
+        let results = Results::new(replica.layout().clone()).keeping(lag + 2);
         let ledger = Ledger::new(replica.manifest().clone());
         let replica = Arc::new(Mutex::new(replica));
         let mut follower = Self {

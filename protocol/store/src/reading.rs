@@ -4,6 +4,7 @@ use std::path::Path;
 
 use muster_core::codec::decode;
 use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::layout::Layout;
 use muster_core::messages::wire::BlockData;
 use muster_core::state::{State, StateRoots, Update, integers, reals};
 
@@ -14,7 +15,7 @@ use crate::archive::{
 use crate::error::{Kind, Result, StoreError};
 use crate::files;
 use crate::home::{EVIDENCE, EXHIBITS, STATES, UPDATES};
-use crate::states::{load_whole, rounds, state_file, update, update_file};
+use crate::states::{self, load_whole, rounds, state_file, update_file};
 
 /// The bytes of a file.
 ///
@@ -96,7 +97,15 @@ pub fn has_aggregate(folder: &Path, round: Round) -> bool {
 /// # Errors
 /// [`Kind::Corrupt`]; what the system reports.
 pub fn aggregate(folder: &Path, round: Round) -> Result<Option<Update>> {
-    present(update(&folder.join(UPDATES).join(update_file(round)), round))
+    present(states::aggregate(&folder.join(UPDATES).join(update_file(round)), round).map(|(update, _)| update))
+}
+
+/// What the Outcome of a round applied, of its own aggregate and of earlier ones; none where one of these is not kept.
+///
+/// # Errors
+/// [`Kind::Corrupt`]; what the system reports.
+pub fn step(folder: &Path, layout: &Layout, round: Round) -> Result<Option<Update>> {
+    present(states::step(&|round| folder.join(UPDATES).join(update_file(round)), layout, round))
 }
 
 fn present<T>(read: Result<T>) -> Result<Option<T>> {

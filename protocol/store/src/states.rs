@@ -3,12 +3,13 @@
 use std::fs::File;
 use std::io::{self, BufReader, Read, Write};
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::codec::{decode, encode};
 use muster_core::ids::{Round, ShardId};
-use muster_core::layout::ShardSize;
-use muster_core::state::{ShardRoots, State, StateRoots, Update, real_bytes, reals};
+use muster_core::layout::{Layout, ShardSize};
+use muster_core::state::{ShardRoots, ShardStep, State, StateRoots, Update, real_bytes, reals};
 
 use crate::error::{Result, StoreError};
 use crate::files::{self, Care};
@@ -110,14 +111,15 @@ impl Home {
         dropped.try_for_each(|round| files::remove(&self.state_path(round)))
     }
 
-    /// Keeps the aggregate of a round.
+    /// Keeps the aggregate of a round, and which steps its Outcome takes: some may be by earlier aggregates, and some of
+    /// this one by later Outcomes.
     ///
     /// # Errors
     /// [`crate::error::Kind::Full`]; what the system reports.
-    pub fn save_update(&self, round: Round, update: &Update) -> Result<()> {
-        // The encoding of (shards, bytes, present), of which a copy would cost more than the writing.
+    pub fn save_update(&self, round: Round, update: &Update, steps: &[ShardStep]) -> Result<()> {
+        // The encoding of (steps, shards, bytes, present), of which a copy would cost more than the writing.
         let length = 4 * update.values.len();
-        let (before, after) = (encode(&(&update.shards, length as u32)), encode(&update.present));
+        let (before, after) = (encode(&(steps, &update.shards, length as u32)), encode(&update.present));
         let all = (before.len() + length + after.len()) as u64;
         let pieces = |take: files::Take<'_>| {
             take(&before)?;
@@ -132,7 +134,15 @@ impl Home {
     /// # Errors
     /// [`crate::error::Kind::Missing`]; [`crate::error::Kind::Corrupt`]; what the system reports.
     pub fn load_update(&self, round: Round) -> Result<Update> {
-        update(&self.update_path(round), round)
+        aggregate(&self.update_path(round), round).map(|(update, _)| update)
+    }
+
+    /// What the Outcome of a round applied, of its own aggregate and of earlier ones.
+    ///
+    /// # Errors
+    /// As [`Self::load_update`], of any of these aggregates.
+    pub fn load_step(&self, layout: &Layout, round: Round) -> Result<Update> {
+        step(&|round| self.update_path(round), layout, round)
     }
 
     /// Rounds whose aggregates are kept, in order.
@@ -209,13 +219,35 @@ fn load(path: &Path, round: Round, vectors: Vectors) -> Result<(State, StateRoot
     Ok((state, roots))
 }
 
-/// Reads an aggregate.
-pub(crate) fn update(path: &Path, round: Round) -> Result<Update> {
+/// Reads an aggregate, and which steps its Outcome takes.
+pub(crate) fn aggregate(path: &Path, round: Round) -> Result<(Update, Vec<ShardStep>)> {
     let bytes = files::read_sealed(path, &update_name(round), ADVICE)?;
-    let update = decode::<(Vec<ShardId>, Vec<u8>, Vec<bool>)>(&bytes);
-    let (shards, values, present) =
+    let update = decode::<(Vec<ShardStep>, Vec<ShardId>, Vec<u8>, Vec<bool>)>(&bytes);
+    let (steps, shards, values, present) =
         update.map_err(|reject| StoreError::corrupt(path, reject.to_string(), ADVICE))?;
-    Ok(Update { shards, values: reals(&values), present })
+    Ok((Update { shards, values: reals(&values), present }, steps))
+}
+
+/// What the Outcome of a round applied, from the files of its aggregate and of earlier ones.
+pub(crate) fn step(path: &dyn Fn(Round) -> PathBuf, layout: &Layout, round: Round) -> Result<Update> {
+    let read = |of: Round| {
+        let (update, steps) = aggregate(&path(of), of)?;
+        if update.fits(layout) {
+            return Ok((Arc::new(update), steps));
+        }
+        let why = format!("the aggregate of round {of} is of another model");
+        Err(StoreError::corrupt(&path(of), why, ADVICE))
+    };
+    let (own, steps) = read(round)?;
+    let mut failed = None;
+    let update = Update::of_steps(layout, &steps, |of| {
+        if of == round {
+            return Some(own.clone());
+        }
+        read(of).map(|(update, _)| update).map_err(|error| failed = Some(error)).ok()
+    });
+    let lacks = || StoreError::corrupt(&path(round), "it lacks a shard that takes a step", ADVICE);
+    update.ok_or_else(|| failed.unwrap_or_else(lacks))
 }
 
 fn update_name(round: Round) -> String {
@@ -408,7 +440,8 @@ mod tests {
         let (_directory, home) = home();
         let (values, present) = (vec![1.5, f32::NAN, -0.0], vec![true, false]);
         let update = Update { shards: vec![ShardId(0), ShardId(3)], values, present };
-        home.save_update(Round(4), &update).unwrap();
+        let step = |shard, round| ShardStep { shard: ShardId(shard), round: Round(round) };
+        home.save_update(Round(4), &update, &[step(0, 4), step(2, 3)]).unwrap();
         let back = home.load_update(Round(4)).unwrap();
         assert_eq!(real_bytes(&back.values), real_bytes(&update.values));
         assert_eq!((back.shards, back.present), (update.shards, update.present));

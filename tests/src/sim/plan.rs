@@ -250,6 +250,9 @@ pub fn mixture(manifest: &mut Manifest) {
         trust,
         rows: 1,
         branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
     });
 }
 

@@ -1,6 +1,7 @@
 //! The steward: the product's machine decides; here its records are kept, its board shown, its work done in virtual time.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use muster_core::audit::{Judgement, claim, judge, judge_reduction};
 use muster_core::ids::{Digest, MemberId, Round};
@@ -279,7 +280,12 @@ impl Sim {
         if !missing.is_empty() {
             return self.hand(StewardInput::Applied(Err(missing), self.replica.kept_states().collect()));
         }
-        let roots = self.replica.apply(&update, None);
+        self.aggregates.insert(view.round(), Arc::new(update));
+        let steps = view.shard_steps();
+        let update = Update::of_steps(&self.layout, &steps, |round| self.aggregates.get(&round).cloned());
+        let roots = self.replica.apply(&update.expect("what waits is kept"), None);
+        let lag = self.ledger().manifest().model.lag();
+        self.aggregates.retain(|round, _| round.0 + lag > view.round().0);
         self.report.losses.extend(self.replica.held_out_loss());
         self.hand(StewardInput::Applied(Ok(roots), self.replica.kept_states().collect()));
     }

@@ -10,8 +10,8 @@ use std::time::{Duration, Instant};
 
 use muster_core::codec::{decode, encode};
 use muster_core::ids::Round;
-use muster_core::state::State;
-use muster_replica::archive::{Progress, Replay};
+use muster_core::state::{State, Update};
+use muster_replica::archive::{KeptProgress, Progress, Replay};
 use muster_replica::exit::Failure;
 use muster_store::error::{Kind, StoreError};
 use muster_store::home::Home;
@@ -33,6 +33,16 @@ pub struct ReplayFolder {
     saved: Instant,
     pause: Duration,
     failed: bool,
+}
+
+impl KeptProgress for ReplayFolder {
+    fn state(&self, round: Round) -> Option<State> {
+        self.home.load_state(round).ok().map(|(state, _)| state)
+    }
+
+    fn aggregate(&self, round: Round) -> Option<Update> {
+        self.home.load_update(round).ok()
+    }
 }
 
 impl ReplayFolder {
@@ -75,15 +85,11 @@ impl ReplayFolder {
         progress.map_err(|why| say(&format!("what {} holds is not used: {why}", self.path()))).ok()
     }
 
-    /// A state that an earlier process kept.
-    pub fn state(&self, round: Round) -> Option<State> {
-        self.home.load_state(round).ok().map(|(state, _)| state)
-    }
-
     /// Forgets what an earlier process kept.
     pub fn clear(&mut self) {
         let _ = fs::remove_file(self.folder.join(FILE));
         let _ = self.home.prune_states(&|_| false);
+        let _ = self.home.prune_updates(&|_| false);
     }
 
     /// Keeps how far the replay came, if it is time. A disk that refuses is told of once; the replay goes on.
@@ -108,9 +114,13 @@ impl ReplayFolder {
         for (round, state) in states.filter(|(round, _)| !kept.contains(round)) {
             self.home.save_state(round, state, &state.roots())?;
         }
+        for (round, update) in replay.waiting() {
+            self.home.save_update(round, update, &[])?;
+        }
         // Between the states that it names and the removal of others: wherever it is killed, the file names what is
         // there.
         self.home.write_sealed(FILE, &encode(&progress))?;
+        self.home.prune_updates(&|round| replay.waiting().any(|(waiting, _)| waiting == round))?;
         self.home.prune_states(&|round| round == progress.round || progress.held.contains(&round))
     }
 

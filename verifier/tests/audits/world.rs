@@ -211,6 +211,7 @@ impl World {
             seats: muster_core::codec::List::default(),
             credits: muster_core::codec::List::default(),
             seconds: muster_core::codec::List::default(),
+            steps: muster_core::codec::List::default(),
         };
         outcome.seats = muster_core::codec::List::new(ledger.seats_after(&outcome)).unwrap();
         outcome

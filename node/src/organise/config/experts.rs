@@ -23,6 +23,12 @@ section! {
         rows: u16 = 1,
         /// Share of the rounds that train one row, before it is copied to all; 0: all rows are drawn at the beginning.
         branch: f32 = 0.5,
+        /// With fewer contributions in a row, each of them is audited.
+        few: u16 = 5,
+        /// With so many contributions in a row at most, nothing of them is applied before all have passed.
+        held: u16 = 2,
+        /// Rounds that the update of a row may wait for that.
+        lag: u32 = 4,
     }
 }
 
@@ -42,6 +48,9 @@ impl Experts {
             trust: real("experts.trust", self.trust)?,
             rows: self.rows,
             branch: self.branch(rounds)?,
+            few: self.few,
+            held: self.held,
+            lag: self.lag,
         })
     }
 

@@ -60,6 +60,9 @@ fn with_experts(model: &mut Model) {
         trust,
         rows: 1,
         branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
     });
     model.check().unwrap();
 }

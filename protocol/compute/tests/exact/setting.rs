@@ -51,6 +51,9 @@ pub fn mixture(model: Model, [columns, active, shared_hidden]: [u16; 3], balance
         trust: real(4.0),
         rows: 1,
         branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
     };
     Model { family: Family::Mixture(mixture), ..model }
 }

@@ -11,7 +11,7 @@ use crate::manifest::fixture::tiny;
 use crate::manifest::{Family, Manifest, Mixture};
 use crate::messages::audit::{AuditRequest, Duty};
 use crate::messages::enrol::{Enrol, Invitation, InvitationSecret, Role};
-use crate::messages::record::{Body, Freeze, Inputs, Outcome, Record};
+use crate::messages::record::{Body, Credit, Freeze, Inputs, Outcome, Record};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Identity, Signed};
 use crate::state::{ShardRoots, StateRoots};
@@ -50,7 +50,19 @@ pub(crate) fn manifest(nodes: u16) -> Manifest {
 pub(crate) fn with_rows(mut manifest: Manifest, rows: u16, branch: u32) -> Manifest {
     let decoder = manifest.model.decoder().expect("a decoder").clone();
     let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).expect("a finite constant"));
-    let mixture = Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows, branch };
+    let mixture = Mixture {
+        decoder,
+        columns: 3,
+        active: 2,
+        shared_hidden: 4,
+        balance,
+        trust,
+        rows,
+        branch,
+        few: 0,
+        held: 0,
+        lag: 0,
+    };
     manifest.model.family = Family::Mixture(mixture);
     manifest
 }
@@ -247,7 +259,8 @@ impl Chain {
     /// The state that the open round gives: one row becomes all where the run says so.
     pub(crate) fn next_state(&self) -> StateRoots {
         let (view, before) = (self.ledger.current().expect("a round"), self.ledger.state());
-        let takes = |id: ShardId| id.row().is_none_or(|row| view.open_rows().contains(row));
+        let steps = view.shard_steps();
+        let takes = |id: ShardId| steps.iter().any(|step| step.shard == id);
         let shards = (0..).map(ShardId).zip(&before.shards);
         let after: StateRoots = shards
             .map(|(id, shard)| ShardRoots { step: shard.step + u32::from(takes(id)), ..*shard })
@@ -271,6 +284,7 @@ impl Chain {
             seats: List::default(),
             credits: List::default(),
             seconds: List::default(),
+            steps: List::new(view.row_steps().to_vec()).expect("few rows"),
         };
         outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("few seats");
         outcome
@@ -278,6 +292,20 @@ impl Chain {
 
     /// The open round to its end: all seats commit, and all count.
     pub(crate) fn finish_round(&mut self) {
+        self.finish_round_with(Vec::new());
+    }
+
+    /// The same, with credits in its Outcome.
+    pub(crate) fn finish_round_with(&mut self, credits: Vec<Credit>) {
+        self.reduce_all();
+        let mut outcome = self.outcome();
+        outcome.credits = List::new(credits).expect("few credits");
+        outcome.seats = List::new(self.ledger.seats_after(&outcome)).expect("few seats");
+        self.seal(Body::Outcome(outcome));
+    }
+
+    /// The open round up to its inputs: all seats commit, and all count in each part that they compute on.
+    pub(crate) fn reduce_all(&mut self) {
         let view = self.ledger.current().expect("a round").clone();
         let number = |member| (0..100).find(|number| node(*number).id() == member).expect("a node");
         let nodes: Vec<u8> = view.seats().iter().map(|seat| number(seat.member)).collect();
@@ -291,7 +319,6 @@ impl Chain {
             slots(seats.filter(|slot| view.computes_on(Slot(*slot), part)))
         };
         self.seal(self.inputs(0, self.parts().map(counted).collect()));
-        self.seal(Body::Outcome(self.outcome()));
     }
 
     /// A verifier asks a node about a round, showing its coin.

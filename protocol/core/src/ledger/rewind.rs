@@ -94,6 +94,8 @@ impl Ledger {
         self.past.states.clear();
         self.state = rewind.state.clone();
         self.withdraw_rows();
+        // ROW-6: what was computed on states that are abandoned is not applied to this one.
+        self.waiting.clear();
         self.stage = Stage::Gathering;
         Ok(())
     }

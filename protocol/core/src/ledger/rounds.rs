@@ -120,6 +120,7 @@ impl Ledger {
             }
             verified.push(commit);
         }
+        let rows = self.plan_rows(view, &mut commits);
         let seats = view.seats().to_vec();
         // Fixed here, before anybody knows who inspects what: a verifier that is admitted later was not drawn.
         let inspectors = self.verifiers_of(view.round());
@@ -127,7 +128,7 @@ impl Ledger {
         self.pace(freeze.round, &seats, &verified);
         self.stage = Stage::Exchanging;
         if let Some(view) = self.rounds.back_mut() {
-            view.freeze_with(record, head, commits, inspectors);
+            view.freeze_with(record, head, commits, rows, inspectors);
         }
         Ok(())
     }
@@ -261,7 +262,10 @@ impl Ledger {
         self.check_credits(&outcome.credits)?;
         // The root needs arithmetic and is checked by the replica (STATE-5); the step does not.
         let follows = self.follows(&outcome.state);
-        self.require(follows, "an outcome applies one update to the trunk and to every row with a seat")?;
+        self.require(follows, "an outcome applies one update to the trunk and to the rows that it names")?;
+        // ROW-6: settled by the Freeze, so that nobody chooses what is applied.
+        let steps = *outcome.steps == *view.row_steps();
+        self.require(steps, "an outcome names the rows that take a step")?;
         let dealt = self.dealt(self.next_rows());
         let next_round = view.round().next();
         let last = self.ends_with(view.round());
@@ -286,6 +290,7 @@ impl Ledger {
             let echoed = view.counts_somebody() || heard;
             view.end(results, echoed, head);
         }
+        self.wait_on(outcome.round);
         // After the seats are checked, so that these follow from the ledger before this record.
         self.add_credits(&outcome.credits);
         self.strangers = 0;

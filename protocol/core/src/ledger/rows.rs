@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::{Ledger, Member, Stage, Standing};
+use super::{Ledger, Member, RoundView, Stage, Standing};
 use crate::error::Reject;
 use crate::hash::{Domain, Hasher, below};
 use crate::ids::{Digest, MemberId, Row, ShardId};
@@ -46,16 +46,14 @@ impl Ledger {
     pub(super) fn follows(&self, state: &StateRoots) -> bool {
         let rows = self.next_rows();
         let all = self.layout.all_shards(rows);
-        let is_open = |id: ShardId| {
-            id.row().is_none_or(|row| self.current().is_some_and(|view| view.open_rows().contains(row)))
-        };
+        let steps = self.current().map_or_else(Vec::new, RoundView::shard_steps);
         let branches = rows > self.rows();
-        // STATE-9: the trunk and every row with a seat take a step. A row without a seat keeps everything.
+        // STATE-9: the trunk takes a step, and so do the rows that the Freeze has settled. Any other keeps everything.
         let stepped = |id: ShardId, shard: &ShardRoots| {
             // STATE-8: when an Outcome makes the b-th update, its rows are copies of the row that the update gives.
             let before = self.state.shard(if branches { ShardId(id.0.min(1)) } else { id });
             match before {
-                Some(before) if branches || is_open(id) => shard.step == before.step.saturating_add(1),
+                Some(before) if branches || steps.iter().any(|step| step.shard == id) => shard.step == before.step.saturating_add(1),
                 Some(before) => shard == before,
                 None => false,
             }

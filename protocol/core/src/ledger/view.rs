@@ -5,6 +5,7 @@ mod parts;
 
 use std::collections::BTreeSet;
 
+use super::waiting::RowPlan;
 use crate::assign::PartPlan;
 use crate::coins::inspector;
 use crate::ids::{Digest, MemberId, Part, Round, Row, RowSet, Slot};
@@ -58,6 +59,8 @@ struct Frozen {
     record: Signed<Record>,
     digest: Digest,
     commits: Vec<Option<WeightedCommit>>,
+    /// What becomes of its rows.
+    rows: RowPlan,
     /// How many verifiers the round was shared among.
     verifiers: usize,
     /// Those of them that remain (DUTY-6).
@@ -127,12 +130,14 @@ impl RoundView {
         record: &Signed<Record>,
         digest: Digest,
         commits: Vec<Option<WeightedCommit>>,
+        rows: RowPlan,
         inspectors: Vec<MemberId>,
     ) {
         self.frozen = Some(Frozen {
             record: record.clone(),
             digest,
             commits,
+            rows,
             verifiers: inspectors.len(),
             inspectors,
             exchange: None,

@@ -86,6 +86,12 @@ wire! {
         pub rows: u16,
         /// Updates after which the one row that the run begins with is copied to all rows; 0: the run begins with all.
         pub branch: u32,
+        /// A row to which fewer contributions with weight are frozen is *thin*: each of them is audited (STAND-10).
+        pub few: u16,
+        /// A row to which so many at most are frozen is *held*: its update waits until they have passed (ROW-5).
+        pub held: u16,
+        /// For how many rounds an update may wait (ROW-6).
+        pub lag: u32,
     }
 }
 
@@ -113,6 +119,14 @@ impl Model {
         match &self.family {
             Family::Mixture(mixture) if step >= mixture.branch => mixture.rows,
             _ => 1,
+        }
+    }
+
+    /// For how many rounds the update of a row may wait; 0 where there are no rows.
+    pub fn lag(&self) -> u32 {
+        match &self.family {
+            Family::Mixture(mixture) if mixture.rows > 1 => mixture.lag,
+            _ => 0,
         }
     }
 

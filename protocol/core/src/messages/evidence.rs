@@ -121,6 +121,18 @@ wire! {
         pub before: StateRoots,
         /// The shard that is wrong after the round.
         pub shard: ShardId,
+        /// Where the shard's step takes the results of an earlier round: what sealed these.
+        pub earlier: Option<SealedRound>,
+    }
+}
+
+wire! {
+    /// What seals the results of a round.
+    pub struct SealedRound {
+        /// Its Freeze.
+        pub freeze: Signed<Record>,
+        /// Its Outcome.
+        pub outcome: Signed<Record>,
     }
 }
 

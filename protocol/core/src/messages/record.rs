@@ -2,12 +2,12 @@
 
 use crate::codec::List;
 use crate::hash::{Domain, hash_of};
-use crate::ids::{Digest, Height, MemberId, Part, Round, Row, Slot};
+use crate::ids::{Digest, Height, MemberId, Part, Round, Row, ShardId, Slot};
 use crate::messages::audit::{AuditRequest, FindingKind, Jury};
 use crate::messages::enrol::{CloseTree, Enrol, Leave, Ready, Return};
 use crate::messages::round::{Bitmap, Commit, Echo, PartResult};
 use crate::sign::{Message, Signed};
-use crate::state::StateRoots;
+use crate::state::{ShardStep, StateRoots};
 use crate::{limits, wire};
 
 wire! {
@@ -149,7 +149,34 @@ wire! {
         pub credits: List<Credit, { limits::CREDITS }>,
         /// Results of parts' other aggregators that say the same, in order of parts.
         pub seconds: List<Signed<PartResult>, { limits::PARTS }>,
+        /// The rows that take a step, in order; none where the model has no rows.
+        pub steps: List<RowStep, { limits::ROWS as usize }>,
     }
+}
+
+wire! {
+    /// The step of a row.
+    #[derive(Copy)]
+    pub struct RowStep {
+        /// Which row.
+        pub row: Row,
+        /// The round whose results it takes: the Outcome's own, or an earlier one whose update has waited (ROW-5).
+        pub round: Round,
+    }
+}
+
+impl Outcome {
+    /// The shards that take a step.
+    pub fn shard_steps(&self) -> Vec<ShardStep> {
+        shard_steps(self.round, &self.steps)
+    }
+}
+
+/// The shards that take a step with the Outcome of a round: the trunk, and these rows.
+pub fn shard_steps(round: Round, rows: &[RowStep]) -> Vec<ShardStep> {
+    let trunk = ShardStep { shard: ShardId::TRUNK, round };
+    let rows = rows.iter().map(|step| ShardStep { shard: ShardId::of(step.row), round: step.round });
+    std::iter::once(trunk).chain(rows).collect()
 }
 
 wire! {

@@ -1,7 +1,20 @@
 //! The aggregate of a round, shard by shard.
 
-use crate::ids::{Block, Row, ShardId};
+use std::sync::Arc;
+
+use borsh::{BorshDeserialize, BorshSerialize};
+
+use crate::ids::{Block, Round, Row, ShardId};
 use crate::layout::Layout;
+
+/// The step of a shard: which shard, by the results of which round.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, BorshSerialize, BorshDeserialize)]
+pub struct ShardStep {
+    /// The shard.
+    pub shard: ShardId,
+    /// The round whose results it takes.
+    pub round: Round,
+}
 
 /// The aggregate of one round, in grid units per leaf, of the shards that take a step.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -25,6 +38,23 @@ impl Update {
             update.present.resize(update.present.len() + range.blocks.len(), false);
         }
         update
+    }
+
+    /// What these steps take of the aggregates of their rounds; none where one of these is not to be had, or lacks a shard.
+    pub fn of_steps(
+        layout: &Layout,
+        steps: &[ShardStep],
+        mut aggregate: impl FnMut(Round) -> Option<Arc<Self>>,
+    ) -> Option<Self> {
+        let mut update = Self::default();
+        for step in steps {
+            let aggregate = aggregate(step.round)?;
+            let (values, present) = aggregate.shard(layout, step.shard)?;
+            update.shards.push(step.shard);
+            update.values.extend_from_slice(values);
+            update.present.extend_from_slice(present);
+        }
+        Some(update)
     }
 
     /// Of the path of row 0, with a value for every coefficient.

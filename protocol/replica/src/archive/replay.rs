@@ -7,6 +7,7 @@ mod plan;
 mod resume;
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use muster_compute::Exact;
 use muster_core::error::Misuse;
@@ -14,11 +15,11 @@ use muster_core::ids::Round;
 use muster_core::ledger::{Ledger, RoundView, Stage};
 use muster_core::messages::record::{Body, Outcome, Record, Rewind};
 use muster_core::sign::{Signed, Verified};
-use muster_core::state::State;
+use muster_core::state::{State, Update};
 
 use self::plan::{Outlook, leaves};
 pub use self::plan::{Plan, Sample};
-pub use self::resume::Progress;
+pub use self::resume::{KeptProgress, Progress};
 use super::states::{advance, initial};
 use super::{Archive, ReplayError, Replayed, mean_loss, wrong};
 use crate::crew::Crew;
@@ -35,6 +36,8 @@ pub struct Replay<'a> {
     arithmetic: Exact,
     crew: Crew,
     held: BTreeMap<Round, State>,
+    /// Aggregates of which something was not applied yet.
+    waiting: BTreeMap<Round, Arc<Update>>,
     /// Rounds of which somebody is convicted later: the ledger may have forgotten them by then.
     views: BTreeMap<Round, RoundView>,
     recomputed: u64,
@@ -60,6 +63,7 @@ impl<'a> Replay<'a> {
             arithmetic,
             crew: Crew::new(manifest, dataset.clone(), plan.threads, plan.path)?,
             held: BTreeMap::new(),
+            waiting: BTreeMap::new(),
             views: BTreeMap::new(),
             recomputed: 0,
             counted: 0,
@@ -182,7 +186,13 @@ impl<'a> Replay<'a> {
         let round = outcome.round;
         let view = self.ledger.round(round).cloned();
         let view = view.ok_or_else(|| ReplayError::Wrong(format!("round {round} is not open")))?;
-        let update = self.update(&view, told)?;
+        let aggregate = Arc::new(self.update(&view, told)?);
+        self.waiting.insert(round, aggregate);
+        let update = Update::of_steps(self.ledger.layout(), &view.shard_steps(), |of| self.waiting.get(&of).cloned());
+        // As large as the model each: only those of which a row waits.
+        self.waiting.retain(|round, _| self.ledger.waits(*round));
+        let lacks = || ReplayError::Wrong(format!("round {round} applies what no earlier round gave"));
+        let update = update.ok_or_else(lacks)?;
         advance(&mut self.arithmetic, &self.archive.manifest, &mut self.state, &update);
         let roots = self.state.roots();
         // Each round, so that the first step that does not follow is named, and nothing is computed on it.

@@ -79,10 +79,7 @@ fn steps(
         return None;
     }
     for round in rounds.start.0..rounds.end.0 {
-        let update = reading::aggregate(folder, Round(round)).ok()??;
-        if !update.fits(&layout) {
-            return None;
-        }
+        let update = reading::step(folder, &layout, Round(round)).ok()??;
         advance(arithmetic, manifest, &mut state, &update);
     }
     Some(state)

@@ -1,5 +1,6 @@
 //! Taking the sealed steps of the state: from the results where they are still at hand, else by fetching a whole state.
 
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use muster_core::error::Reject;
@@ -10,7 +11,7 @@ use muster_core::messages::round::PartResult;
 use muster_core::messages::wire::{
     BULK_BYTES, Notice, Request, Response, StateOffer, StateQuery, StateVector,
 };
-use muster_core::state::{State, StateRoots, Update, reals};
+use muster_core::state::{ShardStep, State, StateRoots, Update, reals};
 use tokio::task::JoinSet;
 
 use super::{FollowError, Follower};
@@ -39,9 +40,8 @@ impl Follower {
         let Ok(result) = self.ledger.check_result(signed) else { return };
         let Some(wanted) = self.wanted(&result) else { return };
         // Of other rows nothing is applied here.
-        let shards = self.ledger.round(result.round).map(|view| self.stepping(view)).unwrap_or_default();
         let shard = wanted.blocks.first().and_then(|block| self.ledger.layout().shard_of(*block));
-        if shard.is_none_or(|shard| !shards.contains(&shard)) {
+        if shard.is_none_or(|shard| !lock(&self.replica).state().held().any(|held| held == shard)) {
             return;
         }
         let results = self.results.clone();
@@ -129,23 +129,19 @@ impl Follower {
         Ok(())
     }
 
-    /// Fetches what is not there of a round's sealed results, all parts at once; whether all of it is.
+    /// Fetches what is not there of the sealed results that a round's Outcome applies, all parts at once; whether all of it
+    /// is.
     async fn fetch_results(&self, round: Round) -> bool {
-        let Some(view) = self.ledger.round(round) else { return false };
         let mut tasks = JoinSet::new();
-        let shards = self.stepping(view);
-        let own = |result: &&PartResult| {
-            view.parts().get(result.part.index()).is_some_and(|plan| shards.contains(&plan.shard))
-        };
-        for result in view.results().iter().flat_map(|results| results.iter().flatten()).filter(own) {
-            let Some(wanted) = self.wanted(result) else { return false };
+        for result in self.steps(round).into_iter().flat_map(|step| self.results_of(step)) {
+            let Some(wanted) = self.wanted(&result) else { return false };
             let (peers, results) = (self.peers.clone(), self.results.clone());
             tasks.spawn(async move {
                 // It may be fetched ahead at the same time.
                 let fetched = results.fetch(&peers, &wanted).await;
-                let unavailable = |error: &PeerError| {
-                    tracing::info!("part {} of round {round} is unavailable ({error})", wanted.result.part);
-                };
+                let PartResult { round, part, .. } = wanted.result;
+                let unavailable =
+                    |error: &PeerError| tracing::info!("part {part} of round {round} is unavailable ({error})");
                 fetched.inspect_err(unavailable).is_ok()
             });
         }
@@ -163,24 +159,37 @@ impl Follower {
         tokio::task::spawn_blocking(move || lock(&replica).apply(&update, Some(&sealed))).await.ok()
     }
 
-    /// The shards that take a step in a round, of those that the replica holds.
-    fn stepping(&self, view: &RoundView) -> Vec<ShardId> {
+    /// The steps that the Outcome of a round takes, of the shards that the replica holds.
+    pub(super) fn steps(&self, round: Round) -> Vec<ShardStep> {
         let replica = lock(&self.replica);
-        let held: Vec<ShardId> = replica.state().held().collect();
-        view.open_shards(replica.layout()).into_iter().filter(|shard| held.contains(shard)).collect()
+        let holds = |step: &ShardStep| replica.state().held().any(|held| held == step.shard);
+        let steps = self.ledger.round(round).map_or_else(Vec::new, RoundView::shard_steps);
+        steps.into_iter().filter(holds).collect()
     }
 
-    /// The aggregate of a round, whose values are there.
+    /// The sealed results that a step takes.
+    fn results_of(&self, step: ShardStep) -> Vec<PartResult> {
+        let Some(view) = self.ledger.round(step.round) else { return Vec::new() };
+        let parts = view.parts().iter().zip(view.results().unwrap_or_default());
+        parts.filter(|(plan, _)| plan.shard == step.shard).filter_map(|(_, result)| result.clone()).collect()
+    }
+
+    /// What the Outcome of a round applies, where its values are there.
     pub(super) fn update(&self, round: Round) -> Option<Update> {
+        let steps = self.steps(round);
+        Update::of_steps(self.ledger.layout(), &steps, |of| self.aggregate(of, &steps).map(Arc::new))
+    }
+
+    /// What these steps take of the aggregate of a round.
+    pub(super) fn aggregate(&self, round: Round, steps: &[ShardStep]) -> Option<Update> {
+        // A round that is forgotten would look as if nothing had been reduced in it.
         let view = self.ledger.round(round)?;
-        let shards = self.stepping(view);
-        let plans = view.parts().iter().zip(view.results()?).enumerate();
-        let plans = plans.filter(|(_, (plan, _))| shards.contains(&plan.shard));
-        let parts: Vec<(Part, Vec<Block>, Digest)> = plans
-            .filter_map(|(part, (plan, result))| {
-                Some((Part(part as u16), plan.blocks.clone(), result.as_ref()?.digest))
-            })
-            .collect();
+        let own: Vec<ShardStep> = steps.iter().copied().filter(|step| step.round == round).collect();
+        let blocks = |part: Part| view.parts().get(part.index()).map(|plan| plan.blocks.clone());
+        let results = own.iter().flat_map(|step| self.results_of(*step));
+        let parts: Vec<(Part, Vec<Block>, Digest)> =
+            results.filter_map(|result| Some((result.part, blocks(result.part)?, result.digest))).collect();
+        let shards: Vec<ShardId> = own.iter().map(|step| step.shard).collect();
         self.results.update(round, &parts, &shards).ok()
     }
 

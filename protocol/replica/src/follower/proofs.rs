@@ -1,13 +1,14 @@
 //! What convicts the steward, on the disk of whoever follows it.
 
+use std::collections::BTreeSet;
 use std::path::PathBuf;
 use std::sync::Arc;
 
-use muster_core::audit::{Judgement, claim, judge, judge_steward};
+use muster_core::audit::{Judgement, claim, judge, judge_steward, source};
 use muster_core::ids::{Height, Round, ShardId};
 use muster_core::lock::lock;
-use muster_core::messages::evidence::{Evidence, Misconduct, Seal, TwoSeals, WrongRoot};
-use muster_core::messages::record::Record;
+use muster_core::messages::evidence::{Evidence, Misconduct, Seal, SealedRound, TwoSeals, WrongRoot};
+use muster_core::messages::record::{Body, Record};
 use muster_core::sign::{Signed, Verified};
 use muster_core::state::{Arithmetic, State, StateRoots};
 use muster_store::error::StoreError;
@@ -105,7 +106,7 @@ impl Follower {
         if let (Some(_), Ok(claim)) = (evidence.freeze(), claim(&manifest, evidence)) {
             let state = home.load_state(claim.round).ok();
             states.extend(state.map(|(state, roots)| (roots.root(), Arc::new(state))));
-            brought.update = home.load_update(claim.round).ok();
+            brought.update = source(&manifest, evidence).and_then(|round| home.load_update(round).ok());
         }
         let mut witness = Exhibited::new(states, dataset, &manifest, brought);
         judge(&manifest, evidence, &mut witness, replica.arithmetic())
@@ -133,8 +134,13 @@ impl Follower {
         let (home, journal, view) =
             (self.proofs.as_ref()?, self.journal.as_ref()?, self.ledger.round(round)?);
         let outcome = journal.records(outcome, 1).ok()?.pop()?;
-        let wrong =
-            WrongRoot { freeze: view.freeze()?.clone(), outcome, before: view.state().clone(), shard };
+        let source = view.shard_steps().into_iter().find(|step| step.shard == shard).map(|step| step.round);
+        let earlier = match source.filter(|source| *source != round) {
+            Some(source) => Some(self.sealed_round(source)?),
+            None => None,
+        };
+        let (freeze, before) = (view.freeze()?.clone(), view.state().clone());
+        let wrong = WrongRoot { freeze, outcome, before, shard, earlier };
         let evidence = Evidence::Misconduct(Misconduct::Root(wrong));
         let proof = self.keep_proof(Some(&evidence));
         // Noted beside the proof: the evidence alone stops nobody, since a stranger may have put it there.
@@ -145,10 +151,27 @@ impl Follower {
         proof
     }
 
+    /// What sealed the results of a round.
+    fn sealed_round(&self, round: Round) -> Option<SealedRound> {
+        let freeze = self.ledger.round(round)?.freeze()?.clone();
+        let mut height = freeze.verify(self.ledger.run()).ok()?.height;
+        loop {
+            let outcome = self.journal.as_ref()?.records(height.next(), 1).ok()?.pop()?;
+            let record = outcome.verify(self.ledger.run()).ok()?;
+            if matches!(&record.body, Body::Outcome(of) if of.round == round) {
+                return Some(SealedRound { freeze, outcome });
+            }
+            height = record.height;
+        }
+    }
+
     /// Keeps what a round's step is taken again with.
     fn keep_step(&self, home: &Home, round: Round, before: &StateRoots) -> Result<(), StoreError> {
-        if let Some(update) = self.update(round) {
-            home.save_update(round, &update)?;
+        let steps = self.steps(round);
+        for of in steps.iter().map(|step| step.round).collect::<BTreeSet<Round>>() {
+            if let Some(update) = self.aggregate(of, &steps) {
+                home.save_update(of, &update, &steps)?;
+            }
         }
         let state = self.state_before(home, round, before);
         state.map_or(Ok(()), |state| home.save_state(round, &state, before))

@@ -2,12 +2,13 @@
 
 use super::{Opening, RoundView, SettledInputs};
 use crate::assign::{PartPlan, open_shards};
-use crate::ids::{Block, MemberId, Part, ShardId, Slot};
+use crate::ids::{Block, MemberId, Part, Row, ShardId, Slot};
 use crate::layout::Layout;
 use crate::messages::evidence::Reduction;
-use crate::messages::record::Record;
+use crate::messages::record::{Record, RowStep, shard_steps};
 use crate::messages::round::{Bitmap, PartResult};
 use crate::sign::Signed;
+use crate::state::ShardStep;
 
 impl RoundView {
     /// Slots that can reduce.
@@ -38,9 +39,41 @@ impl RoundView {
         parts.filter(move |(part, _)| self.computes_on(slot, *part))
     }
 
-    /// The shards that take a step in this round.
+    /// The shards that somebody computes on in this round.
     pub fn open_shards(&self, layout: &Layout) -> Vec<ShardId> {
         open_shards(layout, self.route(Slot(0)).as_ref())
+    }
+
+    /// The rows that take a step when the round is over; none before its Freeze.
+    pub fn row_steps(&self) -> &[RowStep] {
+        self.frozen.as_ref().map_or(&[], |frozen| &frozen.rows.steps)
+    }
+
+    /// The shards that take a step when the round is over.
+    pub fn shard_steps(&self) -> Vec<ShardStep> {
+        shard_steps(self.round(), self.row_steps())
+    }
+
+    /// Whether the round's update of a row waits until inspectors have passed it (ROW-5).
+    pub fn is_held(&self, row: Row) -> bool {
+        self.frozen.as_ref().is_some_and(|frozen| frozen.rows.held.contains(row))
+    }
+
+    /// The authors of the contributions that count in some part of a row with a result.
+    pub fn authors_in(&self, row: Row) -> impl Iterator<Item = MemberId> + '_ {
+        let results = self.results().into_iter().flatten().zip(self.inputs()).zip(self.parts());
+        let of_row = results.filter(move |(_, plan)| plan.shard == ShardId::of(row));
+        let inputs: Vec<Bitmap> = of_row
+            .filter_map(|((result, inputs), _)| result.is_some().then_some(*inputs))
+            .collect();
+        let slots = self.seats().iter().enumerate().map(|(slot, seat)| (Slot(slot as u16), seat.member));
+        slots.filter(move |(slot, _)| inputs.iter().any(|inputs| inputs.contains(*slot))).map(|(_, member)| member)
+    }
+
+    /// Who signed the sealed results of a row's parts.
+    pub fn signers_in(&self, row: Row) -> impl Iterator<Item = MemberId> + '_ {
+        let parts = (0..).map(Part).zip(self.parts()).filter(move |(_, plan)| plan.shard == ShardId::of(row));
+        parts.flat_map(|(part, _)| self.signers(part))
     }
 
     /// Who reduces a part now, the first one, and by which attempt.

@@ -184,6 +184,7 @@ impl Conductor {
             seats: List::default(),
             credits: bounded(self.due_credits()),
             seconds: bounded(self.seconds(view)),
+            steps: bounded(view.row_steps().to_vec()),
         };
         // Last: who fails at this outcome depends on everything else in it.
         outcome.seats = bounded(self.ledger.seats_after(&outcome));

@@ -139,7 +139,7 @@ impl Replay<'_> {
     }
 
     /// Checks the values of every part against the sealed results; `otherwise` says what a difference means.
-    fn check_results(
+    pub(super) fn check_results(
         &self,
         view: &RoundView,
         update: &Update,
@@ -203,7 +203,7 @@ fn result_blocks(view: &RoundView) -> impl Iterator<Item = (Part, Block)> + '_ {
     parts.flat_map(|(part, plan)| plan.blocks.iter().map(move |block| (part, *block)))
 }
 
-fn differs(view: &RoundView, part: Part) -> ReplayError {
+pub(super) fn differs(view: &RoundView, part: Part) -> ReplayError {
     ReplayError::Wrong(format!(
         "round {}, part {part}: the values at hand are not those of the sealed result",
         view.round()

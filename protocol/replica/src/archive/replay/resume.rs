@@ -1,13 +1,15 @@
 //! Interrupting a replay, and going on where it stopped.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use borsh::{BorshDeserialize, BorshSerialize};
 use muster_core::ids::{Digest, Height, MemberId, Round, RunId};
 use muster_core::messages::record::Body;
-use muster_core::state::{State, StateRoots};
+use muster_core::state::{State, StateRoots, Update};
 
 use super::Replay;
+use super::aggregates::differs;
 use super::plan::Sample;
 use crate::archive::BadContribution;
 
@@ -33,6 +35,14 @@ pub struct Progress {
     bad: Vec<(Round, MemberId, Option<u64>)>,
 }
 
+/// What an interrupted replay has kept.
+pub trait KeptProgress {
+    /// The state before a round.
+    fn state(&self, round: Round) -> Option<State>;
+    /// The aggregate of a round.
+    fn aggregate(&self, round: Round) -> Option<Update>;
+}
+
 impl Replay<'_> {
     /// How far it came, and the states that go with it. Between two rounds.
     pub fn progress(&self) -> (Progress, impl Iterator<Item = (Round, &State)>) {
@@ -51,11 +61,16 @@ impl Replay<'_> {
         (progress, self.held.iter().map(|(round, state)| (*round, state)).chain([newest]))
     }
 
-    /// Goes to where an interrupted replay of the same archive and sample came; `load` gives the states that it kept.
+    /// The aggregates that later steps may take, which go with the progress as well.
+    pub fn waiting(&self) -> impl Iterator<Item = (Round, &Update)> {
+        self.waiting.iter().map(|(round, update)| (*round, &**update))
+    }
+
+    /// Goes to where an interrupted replay of the same archive and sample came, with the states and aggregates that it kept.
     ///
     /// # Errors
     /// Why that is not possible, in words; the replay must then begin anew.
-    pub fn skip(&mut self, progress: &Progress, load: &dyn Fn(Round) -> Option<State>) -> Result<(), String> {
+    pub fn skip(&mut self, progress: &Progress, kept: &dyn KeptProgress) -> Result<(), String> {
         if progress.run != self.ledger.run() {
             return Err("it belongs to another run".into());
         }
@@ -79,7 +94,7 @@ impl Replay<'_> {
         }
         let checked = |round: Round| {
             // States are on the disk of this machine; one with another root than the sealed one is not gone on from.
-            let state = load(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
+            let state = kept.state(round).filter(|state| Some(&state.roots()) == sealed.get(&round));
             state.ok_or_else(|| format!("the state before round {round} is missing or not the sealed one"))
         };
         self.state = checked(progress.round)?;
@@ -88,6 +103,14 @@ impl Replay<'_> {
             .iter()
             .map(|round| Ok((*round, checked(*round)?)))
             .collect::<Result<_, String>>()?;
+        for view in self.ledger.rounds().filter(|view| self.ledger.waits(view.round())) {
+            let update = kept.aggregate(view.round()).filter(|update| update.fits(self.ledger.layout()));
+            let update = update.filter(|update| {
+                self.check_results(view, update, |result| differs(view, result.part)).is_ok()
+            });
+            let missing = || format!("the aggregate of round {} is missing or not the sealed one", view.round());
+            self.waiting.insert(view.round(), Arc::new(update.ok_or_else(missing)?));
+        }
         self.recomputed = progress.recomputed;
         let bad = progress.bad.iter().map(|(round, member, factor)| BadContribution {
             round: *round,

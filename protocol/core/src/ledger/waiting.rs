@@ -1,0 +1,110 @@
+//! Updates of rows that few train: they wait until an inspector has passed what they are made of.
+
+use std::collections::BTreeMap;
+
+use super::{Ledger, RoundView, WeightedCommit};
+use crate::ids::{MemberId, Round, Row, RowSet, ShardId};
+use crate::manifest::{Family, Mixture};
+use crate::messages::record::RowStep;
+use crate::state::ShardStep;
+
+/// The rate of audits with certainty, in parts per million.
+const ALWAYS: u32 = 1_000_000;
+
+/// Rounds whose updates of a row were not applied yet, oldest first.
+pub(super) type WaitingUpdates = BTreeMap<Row, Vec<Round>>;
+
+/// What a Freeze settles about the rows of its round.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct RowPlan {
+    /// Rows whose update waits for inspectors.
+    pub(super) held: RowSet,
+    /// The rows that take a step when the round is over.
+    pub(super) steps: Vec<RowStep>,
+}
+
+impl Ledger {
+    /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
+    pub(super) fn plan_rows(&self, view: &RoundView, commits: &mut [Option<WeightedCommit>]) -> RowPlan {
+        let Family::Mixture(Mixture { few, held, .. }) = self.manifest.model.family else {
+            return RowPlan::default();
+        };
+        let rows = view.state().rows();
+        // A run of one row, and the rounds before the branch, have all its members on that row.
+        if rows == 1 {
+            return RowPlan { held: RowSet::default(), steps: vec![RowStep { row: Row(0), round: view.round() }] };
+        }
+        let row_of: Vec<Row> = view.seats().iter().map(|seat| seat.row).collect();
+        let mut weighted = vec![0u16; rows.into()];
+        for (row, commit) in row_of.iter().zip(commits.iter()) {
+            let counts = commit.as_ref().is_some_and(|commit| commit.weight > 0);
+            if let Some(count) = weighted.get_mut(row.index()).filter(|_| counts) {
+                *count = count.saturating_add(1);
+            }
+        }
+        let count = |row: Row| weighted.get(row.index()).copied().unwrap_or_default();
+        for (row, commit) in row_of.iter().zip(commits.iter_mut()) {
+            // STAND-10: each contribution to a row to which fewer than `few` contributions with weight are frozen is audited
+            // with certainty. Among so few the rule's median is whoever lies.
+            if let Some(commit) = commit.as_mut().filter(|_| count(*row) < few) {
+                commit.audit_ppm = ALWAYS;
+            }
+        }
+        let open = view.open_rows();
+        let rows = || (0..rows).map(Row);
+        let waits: RowSet = rows().filter(|row| open.contains(*row) && count(*row) <= held && held > 0).collect();
+        // ROW-6: a row takes one step in a round at most: by its oldest update that is ripe, else by the round's own if it
+        // is not held.
+        let step = |row: Row| {
+            let own = (open.contains(row) && !waits.contains(row)).then(|| view.round());
+            let round = self.waiting.get(&row).and_then(|rounds| rounds.iter().find(|round| self.is_ripe(**round, row)));
+            Some(RowStep { row, round: round.copied().or(own)? })
+        };
+        RowPlan { held: waits, steps: rows().filter_map(step).collect() }
+    }
+
+    /// Whether an update that waits may be applied now.
+    fn is_ripe(&self, round: Round, row: Row) -> bool {
+        // ROW-5: nobody is banned who is the author of a contribution that counts in it, or has signed a result of it; where
+        // the row was held, a verifier that is not banned has been given credit for each of these contributions.
+        let Some(view) = self.round(round) else { return false };
+        let passed = |member: &MemberId| !view.is_held(row) || self.is_credited(round, member);
+        view.authors_in(row).all(|member| !self.is_banned(&member) && passed(&member))
+            && view.signers_in(row).all(|member| !self.is_banned(&member))
+    }
+
+    /// The round is over: what was applied waits no longer, what was not begins to wait, and what has waited for `lag`
+    /// rounds is left out (ROW-6).
+    pub(super) fn wait_on(&mut self, round: Round) {
+        let lag = self.manifest.model.lag();
+        let Some(view) = self.round(round) else { return };
+        let steps: Vec<RowStep> = view.row_steps().to_vec();
+        let waits = |row: &Row| !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some();
+        let fresh: Vec<Row> = (0..view.state().rows()).map(Row).filter(waits).collect();
+        for RowStep { row, round } in steps {
+            if let Some(rounds) = self.waiting.get_mut(&row) {
+                rounds.retain(|waiting| *waiting != round);
+            }
+        }
+        for row in fresh {
+            self.waiting.entry(row).or_default().push(round);
+        }
+        self.waiting.values_mut().for_each(|rounds| rounds.retain(|waiting| waiting.0.saturating_add(lag) > round.0));
+        self.waiting.retain(|_, rounds| !rounds.is_empty());
+    }
+
+    /// Whether the update of some row of a round waits.
+    pub fn waits(&self, round: Round) -> bool {
+        self.waiting.values().any(|rounds| rounds.contains(&round))
+    }
+
+    /// Whether a round's update of a shard was applied, as far as rounds are remembered.
+    pub fn was_applied(&self, round: Round, shard: ShardId) -> bool {
+        let step = ShardStep { shard, round };
+        let over = self.rounds().filter(|view| view.results().is_some());
+        over.flat_map(RoundView::shard_steps).any(|taken| taken == step)
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! What an interrupted replay leaves, in memory.
+
+use std::collections::BTreeMap;
+
+use muster_core::ids::Round;
+use muster_core::state::{State, Update};
+use muster_replica::archive::{KeptProgress, Replay};
+
+/// States and aggregates of a replay.
+#[derive(Clone)]
+pub struct Kept {
+    /// States, by the rounds that they are before.
+    pub states: BTreeMap<Round, State>,
+    /// Aggregates that wait, by round.
+    pub aggregates: BTreeMap<Round, Update>,
+}
+
+impl Kept {
+    /// What goes with the progress of a replay.
+    pub fn of(replay: &Replay<'_>) -> Self {
+        let states = replay.progress().1.map(|(round, state)| (round, state.clone())).collect();
+        let aggregates = replay.waiting().map(|(round, update)| (round, update.clone())).collect();
+        Self { states, aggregates }
+    }
+}
+
+impl KeptProgress for Kept {
+    fn state(&self, round: Round) -> Option<State> {
+        self.states.get(&round).cloned()
+    }
+
+    fn aggregate(&self, round: Round) -> Option<Update> {
+        self.aggregates.get(&round).cloned()
+    }
+}
