@@ -377,7 +377,7 @@ def experts(columns, active, balance=0.01, shared_hidden=4, rows=1, branch=0, **
     """The family of a mixture."""
     decoder = {**dict(key_value_heads=1, tied=True, rope_base="461c4000"), **decoder}
     return dict(Mixture=dict(decoder=decoder, columns=columns, active=active, shared_hidden=shared_hidden, balance=small(balance),
-                             trust=small(4.0), rows=rows, branch=branch))
+                             trust=small(4.0), rows=rows, branch=branch, few=0, held=0, lag=0))
 
 
 MIXED = {**TINY, "hidden": 5, "sequence": 10, "initial_scale": "3f000000", "family": experts(4, 2)}

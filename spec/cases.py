@@ -314,6 +314,12 @@ def drawn_rows(head, nodes, held, rows):
 
 
 @operation
+def row_plan(few, held, round, rows):
+    """A row is {seated, weighted, ripe}; `ripe` is the oldest round of which a ripe update waits, or null."""
+    return ref.row_plan(few, held, round, rows)
+
+
+@operation
 def quantise(gradient, exponent, word):
     return {"q": ref.quantise(wide(gradient), exponent, wide(word))}
 
@@ -555,7 +561,7 @@ SMALL_MODEL = ref.write("Model", SMALL).hex()
 UNTIED_MODEL = ref.write("Model", {**SMALL, "layers": 1, "family": dict(Decoder={**DECODER, "tied": False})}).hex()
 ALBERT = {**SMALL, "family": dict(Albert=dict(embedding=4, masked_ppm=300_000, mask_token=6))}
 ALBERT_MODEL = ref.write("Model", ALBERT).hex()
-MIXTURE = dict(decoder=DECODER, columns=3, active=2, shared_hidden=10, balance="3c23d70a", trust="40800000", rows=1, branch=0)
+MIXTURE = dict(decoder=DECODER, columns=3, active=2, shared_hidden=10, balance="3c23d70a", trust="40800000", rows=1, branch=0, few=0, held=0, lag=0)
 MIXED_MODEL = ref.write("Model", {**SMALL, "family": dict(Mixture=MIXTURE)}).hex()
 MIXED_UNTIED = dict(Mixture={**MIXTURE, "decoder": {**DECODER, "tied": False}, "columns": 1, "active": 1})
 # Three rows, of which each is of another size than the trunk.
@@ -615,7 +621,7 @@ def masked(**change):
 def mixed(decoder={}, **change):
     decoder = {**dict(key_value_heads=2, tied=True, rope_base=bits(1.0)), **decoder}
     return dict(Mixture={**dict(decoder=decoder, columns=256, active=256, shared_hidden=1 << 20, balance=bits(0.0), trust=bits(1.0),
-                          rows=1, branch=0), **change})
+                          rows=1, branch=0, few=5, held=2, lag=4), **change})
 
 
 def numbered(bytes=1, tokens=256):
@@ -639,6 +645,8 @@ PERMITTED = [
      {"model.family": mixed(columns=1, active=1, shared_hidden=2, balance="7f7fffff")}),
     ("sound, a mixture of 16,383 tensors", "MANIFEST-14", "",
      {"model.family": mixed(dict(tied=False), columns=148, active=1, shared_hidden=2), "model.layers": 36}),
+    ("sound, nothing is held", "MANIFEST-16", "", {"model.family": mixed(few=0, held=0, lag=0)}),
+    ("sound, nothing is held, but may wait", "MANIFEST-16", "", {"model.family": mixed(few=0, held=0)}),
     ("sound, two rows that come late", "MANIFEST-14", "", {"model.family": mixed(rows=2, branch=349_519), "data.router": routed(2)}),
     ("sound, as many rows as there may be", "MANIFEST-14", "", {"model.family": mixed(rows=64), "data.router": routed(64)}),
     ("sound, tokens of a file", "MANIFEST-6", "the vocabulary may be padded", {"data.tokeniser": numbered(), "model.vocabulary": 1279}),
@@ -694,6 +702,9 @@ REFUSED = [
     ("rows without a router", "MANIFEST-15", "windows that are of no row", {"model.family": mixed(rows=2)}),
     ("a router of other rows", "MANIFEST-15", "rows that nobody trains", {"model.family": mixed(rows=3), "data.router": routed(2)}),
     ("a router for one row", "MANIFEST-15", "a table that nobody reads", {"data.router": routed(2)}),
+    ("held rows that are not thin", "MANIFEST-16", "updates that nobody inspects wait for inspectors", {"model.family": mixed(held=5)}),
+    ("held rows that cannot wait", "MANIFEST-16", "a row that never learns", {"model.family": mixed(lag=0)}),
+    ("updates that wait longer than rounds are remembered", "MANIFEST-16", "", {"model.family": mixed(lag=1 << 20)}),
     ("one row that becomes one", "MANIFEST-14", "two run ids of one run", {"model.family": mixed(branch=1)}),
     ("too many tensors", "MANIFEST-14", "a state that nobody can send",
      {"model.family": mixed(columns=167, active=1, shared_hidden=2), "model.layers": 32}),
@@ -1034,6 +1045,14 @@ def family_experts():
     yield draw("nobody holds anything", "", [None] * 5, 3)
     yield draw("everybody holds something", "", [2, 1, 0], 3)
     yield draw("64 rows, one node", "", [None], 64)
+    row = lambda weighted, ripe=None, seated=True: dict(seated=seated, weighted=weighted, ripe=ripe)
+    plan = lambda name, rule, why, rows, few=5, held=2: case(name, rule, why, "row_plan", few=few, held=held, round=9, rows=rows)
+    counts = [row(n) for n in range(7)]
+    yield plan("one to six contributions", "STAND-10", "a row of `few` is thin, or one of `held` is not held", counts)
+    yield plan("nothing is held", "ROW-5", "0 at most is no contribution, and so a row of newcomers would wait", counts, held=0)
+    yield plan("nothing is thin", "STAND-10", "", counts, few=0, held=0)
+    yield plan("closed rows", "ROW-6", "a row without a seat is thin, or takes a step by nothing", [row(0, seated=False), row(6)])
+    yield plan("ripe updates", "ROW-6", "two steps of one row, or the newer one first", [row(6, 7), row(1, 8), row(0, 5, seated=False), row(1)])
 
 
 def family_contribution():

@@ -12,7 +12,7 @@ def faults(m):
     rules = reserved(m) + model(m["model"]) + text(m["data"], m["model"]) + profile(m) + tolerance(m)
     rules += training(m["training"]) + optimiser(m["optimiser"]) + aggregation(m["aggregation"])
     rules += audit(m["audit"], m["retention"], m["timers"]) + admission(m["admission"], m["audit"])
-    rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + router(m)
+    rules += rollback(m["rollback"], m["retention"]) + coins(m) + branch(m) + held(m) + router(m)
     return sorted({(rule, field) for rule, field, holds in rules if not holds})
 
 
@@ -77,6 +77,13 @@ def branch(m):
     """MANIFEST-14"""
     of = m["model"]["family"].get("Mixture")
     return [("MANIFEST-14", "experts.branch", of["branch"] < m["training"]["rounds"] and (of["rows"] != 1 or of["branch"] == 0))] if of else []
+
+
+def held(m):
+    """MANIFEST-16"""
+    of = m["model"]["family"].get("Mixture")
+    return [("MANIFEST-16", "experts.held", of["held"] == 0 or of["lag"] > 0 and of["held"] < of["few"]),
+            ("MANIFEST-16", "experts.lag", of["lag"] <= m["retention"]["contributions"])] if of else []
 
 
 def router(m):

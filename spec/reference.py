@@ -166,7 +166,7 @@ def schema():
                       norm_epsilon=("real",), initial_scale=("real",), family="Family"),
         "Decoder": dict(key_value_heads=u32, tied=("bool",), rope_base=("real",)),
         "Mixture": dict(decoder="Decoder", columns=u16, active=u16, shared_hidden=u32, balance=("real",), trust=("real",),
-                        rows=u16, branch=u32),
+                        rows=u16, branch=u32, few=u16, held=u16, lag=u32),
         "Albert": dict(embedding=u32, masked_ppm=u32, mask_token=u32),
         "Data": dict(root=digest, bytes=u64, held_out_root=digest, held_out_bytes=u64, tokeniser="Tokeniser", start="Start",
                      router=maybe("Router")),
@@ -219,7 +219,9 @@ def schema():
         "Reassign": dict(round=u32, parts=listed("Reassigned", 512)),
         "Reassigned": dict(part=u16, aggregator=u16),
         "Outcome": dict(round=u32, results=listed(maybe(signed), 512), echoes=listed(signed, 256), state="StateRoots",
-                        seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 512)),
+                        seats=listed("Seat", 256), credits=listed("Credit", 1024), seconds=listed(signed, 512),
+                        steps=listed("RowStep", 64)),
+        "RowStep": dict(row=u16, round=u32),
         "Credit": dict(verdict=digest, round=u32, member=member, verifier=member, leaves=u32),
         "Ban": dict(culprit=member, effective=u32, round=u32, finding=guilt, evidence=digest, accuser=member,
                     jury=listed(signed, 7)),
@@ -246,7 +248,8 @@ def schema():
         "OmittedCommit": dict(commit=signed, receipt=signed, freeze=signed),
         "OmittedDelivery": dict(delivered=signed, receipt=signed, freeze=signed, reassign=maybe(signed), inputs=signed),
         "TwoSeals": dict(first="Seal", second="Seal"),
-        "WrongRoot": dict(freeze=signed, outcome=signed, before="StateRoots", shard=u16),
+        "WrongRoot": dict(freeze=signed, outcome=signed, before="StateRoots", shard=u16, earlier=maybe("SealedRound")),
+        "SealedRound": dict(freeze=signed, outcome=signed),
         "FalseVerdict": dict(admit=signed, transcript="Transcript"),
         "FalseRecomputation": dict(freeze=signed, recomputation=signed),
         "Reduction": dict(freeze=signed, inputs=signed, result=signed),
@@ -836,6 +839,15 @@ def drawn_rows(head, nodes, held, rows):
             candidates = sorted(range(rows), key=lambda row: (held.count(row), row))[:half]
             held[i] = candidates[below(number(tagged("place", head, node)), half)]
     return held
+
+
+def row_plan(few, held, round, rows):
+    """STAND-10, ROW-5, ROW-6: which rows are thin, which are held, and by the results of which round each takes a step."""
+    thin = [row["seated"] and row["weighted"] < few for row in rows]
+    waits = [row["seated"] and 0 < held and row["weighted"] <= held for row in rows]
+    own = lambda row, wait: round if row["seated"] and not wait else None
+    step = [own(row, wait) if row["ripe"] is None else row["ripe"] for row, wait in zip(rows, waits)]
+    return {"thin": thin, "held": waits, "steps": step}
 
 
 # ---------------------------------------------------------------- assignment (assignment.md)

@@ -234,19 +234,19 @@ fn a_wrong_root_convicts_the_steward_and_right_ones_do_not() {
     observes("outcome", &liar, 1, "was sealed; halting. The proof is ");
     let proof = the_proof(&run.path("outcome"));
     checked(&proof, &[], 0, "guilty: the steward");
-    checked(&proof, &["--run", &run.at("run")], 0, "round 3 gives the state");
+    checked(&proof, &["--run", &run.at("run")], 0, "shard 0 of the state after round 3");
     // Neither who has found it follows again, nor who is shown it with what it is judged by.
-    observes("outcome", &liar, 1, "the steward broke its word, halting: round 3 gives the state");
+    observes("outcome", &liar, 1, "the steward broke its word, halting: shard 0 of the state after round 3");
     let convicts = decode(&fs::read(&proof).expect("a file")).expect("evidence");
     shown(&run, "shown", &convicts, "outcome");
-    observes("shown", &honest, 1, "the steward broke its word, halting: round 3 gives the state");
+    observes("shown", &honest, 1, "the steward broke its word, halting: shard 0 of the state after round 3");
 
     let right = against_all_roots(&run);
     assert_eq!(right.len(), 4);
     for evidence in &right {
         let file = run.path("right.evidence");
         fs::write(&file, encode(evidence)).expect("room");
-        checked(&file, &["--run", &run.at("run")], 1, "not guilty: round ");
+        checked(&file, &["--run", &run.at("run")], 1, "not guilty: shard 0 of the state after round ");
     }
     shown(&run, "framed", &right[3], "outcome");
     observes("framed", &honest, 0, "its last state was checked here");

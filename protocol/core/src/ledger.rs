@@ -22,6 +22,7 @@ pub use event::Event;
 pub use members::{Closed, Member, Standing, Turnout};
 pub use rows::{Holding, deal_rows, draw_rows};
 pub use view::{RoundView, WeightedCommit};
+pub use waiting::FrozenRow;
 
 use crate::error::Reject;
 use crate::ids::{Digest, Height, MemberId, Round, RunId};

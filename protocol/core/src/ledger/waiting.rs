@@ -23,6 +23,37 @@ pub(super) struct RowPlan {
     pub(super) steps: Vec<RowStep>,
 }
 
+/// A row of a round at its Freeze.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct FrozenRow {
+    /// Whether it has a seat.
+    pub seated: bool,
+    /// How many contributions with weight are frozen in it.
+    pub weighted: u16,
+    /// The oldest round of which a ripe update waits (ROW-5).
+    pub ripe: Option<Round>,
+}
+
+impl FrozenRow {
+    /// Whether all its contributions are audited: fewer than `few` of them have weight (STAND-10).
+    pub fn is_thin(&self, few: u16) -> bool {
+        self.seated && self.weighted < few
+    }
+
+    /// Whether its update waits until they have passed: `held` of them at most have weight.
+    pub fn is_held(&self, held: u16) -> bool {
+        // 0 holds nothing: not even a row of newcomers, whose update is empty.
+        self.seated && held > 0 && self.weighted <= held
+    }
+
+    /// ROW-6: the round whose results it takes a step by when this round is over. It takes one step at most: by its oldest
+    /// update that is ripe, else by the round's own if it is not held.
+    pub fn step(&self, round: Round, held: u16) -> Option<Round> {
+        let own = (self.seated && !self.is_held(held)).then_some(round);
+        self.ripe.or(own)
+    }
+}
+
 impl Ledger {
     /// What the commitments of the open round settle about its rows, and what they make of the rates of audits.
     pub(super) fn plan_rows(&self, view: &RoundView, commits: &mut [Option<WeightedCommit>]) -> RowPlan {
@@ -35,32 +66,27 @@ impl Ledger {
             return RowPlan { held: RowSet::default(), steps: vec![RowStep { row: Row(0), round: view.round() }] };
         }
         let row_of: Vec<Row> = view.seats().iter().map(|seat| seat.row).collect();
-        let mut weighted = vec![0u16; rows.into()];
-        for (row, commit) in row_of.iter().zip(commits.iter()) {
-            let counts = commit.as_ref().is_some_and(|commit| commit.weight > 0);
-            if let Some(count) = weighted.get_mut(row.index()).filter(|_| counts) {
-                *count = count.saturating_add(1);
+        let frozen = |row: Row| {
+            let own = || row_of.iter().zip(&*commits).filter(|(of, _)| **of == row);
+            let weighs = |commit: &Option<WeightedCommit>| commit.as_ref().is_some_and(|commit| commit.weight > 0);
+            let waiting = self.waiting.get(&row).into_iter().flatten();
+            FrozenRow {
+                seated: own().next().is_some(),
+                weighted: own().filter(|(_, commit)| weighs(commit)).count() as u16,
+                ripe: waiting.copied().find(|round| self.is_ripe(*round, row)),
             }
-        }
-        let count = |row: Row| weighted.get(row.index()).copied().unwrap_or_default();
-        for (row, commit) in row_of.iter().zip(commits.iter_mut()) {
-            // STAND-10: each contribution to a row to which fewer than `few` contributions with weight are frozen is audited
-            // with certainty. Among so few the rule's median is whoever lies.
-            if let Some(commit) = commit.as_mut().filter(|_| count(*row) < few) {
-                commit.audit_ppm = ALWAYS;
-            }
-        }
-        let open = view.open_rows();
-        let rows = || (0..rows).map(Row);
-        let waits: RowSet = rows().filter(|row| open.contains(*row) && count(*row) <= held && held > 0).collect();
-        // ROW-6: a row takes one step in a round at most: by its oldest update that is ripe, else by the round's own if it
-        // is not held.
-        let step = |row: Row| {
-            let own = (open.contains(row) && !waits.contains(row)).then(|| view.round());
-            let round = self.waiting.get(&row).and_then(|rounds| rounds.iter().find(|round| self.is_ripe(**round, row)));
-            Some(RowStep { row, round: round.copied().or(own)? })
         };
-        RowPlan { held: waits, steps: rows().filter_map(step).collect() }
+        let rows: Vec<(Row, FrozenRow)> = (0..rows).map(Row).map(|row| (row, frozen(row))).collect();
+        let thin: RowSet = rows.iter().filter(|(_, frozen)| frozen.is_thin(few)).map(|(row, _)| *row).collect();
+        // STAND-10: each contribution to a thin row is audited with certainty. Among so few the rule's median is whoever
+        // lies.
+        for (_, commit) in row_of.iter().zip(commits.iter_mut()).filter(|(row, _)| thin.contains(**row)) {
+            commit.iter_mut().for_each(|commit| commit.audit_ppm = ALWAYS);
+        }
+        let step = |(row, frozen): &(Row, FrozenRow)| Some(RowStep { row: *row, round: frozen.step(view.round(), held)? });
+        let steps = rows.iter().filter_map(step).collect();
+        let held = rows.iter().filter(|(_, frozen)| frozen.is_held(held)).map(|(row, _)| *row).collect();
+        RowPlan { held, steps }
     }
 
     /// Whether an update that waits may be applied now.

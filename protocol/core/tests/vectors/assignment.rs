@@ -6,7 +6,7 @@ use muster_core::assign::{self, DrawnRow, PartPlan, Seating};
 use muster_core::grid::{self, Dither};
 use muster_core::ids::{Digest, Leaf, MemberId, Part, Round, Row, RunId, ShardId, Slot};
 use muster_core::layout::Layout;
-use muster_core::ledger::{deal_rows, draw_rows};
+use muster_core::ledger::{FrozenRow, deal_rows, draw_rows};
 use muster_core::manifest::{Family, Model};
 use muster_core::messages::round::Route;
 
@@ -93,7 +93,25 @@ fn seated<T>(inputs: &Value, answer: impl FnOnce(&Seating<'_>) -> T) -> T {
     answer(&seating)
 }
 
+fn row_plan(inputs: &Value) -> Value {
+    let [few, held] = ["few", "held"].map(|name| number(inputs, name) as u16);
+    let round = Round(number(inputs, "round") as u32);
+    let row = |row: &Value| FrozenRow {
+        seated: row["seated"].as_bool().expect("a truth value"),
+        weighted: number(row, "weighted") as u16,
+        ripe: row["ripe"].as_u64().map(|round| Round(round as u32)),
+    };
+    let rows: Vec<FrozenRow> = list(inputs, "rows").iter().map(row).collect();
+    let thin: Vec<bool> = rows.iter().map(|row| row.is_thin(few)).collect();
+    let waits: Vec<bool> = rows.iter().map(|row| row.is_held(held)).collect();
+    let steps: Vec<Option<u32>> = rows.iter().map(|row| row.step(round, held).map(|round| round.0)).collect();
+    json!({ "thin": thin, "held": waits, "steps": steps })
+}
+
 pub(super) fn experts(op: &str, inputs: &Value) -> Value {
+    if op == "row_plan" {
+        return row_plan(inputs);
+    }
     let head: Digest = digest(inputs, "head");
     let nodes: Vec<MemberId> = list(inputs, "nodes").iter().map(|id| MemberId(as_digest(id).0)).collect();
     let rows = number(inputs, "rows") as u16;

@@ -180,15 +180,17 @@ impl Follower {
     /// The state before a round, moments included: one that is kept to go back to, or the newest on the disk and the steps
     /// since.
     fn state_before(&self, home: &Home, round: Round, roots: &StateRoots) -> Option<State> {
-        let mut replica = lock(&self.replica);
         // Only states that keep their moments: the step cannot be taken again without.
-        if let Some(state) = replica.state_at(&roots.root()).filter(|state| !state.first.is_empty()) {
+        let kept = lock(&self.replica).state_at(&roots.root()).filter(|state| !state.first.is_empty());
+        if let Some(state) = kept {
             return Some(State::clone(&state));
         }
         let start = home.states().ok()?.into_iter().rev().find(|kept| *kept <= round)?;
-        let (manifest, mut state) = (replica.manifest().clone(), home.load_state(start).ok()?.0);
+        let (manifest, mut state) = (self.ledger.manifest(), home.load_state(start).ok()?.0);
         for passed in (start.0..round.0).map(Round) {
-            replica.arithmetic().apply(&manifest, &mut state, &self.update(passed)?);
+            // Before the replica is locked, which this looks into as well.
+            let update = self.update(passed)?;
+            lock(&self.replica).arithmetic().apply(manifest, &mut state, &update);
         }
         // What is on the disk may be damaged, and would convict an honest steward.
         (roots.with(&state) == *roots).then_some(state)

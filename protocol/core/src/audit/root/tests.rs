@@ -12,6 +12,8 @@ use crate::messages::wire::BlockData;
 use crate::sign::{Identity, Signed};
 use crate::state::{LeafJob, Shard, ShardRoots, State};
 
+mod earlier;
+
 const ROUND: Round = Round(5);
 const PARTS: usize = 3;
 
