@@ -109,7 +109,10 @@ fn rows_of_two_apply_what_inspectors_have_passed() {
             // With eight nodes no row has more than two, so that all of them are held.
             assert!(step.round < outcome.round, "{step:?} of round {}", outcome.round);
             let view = ledger.round(step.round).expect("a round of the last ones");
-            assert!(view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))), "{step:?}");
+            assert!(
+                view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))),
+                "{step:?}"
+            );
             applied += 1;
         }
         passed.extend(outcome.credits.iter().map(|credit| (credit.round, credit.member)));

@@ -53,7 +53,8 @@ pub fn train(folder: &Path) -> Digest {
             sums.push(q);
         }
         waiting.insert(round, Arc::new(aggregate(manifest, &layout, &seats, &sums)));
-        let update = Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
+        let update =
+            Update::of_steps(&layout, &steps, |round| waiting.get(&round).cloned()).expect("what waits");
         let before = manifest.model.rows_after(state.step());
         arithmetic.apply(manifest, &mut state, &update);
         let rows = manifest.model.rows_after(state.step());

@@ -71,7 +71,16 @@ impl ConvictRound {
         let (round, shards) = (view.round(), view.open_shards(ledger.layout()));
         let kept_out = shards.into_iter().filter(|shard| !ledger.was_applied(round, *shard)).collect();
         let (view, state) = (view.clone(), view.state().root());
-        Some(Self { view, convict: *convict, commit, state, parts, others: others.collect(), measure, kept_out })
+        Some(Self {
+            view,
+            convict: *convict,
+            commit,
+            state,
+            parts,
+            others: others.collect(),
+            measure,
+            kept_out,
+        })
     }
 }
 

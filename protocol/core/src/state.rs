@@ -459,8 +459,19 @@ mod tests {
         assert_eq!(dense.shards().len(), 1);
         let decoder = model.decoder().unwrap().clone();
         let [balance, trust] = [0.0, 4.0].map(|value| Real::new(value).unwrap());
-        let mixture =
-            Mixture { decoder, columns: 3, active: 2, shared_hidden: 4, balance, trust, rows: 1, branch: 0, few: 0, held: 0, lag: 0 };
+        let mixture = Mixture {
+            decoder,
+            columns: 3,
+            active: 2,
+            shared_hidden: 4,
+            balance,
+            trust,
+            rows: 1,
+            branch: 0,
+            few: 0,
+            held: 0,
+            lag: 0,
+        };
         model.family = Family::Mixture(mixture);
         let layout = Layout::of(&model);
         let [trunk, row] = layout.shards() else { panic!("two shards") };

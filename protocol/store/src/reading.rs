@@ -97,7 +97,9 @@ pub fn has_aggregate(folder: &Path, round: Round) -> bool {
 /// # Errors
 /// [`Kind::Corrupt`]; what the system reports.
 pub fn aggregate(folder: &Path, round: Round) -> Result<Option<Update>> {
-    present(states::aggregate(&folder.join(UPDATES).join(update_file(round)), round).map(|(update, _)| update))
+    present(
+        states::aggregate(&folder.join(UPDATES).join(update_file(round)), round).map(|(update, _)| update),
+    )
 }
 
 /// What the Outcome of a round applied, of its own aggregate and of earlier ones; none where one of these is not kept.

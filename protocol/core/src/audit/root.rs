@@ -143,13 +143,20 @@ impl Step {
         // ROW-6: the Outcome names whose results the shard takes. A shard that it does not name keeps everything.
         let step = outcome.shard_steps().into_iter().find(|step| step.shard == from);
         let earlier = step.filter(|step| step.round != outcome.round);
-        require(earlier.is_some() == wrong.earlier.is_some(), "what sealed the results is shown, and nothing else")?;
+        require(
+            earlier.is_some() == wrong.earlier.is_some(),
+            "what sealed the results is shown, and nothing else",
+        )?;
         let parts = match (&step, &wrong.earlier) {
             (None, _) => Vec::new(),
             (Some(_), None) => parts_of(manifest, layout, &freeze, &record, from)?,
             (Some(step), Some(earlier)) => {
-                let (freeze, record) = (sealed(manifest, &earlier.freeze)?, sealed(manifest, &earlier.outcome)?);
-                require(of_round(&freeze) == step.round, "the results are of the round that the outcome names")?;
+                let (freeze, record) =
+                    (sealed(manifest, &earlier.freeze)?, sealed(manifest, &earlier.outcome)?);
+                require(
+                    of_round(&freeze) == step.round,
+                    "the results are of the round that the outcome names",
+                )?;
                 parts_of(manifest, layout, &freeze, &record, from)?
             }
         };

@@ -53,7 +53,9 @@ impl Ledger {
             // STATE-8: when an Outcome makes the b-th update, its rows are copies of the row that the update gives.
             let before = self.state.shard(if branches { ShardId(id.0.min(1)) } else { id });
             match before {
-                Some(before) if branches || steps.iter().any(|step| step.shard == id) => shard.step == before.step.saturating_add(1),
+                Some(before) if branches || steps.iter().any(|step| step.shard == id) => {
+                    shard.step == before.step.saturating_add(1)
+                }
                 Some(before) => shard == before,
                 None => false,
             }

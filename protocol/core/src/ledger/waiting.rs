@@ -63,12 +63,16 @@ impl Ledger {
         let rows = view.state().rows();
         // A run of one row, and the rounds before the branch, have all its members on that row.
         if rows == 1 {
-            return RowPlan { held: RowSet::default(), steps: vec![RowStep { row: Row(0), round: view.round() }] };
+            return RowPlan {
+                held: RowSet::default(),
+                steps: vec![RowStep { row: Row(0), round: view.round() }],
+            };
         }
         let row_of: Vec<Row> = view.seats().iter().map(|seat| seat.row).collect();
         let frozen = |row: Row| {
             let own = || row_of.iter().zip(&*commits).filter(|(of, _)| **of == row);
-            let weighs = |commit: &Option<WeightedCommit>| commit.as_ref().is_some_and(|commit| commit.weight > 0);
+            let weighs =
+                |commit: &Option<WeightedCommit>| commit.as_ref().is_some_and(|commit| commit.weight > 0);
             let waiting = self.waiting.get(&row).into_iter().flatten();
             FrozenRow {
                 seated: own().next().is_some(),
@@ -77,13 +81,16 @@ impl Ledger {
             }
         };
         let rows: Vec<(Row, FrozenRow)> = (0..rows).map(Row).map(|row| (row, frozen(row))).collect();
-        let thin: RowSet = rows.iter().filter(|(_, frozen)| frozen.is_thin(few)).map(|(row, _)| *row).collect();
+        let thin: RowSet =
+            rows.iter().filter(|(_, frozen)| frozen.is_thin(few)).map(|(row, _)| *row).collect();
         // STAND-10: each contribution to a thin row is audited with certainty. Among so few the rule's median is whoever
         // lies.
         for (_, commit) in row_of.iter().zip(commits.iter_mut()).filter(|(row, _)| thin.contains(**row)) {
             commit.iter_mut().for_each(|commit| commit.audit_ppm = ALWAYS);
         }
-        let step = |(row, frozen): &(Row, FrozenRow)| Some(RowStep { row: *row, round: frozen.step(view.round(), held)? });
+        let step = |(row, frozen): &(Row, FrozenRow)| {
+            Some(RowStep { row: *row, round: frozen.step(view.round(), held)? })
+        };
         let steps = rows.iter().filter_map(step).collect();
         let held = rows.iter().filter(|(_, frozen)| frozen.is_held(held)).map(|(row, _)| *row).collect();
         RowPlan { held, steps }
@@ -105,7 +112,9 @@ impl Ledger {
         let lag = self.manifest.model.lag();
         let Some(view) = self.round(round) else { return };
         let steps: Vec<RowStep> = view.row_steps().to_vec();
-        let waits = |row: &Row| !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some();
+        let waits = |row: &Row| {
+            !steps.contains(&RowStep { row: *row, round }) && view.authors_in(*row).next().is_some()
+        };
         let fresh: Vec<Row> = (0..view.state().rows()).map(Row).filter(waits).collect();
         for RowStep { row, round } in steps {
             if let Some(rounds) = self.waiting.get_mut(&row) {
@@ -115,7 +124,9 @@ impl Ledger {
         for row in fresh {
             self.waiting.entry(row).or_default().push(round);
         }
-        self.waiting.values_mut().for_each(|rounds| rounds.retain(|waiting| waiting.0.saturating_add(lag) > round.0));
+        self.waiting
+            .values_mut()
+            .for_each(|rounds| rounds.retain(|waiting| waiting.0.saturating_add(lag) > round.0));
         self.waiting.retain(|_, rounds| !rounds.is_empty());
     }
 

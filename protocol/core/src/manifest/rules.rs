@@ -94,12 +94,14 @@ impl Manifest {
     /// MANIFEST-16: `held` is 0 or below `few`, and 0 where `lag` is 0; `lag` is at most `retention.contributions`.
     fn check_held(&self) -> Result<(), Misuse> {
         let Family::Mixture(Mixture { few, held, lag, .. }) = self.model.family else { return Ok(()) };
-        let rule = format!("must be 0 or below experts.few, {few}, or nobody inspects what waits for inspection");
+        let rule =
+            format!("must be 0 or below experts.few, {few}, or nobody inspects what waits for inspection");
         require(held == 0 || held < few, "experts.held", &rule, held)?;
         let rule = "must be 0 where experts.lag is 0, or such a row never learns";
         require(held == 0 || lag > 0, "experts.held", rule, held)?;
         let most = self.retention.contributions;
-        let rule = format!("must be at most retention.contributions, {most}, for which rounds are remembered");
+        let rule =
+            format!("must be at most retention.contributions, {most}, for which rounds are remembered");
         require(lag <= most, "experts.lag", &rule, lag)
     }
 

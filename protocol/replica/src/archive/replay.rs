@@ -188,7 +188,8 @@ impl<'a> Replay<'a> {
         let view = view.ok_or_else(|| ReplayError::Wrong(format!("round {round} is not open")))?;
         let aggregate = Arc::new(self.update(&view, told)?);
         self.waiting.insert(round, aggregate);
-        let update = Update::of_steps(self.ledger.layout(), &view.shard_steps(), |of| self.waiting.get(&of).cloned());
+        let update =
+            Update::of_steps(self.ledger.layout(), &view.shard_steps(), |of| self.waiting.get(&of).cloned());
         // As large as the model each: only those of which a row waits.
         self.waiting.retain(|round, _| self.ledger.waits(*round));
         let lacks = || ReplayError::Wrong(format!("round {round} applies what no earlier round gave"));

@@ -140,8 +140,9 @@ impl Follower {
                 // It may be fetched ahead at the same time.
                 let fetched = results.fetch(&peers, &wanted).await;
                 let PartResult { round, part, .. } = wanted.result;
-                let unavailable =
-                    |error: &PeerError| tracing::info!("part {part} of round {round} is unavailable ({error})");
+                let unavailable = |error: &PeerError| {
+                    tracing::info!("part {part} of round {round} is unavailable ({error})")
+                };
                 fetched.inspect_err(unavailable).is_ok()
             });
         }

@@ -176,7 +176,8 @@ impl Scene {
     fn judge(&mut self, freeze: Signed<Record>, outcome: Signed<Record>) -> Judgement {
         let manifest = self.manifest.clone();
         let before = Scene::new().state.unwrap().roots();
-        let misconduct = Misconduct::Root(WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK, earlier: None });
+        let misconduct =
+            Misconduct::Root(WrongRoot { freeze, outcome, before, shard: ShardId::TRUNK, earlier: None });
         let alone = judge_steward(&manifest, &misconduct);
         let judgement = judge(&manifest, &Evidence::Misconduct(misconduct), self, &mut Adds);
         // The messages alone convict and acquit nobody.
@@ -346,7 +347,8 @@ fn a_wrong_root_is_about_a_round_and_the_steward() {
     let outcome = scene.seal(33, Body::Outcome(scene.outcome(scene.results(&[0]), scene.after(&[0]))));
     let about = |freeze| {
         let before = Scene::new().state.unwrap().roots();
-        let wrong = WrongRoot { freeze, outcome: outcome.clone(), before, shard: ShardId::TRUNK, earlier: None };
+        let wrong =
+            WrongRoot { freeze, outcome: outcome.clone(), before, shard: ShardId::TRUNK, earlier: None };
         claim(&scene.manifest, &Evidence::Misconduct(Misconduct::Root(wrong)))
     };
     let (culprit, subject) = (steward().id(), steward().id());

@@ -63,11 +63,12 @@ impl RoundView {
     pub fn authors_in(&self, row: Row) -> impl Iterator<Item = MemberId> + '_ {
         let results = self.results().into_iter().flatten().zip(self.inputs()).zip(self.parts());
         let of_row = results.filter(move |(_, plan)| plan.shard == ShardId::of(row));
-        let inputs: Vec<Bitmap> = of_row
-            .filter_map(|((result, inputs), _)| result.is_some().then_some(*inputs))
-            .collect();
+        let inputs: Vec<Bitmap> =
+            of_row.filter_map(|((result, inputs), _)| result.is_some().then_some(*inputs)).collect();
         let slots = self.seats().iter().enumerate().map(|(slot, seat)| (Slot(slot as u16), seat.member));
-        slots.filter(move |(slot, _)| inputs.iter().any(|inputs| inputs.contains(*slot))).map(|(_, member)| member)
+        slots
+            .filter(move |(slot, _)| inputs.iter().any(|inputs| inputs.contains(*slot)))
+            .map(|(_, member)| member)
     }
 
     /// Who signed the sealed results of a row's parts.

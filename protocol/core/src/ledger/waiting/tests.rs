@@ -74,7 +74,8 @@ fn stand_10_all_contributions_to_a_thin_row_are_audited() {
     // Who sits there and says nothing makes a row no thicker.
     let mut chain = Chain::begin_with(two_by_two(|mixture| (mixture.few, mixture.held) = (2, 0)));
     let view = chain.ledger.current().unwrap();
-    let absent = (0..4).find(|number| view.row_of(view.slot_of(&node(*number).id()).unwrap()) == Row(0)).unwrap();
+    let absent =
+        (0..4).find(|number| view.row_of(view.slot_of(&node(*number).id()).unwrap()) == Row(0)).unwrap();
     chain.freeze((0..4).filter(|number| *number != absent));
     let view = chain.ledger.current().unwrap();
     for (slot, commit) in view.commitments() {
@@ -94,7 +95,9 @@ fn row_5_a_held_row_takes_no_step_before_all_its_contributions_have_passed() {
     assert_eq!(steps(&chain), [3, 0, 1], "row 1, by the round after the one that has sealed its credits");
     let view = chain.ledger.round(Round(2)).unwrap();
     assert_eq!(view.row_steps(), [RowStep { row: Row(1), round: Round(0) }]);
-    assert!(chain.ledger.was_applied(Round(0), ShardId(2)) && !chain.ledger.was_applied(Round(0), ShardId(1)));
+    assert!(
+        chain.ledger.was_applied(Round(0), ShardId(2)) && !chain.ledger.was_applied(Round(0), ShardId(1))
+    );
     assert!(chain.ledger.was_applied(Round(1), ShardId::TRUNK));
 }
 
@@ -112,7 +115,10 @@ fn row_5_nobody_s_update_is_applied_who_was_banned_since() {
         let culprit = culprit(&chain);
         let mut banned = chain.clone();
         ban(&mut banned, culprit, 0);
-        assert!(chain.ledger.is_ripe(Round(0), Row(0)) && !banned.ledger.is_ripe(Round(0), Row(0)), "{number}");
+        assert!(
+            chain.ledger.is_ripe(Round(0), Row(0)) && !banned.ledger.is_ripe(Round(0), Row(0)),
+            "{number}"
+        );
     }
 }
 
@@ -154,7 +160,9 @@ fn row_6_the_rows_that_take_a_step_follow_from_the_ledger() {
     let outcome = chain.outcome();
     assert_eq!(*outcome.steps, [RowStep { row: Row(0), round: Round(0) }]);
     let own = RowStep { row: Row(1), round: Round(2) };
-    for steps in [vec![], vec![own], vec![outcome.steps[0], own], vec![RowStep { row: Row(0), round: Round(1) }]] {
+    for steps in
+        [vec![], vec![own], vec![outcome.steps[0], own], vec![RowStep { row: Row(0), round: Round(1) }]]
+    {
         let mut other = outcome.clone();
         other.steps = List::new(steps.clone()).unwrap();
         assert!(chain.refusal(Body::Outcome(other)).is_some(), "{steps:?}");

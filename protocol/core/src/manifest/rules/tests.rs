@@ -301,7 +301,19 @@ fn mixture(rows: u16) -> Manifest {
     let Family::Decoder(decoder) = manifest.model.family.clone() else { panic!("a decoder") };
     let [balance, trust] = [0.0, 1.0].map(real);
     let (columns, active, shared_hidden) = (2, 1, 2);
-    let mixture = Mixture { decoder, columns, active, shared_hidden, balance, trust, rows, branch: 0, few: 0, held: 0, lag: 0 };
+    let mixture = Mixture {
+        decoder,
+        columns,
+        active,
+        shared_hidden,
+        balance,
+        trust,
+        rows,
+        branch: 0,
+        few: 0,
+        held: 0,
+        lag: 0,
+    };
     manifest.model.family = Family::Mixture(mixture);
     manifest
 }

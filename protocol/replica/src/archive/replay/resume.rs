@@ -108,7 +108,8 @@ impl Replay<'_> {
             let update = update.filter(|update| {
                 self.check_results(view, update, |result| differs(view, result.part)).is_ok()
             });
-            let missing = || format!("the aggregate of round {} is missing or not the sealed one", view.round());
+            let missing =
+                || format!("the aggregate of round {} is missing or not the sealed one", view.round());
             self.waiting.insert(view.round(), Arc::new(update.ok_or_else(missing)?));
         }
         self.recomputed = progress.recomputed;

@@ -81,7 +81,8 @@ impl Rows {
         let layout = Layout::of(&manifest.model);
         let vector = |scale: f32| (0..layout.parameters()).map(|place| place as f32 * scale - 1.0).collect();
         let shards = layout.path(Row(0)).zip(layout.shards());
-        let shards = shards.map(|(id, range)| Shard { id, step: ROUND.0, beta_powers: [0.5; 2], size: range.size() });
+        let shards =
+            shards.map(|(id, range)| Shard { id, step: ROUND.0, beta_powers: [0.5; 2], size: range.size() });
         let path = State {
             shards: shards.collect(),
             exponents: vec![-12; layout.tensors().len()],
@@ -169,7 +170,9 @@ fn audit_13_a_row_takes_the_results_of_the_round_that_the_outcome_names() {
     let mut scene = Rows::new();
     let step = |round| RowStep { row: Row(1), round };
     let earlier = |scene: &Rows| Some(scene.round(EARLIER, Vec::new(), scene.state.roots()));
-    for (steps, source) in [(vec![step(EARLIER)], Some(EARLIER)), (vec![step(ROUND)], Some(ROUND)), (vec![], None)] {
+    for (steps, source) in
+        [(vec![step(EARLIER)], Some(EARLIER)), (vec![step(ROUND)], Some(ROUND)), (vec![], None)]
+    {
         let shown = if source == Some(EARLIER) { earlier(&scene) } else { None };
         for given in [None, Some(EARLIER), Some(ROUND)] {
             let sealed = scene.round(ROUND, steps.clone(), scene.after(given));
