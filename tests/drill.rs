@@ -5,6 +5,9 @@ use std::fs;
 
 use e2e::processes::Run;
 use e2e::programs;
+use muster_core::ledger::Ledger;
+use muster_core::messages::record::Body;
+use muster_replica::archive::Archive;
 
 /// Seven nodes with two leaves each; every contribution is audited, one leaf of it recomputed.
 const SETTINGS: &str = r#"
@@ -229,4 +232,61 @@ fn attacks_on_experts_are_refused_where_there_are_none() {
     assert!(output.contains("starve: the run's model has no experts"), "{output}");
     let output = refused(&EXPERTS.replace("active = 2", "active = 1"), "top-one");
     assert!(output.contains("the run's model has 1 active expert, and this attack needs 2"), "{output}");
+}
+
+/// Settings of [`EXPERTS`] with several rows, which come to be before anybody cheats.
+fn with_rows(rows: u16) -> String {
+    EXPERTS.replace("[experts]", &format!("[experts]\nrows = {rows}\nbranch = 0.1"))
+}
+
+/// Whether each update of a row that was applied is made of contributions that had passed by then: the rows that were not
+/// held apart, how many were.
+fn applied_what_passed(run: &Run) -> usize {
+    let archive = Archive::open(&run.path("drill/run")).expect("an archive");
+    let mut ledger = Ledger::new(archive.manifest.clone());
+    let (mut applied, mut passed) = (0, BTreeSet::new());
+    for signed in &archive.records {
+        let record = ledger.apply(signed).expect("an honest ledger");
+        let Body::Outcome(outcome) = &record.body else { continue };
+        for step in &*outcome.steps {
+            let view = ledger.round(step.round).expect("a round of the last ones");
+            if view.is_held(step.row) {
+                assert!(view.authors_in(step.row).all(|author| passed.contains(&(step.round, author))), "{step:?}");
+                applied += 1;
+            }
+        }
+        passed.extend(outcome.credits.iter().map(|credit| (credit.round, credit.member)));
+    }
+    applied
+}
+
+/// Six nodes on three rows, so that nobody has a majority in any.
+#[test]
+fn in_rows_of_two_no_poison_is_applied_and_its_authors_are_banned() {
+    let run = Run::packed(programs!(), &with_rows(3), None);
+    let (output, report) = reported(&run, "6", "2", &["pair", "capture"]);
+    assert_eq!(banned(&report), set([("pair", "sum mismatch"), ("capture", "leaf mismatch")]), "{output}");
+    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
+    assert!(applied_what_passed(&run) > 0, "honest updates of held rows are applied: {output}");
+}
+
+/// Eight nodes on two rows: leaves of another row, of an old one, of another row's windows.
+#[test]
+fn leaves_of_another_row_are_found_and_the_run_replays() {
+    let attacks = ["other-row", "stale-row", "pick"];
+    let (output, report) = reported(&Run::packed(programs!(), &with_rows(2), None), "8", "2", &attacks);
+    assert_eq!(banned(&report), set(attacks.map(|name| (name, "leaf mismatch"))), "{output}");
+    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
+}
+
+#[test]
+fn who_spoils_parts_of_rows_or_drains_them_stops_nobody_else() {
+    let (output, report) = reported(
+        &Run::packed(programs!(), &with_rows(3).replace("[audit]", "[audit]\nblocks = 1.0"), None),
+        "7",
+        "2",
+        &["row-nudge", "drag", "drain"],
+    );
+    assert_eq!(banned(&report), set([("row-nudge", "aggregation mismatch")]), "{output}");
+    assert!(output.contains("replayed to the last bit") && output.contains("honest members banned: 0"), "{output}");
 }

@@ -27,6 +27,8 @@ use clap::{Subcommand, ValueEnum};
 use rehearsal::{DrillOptions, RehearsalOptions};
 use role::{RehearsalRole, play};
 
+use muster_core::error::Misuse;
+
 use self::attack::ATTACKS;
 use self::lie::Lie;
 use self::rehearsal::{Rehearsal, read};
@@ -39,7 +41,8 @@ pub enum RehearseCommand {
     /// Rehearse a whole run on this machine, each member a process of its own, with cheats among them.
     #[command(after_help = "\
 Trains on Rust sources that cargo has downloaded, unless --text names other text.
-  muster demo --out rehearsal/")]
+  muster demo --out rehearsal/
+  muster demo --experts                  # three rows of experts, of which each node holds one")]
     Demo(RehearsalOptions),
     /// Rehearse your own settings on this machine: which attacks would they catch, how soon, at what harm?
     #[command(after_help = attacks_help())]
@@ -84,9 +87,15 @@ Lies of verifiers, from the first round on:
 
 /// Plays a demo.
 fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> Outcome<Exit> {
+    let own = if options.experts { include_str!("rehearse/experts.toml") } else { include_str!("rehearse/run.toml") };
     let (name, template) = match &options.config {
-        None => ("the rehearsal's settings".to_owned(), include_str!("rehearse/run.toml").to_owned()),
+        None => ("the rehearsal's settings".to_owned(), own.to_owned()),
         Some(path) => (path.display().to_string(), read(path)?),
+    };
+    let (nodes, cheats) = if options.experts { (7, ["pair", "stale-row"]) } else { (4, ["flip", "lazy"]) };
+    let attackers = match options.attack.as_slice() {
+        [] => cheats.iter().map(|name| name.parse()).collect::<Result<_, Misuse>>()?,
+        asked => asked.to_vec(),
     };
     let rehearsal = Rehearsal {
         settings: (name, template),
@@ -94,8 +103,8 @@ fn demo(options: &RehearsalOptions, drawn: bool, say: &mut dyn FnMut(&str)) -> O
         text: options.text.clone(),
         rounds: options.rounds,
         from: options.attack_from,
-        honest: options.nodes,
-        attackers: options.attack.clone(),
+        honest: options.nodes.unwrap_or(nodes),
+        attackers,
         liars: Vec::new(),
         verifiers: 1,
         seed: 0,
@@ -133,7 +142,8 @@ mod tests {
             attack_from: 5,
             no_learning_check: true,
             config: None,
-            nodes: 3,
+            experts: false,
+            nodes: Some(3),
             attack: vec!["lazy".parse().unwrap()],
         }
     }

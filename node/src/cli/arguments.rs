@@ -10,6 +10,7 @@ use muster_core::messages::enrol::Role;
 use crate::backend::BackendChoice;
 use crate::organise::ask::GRACE;
 use crate::organise::invite::parse_span;
+use crate::organise::pack::ROUTE_TOKENS;
 use crate::steward::CONNECTIONS;
 
 /// Train one neural network on strangers' machines, and audit their work.
@@ -139,7 +140,7 @@ pub(super) struct PackArguments {
     #[arg(long, value_name = "R", value_parser = clap::value_parser!(u16).range(2..=i64::from(limits::ROWS)))]
     pub(super) rows: Option<u16>,
     /// Tokens before a window that give it its row.
-    #[arg(long, value_name = "N", default_value_t = 64, requires = "rows",
+    #[arg(long, value_name = "N", default_value_t = ROUTE_TOKENS, requires = "rows",
         value_parser = clap::value_parser!(u16).range(1..=i64::from(limits::ROUTE_TOKENS)))]
     pub(super) route_tokens: u16,
     /// The new folder of the corpus.

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use muster_core::ids::{Digest, MemberId, Part, Round};
+use muster_core::ids::{Digest, MemberId, Part, Round, ShardId};
 use muster_core::manifest::Manifest;
 use muster_core::messages::audit::Rows;
 use muster_core::messages::call::Ask;
@@ -94,6 +94,8 @@ pub enum Delay {
 pub struct AggregatorView<'a> {
     /// The round.
     pub round: Round,
+    /// The shard that the part is of.
+    pub shard: ShardId,
     /// The inputs that were sealed.
     pub sealed: Bitmap,
     /// By the rule, over some of the inputs.

@@ -4,6 +4,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use muster_core::assign::PartPlan;
 use muster_core::codec::List;
 use muster_core::contribution::Assembly;
 use muster_core::ids::{Block, Digest, Slot};
@@ -80,9 +81,9 @@ pub(super) async fn reduce_part(
     // Beside the runtime: a rule goes through all inputs of the part several times.
     let reduced = tokio::task::spawn_blocking(move || {
         let view = ledger.round(round)?;
-        let blocks = &view.parts().get(part.index())?.blocks;
+        let PartPlan { shard, blocks, .. } = view.parts().get(part.index())?;
         let rule = |inputs: &Bitmap| reduce_here(&shared, &ledger, view, blocks, inputs, &fetched);
-        let reduced = conduct.reduce(&AggregatorView { round, sealed: inputs, rule: &rule }).into_iter();
+        let reduced = conduct.reduce(&AggregatorView { round, shard: *shard, sealed: inputs, rule: &rule }).into_iter();
         let digests = reduced.map(|reduced| {
             // Before the digest is signed: whoever reads it asks for the values at once.
             shared.results.put_own(round, blocks, &reduced.digest, reduced.values);

@@ -14,6 +14,9 @@ use crate::exit::{Failure, Outcome};
 /// One of this many files, or bytes of a single file, is held out when nothing is said about it.
 const HELD_OUT_PART: usize = 20;
 
+/// Tokens before a window that a router reads, unless somebody says otherwise.
+pub const ROUTE_TOKENS: u16 = 64;
+
 /// What to pack.
 #[derive(Clone, Debug)]
 pub struct PackOptions {

@@ -1,5 +1,6 @@
 //! The outcome of a rehearsal, for people, and whether it is as it should be.
 
+use std::collections::BTreeSet;
 use std::fmt::Write;
 
 use super::facts::{Facts, MemberFact, UNREPLAYED};
@@ -15,6 +16,7 @@ pub(super) fn table(facts: &Facts) -> String {
     // Writing to a string does not fail.
     let _ = write_losses(facts, &mut text);
     let _ = write_members(facts, &mut text);
+    let _ = write_rows(facts, &mut text);
     text
 }
 
@@ -77,6 +79,22 @@ fn write_members(facts: &Facts, text: &mut String) -> std::fmt::Result {
             let indent = if number == 0 { 0 } else { 37 };
             writeln!(text, "{:indent$}{line}", "")?;
         }
+    }
+    Ok(())
+}
+
+/// Who held which row, where there are several.
+fn write_rows(facts: &Facts, text: &mut String) -> std::fmt::Result {
+    let rows: BTreeSet<u16> = facts.members.iter().filter_map(|member| member.row).collect();
+    if rows.is_empty() {
+        return Ok(());
+    }
+    let share = 100.0 * facts.held_parameters;
+    writeln!(text, "\nrows of experts; a node holds one beside what all share, {share:.0} % of the parameters")?;
+    for row in rows {
+        let holders = facts.members.iter().filter(|member| member.row == Some(row));
+        let names: Vec<&str> = holders.map(|member| member.name.as_str()).collect();
+        writeln!(text, "{:<10} {}", format!("row {row}"), names.join(", "))?;
     }
     Ok(())
 }
@@ -197,6 +215,7 @@ mod tests {
             honest,
             attack: None,
             leaves_counted: 8,
+            row: None,
             idled: 0,
             duty: (role == "verifier").then(|| DutyFact {
                 rounds: 9,
@@ -230,6 +249,7 @@ mod tests {
             }],
             rewinds: Vec::new(),
             cheating: vec![CheatFact { id: "flip-id".into(), round: 10, factor: 0.034 }],
+            held_parameters: 1.0,
             held_out_loss: Some(2.0),
             baselines: Baselines { unigram: 3.3, bigram: 2.5 },
             final_state_root: "aa".repeat(32),

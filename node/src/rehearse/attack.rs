@@ -8,10 +8,13 @@ mod alie;
 mod betrayal;
 mod bomb;
 mod burst;
+mod capture;
 mod coalition;
 mod collapse;
 mod conceal;
 mod data;
+mod drag;
+mod drain;
 mod equivocate;
 mod experts;
 mod fit;
@@ -34,16 +37,21 @@ mod mute;
 mod nudge;
 mod omit;
 mod one_leaf;
+mod other_row;
 mod overclaim;
+mod pair;
 mod partial;
+mod pick;
 mod place;
 mod random;
 mod refuse;
+mod row_nudge;
 mod scale;
 mod slow;
 mod spoil;
 mod spread;
 mod stale;
+mod stale_row;
 mod starve;
 mod swap;
 mod tie;
@@ -129,6 +137,7 @@ const NOT_DELIVERED: &str =
     "what is not delivered does not count, for anyone alike: it costs the peer its own work";
 const WAITS: &str = "what is not delivered does not count, but rounds wait for T_part, ever more rarely";
 
+const DRAINED: &str = "a row without a holder is closed until newcomers hold it";
 const UNANSWERED: &str = "who asks goes on with the other holders";
 
 const JAMS: &str = "who audits it recomputes all its leaves, and audits the others meanwhile";
@@ -136,6 +145,9 @@ const DAWDLES: &str =
     "while it has the word nobody else owes anything, and too long a turn is its own silence";
 const ANOTHER_REDUCES: &str = "another one reduces the part, once T_result is over, ever more rarely";
 const TURNED_AWAY: &str = "what it turns away goes to the steward and counts all the same";
+
+/// What attacks on rows want.
+const OF_ROWS: Fewest = Fewest { columns: 1, active: 1, rows: 2 };
 
 /// All ways to cheat, in the order in which help lists them.
 pub const ATTACKS: &[Attack] = &[
@@ -206,16 +218,27 @@ pub const ATTACKS: &[Attack] = &[
     attack!("partial", "partial.rs", Wrong::Nothing(NOT_DELIVERED), |_| Arc::new(partial::Partial)),
     attack!("turn-away", "turn_away.rs", Wrong::Nothing(TURNED_AWAY), |_| Arc::new(turn_away::TurnAway)),
     attack!("starve", "starve.rs", Wrong::Rows, |_| Arc::new(starve::Starve),
-        experts: Some(Fewest { columns: 1, active: 1 })),
+        experts: Some(Fewest { columns: 1, active: 1, rows: 1 })),
     attack!("collapse", "collapse.rs", Wrong::Rows, |campaign| {
         Arc::new(collapse::Collapse { seed: campaign.seed })
-    }, experts: Some(Fewest { columns: 2, active: 1 })),
+    }, experts: Some(Fewest { columns: 2, active: 1, rows: 1 })),
     attack!("bomb", "bomb.rs", Wrong::Rows, |_| Arc::new(bomb::Bomb),
-        experts: Some(Fewest { columns: 1, active: 1 })),
+        experts: Some(Fewest { columns: 1, active: 1, rows: 1 })),
     attack!("top-one", "top_one.rs", Wrong::Rows, |_| Arc::new(top_one::TopOne),
-        experts: Some(Fewest { columns: 2, active: 2 })),
+        experts: Some(Fewest { columns: 2, active: 2, rows: 1 })),
     attack!("tie", "tie.rs", Wrong::Rows, |_| Arc::new(tie::Tie),
-        experts: Some(Fewest { columns: 2, active: 1 })),
+        experts: Some(Fewest { columns: 2, active: 1, rows: 1 })),
+    attack!("pair", "pair.rs", Wrong::Sum, |_| Arc::new(pair::Pair), experts: Some(OF_ROWS)),
+    attack!("capture", "capture.rs", Wrong::Rows, |campaign| Arc::new(capture::Capture { seed: campaign.seed }),
+        experts: Some(OF_ROWS)),
+    attack!("other-row", "other_row.rs", Wrong::Rows, |_| Arc::new(other_row::OtherRow), experts: Some(OF_ROWS)),
+    attack!("stale-row", "stale_row.rs", Wrong::Rows, |_| Arc::<stale_row::StaleRow>::default(),
+        prepares: stale_row::LAG, experts: Some(OF_ROWS)),
+    attack!("pick", "pick.rs", Wrong::Rows, |_| Arc::new(pick::Pick), experts: Some(OF_ROWS)),
+    attack!("row-nudge", "row_nudge.rs", Wrong::Block, |_| Arc::new(row_nudge::RowNudge), experts: Some(OF_ROWS)),
+    attack!("drag", "drag.rs", Wrong::Nothing(ANOTHER_REDUCES), |_| Arc::new(drag::Drag), experts: Some(OF_ROWS)),
+    attack!("drain", "drain.rs", Wrong::Nothing(DRAINED), |campaign| Arc::new(drain::Drain { from: campaign.from }),
+        experts: Some(OF_ROWS)),
     attack!("misanswer", "misanswer.rs"("false logits"), Wrong::Answers, |_| Arc::new(misanswer::Misanswer::Turned),
         calls: true),
     attack!("old-answer", "misanswer.rs"("those of an older state"), Wrong::Answers, |_| {
@@ -239,6 +262,11 @@ impl Attack {
         self.experts.is_some()
     }
 
+    /// Whether it is one on a run of several rows of experts.
+    pub fn wants_rows(&self) -> bool {
+        self.experts.is_some_and(|fewest| fewest.rows > 1)
+    }
+
     /// Whether it is one on those who call.
     pub fn wants_calls(&self) -> bool {
         self.calls
@@ -259,7 +287,8 @@ impl Attack {
             if has < least { Err(Misuse(why())) } else { Ok(()) }
         };
         enough(mixture.columns, fewest.columns, "expert in a row")?;
-        enough(mixture.active, fewest.active, "active expert")
+        enough(mixture.active, fewest.active, "active expert")?;
+        enough(mixture.rows, fewest.rows, "row of experts")
     }
 
     /// The conduct of a member that is honest until its campaign begins.

@@ -188,6 +188,7 @@ mod tests {
         };
         MemberFact {
             duty: None,
+            row: None,
             idled: 3,
             id: format!("{name}-id"),
             name: name.into(),
@@ -218,6 +219,7 @@ mod tests {
             bans: vec![ban],
             rewinds: Vec::new(),
             cheating: vec![CheatFact { id: "flip-id".into(), round: 5, factor: 0.25 }],
+            held_parameters: 1.0,
             held_out_loss: None,
             baselines: Baselines { unigram: 3.0, bigram: 2.0 },
             final_state_root: "aa".into(),

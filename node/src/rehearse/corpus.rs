@@ -9,7 +9,7 @@ use std::path::{Path, PathBuf};
 use std::{env, fs};
 
 use muster_core::manifest::Data;
-use muster_store::dataset::{self, SourceText};
+use muster_store::dataset::{self, RouterSize, SourceText};
 use muster_store::error::StoreError;
 
 use crate::exit::{Failure, Outcome};
@@ -42,19 +42,19 @@ const TRAINING: [&str; 20] = [
 /// Crates that no training window comes from.
 const HELD_OUT: [&str; 3] = ["bytes", "indexmap", "snow"];
 
-/// Packs the sources into a new directory.
+/// Packs the sources into a new directory, with a router for the rows of a mixture if it has several.
 ///
 /// # Errors
 /// [`Failure`] naming the crate whose sources are not here.
-pub fn pack(out: &Path) -> Outcome<Data> {
-    pack_from(&unpacked()?, out)
+pub fn pack(out: &Path, router: Option<RouterSize>) -> Outcome<Data> {
+    pack_from(&unpacked()?, out, router)
 }
 
 /// Packs out of folders of unpacked crates.
-fn pack_from(folders: &[PathBuf], out: &Path) -> Outcome<Data> {
+fn pack_from(folders: &[PathBuf], out: &Path, router: Option<RouterSize>) -> Outcome<Data> {
     let train = texts(folders, &TRAINING)?;
     let held_out = texts(folders, &HELD_OUT)?;
-    Ok(dataset::pack(train, held_out, out, &mut |_| ())?)
+    Ok(dataset::pack_routed(train, held_out, out, router, &mut |_| ())?)
 }
 
 /// Where cargo unpacks sources: one folder for each registry.
@@ -144,8 +144,8 @@ mod tests {
     #[test]
     fn packing_twice_gives_the_same_root() {
         let directory = tempfile::tempdir().unwrap();
-        let first = pack(&directory.path().join("first")).unwrap();
-        let second = pack(&directory.path().join("second")).unwrap();
+        let first = pack(&directory.path().join("first"), None).unwrap();
+        let second = pack(&directory.path().join("second"), None).unwrap();
         assert_eq!(first, second);
         assert!(first.bytes > 4 << 20 && first.bytes <= 16 << 20, "{} bytes to train on", first.bytes);
         assert!(first.held_out_bytes > 1 << 18, "{} bytes held out", first.held_out_bytes);
@@ -169,7 +169,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let folders = [directory.path().join("empty"), registry(&directory.path().join("registry"))];
         let out = directory.path().join("corpus");
-        let data = pack_from(&folders, &out).unwrap();
+        let data = pack_from(&folders, &out, None).unwrap();
         let corpus = dataset::Dataset::open(&out, &data).unwrap();
         let train = String::from_utf8(corpus.train().to_vec()).unwrap();
         assert!(
@@ -184,7 +184,7 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let registry = registry(&directory.path().join("registry"));
         fs::remove_dir_all(registry.join(format!("redb-{}", version("redb").unwrap()))).unwrap();
-        let failure = pack_from(&[registry], &directory.path().join("corpus")).unwrap_err();
+        let failure = pack_from(&[registry], &directory.path().join("corpus"), None).unwrap_err();
         assert_eq!(failure.exit, Exit::Environment);
         assert!(failure.message.contains("redb-") && failure.message.contains("--text"), "{failure}");
     }

@@ -38,6 +38,8 @@ pub(super) struct Facts {
     pub(super) rewinds: Vec<RewindFact>,
     /// False contributions that counted, those of rounds that were taken back included.
     pub(super) cheating: Vec<CheatFact>,
+    /// Share of the run's parameters that a node holds.
+    pub(super) held_parameters: f64,
     /// Loss on the held-out text at the end, in nats per token.
     pub(super) held_out_loss: Option<f64>,
     /// What simple models make of the same text.
@@ -70,6 +72,9 @@ pub(super) struct MemberFact {
     /// A verifier's duties.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(super) duty: Option<DutyFact>,
+    /// The row of experts that it held last, in a run of several.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(super) row: Option<u16>,
     /// How often it was sealed as idle.
     pub(super) idled: u32,
     /// The state that its process ended with; none for one that was thrown out.
@@ -170,11 +175,12 @@ impl Facts {
             Ok(replayed) => (replayed, None),
             Err(what) => (Replayed::default(), Some(what)),
         };
-        let (bans, sealed) = sealed(archive);
+        let SealedFacts { bans, root: sealed, rows } = SealedFacts::of(archive);
         let mut members = vec![MemberFact::steward(archive.manifest.steward, sealed)];
         let odds = rehearsal.odds()?;
         for player in observed.players {
             let mut member = MemberFact::of(player, &replayed.leaves, &observed.live.duties)?;
+            member.row = rows.get(&member.id).copied();
             member.idled = observed.live.idles.get(&member.id).copied().unwrap_or(0);
             let convicted = bans.iter().find(|ban| ban.id == member.id).map(|ban| ban.round);
             member.attack = match player.character {
@@ -193,6 +199,7 @@ impl Facts {
             round: bad.round.0,
             factor: bad.factor.unwrap_or(1.0),
         });
+        let model = &archive.manifest.model;
         let (unigram, bigram) = unigram_bigram(&archive.dataset);
         Ok(Self {
             run: format!("{:#}", archive.manifest.run()),
@@ -202,6 +209,7 @@ impl Facts {
             bans,
             rewinds: observed.live.rewinds,
             cheating: cheating.collect(),
+            held_parameters: model.parameters() as f64 / model.all_parameters().max(1) as f64,
             held_out_loss: replayed.held_out_loss,
             baselines: Baselines { unigram, bigram },
             final_state_root: match (&replay_stopped, sealed) {
@@ -300,18 +308,48 @@ impl BanFact {
     }
 }
 
-/// Bans in order, and the root of the final state.
-fn sealed(archive: &Archive) -> (Vec<BanFact>, Option<Digest>) {
-    let run = archive.manifest.run();
-    let (mut bans, mut root) = (Vec::new(), None);
-    for record in archive.records.iter().filter_map(|signed| signed.verify(run).ok()) {
-        match &record.body {
-            Body::Ban(ban) => bans.push(BanFact::of(ban)),
-            Body::Close(last) => root = Some(*last),
-            _ => {}
+/// What the ledger says.
+#[derive(Default)]
+struct SealedFacts {
+    /// Bans in order.
+    bans: Vec<BanFact>,
+    /// The root of the final state.
+    root: Option<Digest>,
+    /// The rows of members, by id, where the state has several.
+    rows: BTreeMap<String, u16>,
+}
+
+impl SealedFacts {
+    fn of(archive: &Archive) -> Self {
+        let run = archive.manifest.run();
+        let mut facts = Self::default();
+        let mut several = archive.manifest.model.rows_after(0) > 1;
+        for record in archive.records.iter().filter_map(|signed| signed.verify(run).ok()) {
+            let seats = match &record.body {
+                Body::Ban(ban) => {
+                    facts.bans.push(BanFact::of(ban));
+                    continue;
+                }
+                Body::Close(last) => {
+                    facts.root = Some(*last);
+                    continue;
+                }
+                Body::Rewind(rewind) => {
+                    several = rewind.state.rows() > 1;
+                    continue;
+                }
+                Body::Outcome(outcome) => {
+                    several = outcome.state.rows() > 1;
+                    &outcome.seats
+                }
+                Body::Begin(seats) => seats,
+                _ => continue,
+            };
+            let seats = seats.iter().filter(|_| several);
+            facts.rows.extend(seats.map(|seat| (format!("{:#}", seat.member), seat.row.0)));
         }
+        facts
     }
-    (bans, root)
 }
 
 impl MemberFact {
@@ -324,6 +362,7 @@ impl MemberFact {
             attack: None,
             leaves_counted: 0,
             duty: None,
+            row: None,
             idled: 0,
             final_state_root: root.map(|root| format!("{root:#}")),
         }
@@ -347,6 +386,7 @@ impl MemberFact {
             attack: None,
             leaves_counted: leaves.get(&id).copied().unwrap_or(0),
             duty: duties.get(&format!("{id:#}")).copied(),
+            row: None,
             idled: 0,
             final_state_root: ending.map(|ending| ending.final_state_root),
         })

@@ -3,12 +3,15 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
+use muster_store::dataset::RouterSize;
+
 use super::lie::Lie;
 use super::odds::Odds;
 use super::share::Share;
 use crate::backend::BackendChoice;
 use crate::exit::{Failure, Outcome};
 use crate::organise::config::Settings;
+use crate::organise::pack::ROUTE_TOKENS;
 use crate::rehearse::attack::Attack;
 
 /// Options of a demo.
@@ -29,14 +32,17 @@ pub struct RehearsalOptions {
     /// Do not demand that the model beats the bigram model: for runs too short to learn.
     #[arg(long)]
     pub no_learning_check: bool,
+    /// Train a mixture of experts in rows, of which each node holds one.
+    #[arg(long, conflicts_with = "config")]
+    pub experts: bool,
     /// Settings to start from instead of the rehearsal's own.
     #[arg(long, value_name = "FILE", hide = true)]
     pub config: Option<PathBuf>,
-    /// Honest nodes.
-    #[arg(long, value_name = "N", hide = true, default_value_t = 4, value_parser = clap::value_parser!(u16).range(1..=64))]
-    pub nodes: u16,
-    /// Ways to cheat, one attacker each.
-    #[arg(long, hide = true, num_args = 1.., default_values = ["flip", "lazy"])]
+    /// Honest nodes [default: 4, with --experts 7].
+    #[arg(long, value_name = "N", hide = true, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub nodes: Option<u16>,
+    /// Ways to cheat, one attacker each [default: flip and lazy, with --experts pair and stale-row].
+    #[arg(long, hide = true, num_args = 1..)]
     pub attack: Vec<Attack>,
 }
 
@@ -178,9 +184,19 @@ impl Rehearsal {
         toml::to_string(&table).map_err(|error| wrong(error.to_string()))
     }
 
+    fn parsed(&self) -> Outcome<Settings> {
+        Ok(Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?)
+    }
+
+    /// The router that the text is packed with: where these settings have several rows of experts.
+    pub(super) fn router(&self) -> Outcome<Option<RouterSize>> {
+        let rows = self.parsed()?.checked_model()?.rows();
+        Ok((rows > 1).then_some(RouterSize { rows, tokens: ROUTE_TOKENS }))
+    }
+
     /// What these settings can be expected to catch.
     pub(super) fn odds(&self) -> Outcome<Odds> {
-        let settings = Settings::parse(Path::new(&self.settings.0), &self.run_toml()?)?;
+        let settings = self.parsed()?;
         Ok(Odds::of(&settings, self.nodes(), self.verifiers, self.from).with(&self.liars))
     }
 }

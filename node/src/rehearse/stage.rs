@@ -90,14 +90,15 @@ fn rehearse(
 /// Packs the text and creates the run, which must be one that the attacks can be played in.
 fn prepare(rehearsal: &Rehearsal, workspace: &Workspace) -> Outcome<()> {
     let data = workspace.path("corpus");
+    let router = rehearsal.router()?;
     if rehearsal.text.is_empty() {
-        corpus::pack(&data)?;
+        corpus::pack(&data, router)?;
     } else {
         let text = pack::PackOptions {
             text: rehearsal.text.clone(),
             held_out: Vec::new(),
             tokeniser: None,
-            router: None,
+            router,
             out: data.clone(),
         };
         pack::pack(&text, &mut |_, _| ())?;

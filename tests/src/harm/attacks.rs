@@ -197,7 +197,7 @@ pub fn table() -> String {
 
 /// The same on a mixture, by attacks on its experts.
 pub fn on_experts() -> String {
-    measured(&those(Attack::wants_experts), &OF_MIXTURES)
+    measured(&those(|attack| attack.wants_experts() && !attack.wants_rows()), &OF_MIXTURES)
 }
 
 fn those(wanted: impl Fn(&Attack) -> bool) -> Vec<Attack> {

@@ -14,6 +14,8 @@ pub(super) struct Fewest {
     pub(super) columns: u16,
     /// That a token passes.
     pub(super) active: u16,
+    /// Rows of the run.
+    pub(super) rows: u16,
 }
 
 /// The mixture that a model is, if it is one.

@@ -3,6 +3,7 @@
 use std::ops::Range;
 
 use muster_core::limits::GRID_LIMIT;
+use muster_core::state::State;
 
 use super::*;
 use crate::member::LeafSum;
@@ -49,12 +50,16 @@ fn attacks_on_experts_are_refused_where_there_are_none() {
     let narrow = experts::with(&mixture, |mixture| mixture.active = 1);
     let single = experts::with(&narrow, |mixture| mixture.columns = 1);
     let why = |name: &str, model: &Model| name.parse::<Attack>().unwrap().suits(model).map_err(|why| why.0);
+    let rows = experts::with(&mixture, |mixture| mixture.rows = 2);
     for attack in ATTACKS {
-        assert!(attack.suits(&mixture).is_ok(), "{}", attack.name);
+        assert!(attack.suits(&rows).is_ok(), "{}", attack.name);
+        let expected = format!("{}: the run's model has 1 row of experts, and this attack needs 2", attack.name);
+        assert_eq!(why(attack.name, &mixture), if attack.wants_rows() { Err(expected) } else { Ok(()) });
         let expected = format!("{}: the run's model has no experts", attack.name);
         assert_eq!(why(attack.name, &decoder), if attack.wants_experts() { Err(expected) } else { Ok(()) });
     }
-    let wanting = ATTACKS.iter().filter(|attack| attack.wants_experts()).map(|attack| attack.name);
+    let wanting = ATTACKS.iter().filter(|attack| attack.wants_experts() && !attack.wants_rows());
+    let wanting = wanting.map(|attack| attack.name);
     assert_eq!(wanting.collect::<Vec<_>>(), ["starve", "collapse", "bomb", "top-one", "tie"]);
     let fewer = "top-one: the run's model has 1 active expert, and this attack needs 2";
     assert_eq!(why("top-one", &narrow), Err(fewer.into()));

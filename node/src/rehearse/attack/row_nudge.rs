@@ -1,0 +1,17 @@
+//! Peer that turns one block around in the parts that it reduces of rows of experts, which it does not hold itself.
+//!
+//! A drawn block, reduced again, differs.
+
+use muster_core::ids::ShardId;
+use muster_core::reduction::Reduced;
+
+use super::nudge::Nudge;
+use crate::member::{AggregatorView, NodeConduct};
+
+pub(super) struct RowNudge;
+
+impl NodeConduct for RowNudge {
+    fn reduce(&self, part: &AggregatorView<'_>) -> Vec<Reduced> {
+        if part.shard == ShardId::TRUNK { part.reduce(part.sealed).into_iter().collect() } else { Nudge.reduce(part) }
+    }
+}
